@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 use zagros_zip::ZipEq;
 
 use crate::args::DurabilityArgs;
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: DurabilityArgs) -> Result<Exit, Failure> {
     }
     figures.costs = costs(&figures.rounds);
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?;
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         print(&figures);
     }
@@ -101,7 +101,7 @@ fn job(args: &DurabilityArgs, durability: &str, runs: &Path) -> String {
     let text = workload::job_text(16, model, &train, &cluster);
     let text = text.replace("format = \"criteo\"", "format = \"delimited\"").replace("\"memory\"", "\"train.csv\"");
     let output = format!("[output]\nfolder = {runs:?}");
-    text.replace("[output]", &output) + "[checkpoint]\nkeep = 0\n" + &workload::columns()
+    text.replace("[output]", &output) + "[checkpoint]\nkeep = 0\n" + &workload::features_section()
 }
 
 fn costs(rounds: &[[DurabilityRun; VALUES.len()]]) -> Vec<DurabilityCost> {

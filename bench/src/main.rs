@@ -18,8 +18,8 @@ use zagros_shell::{Exit, Failure, block_on};
 use crate::args::{BenchArguments, BenchCommand};
 
 fn main() {
-    let arguments: BenchArguments = zagros_shell::arguments();
-    zagros_shell::conclude(|| dispatch(arguments))
+    let arguments: BenchArguments = zagros_shell::parse_arguments();
+    zagros_shell::run_to_exit(|| dispatch(arguments))
 }
 
 fn dispatch(arguments: BenchArguments) -> Result<Exit, Failure> {

@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::process::Command;
-use zagros_ingest::synthetic::{SyntheticSpec, generate};
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 
 use crate::args::PlanArgs;
 use crate::program;
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
     let (rows, batches) = if args.quick { (QUICK.0, vec![QUICK.1]) } else { (args.rows, args.batches.clone()) };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
-    generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let mut all = PlanCases { cores: zagros_job::threads::core_count(), calibration: String::new(), cases: Vec::new() };
     for (network, keys) in NETWORKS {
         for batch in batches.iter().copied() {
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
         }
     }
     if args.json {
-        answer(&serde_json::to_string(&all).or_internal()?)?
+        print_answer(&serde_json::to_string(&all).or_internal()?)?
     } else {
         all.print()
     }

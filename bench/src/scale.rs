@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 
 use self::live_run::LiveRun;
 use self::step_times::{LAST_RECORDED, StepTimes};
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
         });
     }
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?;
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         print(&figures);
     }
@@ -119,7 +119,7 @@ fn job(size: ScaleSize) -> String {
     let text = workload::job_text(16, model, "threads = 1\nepochs = 10000", &cluster);
     let text = text.replace("format = \"criteo\"", "format = \"delimited\"").replace("\"memory\"", "\"train.csv\"");
     let batch = format!("batch_size = {}", size.batch);
-    text.replace(&format!("batch_size = {}", workload::BATCH), &batch) + &workload::columns()
+    text.replace(&format!("batch_size = {}", workload::BATCH), &batch) + &workload::features_section()
 }
 
 impl ScaleFigures {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::Summary;
-use zagros_ingest::synthetic::{SyntheticSpec, generate};
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 
 use crate::args::ScalingArgs;
 use crate::up::{self, UpRun};
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
     let batch = BatchSize { samples, grows: args.grow_batch };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
-    generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let cores = zagros_job::threads::core_count();
     let job_file = folder.path().join("job.toml");
     let mut figures = ScalingFigures { cores, rows, servers: args.servers, batch, runs: Vec::new() };
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
         figures.runs.push(run);
     }
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?
     } else {
         print(&figures)
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use zagros_dense_worker::{Input, Worker};
 use zagros_ingest::Batch;
 use zagros_job::Job;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 
 use crate::args::{DenseModel, MatrixPrecision, TrainArgs};
 use zagros_calibrate::meter::{MeterWindow, StepMeter};
@@ -43,11 +43,11 @@ struct StageSplit {
 
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let (warm_up, counted) = if args.quick { (2, 3) } else { (args.warm, args.steps) };
-    let batches = workload::batches(args.data.as_deref(), (warm_up + counted) as usize)?;
+    let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;
     let window = train(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
     let figures = figures(&args, &window);
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?;
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         print(&figures);
     }
@@ -64,7 +64,7 @@ fn job(args: &TrainArgs, steps: u64) -> Result<Job, Failure> {
     let precision = name(args.precision);
     let train =
         format!("threads = {threads}\nstaleness = {staleness}\nmax_steps = {steps}\nprecision = \"{precision}\"");
-    workload::job(&workload::job_text(args.dim, model, &train, ""))
+    workload::parse_job(&workload::job_text(args.dim, model, &train, ""))
 }
 
 fn name(precision: MatrixPrecision) -> &'static str {
@@ -82,7 +82,7 @@ async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) ->
     let worker = Worker { observer: meter.clone(), ..Worker::alone(job, control, connect, registry) };
     let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;
     ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
-    meter.window().ok_or_else(|| {
+    meter.measured_window().ok_or_else(|| {
         let what = format!("no step was counted: {} wanted after {warm_up} to warm up", args.steps);
         Failure::with_help(Exit::Usage, what, "ask for at least 1 with --steps")
     })

@@ -33,7 +33,7 @@ pub(crate) use self::scaling_law::ScalingLawArgs;
 pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;
-use crate::logs::Level;
+use crate::logs::LogLevel;
 use crate::pause::PausePoint;
 
 const EXAMPLES: &str = "\
@@ -174,7 +174,6 @@ pub(crate) struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// Where the run pauses.
     pub(crate) fn pause(&self) -> Option<PausePoint> {
         self.pause_after_steps.map(PausePoint::Steps).or(self.pause_after_epochs.map(PausePoint::Epochs))
     }
@@ -235,7 +234,7 @@ pub(crate) struct LogsArgs {
     pub(crate) follow: bool,
     /// Show lines of this level and more severe ones.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) level: Level,
+    pub(crate) level: LogLevel,
     /// Show lines that are at most this old: `30s`, `5m`, `2h`.
     #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
     pub(crate) since: Option<Duration>,
@@ -253,7 +252,6 @@ pub(crate) enum LogRole {
 }
 
 impl LogRole {
-    /// The name of its processes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Server => "embedding server",

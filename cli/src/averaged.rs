@@ -22,10 +22,8 @@ use crate::scores::ScoreForm;
 
 /// Bytes of a record before the scores.
 const HEAD: usize = size_of::<u32>();
-/// Bytes that a file is given at once.
 const BUFFER: usize = 1 << 20;
 
-/// Writes the scores of one model.
 pub(crate) struct ModelScoresWriter {
     form: ScoreForm,
     to: BufWriter<File>,
@@ -33,10 +31,6 @@ pub(crate) struct ModelScoresWriter {
 }
 
 impl ModelScoresWriter {
-    /// Starts the file that will be at `path`.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub(crate) fn start(path: &Path, form: ScoreForm) -> Result<Self, PredictionError> {
         let unfinished = unfinished(path);
         let file = File::create(&unfinished).map_err(|error| failed(&unfinished, error))?;
@@ -44,9 +38,6 @@ impl ModelScoresWriter {
     }
 
     /// Gives the file its name: it has all rows.
-    ///
-    /// # Errors
-    /// When the disk does not take it.
     pub(crate) fn finish(mut self) -> Result<(), PredictionError> {
         let unfinished = unfinished(&self.path);
         let done = self.to.flush().and_then(|()| self.to.get_ref().sync_data());
@@ -79,20 +70,15 @@ impl ScoredRows for ModelScoresWriter {
     }
 }
 
-/// Reads the scores of one model, sample after sample.
 pub(crate) struct ModelScoresReader {
     from: BufReader<File>,
     path: PathBuf,
-    /// Name of the model, for messages.
     model: String,
     columns: usize,
 }
 
 impl ModelScoresReader {
     /// Opens a finished file, after so many samples.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(crate) fn open(path: &Path, model: String, columns: usize, done: u64) -> Result<Self, PredictionError> {
         let record = (HEAD + columns * size_of::<f64>()) as u64;
         let open = || {
@@ -104,10 +90,7 @@ impl ModelScoresReader {
         Ok(Self { from, path: path.to_owned(), model, columns })
     }
 
-    /// Adds the scores of the samples among `rows` to `sums`, `[samples * columns]`.
-    ///
-    /// # Errors
-    /// When the file ends before, or other rows were malformed for its model.
+    /// Adds the scores of the samples among `rows` to `sums`, `[samples * columns]`. Refuses a file with other malformed rows.
     pub(crate) fn add_to(&mut self, rows: &InputRows, sums: &mut [f64]) -> Result<(), PredictionError> {
         let (mut malformed, mut sums) = (0_u32, sums.chunks_mut(self.columns));
         let mut record = vec![0; HEAD + self.columns * size_of::<f64>()];
@@ -140,8 +123,8 @@ pub(crate) fn models_of(named: &Path) -> Vec<PathBuf> {
 }
 
 /// Where the scores of each model but the first go. `identity` tells those of other rows and models apart.
-pub(crate) fn places(output: &Path, models: usize, identity: &str) -> Vec<PathBuf> {
-    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::compute(identity.as_bytes()).sha256);
+pub(crate) fn score_files(output: &Path, models: usize, identity: &str) -> Vec<PathBuf> {
+    let hash = zagros_store::hex_digits(&zagros_store::ContentDigest::compute(identity.as_bytes()).sha256);
     let name = output.file_name().map_or_else(|| "scores".into(), |name| name.to_string_lossy().into_owned());
     let place = |number| format!("{name}.model-{number}-{}", &hash[..12]);
     let numbers = number_from(2_usize, 1..models).map(|(number, _)| number);
@@ -208,7 +191,7 @@ mod tests {
 
     #[test]
     fn scores_of_other_rows_have_other_names() {
-        let [one, other] = ["x", "y"].map(|identity| places(Path::new("to/out.csv"), 3, identity));
+        let [one, other] = ["x", "y"].map(|identity| score_files(Path::new("to/out.csv"), 3, identity));
         assert_eq!(one.len(), 2);
         assert!(one[0].to_string_lossy().starts_with("to/out.csv.model-2-") && one[0] != other[0], "{one:?}");
     }

@@ -3,11 +3,11 @@
 use indicatif::HumanCount;
 use owo_colors::OwoColorize;
 use zagros_dense_worker::{Importance, TargetImportance};
-use zagros_eval::importance::{FeatureImportance, Spread};
+use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_shell::out;
 
 /// What a measure loses without a feature.
-type MeasureOf = fn(&FeatureImportance) -> Option<Spread>;
+type MeasureOf = fn(&FeatureImportance) -> Option<RepeatSpread>;
 
 pub(crate) fn print(importance: &Importance) {
     table(importance).into_iter().for_each(|line| out!("{line}"));
@@ -33,13 +33,13 @@ fn of_target(features: &[FeatureImportance]) -> Vec<String> {
         ("deviance rises by", |of| of.deviance_rise),
     ];
     let is_defined =
-        |of: fn(&FeatureImportance) -> Option<Spread>| features.iter().any(|feature| of(feature).is_some());
+        |of: fn(&FeatureImportance) -> Option<RepeatSpread>| features.iter().any(|feature| of(feature).is_some());
     let measures: Vec<_> = measures.into_iter().filter(|(_, of)| is_defined(*of)).collect();
     let head = measures.iter().flat_map(|(name, _)| [(*name).to_owned(), "±".to_owned()]).collect::<Vec<_>>();
     let head = line("feature", &head).dimmed().to_string();
-    let show = |spread: Option<Spread>| match spread {
+    let show = |spread: Option<RepeatSpread>| match spread {
         None => ["undefined".to_owned(), "-".to_owned()],
-        Some(Spread { mean, deviation }) => {
+        Some(RepeatSpread { mean, deviation }) => {
             [format!("{mean:.5}"), deviation.map_or_else(|| "-".to_owned(), |deviation| format!("{deviation:.5}"))]
         }
     };
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn a_feature_is_a_line_and_a_target_a_table_with_its_measures() {
-        let auc_loss = Some(Spread { mean: 0.125, deviation: Some(0.001) });
-        let logloss_rise = Some(Spread { mean: -0.5, deviation: None });
+        let auc_loss = Some(RepeatSpread { mean: 0.125, deviation: Some(0.001) });
+        let logloss_rise = Some(RepeatSpread { mean: -0.5, deviation: None });
         let features = vec![FeatureImportance { auc_loss, logloss_rise, ..feature("user") }, feature("tag")];
         let price = vec![FeatureImportance { mse_rise: auc_loss, ..feature("user") }];
         let targets = vec![TargetImportance { target: "price".to_owned(), features: price }];

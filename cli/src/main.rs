@@ -30,6 +30,6 @@ mod train_process;
 mod up;
 
 fn main() {
-    let arguments: args::Arguments = zagros_shell::arguments();
-    zagros_shell::conclude(|| commands::dispatch(arguments))
+    let arguments: args::Arguments = zagros_shell::parse_arguments();
+    zagros_shell::run_to_exit(|| commands::dispatch(arguments))
 }

@@ -3,10 +3,8 @@
 use zagros_dense_worker::{Evaluation, TargetMeasures};
 use zagros_shell::out;
 
-/// A measure: its name, and what it is.
 pub(crate) type Measure = (&'static str, Option<f64>);
 
-/// The measures of a target that is no click.
 pub(crate) fn of_others(evaluation: &Evaluation) -> Vec<Measure> {
     let Evaluation { mse, rmse, mae, deviance, accuracy, logloss, auc, calibration, .. } = *evaluation;
     if mse.is_some() {
@@ -22,7 +20,7 @@ pub(crate) fn of_others(evaluation: &Evaluation) -> Vec<Measure> {
 
 /// The measures of any target, in one line.
 pub(crate) fn in_words(evaluation: &Evaluation) -> String {
-    let measure = |(name, value): &Measure| format!("{name} {}", number(*value));
+    let measure = |(name, value): &Measure| format!("{name} {}", format_measure(*value));
     let others = of_others(evaluation);
     let all = if others.is_empty() { vec![("AUC", evaluation.auc), ("logloss", evaluation.logloss)] } else { others };
     all.iter().map(measure).collect::<Vec<_>>().join(", ")
@@ -40,7 +38,7 @@ pub(crate) fn print_targets(targets: &[TargetMeasures]) {
 }
 
 /// Four digits after the point.
-pub(crate) fn number(value: Option<f64>) -> String {
+pub(crate) fn format_measure(value: Option<f64>) -> String {
     value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"))
 }
 

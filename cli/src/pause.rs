@@ -10,14 +10,12 @@ use zagros_plumbing::lifecycle::Shutdown;
 /// When a run pauses: once the validation part was scored at this point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PausePoint {
-    /// After so many steps.
     Steps(u64),
-    /// After so many epochs.
     Epochs(u64),
 }
 
 /// Requests the end of a run at a point, and passes all events on.
-pub(crate) struct Pause {
+pub(crate) struct RunPause {
     point: PausePoint,
     shutdown: Shutdown,
     next: Arc<dyn Observer>,
@@ -27,7 +25,7 @@ pub(crate) struct Pause {
     has_paused: AtomicBool,
 }
 
-impl Pause {
+impl RunPause {
     pub(crate) fn new(point: PausePoint, shutdown: Shutdown, next: Arc<dyn Observer>) -> Self {
         let (epoch_end, scored) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { point, shutdown, next, epoch_end, scored, has_paused: AtomicBool::new(false) }
@@ -54,7 +52,7 @@ impl Pause {
     }
 }
 
-impl Observer for Pause {
+impl Observer for RunPause {
     fn observe(&self, event: &Event) {
         self.next.observe(event);
         if self.is_at_point(event) && !self.has_paused.swap(true, Ordering::AcqRel) {
@@ -76,7 +74,7 @@ mod tests {
     /// The number of events after which the run is asked to end.
     fn paused_after(point: PausePoint, events: &[Event]) -> Option<usize> {
         let shutdown = Shutdown::new();
-        let pause = Pause::new(point, shutdown.clone(), Arc::new(SilentObserver));
+        let pause = RunPause::new(point, shutdown.clone(), Arc::new(SilentObserver));
         let position = events.iter().position(|event| {
             pause.observe(event);
             shutdown.is_requested()

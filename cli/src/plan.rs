@@ -2,7 +2,7 @@
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
-use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
+use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, find_files};
 use zagros_job::threads::Machine;
 use zagros_job::{
     AttentionPair, CrossStructure, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint, Table,
@@ -13,7 +13,7 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::{Exit, Failure, describe_threads, out};
 
-use crate::memory::Need;
+use crate::memory::MemoryNeed;
 use crate::planning;
 use crate::steps::EpochPlan;
 
@@ -44,10 +44,10 @@ pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
 /// The forecast in short; nothing where nothing is known of the network.
 fn print_forecast(job: &Job, machine: &Machine) {
     let Ok(calibration) = planning::calibration(None) else { return };
-    let (data, machines) = (planning::shape(job, None), planning::this_machine(job, machine));
+    let (data, machines) = (planning::measure_shape(job, None), planning::this_machine(job, machine));
     let Ok(forecast) = planning::forecast(job, &data, &calibration, &machines) else { return };
     let bottleneck = forecast.limits.bottleneck().map(zagros_cost::RateLimit::name).unwrap_or_default();
-    let (rate, cpu) = (HumanCount(forecast.samples_per_second() as u64), forecast.cpu() * 1e6);
+    let (rate, cpu) = (HumanCount(forecast.samples_per_second() as u64), forecast.cpu_per_sample() * 1e6);
     row(
         "forecast",
         format!("{rate} samples/s, {cpu:.1} µs of CPU a sample; bottleneck: {bottleneck} (`zagros plan` says more)"),
@@ -56,7 +56,7 @@ fn print_forecast(job: &Job, machine: &Machine) {
 }
 
 fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
-    let (need, limit) = (Need::new(job, machine), MemoryLimit::of_this_process());
+    let (need, limit) = (MemoryNeed::new(job, machine), MemoryLimit::of_this_process());
     out!("\n{}", "memory".bold());
     match &job.model {
         Model::TorchScript { .. } => row("dense network", "as the module has it"),
@@ -67,7 +67,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
         let million = HumanBytes(shape.row_bytes() as u64 * 1_000_000);
         row("embeddings", format!("{tables} table(s) of dim {}: {million} per million rows", shape.dim));
     }
-    if let Some(room) = need.room(limit) {
+    if let Some(room) = need.room_text(limit) {
         row("room for rows", room);
     }
     row("during a save", copies(job));
@@ -79,7 +79,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
 }
 
 /// Bytes of the dense networks of all workers, by what they are for.
-fn dense_network(job: &Job, need: &Need) -> String {
+fn dense_network(job: &Job, need: &MemoryNeed) -> String {
     if job.train.weights == WeightStore::Streamed {
         return streamed_network(job, need);
     }
@@ -94,7 +94,7 @@ fn dense_network(job: &Job, need: &Need) -> String {
 }
 
 /// The same with streamed weights.
-fn streamed_network(job: &Job, need: &Need) -> String {
+fn streamed_network(job: &Job, need: &MemoryNeed) -> String {
     let StreamedFootprint { layers, activations, messages, store, .. } = job.streamed_footprint().unwrap_or_default();
     let [layers, activations, messages, store] = [layers, activations, messages, store].map(HumanBytes);
     format!(
@@ -119,7 +119,6 @@ fn copies(job: &Job) -> String {
     }
 }
 
-/// Prints what the logs of servers in processes of their own need.
 pub(crate) fn print_log_disk(job: &Job) {
     let Some(disk) = LogDisk::from_job(job) else { return };
     let folder = job.cluster.log_folder.as_ref().unwrap_or(&job.output.folder);
@@ -134,12 +133,12 @@ pub(crate) fn print_log_disk(job: &Job) {
 /// The training files. Those of the test part are checked in the same way.
 fn look_at_files(job: &Job) -> Result<Vec<FileInfo>, IngestError> {
     if let TestPart::Files(test) = &job.data.test {
-        check_first_rows(job, &files(job, test)?, DataPart::All)?;
+        check_first_rows(job, &find_files(job, test)?, DataPart::All)?;
     }
     if let ValidationPart::Files(validation) = &job.data.validation {
-        check_first_rows(job, &files(job, validation)?, DataPart::All)?;
+        check_first_rows(job, &find_files(job, validation)?, DataPart::All)?;
     }
-    let train = files(job, &job.data.train)?;
+    let train = find_files(job, &job.data.train)?;
     check_first_rows(job, &train, DataPart::Train)?;
     Ok(train)
 }

@@ -11,20 +11,19 @@ use zagros_dense_worker::{
 };
 use zagros_ingest::IngestError;
 use zagros_job::{Job, Model, TestPart};
-use zagros_plumbing::lifecycle::Signals;
+use zagros_plumbing::lifecycle::StopSignals;
 use zagros_shell::{Exit, Failure, err, out};
 
 use crate::measures;
 use crate::page;
 use crate::slices;
-use crate::terminal::{Follower, Terminal};
+use crate::terminal::{WaitLines, Terminal};
 
 /// The known measures of a generated data set: `planted.json` beside its files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Planted {
+pub(crate) struct PlantedMeasures {
     pub(crate) rows: u64,
     pub(crate) test_rows: u64,
-    /// Seed of the generator.
     pub(crate) seed: u64,
     /// Share of positives in the test part.
     pub(crate) positive_rate: f64,
@@ -37,8 +36,7 @@ pub(crate) struct Planted {
     pub(crate) irreducible_logloss: Option<f64>,
 }
 
-impl Planted {
-    /// Name of its file.
+impl PlantedMeasures {
     pub(crate) const FILE: &str = "planted.json";
 
     /// Those of the job's test part, if it was generated.
@@ -50,10 +48,10 @@ impl Planted {
 }
 
 /// Runs the worker to its end. Shows the live line, and then the report. A worker that was too late for the run has finished.
-pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Outcome, Failure> {
+pub(crate) async fn run_worker(mut worker: Worker, terminal: Terminal, signals: &StopSignals) -> Result<Outcome, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
-    let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(Follower(terminal.clone())) };
+    let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(WaitLines(terminal.clone())) };
     worker.observer = Arc::new(ObserverList(vec![worker.observer, shown]));
     let job = worker.job.clone();
     let run_folder = worker.folder.clone();
@@ -70,14 +68,13 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
         ended => ended.map_err(|error| failure(error, signals))?,
     };
     if leads {
-        Report { job: &job, summary: &summary, folder, page, planted: Planted::read(&job) }.print();
+        RunReport { job: &job, summary: &summary, folder, page, planted: PlantedMeasures::read(&job) }.print();
     }
     Ok(summary.outcome)
 }
 
-/// The exit code of a run that ended in order.
-pub(crate) fn exit(outcome: Outcome, signals: &Signals) -> Exit {
-    if outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success }
+pub(crate) fn exit_status(outcome: Outcome, signals: &StopSignals) -> Exit {
+    if outcome == Outcome::Interrupted { interrupt_exit(signals) } else { Exit::Success }
 }
 
 /// Writes the page. A failure here does not fail the run.
@@ -86,23 +83,21 @@ fn write_page(folder: &RunFolder) -> Option<PathBuf> {
     if !folder.metrics_file().is_file() {
         return None;
     }
-    page::write(folder).map_err(|failure| failure.warn("no page of the run was written")).ok()
+    page::write(folder).map_err(|failure| failure.log_warning("no page of the run was written")).ok()
 }
 
-/// The exit code of the signal that ended a run.
-pub(crate) fn interrupted(signals: &Signals) -> Exit {
+pub(crate) fn interrupt_exit(signals: &StopSignals) -> Exit {
     // Without a signal, the parent has gone away. That counts as SIGTERM.
     Exit::Signal(signals.exit_code().map_or(143, |code| code as u8))
 }
 
-/// A worker's error with its exit code.
-pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
+pub(crate) fn failure(error: WorkerError, signals: &StopSignals) -> Failure {
     let exit = match error.exit_class() {
         ExitClass::Data => Exit::Data,
         ExitClass::Cluster => Exit::Cluster,
         ExitClass::Diverged => Exit::Diverged,
         ExitClass::Fenced => Exit::Fenced,
-        ExitClass::Interrupted => interrupted(signals),
+        ExitClass::Interrupted => interrupt_exit(signals),
         ExitClass::Usage => Exit::Usage,
         ExitClass::Storage => Exit::Storage,
         ExitClass::Internal => Exit::Internal,
@@ -112,30 +107,30 @@ pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
 }
 
 /// As [`failure`], of rows that a saved model scores, with columns `keys` that no model needs.
-pub(crate) fn scoring_failure(error: WorkerError, signals: &Signals, keys: &[String]) -> Failure {
+pub(crate) fn scoring_failure(error: WorkerError, signals: &StopSignals, keys: &[String]) -> Failure {
     let is_missing =
         matches!(&error, WorkerError::Ingest(IngestError::MissingColumn { column, .. }) if !keys.contains(column));
     let is_unusable = matches!(&error, WorkerError::Ingest(IngestError::UnusableColumn { .. }));
     let failure = failure(error, signals);
     if is_missing {
         return failure
-            .advise("the model was trained with this column: add it to the rows, or train a model without it");
+            .with_advice("the model was trained with this column: add it to the rows, or train a model without it");
     }
     if is_unusable {
-        return failure.advise("the model was trained with another type of this column: write the rows with that type");
+        return failure.with_advice("the model was trained with another type of this column: write the rows with that type");
     }
     failure
 }
 
-struct Report<'a> {
+struct RunReport<'a> {
     job: &'a Job,
     summary: &'a Summary,
     folder: Option<PathBuf>,
     page: Option<PathBuf>,
-    planted: Option<Planted>,
+    planted: Option<PlantedMeasures>,
 }
 
-impl Report<'_> {
+impl RunReport<'_> {
     fn print(&self) {
         let summary = self.summary;
         let verb = if summary.outcome == Outcome::Finished { "trained on" } else { "stopped after" };
@@ -162,7 +157,7 @@ impl Report<'_> {
 
     fn print_validation(&self) {
         let Some(validation) = &self.summary.validation else { return };
-        let gauc = grouped(validation).map_or_else(String::new, |gauc| format!(", GAUC {gauc}"));
+        let gauc = grouped_auc(validation).map_or_else(String::new, |gauc| format!(", GAUC {gauc}"));
         row("validation", &format!("{}{gauc}", measures::in_words(validation)));
     }
 
@@ -179,7 +174,7 @@ impl Report<'_> {
         let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
         row("test AUC", &with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc)));
         row("test logloss", &with_best(evaluation.logloss, best_logloss, None));
-        if let Some(gauc) = grouped(evaluation) {
+        if let Some(gauc) = grouped_auc(evaluation) {
             row("test GAUC", &gauc);
         }
         let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
@@ -189,7 +184,7 @@ impl Report<'_> {
 
     fn print_calibrated(&self) {
         if let Some(after) = &self.summary.calibrated {
-            row("calibrated", &calibrated(after));
+            row("calibrated", &calibrated_text(after));
         }
     }
 
@@ -275,7 +270,7 @@ fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result
 }
 
 /// The AUC within groups, and the number of groups; `None` if no groups were asked for.
-pub(crate) fn grouped(evaluation: &Evaluation) -> Option<String> {
+pub(crate) fn grouped_auc(evaluation: &Evaluation) -> Option<String> {
     let groups = evaluation.groups?;
     let Some(gauc) = evaluation.gauc else { return Some("undefined (no group has both classes)".to_owned()) };
     let share = evaluation.group_share.filter(|share| *share < 1.0);
@@ -284,7 +279,7 @@ pub(crate) fn grouped(evaluation: &Evaluation) -> Option<String> {
 }
 
 /// The measures that calibration changes.
-pub(crate) fn calibrated(after: &Evaluation) -> String {
+pub(crate) fn calibrated_text(after: &Evaluation) -> String {
     if !measures::of_others(after).is_empty() {
         return measures::in_words(after);
     }

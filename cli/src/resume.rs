@@ -16,9 +16,8 @@ pub(crate) enum ResumeChoice {
 }
 
 /// The folder of the run that starts now, and its resume point.
-pub(crate) struct Start {
+pub(crate) struct RunStart {
     pub(crate) folder: RunFolder,
-    /// The state of an earlier process.
     pub(crate) point: Option<ResumePoint>,
     /// Keeps other processes from resuming the same run.
     _lock: Option<RunLock>,
@@ -35,13 +34,10 @@ impl ResumeChoice {
     }
 }
 
-impl Start {
+impl RunStart {
     /// Resumes an interrupted run of the job's name, if one fits `wanted`. A job that learns differently than the
-    /// interrupted run is another experiment: it starts its own run, and a line says so.
-    ///
-    /// # Errors
-    /// When the run to resume has changes that make its learned values meaningless (with every such key), or when none of
-    /// its checkpoints is intact.
+    /// interrupted run is another experiment: it starts its own run, and a line says so. Refused are changes that make the
+    /// learned values meaningless, with every such key, and a run none of whose checkpoints is intact.
     pub(crate) fn find(job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         check_folders(job)?;
         let earlier = match wanted {
@@ -69,9 +65,7 @@ impl Start {
 
     /// Resumes the run of a given folder, if it left anything there. Only the wanted run can be in the folder, because a
     /// run has one folder.
-    ///
-    /// # Errors
-    /// As [`Self::find`]; also when the job learns differently now without [`ResumeChoice::Changed`].
+    /// Refuses a job that learns differently now, without [`ResumeChoice::Changed`].
     pub(crate) fn in_folder(folder: RunFolder, job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         let point = match wanted {
             ResumeChoice::Nothing => None,
@@ -117,7 +111,7 @@ fn tell_other_run(job: &Job, point: &ResumePoint) {
     );
 }
 
-/// The changes that are allowed. Refuses the others.
+/// Refuses changes that are not allowed.
 fn check(job: &Job, point: &ResumePoint) -> Result<Vec<KeyChange>, Failure> {
     let (allowed, refused): (Vec<KeyChange>, Vec<KeyChange>) =
         point.changes(job).into_iter().partition(KeyChange::may_go_on);

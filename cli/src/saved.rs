@@ -13,24 +13,18 @@ use zagros_store::{Folder, StoreError};
 
 use crate::resume::failed;
 
-/// The summary of a run, in its folder.
 const SUMMARY: &str = "summary.json";
 /// The folder of a run's model, relative to the run folder.
 const MODEL: &str = "model";
 
-/// The place of a model.
 #[derive(Debug)]
 pub(crate) struct SavedModel {
-    /// The folder with the manifest.
     pub(crate) folder: Folder,
 }
 
 impl SavedModel {
     /// Finds a model by its own folder or its run's: a path, or `s3://bucket/prefix`. Requests to a store take at most
-    /// `timeout`.
-    ///
-    /// # Errors
-    /// When there is no model, with what is there instead; when a store does not answer.
+    /// `timeout`. Where there is no model, the error says what is there instead.
     pub(crate) fn find(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         let place = open(named, timeout)?;
         if has_manifest(&place)? {
@@ -39,10 +33,8 @@ impl SavedModel {
         Self::of_run(&place, timeout)?.ok_or_else(|| no_model(&place))
     }
 
-    /// The model of a run, by the run's folder. `None` if there is none.
-    ///
-    /// # Errors
-    /// When the run says where its model is, but it is not there; when a store does not answer.
+    /// The model of a run, by the run's folder. `None` if there is none. A model that the run names and that is gone is an
+    /// error.
     pub(crate) fn of_run(place: &Folder, timeout: Duration) -> Result<Option<Self>, Failure> {
         if let Some(folder) = reported_by_run(place, timeout)? {
             if !has_manifest(&folder)? {
@@ -56,10 +48,7 @@ impl SavedModel {
     }
 
     /// The job of the model's training, with overrides.
-    ///
-    /// # Errors
-    /// When the job is missing, is not the saved one, or does not fit the overrides.
-    pub(crate) fn job(&self, sets: &[String]) -> Result<Job, Failure> {
+    pub(crate) fn load_job(&self, sets: &[String]) -> Result<Job, Failure> {
         let manifest = Manifest::read(&self.folder).map_err(failed)?;
         let text = manifest.read_file(&self.folder, JOB).map_err(failed)?;
         parse(&self.folder, text, sets)
@@ -84,9 +73,6 @@ pub(crate) fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failur
 }
 
 /// Adds the setting that `--from MODEL` stands for.
-///
-/// # Errors
-/// When there is no model.
 pub(crate) fn start_from(model: Option<&Path>, sets: &mut Vec<String>) -> Result<(), Failure> {
     let Some(model) = model else { return Ok(()) };
     SavedModel::find(model, Duration::from_secs(60))?;
@@ -115,29 +101,27 @@ fn reported_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Fa
     }
     let text = run.path().and_then(|path| std::fs::read(path.join(SUMMARY)).ok());
     let place = text.and_then(|text| serde_json::from_slice::<ModelPlace>(&text).ok()).and_then(|place| place.model);
-    let other = place.filter(|model| model.is_absolute() || url(model).is_some());
+    let other = place.filter(|model| model.is_absolute() || folder_url(model).is_some());
     other.map(|model| open(&model, timeout)).transpose()
 }
 
-/// Opens the folder that the user named.
 pub(crate) fn open(named: &Path, timeout: Duration) -> Result<Folder, Failure> {
-    match url(named) {
+    match folder_url(named) {
         Some(url) => Folder::open(url, timeout).map_err(refused),
-        None => Ok(Folder::disk(named)),
+        None => Ok(Folder::on_disk(named)),
     }
 }
 
-pub(crate) fn url(named: &Path) -> Option<&str> {
+pub(crate) fn folder_url(named: &Path) -> Option<&str> {
     named.to_str().filter(|text| text.contains("://"))
 }
 
-/// An error of a store or a disk, with its exit code.
 pub(crate) fn refused(error: StoreError) -> Failure {
     failed(WorkerError::from(error))
 }
 
 fn has_manifest(folder: &Folder) -> Result<bool, Failure> {
-    folder.has(MANIFEST).map_err(refused)
+    folder.has_file(MANIFEST).map_err(refused)
 }
 
 /// The error for a folder without a model. It says what is there.
@@ -154,7 +138,7 @@ pub(crate) fn no_model(place: &Folder) -> Failure {
     let mut inside = match place.path() {
         // Only this request shows that a bucket does not exist: a request for one object only says that the object does
         // not.
-        None => match place.folders() {
+        None => match place.folder_names() {
             Ok(folders) => folders,
             Err(error) => return refused(error),
         },
@@ -178,7 +162,7 @@ fn has_rows(folder: &Path) -> bool {
 /// A file of rows, read in place.
 pub(crate) fn saved_file(folder: &Folder, name: &str) -> SavedFile {
     let (path, folder, name) = (format!("{folder}/{name}"), folder.clone(), name.to_owned());
-    SavedFile::new(path, move || folder.input(&name))
+    SavedFile::new(path, move || folder.open_file(&name))
 }
 
 /// A file cannot be written. `left` says what that leaves behind.
@@ -214,7 +198,7 @@ pub(crate) fn snapshot_failure(error: SnapshotError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use zagros_store::{ContentDigest, hexadecimal};
+    use zagros_store::{ContentDigest, hex_digits};
 
     use super::*;
 
@@ -230,7 +214,7 @@ mod tests {
     fn save(model: &Path, job: &[u8]) {
         std::fs::create_dir_all(model).unwrap();
         std::fs::write(model.join(JOB), job).unwrap();
-        let sha256 = |bytes: &[u8]| hexadecimal(&ContentDigest::compute(bytes).sha256);
+        let sha256 = |bytes: &[u8]| hex_digits(&ContentDigest::compute(bytes).sha256);
         let (zeros, dense) = ("0".repeat(64), "dense.safetensors");
         let file = |name: &str, bytes: &[u8]| {
             format!(r#"{{"name": "{name}", "bytes": {}, "sha256": "{}"}}"#, bytes.len(), sha256(bytes))
@@ -254,14 +238,14 @@ mod tests {
         let find = |path: &Path| SavedModel::find(path, TIMEOUT).unwrap();
         for named in [run.path(), &model] {
             assert_eq!(find(named).folder.path(), Some(model.as_path()));
-            assert_eq!(find(named).job(&["train.seed=9".to_owned()]).unwrap().train.seed, 9);
+            assert_eq!(find(named).load_job(&["train.seed=9".to_owned()]).unwrap().train.seed, 9);
         }
         std::fs::write(model.join(JOB), TEXT.replace("ads", "own")).unwrap();
-        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is not the file that was saved"));
+        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is not the file that was saved"));
         save(&model, &[0xff]);
-        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is damaged"));
+        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is damaged"));
         std::fs::remove_file(model.join(JOB)).unwrap();
-        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is missing"));
+        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is missing"));
     }
 
     #[test]

@@ -24,9 +24,6 @@ const FORMAT_KEYS: [&str; 8] = [
 ];
 
 /// The model's job, which reads these files. `predict` is what `zagros predict` reads of them.
-///
-/// # Errors
-/// As [`SavedModel::job`]; when a file cannot be read, or does not say what its columns are.
 pub(crate) fn job_for(
     saved: &SavedModel,
     sets: &[String],
@@ -34,7 +31,7 @@ pub(crate) fn job_for(
     predict: Option<PredictRows>,
 ) -> Result<Job, Failure> {
     let (of_format, others): (Vec<_>, Vec<_>) = sets.iter().cloned().partition(|set| FORMAT_KEYS.contains(&key(set)));
-    let mut job = saved.job(if of_format.is_empty() { sets } else { &others })?;
+    let mut job = saved.load_job(if of_format.is_empty() { sets } else { &others })?;
     if of_format.is_empty() {
         job.eval.predict = predict;
         return in_found_format(job, files);
@@ -46,7 +43,7 @@ pub(crate) fn job_for(
             checked(&job, &of_format)?
         }
         // The keys that are not set stay, and a name that is none is refused.
-        _ => saved.job(sets)?,
+        _ => saved.load_job(sets)?,
     };
     job.eval.predict = predict;
     Ok(job)

@@ -12,9 +12,8 @@ pub(crate) struct ScoreForm {
 }
 
 impl ScoreForm {
-    /// Scores of a sample.
     pub(crate) fn columns(&self) -> usize {
-        self.targets.iter().map(|target| target.outputs()).sum()
+        self.targets.iter().map(|target| target.output_count()).sum()
     }
 
     /// The scores of samples, `[samples * columns]`.
@@ -28,7 +27,7 @@ impl ScoreForm {
         let mut rest = outputs;
         while !rest.is_empty() {
             for target in &self.targets {
-                let (own, others) = rest.split_at(target.outputs().min(rest.len()));
+                let (own, others) = rest.split_at(target.output_count().min(rest.len()));
                 target.predict(own, &mut scores);
                 rest = others;
             }

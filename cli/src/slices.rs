@@ -2,13 +2,12 @@
 
 use indicatif::HumanCount;
 use owo_colors::OwoColorize;
-use zagros_eval::{ColumnSlices, Slice};
+use zagros_eval::{ColumnSlices, SliceMeasures};
 use zagros_shell::out;
 
 /// Characters of a value that are shown.
 const SHOWN: usize = 24;
 
-/// Prints a table for each column.
 pub(crate) fn print(columns: &[ColumnSlices]) {
     for column in columns {
         table(column).into_iter().for_each(|line| out!("{line}"));
@@ -29,7 +28,7 @@ fn table(column: &ColumnSlices) -> Vec<String> {
     lines
 }
 
-fn cells(slice: &Slice) -> [String; 5] {
+fn cells(slice: &SliceMeasures) -> [String; 5] {
     let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
     let (samples, auc) = (HumanCount(slice.samples).to_string(), measure(slice.auc));
     [shown(slice.value.as_deref()), samples, auc, measure(slice.logloss), measure(slice.calibration)]
@@ -56,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_column_is_a_table_of_its_values() {
-        let slice = |value: Option<&str>, auc| Slice {
+        let slice = |value: Option<&str>, auc| SliceMeasures {
             value: value.map(str::to_owned),
             samples: 1234,
             positive_rate: Some(0.5),

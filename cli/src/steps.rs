@@ -2,7 +2,7 @@
 
 use indicatif::HumanCount;
 use zagros_dense_worker::ResumePoint;
-use zagros_ingest::{FileInfo, RowCount, files, training_rows};
+use zagros_ingest::{FileInfo, RowCount, find_files, training_rows};
 use zagros_job::{Job, Mode};
 use zagros_shell::{Exit, Failure, note};
 
@@ -10,10 +10,8 @@ use zagros_shell::{Exit, Failure, note};
 const FEW_STEPS: u64 = 100;
 /// Steps an epoch that a proposed batch has, about.
 const GOOD_STEPS: u64 = 400;
-/// Smallest batch that is proposed.
 const LEAST_BATCH: u64 = 32;
 
-/// An epoch of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpochPlan {
     rows: RowCount,
@@ -95,13 +93,13 @@ impl EpochPlan {
 }
 
 /// Says before a run how many rows and steps it has. Data elsewhere are not read for it.
-pub(crate) fn announce(job: &Job) {
+pub(crate) fn announce_steps(job: &Job) {
     let is_elsewhere = job.data.train.iter().any(|path| path.to_string_lossy().contains("://"));
     if is_elsewhere || job.data.reads_stdin() {
         return;
     }
     // A file that cannot be read is reported by the worker.
-    let Some(plan) = files(job, &job.data.train).ok().and_then(|found| EpochPlan::new(job, &found)) else { return };
+    let Some(plan) = find_files(job, &job.data.train).ok().and_then(|found| EpochPlan::new(job, &found)) else { return };
     let whose = if job.train.mode == Mode::Async && plan.workers > 1 { " of each worker" } else { "" };
     note!("data: {}{whose}", plan.in_words());
     if let Some(warning) = plan.warning() {
@@ -110,16 +108,13 @@ pub(crate) fn announce(job: &Job) {
 }
 
 /// Gives a job with keys in epochs the steps of one: those that the run which it resumes began with, otherwise of its training rows.
-///
-/// # Errors
-/// When the rows can neither be counted nor estimated.
 pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result<(), Failure> {
     let keys = job.uncounted_keys();
     let Some(first) = keys.first() else { return Ok(()) };
     let steps = match point.and_then(ResumePoint::epoch_steps) {
         Some(steps) => steps,
         None => {
-            let found = files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+            let found = find_files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
             let plan = EpochPlan::new(job, &found).filter(|plan| plan.steps() > 0);
             plan.ok_or_else(|| uncounted(first))?.steps()
         }

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, RareCategories, StepReport};
 use zagros_shell::note;
-use zagros_shell::print::{Notes, notes};
+use zagros_shell::print::{NoteMode, note_mode};
 
 use crate::measures;
 
-/// Pause between two lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// The first steps are slower than the rest, so no end is estimated before this time.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -23,10 +22,10 @@ pub(crate) struct Terminal {
     bar: Option<ProgressBar>,
     /// Whether it waits for other processes.
     has_peers: bool,
-    state: Mutex<State>,
+    state: Mutex<LineState>,
 }
 
-struct State {
+struct LineState {
     epochs: u32,
     /// The number of steps after which the run ends, whatever the data.
     most_steps: Option<u64>,
@@ -35,7 +34,7 @@ struct State {
     last_status: String,
 }
 
-impl State {
+impl LineState {
     fn new(epochs: u32, most_steps: Option<u64>) -> Self {
         Self { epochs, most_steps, started: Instant::now(), last_line: None, last_status: String::new() }
     }
@@ -44,11 +43,10 @@ impl State {
 impl Terminal {
     /// Draws a live line if standard error is a terminal. Shows waits for other processes if there are any.
     pub(crate) fn new(has_peers: bool) -> Self {
-        let bar = (std::io::stderr().is_terminal() && notes() == Notes::Shown).then(new_bar);
-        Self { bar, has_peers, state: Mutex::new(State::new(1, None)) }
+        let bar = (std::io::stderr().is_terminal() && note_mode() == NoteMode::Shown).then(new_bar);
+        Self { bar, has_peers, state: Mutex::new(LineState::new(1, None)) }
     }
 
-    /// Removes the live line.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -75,7 +73,7 @@ impl Terminal {
 
     fn start(&self, epochs: u32, most_steps: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = State::new(epochs, most_steps);
+        *state = LineState::new(epochs, most_steps);
     }
 
     fn step(&self, report: &StepReport) {
@@ -87,9 +85,9 @@ impl Terminal {
         } else if state.last_line.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
             state.last_line = Some(Instant::now());
             let eta = eta(state.started.elapsed(), done);
-            match notes() {
-                Notes::Logged => log(report, state.epochs, eta),
-                Notes::Shown | Notes::Hidden => note!("{}", describe(report, state.epochs, eta)),
+            match note_mode() {
+                NoteMode::Logged => log(report, state.epochs, eta),
+                NoteMode::Shown | NoteMode::Hidden => note!("{}", describe(report, state.epochs, eta)),
             }
         }
     }
@@ -135,9 +133,9 @@ impl Observer for Terminal {
 }
 
 /// The lines of a worker for which another worker reports: only what it waits for.
-pub(crate) struct Follower(pub(crate) Arc<Terminal>);
+pub(crate) struct WaitLines(pub(crate) Arc<Terminal>);
 
-impl Observer for Follower {
+impl Observer for WaitLines {
     fn observe(&self, event: &Event) {
         let is_its_own = matches!(event, Event::WorkerLost { .. } | Event::Regrouped { .. });
         if is_its_own || matches!(event, Event::WaitingFor(_) | Event::Fitting) {

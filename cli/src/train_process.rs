@@ -29,9 +29,6 @@ pub(crate) struct TrainProcess {
 
 impl TrainProcess {
     /// Starts it in `folder`, with changes to the job and options of `zagros train`. It resumes what an earlier process has left there.
-    ///
-    /// # Errors
-    /// When a file or a process cannot be made.
     pub(crate) fn start(job: &Path, folder: &Path, sets: &[String], options: &[String]) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let log = File::options().create(true).append(true).open(folder.join(LOG))?;
@@ -59,7 +56,7 @@ impl TrainProcess {
     }
 
     /// Waits for its end, and says how long it ran. Its standard input stays open until then.
-    pub(crate) async fn ended(mut self) -> (io::Result<ExitStatus>, Duration) {
+    pub(crate) async fn wait_end(mut self) -> (io::Result<ExitStatus>, Duration) {
         let stdin = self.child.stdin.take();
         let status = self.child.wait().await;
         drop(stdin);
@@ -83,9 +80,6 @@ pub(crate) fn thread_sets(job: &Path, sets: &[String], processes: usize) -> Vec<
 }
 
 /// Waits until no process of an earlier command trains in the run of a folder: one whose parent was killed is still saving.
-///
-/// # Errors
-/// When it does not end, or its lock cannot be read.
 pub(crate) async fn wait_for_earlier(folder: &Path) -> Result<(), Failure> {
     let Some(run) = newest_run(folder) else { return Ok(()) };
     let deadline = Deadline::from_now(EARLIER);
@@ -99,14 +93,13 @@ pub(crate) async fn wait_for_earlier(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks a process to save and end.
 pub(crate) fn ask_to_end(pid: Pid) {
     // It may have ended since, which is the aim.
     let _ = kill_process(pid, Signal::TERM);
 }
 
 /// Why a process failed: the last error that it printed, else how it ended.
-pub(crate) fn reason(folder: &Path, status: ExitStatus) -> String {
+pub(crate) fn failure_reason(folder: &Path, status: ExitStatus) -> String {
     last_error(&folder.join(LOG)).unwrap_or_else(|| status.to_string())
 }
 
@@ -152,8 +145,8 @@ pub(crate) fn is_killed(status: ExitStatus) -> bool {
 }
 
 /// The error of a command whose process ended with [`EndKind::Hopeless`].
-pub(crate) fn hopeless(name: &str, command: &str, folder: &Path, status: ExitStatus) -> Failure {
-    let what = format!("{name} failed: {}", reason(folder, status));
+pub(crate) fn hopeless_failure(name: &str, command: &str, folder: &Path, status: ExitStatus) -> Failure {
+    let what = format!("{name} failed: {}", failure_reason(folder, status));
     let exit = match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(exit_codes::DATA) => Exit::Data,
         Some(exit_codes::CLUSTER) => Exit::Cluster,

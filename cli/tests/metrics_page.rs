@@ -64,7 +64,7 @@ fn job(folder: &Path) -> Job {
 
 /// One server of a run, after it joined and got a placement.
 async fn server(job: &Job, control: Arc<LocalCoordinator>, registry: &Registry) -> (Arc<dyn Shard>, Membership) {
-    let service = EmbeddingService::durable(job, ServerIndex(0), registry).unwrap();
+    let service = EmbeddingService::open(job, ServerIndex(0), registry).unwrap();
     let request = JoinRequest {
         role: Role::EmbeddingServer.into(),
         address: "embedded:0".to_owned(),
@@ -77,7 +77,7 @@ async fn server(job: &Job, control: Arc<LocalCoordinator>, registry: &Registry) 
     let member =
         Membership::join(control.clone() as Arc<dyn ControlPlane>, request, LATE, &Shutdown::new()).await.unwrap();
     let placement = wait_for_placement(control.as_ref(), LATE, &Shutdown::new()).await.unwrap();
-    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+    let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
     service.set_placement(Arc::new(map));
     (Arc::new(LocalShard::new(service)), member)
 }

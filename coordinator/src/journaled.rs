@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::{Duration, Instant};
 use tracing::{info, warn};
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
-use zagros_journal::{InputJournal, JournalError, JournalTime, Machine, RecoveredCore};
+use zagros_journal::{InputJournal, JournalError, JournalTime, MachineStart, RecoveredCore};
 use zagros_protocol::{Refusal, RefusalKind};
 
 /// Questions within this time after an input are answered as of that input, and write nothing.
@@ -16,11 +16,9 @@ const ANSWER_AGE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct JournalUse {
     pub folder: PathBuf,
-    /// Which runs are written to it.
     pub runs: JournalRuns,
 }
 
-/// Which runs are written to a journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalRuns {
     /// One run after the other. The journal of a run that is over is deleted.
@@ -53,16 +51,12 @@ pub(crate) struct JournalFailure {
 }
 
 impl JournaledCore {
-    /// A run that no process has joined, without a journal.
-    pub(crate) fn unwritten(config: CoreConfig) -> Self {
+    pub(crate) fn without_journal(config: CoreConfig) -> Self {
         Self::with_base(Core::new(config), None, Duration::ZERO)
     }
 
-    /// The run that the journal has, if its members may still be there and the journal has all of it. Otherwise a run that
-    /// no process has joined; for a journal of one run, that run as it ended.
-    ///
-    /// # Errors
-    /// When the folder cannot be used.
+    /// The run that the journal has, if its members may still be there and the journal has all of it. Otherwise a run
+    /// that no process has joined; for a journal of one run, that run as it ended.
     pub(crate) fn open(config: CoreConfig, JournalUse { folder, runs }: &JournalUse) -> Result<Self, JournalError> {
         let (mut journal, recovered) = InputJournal::open(folder)?;
         let wall_ms = wall_ms();
@@ -76,7 +70,7 @@ impl JournaledCore {
             warn!(folder = %folder.display(), "a new run begins: {}", why.unwrap_or_default());
         }
         let core = Core::new(config);
-        journal.begin(&core, JournalTime { at: Duration::ZERO, wall_ms })?;
+        journal.begin_run(&core, JournalTime { at: Duration::ZERO, wall_ms })?;
         Ok(Self { runs: *runs, ..Self::with_base(core, Some(journal), Duration::ZERO) })
     }
 
@@ -90,7 +84,7 @@ impl JournaledCore {
         if let Some(why) = why {
             let outcome = RunOutcome::Failed(format!("the coordinator cannot continue the run: {why}"));
             self.write(at, &CoreInput::End(outcome.clone()))?;
-            self.core.end(at, outcome);
+            self.core.end_run(at, outcome);
         }
         Ok(self)
     }
@@ -100,7 +94,6 @@ impl JournaledCore {
         Self { core, journal, runs, base, started, last: base, failing: None }
     }
 
-    /// The state as of the last input.
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }
@@ -110,21 +103,17 @@ impl JournaledCore {
         &mut self.core
     }
 
-    /// Time of the core, now.
-    pub(crate) fn now(&self) -> Duration {
+    pub(crate) fn core_time(&self) -> Duration {
         (self.base + self.started.elapsed()).max(self.last)
     }
 
-    /// Makes a call that may change the state. `input` says which.
-    ///
-    /// # Errors
-    /// `Unavailable` when the journal cannot be written: nothing has changed then.
-    pub(crate) fn call<R>(
+    /// `input` says which call it is. If the journal cannot be written, nothing has changed (`Unavailable`).
+    pub(crate) fn call_core<R>(
         &mut self,
         input: impl FnOnce() -> CoreInput,
         call: impl FnOnce(&mut Core, Duration) -> R,
     ) -> Result<R, Refusal> {
-        let now = self.now();
+        let now = self.core_time();
         if self.journal.is_some() {
             self.write(now, &input()).map_err(|error| Refusal::new(RefusalKind::Unavailable, error))?;
         }
@@ -136,21 +125,21 @@ impl JournaledCore {
 
     /// Answers a question, which changes nothing. The time moves before it, unless it has just moved; and where the journal
     /// cannot be written, it stands still.
-    pub(crate) fn ask<R>(&mut self, question: impl FnOnce(&Core, Duration) -> R) -> R {
-        if self.now() - self.last >= ANSWER_AGE {
+    pub(crate) fn ask_core<R>(&mut self, question: impl FnOnce(&Core, Duration) -> R) -> R {
+        if self.core_time() - self.last >= ANSWER_AGE {
             // The failure is in the log, and the refusals of calls name it.
-            let _ = self.call(|| CoreInput::Tick, Core::tick);
+            let _ = self.call_core(|| CoreInput::Tick, Core::tick);
         }
         question(&self.core, self.last)
     }
 
-    /// Why the journal takes no input now. Time stands still meanwhile: no lease expires, and the run cannot end.
-    pub(crate) fn failure(&self) -> Option<JournalFailure> {
+    /// Time stands still meanwhile: no lease expires, and the run cannot end.
+    pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
         self.failing.clone()
     }
 
     /// The run is over, and its members know: no process comes back to it.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget_run(&mut self) {
         if self.runs == JournalRuns::One {
             return;
         }
@@ -184,7 +173,7 @@ impl JournaledCore {
     /// A long journal becomes a snapshot.
     fn cut(&mut self, now: Duration) {
         let Some(journal) = self.journal.as_mut().filter(|journal| journal.is_long()) else { return };
-        if let Err(error) = journal.snapshot(&self.core, JournalTime { at: now, wall_ms: wall_ms() }) {
+        if let Err(error) = journal.take_snapshot(&self.core, JournalTime { at: now, wall_ms: wall_ms() }) {
             warn!(%error, "the journal was not cut; it grows");
         }
     }
@@ -195,7 +184,6 @@ fn gap(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
     Duration::from_millis(wall_ms.saturating_sub(recovered.time.wall_ms))
 }
 
-/// The time of a replayed core, now.
 fn time_now(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
     recovered.time.at + gap(recovered, wall_ms)
 }
@@ -205,7 +193,7 @@ fn why_over(recovered: &RecoveredCore, config: &CoreConfig, wall_ms: u64) -> Opt
     if recovered.core.config().fingerprint != config.fingerprint {
         return Some("the journal is of another job".to_owned());
     }
-    if recovered.machine == Machine::StartedAgain {
+    if recovered.machine == MachineStart::StartedAgain {
         return Some(
             "the machine was started again since the journal was written, and its newest entries may be lost; \
                     a process that is left of the journal's run ends, and the run resumes from the newest checkpoint"
@@ -217,7 +205,6 @@ fn why_over(recovered: &RecoveredCore, config: &CoreConfig, wall_ms: u64) -> Opt
     (gap > longest).then(|| format!("no member of the journal's run waits after {gap:.0?} (at most {longest:.0?})"))
 }
 
-/// Milliseconds since 1970.
 fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -49,22 +49,13 @@ struct LockedCore {
 
 impl LocalCoordinator {
     /// A coordinator for this job's run, which no process has joined.
-    ///
-    /// # Panics
-    /// When the registry already has a coordinator: it can hold only one.
     #[must_use]
     pub fn new(job: &Job, registry: &Registry) -> Arc<Self> {
-        Self::leading(job, JournaledCore::unwritten(config_of(job)), registry)
+        Self::leading(job, JournaledCore::without_journal(config_of(job)), registry)
     }
 
     /// The coordinator of the run that the journal has, as the process before left it. If the journal has no run, or no member
     /// can be left of it, the coordinator of a run that no process has joined; for a journal of one run, of that run as it ended.
-    ///
-    /// # Errors
-    /// When the folder cannot be used.
-    ///
-    /// # Panics
-    /// As [`Self::new`].
     pub fn open(job: &Job, journal: &JournalUse, registry: &Registry) -> Result<Arc<Self>, CoordinatorError> {
         let coordinator = Self::leading(job, JournaledCore::open(config_of(job), journal)?, registry);
         // What happened at the start is logged now.
@@ -81,9 +72,9 @@ impl LocalCoordinator {
         })
     }
 
-    /// The run that this coordinator leads. Every request from another process must name it.
+    /// Every request from another process must name it.
     #[must_use]
-    pub fn run(&self) -> RunId {
+    pub fn run_id(&self) -> RunId {
         self.run
     }
 
@@ -99,12 +90,9 @@ impl LocalCoordinator {
 
     /// Drains the run: its workers save and leave, and then the run is over. `reason` says which process was asked to end.
     /// A second call changes nothing.
-    ///
-    /// # Errors
-    /// When the journal cannot be written: the run is not drained then.
-    pub fn drain(&self, reason: &str) -> Result<(), Refusal> {
+    pub fn drain_run(&self, reason: &str) -> Result<(), Refusal> {
         let drain = || CoreInput::Drain(reason.to_owned());
-        self.with_core(|core| core.call(drain, |core, now| core.drain(now, reason)))
+        self.with_core(|core| core.call_core(drain, |core, now| core.drain_run(now, reason)))
     }
 
     /// The workers that a drain waits for, in words; empty when there is none.
@@ -114,48 +102,38 @@ impl LocalCoordinator {
     }
 
     /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
-    ///
-    /// # Errors
-    /// When the journal cannot be written: the run goes on then.
-    pub fn end(&self, outcome: RunOutcome) -> Result<(), Refusal> {
+    pub fn end_run(&self, outcome: RunOutcome) -> Result<(), Refusal> {
         let end = outcome.clone();
-        self.with_core(|core| core.call(|| CoreInput::End(end), |core, now| core.end(now, outcome)))
+        self.with_core(|core| core.call_core(|| CoreInput::End(end), |core, now| core.end_run(now, outcome)))
     }
 
-    /// Since when, and why, the journal takes no input.
     pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
-        self.state.lock().core.failure()
+        self.state.lock().core.journal_failure()
     }
 
-    /// How the run ended, once it has.
     #[must_use]
     pub fn outcome(&self) -> Option<RunOutcome> {
         self.state.lock().core.core().outcome().cloned()
     }
 
-    /// Whether every member has left or is lost.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.state.lock().core.core().is_deserted()
     }
 
-    /// Checks that there is a placement, so that workers can train.
-    ///
-    /// # Errors
-    /// The missing members, in words.
-    pub fn ready(&self) -> Result<(), String> {
+    /// Whether there is a placement, so that workers can train. The error names the missing members.
+    pub fn check_ready(&self) -> Result<(), String> {
         let placement = self.ask(|core, _| core.view_placement());
         if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
     }
 
-    /// The status of the run.
-    pub(crate) fn glance(&self) -> StatusResponse {
-        self.ask(Core::view)
+    pub(crate) fn read_status(&self) -> StatusResponse {
+        self.ask(Core::view_status)
     }
 
     /// The run is over, and its members know. The next coordinator with this journal begins another run.
-    pub(crate) fn forget(&self) {
-        self.state.lock().core.forget();
+    pub(crate) fn forget_run(&self) {
+        self.state.lock().core.forget_run();
     }
 
     /// This process ends, and the next one goes on with the run, maybe on another machine.
@@ -163,27 +141,26 @@ impl LocalCoordinator {
         self.state.lock().core.hand_over();
     }
 
-    /// Answers a question.
     fn ask<R>(&self, question: impl FnOnce(&Core, Duration) -> R) -> R {
-        self.with_core(|core| core.ask(question))
+        self.with_core(|core| core.ask_core(question))
     }
 
     /// Uses the core. Logs and counts its events after the lock is released.
     fn with_core<R>(&self, work: impl FnOnce(&mut JournaledCore) -> R) -> R {
         let mut state = self.state.lock();
         let answer = work(&mut state.core);
-        let now = state.core.now();
+        let now = state.core.core_time();
         let events = state.core.core_mut().take_events();
         let is_old = state.shown.is_none_or(|shown| now.saturating_sub(shown) >= METRICS_AGE);
-        let status = (is_old || !events.is_empty()).then(|| state.core.core().view(now));
+        let status = (is_old || !events.is_empty()).then(|| state.core.core().view_status(now));
         state.shown = status.as_ref().map(|_| now).or(state.shown);
         drop(state);
 
         if let Some(status) = &status {
-            self.metrics.show(status);
+            self.metrics.set_gauges(status);
         }
         for event in &events {
-            self.metrics.count(event);
+            self.metrics.count_event(event);
             log(event);
         }
         answer
@@ -192,20 +169,19 @@ impl LocalCoordinator {
     /// Takes a vote, and wakes the votes that wait where it is the last one.
     fn take_vote(&self, request: &BarrierRequest) -> Result<BarrierResponse, Refusal> {
         let input = || CoreInput::Barrier(request.clone());
-        let answer = self.with_core(|core| core.call(input, |core, now| core.barrier(now, request))).flatten()?;
+        let answer = self.with_core(|core| core.call_core(input, |core, now| core.barrier(now, request))).flatten()?;
         if !matches!(answer.state, Some(BarrierState::Wait(_))) {
             self.closed_barriers.send_modify(|closed| *closed += 1);
         }
         Ok(answer)
     }
 
-    /// A member's call.
     fn answer<T: Send + 'static>(
         &self,
         input: impl FnOnce() -> CoreInput,
         call: impl FnOnce(&mut Core, Duration) -> Result<T, Refusal>,
     ) -> ControlAnswer<'_, T> {
-        std::future::ready(self.with_core(|core| core.call(input, call)).flatten()).boxed()
+        std::future::ready(self.with_core(|core| core.call_core(input, call)).flatten()).boxed()
     }
 }
 
@@ -280,7 +256,7 @@ impl ControlPlane for LocalCoordinator {
     }
 
     fn status(&self, _: StatusRequest) -> ControlAnswer<'_, StatusResponse> {
-        std::future::ready(Ok(self.glance())).boxed()
+        std::future::ready(Ok(self.read_status())).boxed()
     }
 }
 
@@ -348,7 +324,7 @@ mod tests {
     use tokio::time::Instant;
     use zagros_coordinator_core::MemberSlot;
     use zagros_job::Overrides;
-    use zagros_plumbing::metrics::render;
+    use zagros_plumbing::metrics::render_text;
     use zagros_protocol::PROTOCOL_VERSION;
     use zagros_protocol::control::{BarrierReason, BarrierVote, DataFile};
 
@@ -375,9 +351,9 @@ mod tests {
     async fn any_members_call_lets_the_leases_of_others_expire() {
         let (coordinator, request, registry) = coordinator();
         coordinator.join(request.clone()).await.unwrap();
-        assert_eq!(coordinator.ready(), Err("waiting: embedding server 1 has not joined".to_owned()));
+        assert_eq!(coordinator.check_ready(), Err("waiting: embedding server 1 has not joined".to_owned()));
         let other = coordinator.join(JoinRequest { index: 1, ..request }).await.unwrap();
-        assert_eq!(coordinator.ready(), Ok(()));
+        assert_eq!(coordinator.check_ready(), Ok(()));
         let beat =
             HeartbeatRequest { member: other.member, incarnation: other.incarnation, ..HeartbeatRequest::default() };
         for _ in 0..11 {
@@ -386,7 +362,7 @@ mod tests {
         }
         let status = coordinator.status(StatusRequest {}).await.unwrap();
         assert_eq!(status.members.iter().map(|member| member.state.as_str()).collect::<Vec<_>>(), ["lost", "alive"]);
-        let metrics = render(&registry);
+        let metrics = render_text(&registry);
         for line in [
             "zagros_coordinator_heartbeats_total 11",
             "zagros_coordinator_expired_leases_total 1",
@@ -458,8 +434,8 @@ mod tests {
     async fn an_end_from_outside_reaches_members_and_stays() {
         let (coordinator, request, _) = coordinator();
         let server = coordinator.join(request).await.unwrap();
-        coordinator.end(RunOutcome::Interrupted("ctrl-c".to_owned())).unwrap();
-        coordinator.end(RunOutcome::Finished).unwrap();
+        coordinator.end_run(RunOutcome::Interrupted("ctrl-c".to_owned())).unwrap();
+        coordinator.end_run(RunOutcome::Finished).unwrap();
         let beat =
             HeartbeatRequest { member: server.member, incarnation: server.incarnation, ..HeartbeatRequest::default() };
         let response = coordinator.heartbeat(beat).await.unwrap();

@@ -35,7 +35,6 @@ pub(crate) struct CoordinatorMetrics {
 }
 
 impl CoordinatorMetrics {
-    /// The metrics of a run with so many servers and workers.
     pub(crate) fn new(registry: &Registry, servers: u32, workers: u32) -> Self {
         let expected_servers = expected(registry, servers, workers);
         let counter = |name, help| register(registry, IntCounter::new(name, help));
@@ -91,8 +90,7 @@ impl CoordinatorMetrics {
         metrics
     }
 
-    /// Sets the gauges.
-    pub(crate) fn show(&self, status: &StatusResponse) {
+    pub(crate) fn set_gauges(&self, status: &StatusResponse) {
         for (role, state, gauge) in &self.members {
             let count = status.members.iter().filter(|member| member.role == *role && member.state == *state).count();
             gauge.set(count as i64);
@@ -111,7 +109,7 @@ impl CoordinatorMetrics {
         }
     }
 
-    pub(crate) fn count(&self, event: &RunEvent) {
+    pub(crate) fn count_event(&self, event: &RunEvent) {
         match event {
             RunEvent::MemberLost { .. } | RunEvent::ServerAway { .. } => self.expired_leases.inc(),
             RunEvent::CoordinatorRecovered { .. } => self.recoveries.inc(),

@@ -35,10 +35,8 @@ const REMINDER: Duration = Duration::from_secs(10);
 /// How long open connections may take to close.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// The settings of the process.
 #[derive(Debug)]
 pub struct CoordinatorConfig {
-    /// The job of the run.
     pub job: Arc<Job>,
     /// Bound port of the control path.
     pub grpc_listener: TcpListener,
@@ -58,11 +56,9 @@ pub struct CoordinatorConfig {
     pub state_file: Option<PathBuf>,
     /// File that gets the report of a run that is finished, in brief.
     pub end_report: Option<PathBuf>,
-    /// Where its metrics are registered.
     pub registry: Registry,
 }
 
-/// How the process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoordinatorEnd {
     Over(RunOutcome),
@@ -72,9 +68,6 @@ pub enum CoordinatorEnd {
 
 /// Serves until the run is over. Then waits up to one lease for the members to leave. `shutdown` drains the run, which is over
 /// once its workers have saved and left; or it ends this process alone, as [`CoordinatorConfig::on_stop`] says.
-///
-/// # Errors
-/// When a port fails, or the journal cannot be opened, or not be written for a lease and the job's timeout.
 pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<CoordinatorEnd, CoordinatorError> {
     let coordinator = match &config.journal {
         Some(journal) => LocalCoordinator::open(&config.job, journal, &config.registry)?,
@@ -93,14 +86,14 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
 
     let recorder = config.state_file.map(StateFile::new);
     if let Some(recorder) = recorder.clone() {
-        let (coordinator, ended) = (Arc::clone(&coordinator), life.shutdown().clone());
-        life.spawn("state file", async move { recorder.follow(&coordinator, &ended).await });
+        let (coordinator, ended) = (Arc::clone(&coordinator), life.shutdown_token().clone());
+        life.spawn("state file", async move { recorder.keep_writing(&coordinator, &ended).await });
     }
     let (lease, timeout) = (config.job.cluster.lease, config.job.cluster.timeout);
     let ended = tokio::select! {
         ended = supervise(&coordinator, &shutdown, config.on_stop, lease) => {
             if matches!(ended, CoordinatorEnd::Over(_)) {
-                coordinator.forget();
+                coordinator.forget_run();
             }
             Ok(ended)
         }
@@ -108,14 +101,14 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
         unwritable = unwritable_for(&coordinator, lease + timeout) => Err(unwritable),
         Some(error) = failures.recv() => Err(error),
     };
-    if let Err(late) = life.finish(CLOSE).await {
+    if let Err(late) = life.finish_tasks(CLOSE).await {
         warn!(%late, "ports did not close in time");
     }
     if let Some(recorder) = recorder {
-        recorder.write(&coordinator).await;
+        recorder.write_once(&coordinator).await;
     }
     if let (Some(file), Ok(CoordinatorEnd::Over(RunOutcome::Finished))) = (config.end_report, &ended) {
-        write_end(&file, &StatusReport::from(coordinator.glance()).in_brief());
+        write_end(&file, &StatusReport::from(coordinator.read_status()).in_brief());
     }
     if matches!(ended, Ok(CoordinatorEnd::Restarts)) {
         // After the ports: no input follows.
@@ -138,7 +131,7 @@ fn serve_grpc(
     coordinator: &Arc<LocalCoordinator>,
     failed: mpsc::Sender<CoordinatorError>,
 ) {
-    let (service, shutdown) = (CoordinatorService::serving(Arc::clone(coordinator)), life.shutdown().clone());
+    let (service, shutdown) = (CoordinatorService::new_server(Arc::clone(coordinator)), life.shutdown_token().clone());
     let refused = coordinator.refused_connections();
     life.spawn("grpc port", async move {
         let stop = async move { shutdown.requested().await };
@@ -154,8 +147,8 @@ fn serve_admin(
     (registry, access): (Registry, PageAccess),
     failed: mpsc::Sender<CoordinatorError>,
 ) {
-    let shutdown = life.shutdown().clone();
-    let routes = routes(coordinator, registry).merge(page::routes(coordinator, shutdown.clone()));
+    let shutdown = life.shutdown_token().clone();
+    let routes = routes(coordinator, registry).merge(page::page_routes(coordinator, shutdown.clone()));
     life.spawn("http port", async move {
         let served = admin::serve(listener, routes, access, shutdown).await;
         report(served.map_err(CoordinatorError::from), &failed).await;
@@ -179,7 +172,7 @@ fn page_access(
     };
     let url = format!("http://{}/", SocketAddr::new(host, address.port()));
     match &access {
-        PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.reveal()),
+        PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.expose_secret()),
         PageAccess::Token { .. } => {
             info!(
                 "live page: {url}?token=… (ZAGROS_PAGE_TOKEN, or what `zagros secret token` prints for the run's secret)"
@@ -193,8 +186,8 @@ fn page_access(
 fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
     let readiness = Arc::clone(coordinator);
     let status = Arc::clone(coordinator);
-    let routes = admin::routes(registry, Arc::new(move || readiness.ready()));
-    routes.route("/status", get(async move || Json(StatusReport::from(status.glance()))))
+    let routes = admin::routes(registry, Arc::new(move || readiness.check_ready()));
+    routes.route("/status", get(async move || Json(StatusReport::from(status.read_status()))))
 }
 
 async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {
@@ -223,28 +216,28 @@ async fn supervise(
     };
     let grace = Deadline::from_now(lease);
     while !coordinator.is_deserted() && !grace.is_past() {
-        tokio::time::sleep(TICK.min(grace.left())).await;
+        tokio::time::sleep(TICK.min(grace.time_left())).await;
         coordinator.tick();
     }
-    info!(outcome = outcome.word(), everyone_left = coordinator.is_deserted(), "coordinator ends");
+    info!(outcome = outcome.as_str(), everyone_left = coordinator.is_deserted(), "coordinator ends");
     CoordinatorEnd::Over(outcome)
 }
 
 /// Drains the run: waits until the workers have saved and left. Names the late ones.
 async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     const REASON: &str = "the coordinator was asked to end";
-    until_written(|| coordinator.drain(REASON)).await;
+    until_written(|| coordinator.drain_run(REASON)).await;
     let deadline = Deadline::from_now(DRAIN);
     while !deadline.is_past() {
-        if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.left()), ended(coordinator)).await {
+        if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.time_left()), ended(coordinator)).await {
             return outcome;
         }
-        let (waiting_for, waited) = (coordinator.drain_waits_for(), deadline.waited());
+        let (waiting_for, waited) = (coordinator.drain_waits_for(), deadline.time_waited());
         info!("{REASON}; still waiting for {waiting_for} after {waited:.0?}");
     }
     let late = coordinator.drain_waits_for();
     let why = format!("{REASON}, and {late} did not leave within {DRAIN:?}");
-    until_written(|| coordinator.end(RunOutcome::Interrupted(why.clone()))).await;
+    until_written(|| coordinator.end_run(RunOutcome::Interrupted(why.clone()))).await;
     ended(coordinator).await
 }
 

@@ -18,11 +18,10 @@ use zagros_transport::{Peer, PeerRole, check_run, names_run, status_of};
 
 use crate::LocalCoordinator;
 
-/// Passes each call on to the coordinator.
 pub(crate) struct CoordinatorService(Arc<LocalCoordinator>);
 
 impl CoordinatorService {
-    pub(crate) fn serving(coordinator: Arc<LocalCoordinator>) -> CoordinatorServer<Self> {
+    pub(crate) fn new_server(coordinator: Arc<LocalCoordinator>) -> CoordinatorServer<Self> {
         let server = CoordinatorServer::new(Self(coordinator));
         server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
     }
@@ -30,13 +29,13 @@ impl CoordinatorService {
     /// As [`Self::check_member`]. A person's command is no member and knows no number of a run: it proves the run's secret.
     fn check_reader<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let whole_run = Peer::from_extensions(request.extensions())
-            .needs(PeerRole::Coordinator, "to read the bucket map without a run");
+            .require_role(PeerRole::Coordinator, "to read the bucket map without a run");
         if names_run(request.metadata().as_ref()) || whole_run.is_err() { self.check_member(request) } else { Ok(()) }
     }
 
     /// Refuses a request of a process of another run (invariant MB-2).
     fn check_member<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        check_run(self.0.run(), request.metadata().as_ref(), "this coordinator").map_err(status_of)
+        check_run(self.0.run_id(), request.metadata().as_ref(), "this coordinator").map_err(status_of)
     }
 }
 
@@ -78,7 +77,7 @@ fn proof_of(role: Option<Role>) -> PeerRole {
 /// Refuses a sender that speaks for a member of a role that it has not proven (invariant MB-7).
 fn check_sender<T: NamesSender>(request: &Request<T>) -> Result<(), Status> {
     let (role, what) = request.get_ref().sender();
-    Peer::from_extensions(request.extensions()).needs(role, what).map_err(status_of)
+    Peer::from_extensions(request.extensions()).require_role(role, what).map_err(status_of)
 }
 
 /// One method of the generated trait per call of [`ControlPlane`], each with what is checked of its sender.

@@ -15,7 +15,6 @@ use crate::LocalCoordinator;
 /// How old the file is at most, while the process lives.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Writes one file again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,
@@ -28,10 +27,9 @@ impl StateFile {
         Self { path, has_failed: Arc::default() }
     }
 
-    /// Writes until shutdown.
-    pub(crate) async fn follow(&self, coordinator: &LocalCoordinator, shutdown: &Shutdown) {
+    pub(crate) async fn keep_writing(&self, coordinator: &LocalCoordinator, shutdown: &Shutdown) {
         loop {
-            self.write(coordinator).await;
+            self.write_once(coordinator).await;
             tokio::select! {
                 () = tokio::time::sleep(PERIOD) => {}
                 () = shutdown.requested() => return,
@@ -40,8 +38,8 @@ impl StateFile {
     }
 
     /// Writes once. What fails here fails nothing else.
-    pub(crate) async fn write(&self, coordinator: &LocalCoordinator) {
-        let observation = Observation::from(&coordinator.glance());
+    pub(crate) async fn write_once(&self, coordinator: &LocalCoordinator) {
+        let observation = Observation::from(&coordinator.read_status());
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || replace(&path, &observation)).await;
         let failed = written.map_err(io::Error::other).and_then(|written| written).err();

@@ -6,7 +6,7 @@ mod member;
 mod scale;
 
 use serde::Serialize;
-use zagros_doctor::{Diagnosis, Observation, diagnose};
+use zagros_doctor::{Diagnosis, Observation, diagnose_run};
 use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryPoint, StatusResponse};
 
 pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};
@@ -15,7 +15,6 @@ pub use scale::ScaleReport;
 /// The status of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StatusReport {
-    /// Name of the job.
     pub job: String,
     /// `waiting`, `training`, `finished`, `interrupted` or `failed`.
     pub state: String,
@@ -88,7 +87,6 @@ pub struct CheckpointReport {
     pub age_seconds: f64,
 }
 
-/// Training during a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct HistoryReport {
     /// Its end, seconds since the coordinator started.
@@ -108,12 +106,10 @@ pub struct HistoryReport {
 /// Measures on the held-out part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EvaluationReport {
-    /// Batches trained before it.
     pub step: u64,
     /// Epoch over the data, counted from 0.
     pub epoch: u32,
     pub samples: u64,
-    /// Area under the ROC curve.
     pub auc: f64,
     /// Mean log loss, nats.
     pub logloss: f64,
@@ -124,7 +120,7 @@ pub struct EvaluationReport {
 impl From<StatusResponse> for StatusReport {
     fn from(status: StatusResponse) -> Self {
         Self {
-            diagnosis: diagnose(&Observation::from(&status)),
+            diagnosis: diagnose_run(&Observation::from(&status)),
             job: status.job,
             state: status.state,
             reason: status.reason,
@@ -303,9 +299,9 @@ mod tests {
     #[test]
     fn a_member_is_reported_in_words() {
         let report = StatusReport::from(response());
-        assert_eq!(report.members[0].detail(), "127.0.0.1:7701, 512 buckets, 10 rows, 3.0 MiB, 50 % hits");
+        assert_eq!(report.members[0].activity_in_words(), "127.0.0.1:7701, 512 buckets, 10 rows, 3.0 MiB, 50 % hits");
         assert_eq!(
-            report.members[1].detail(),
+            report.members[1].activity_in_words(),
             "step 9, 1234 samples/s, loss NaN, 2 splits held, waits for server 1 (3.2 s), heard 1.5 s ago"
         );
     }

@@ -126,7 +126,7 @@ async fn stop_reason(member: &Membership) -> String {
 
 /// Reads and completes every split of an epoch; answers their bytes.
 async fn work(control: &dyn ControlPlane, worker: &Membership, epoch: u32) -> Vec<(u64, u64)> {
-    let (member, incarnation) = (worker.member(), worker.incarnation());
+    let (member, incarnation) = (worker.member_id(), worker.incarnation());
     let mut read = Vec::new();
     loop {
         match control
@@ -158,8 +158,8 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     let second = cluster.join(Role::EmbeddingServer, 1).await;
     let worker = cluster.join(Role::DenseWorker, 0).await;
     let placement = wait_for_placement(control.as_ref(), TIMEOUT, &Shutdown::new()).await.unwrap();
-    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
-    assert_eq!(map, BucketMap::even(Generation(1), cluster.job.cluster.buckets, 2));
+    let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
+    assert_eq!(map, BucketMap::split_evenly(Generation(1), cluster.job.cluster.buckets, 2));
     assert_eq!(placement.servers[1].address, "127.0.0.1:7702");
     assert!(get(cluster.admin, "/readyz").await.contains("ready\n"));
 
@@ -170,7 +170,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
         assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7].map(eighth));
     }
     let evaluation = Some(Evaluation { step: 8, epoch: 1, samples: 100, auc: 0.75, logloss: 0.5, part: 0 });
-    let report = ReportEvaluationRequest { member: worker.member(), incarnation: worker.incarnation(), evaluation };
+    let report = ReportEvaluationRequest { member: worker.member_id(), incarnation: worker.incarnation(), evaluation };
     control.report_evaluation(report).await.unwrap();
     second.set_load(ServerLoad { rows: 3, bytes: 300, ..ServerLoad::default() });
     worker.set_progress(Progress { step: 8, ..Progress::default() });
@@ -239,13 +239,13 @@ async fn a_coordinator_that_is_asked_to_end_serves_until_the_workers_have_left()
     let outcome = outcome.expect("the worker does not hear that it must save").unwrap().clone();
     assert_eq!((outcome.draining.as_deref(), outcome.stop), (Some("the coordinator was asked to end"), None));
     // Its last checkpoint needs the coordinator.
-    let position = PositionRequest { member: worker.member(), incarnation: worker.incarnation(), epoch: 0 };
+    let position = PositionRequest { member: worker.member_id(), incarnation: worker.incarnation(), epoch: 0 };
     cluster.control.position(position).await.unwrap();
     assert_eq!(server.subscribe().borrow().stop, None);
     worker.leave(Outcome::Interrupted, "interrupted").await.unwrap();
     stop_reason(&server).await;
     server.leave(Outcome::Interrupted, "asked to end").await.unwrap();
-    assert_eq!(cluster.outcome().await.word(), "interrupted");
+    assert_eq!(cluster.outcome().await.as_str(), "interrupted");
 }
 
 #[tokio::test]
@@ -269,7 +269,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     let successor = Membership::join(Arc::clone(control), successor, TIMEOUT, &Shutdown::new()).await.unwrap();
     assert_eq!(successor.incarnation(), 2);
     let ask = AssignRequest {
-        member: successor.member(),
+        member: successor.member_id(),
         incarnation: 2,
         epoch: 0,
         continuing: false,
@@ -310,12 +310,12 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     let cluster = TestCluster::listen(&address, 20.0).await;
     let [first, _second] = [cluster.join(Role::EmbeddingServer, 0).await, cluster.join(Role::EmbeddingServer, 1).await];
     let worker = cluster.join(Role::DenseWorker, 0).await;
-    assert_eq!((first.member(), first.incarnation()), (stale.member(), stale.incarnation()));
-    assert_ne!(worker.run(), stale.run());
-    let (member, incarnation) = (stale.member(), stale.incarnation());
+    assert_eq!((first.member_id(), first.incarnation()), (stale.member_id(), stale.incarnation()));
+    assert_ne!(worker.run_id(), stale.run_id());
+    let (member, incarnation) = (stale.member_id(), stale.incarnation());
     let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
     let both =
-        format!("this coordinator belongs to run {}, but this request belongs to run {}", worker.run(), stale.run());
+        format!("this coordinator belongs to run {}, but this request belongs to run {}", worker.run_id(), stale.run_id());
     let refusals = [
         control.heartbeat(HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).await.map(drop),
         control
@@ -362,7 +362,7 @@ async fn many_files_and_many_splits_join_and_come_back() {
     let request = JoinRequest { files, position: Some(position.clone()), ..cluster.request(Role::DenseWorker, 0) };
     println!("{splits} splits; the join has {} bytes", prost::Message::encoded_len(&request));
     let worker = Membership::join(Arc::clone(&cluster.control), request, TIMEOUT, &Shutdown::new()).await.unwrap();
-    let (member, incarnation) = (worker.member(), worker.incarnation());
+    let (member, incarnation) = (worker.member_id(), worker.incarnation());
     let outcome = cluster.control.position(PositionRequest { member, incarnation, epoch: 1 }).await.unwrap();
     println!("the position has {} bytes", prost::Message::encoded_len(&outcome));
     assert_eq!(outcome.position, Some(position));
@@ -404,8 +404,8 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
     first.control = Arc::new(GrpcControlPlane::connect(&first.address, TIMEOUT, &Credentials::Open).unwrap());
     let servers = [first.join(Role::EmbeddingServer, 0).await, first.join(Role::EmbeddingServer, 1).await];
     let worker = first.join(Role::DenseWorker, 0).await;
-    let (control, run) = (Arc::clone(&first.control), worker.run());
-    let (member, incarnation) = (worker.member(), worker.incarnation());
+    let (control, run) = (Arc::clone(&first.control), worker.run_id());
+    let (member, incarnation) = (worker.member_id(), worker.incarnation());
     let ask = || AssignRequest { member, incarnation, epoch: 0, continuing: false, ..AssignRequest::default() };
     let Some(Work::Split(split)) = control.assign(ask()).await.unwrap().work else { panic!("no split") };
     let placement = control.placement(PlacementRequest {}).await.unwrap();
@@ -414,7 +414,7 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
 
     let second = listen(address).await;
     let later = placement_of(&*control).await;
-    assert_eq!((later, worker.run()), (placement, run));
+    assert_eq!((later, worker.run_id()), (placement, run));
     let status = control.status(StatusRequest {}).await.unwrap();
     let members: Vec<_> = status.members.iter().map(|member| (member.state.as_str(), member.incarnation)).collect();
     assert_eq!((members, status.splits_held), (vec![("alive", 1); 3], 1));

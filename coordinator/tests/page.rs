@@ -49,7 +49,6 @@ impl Served {
         Self { address, shutdown, process }
     }
 
-    /// Sends a request.
     async fn ask(&self, path: &str, headers: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
@@ -57,7 +56,6 @@ impl Served {
         stream
     }
 
-    /// Sends a request and reads the whole answer.
     async fn get(&self, path: &str, headers: &str) -> String {
         let mut answer = String::new();
         let mut stream = self.ask(path, headers).await;

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zagros_collective::{
-    Collective, CollectiveBackend, CollectiveError, GroupLane, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous,
+    CollectiveGroup, CollectiveBackend, CollectiveError, GroupLane, GroupInterrupt, PendingSum, ProcessGroupConfig, Rendezvous,
     StoreRendezvous,
 };
 use zagros_dense_worker::WorkerError;
@@ -88,9 +88,9 @@ fn compare<const N: usize>(
             lane: GroupLane::Steps,
             store: store.clone(),
             timeout: TIMEOUT,
-            interrupt: Interrupt::default(),
+            interrupt: GroupInterrupt::default(),
         };
-        let group = Wire { group: rendezvous.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
+        let group = Wire { group: rendezvous.form_group(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
         let mut workers = Vec::new();
         for size in sizes {
             workers.push(Worker::new(network, samples, size, rank)?);
@@ -156,7 +156,7 @@ impl Worker {
         })
     }
 
-    fn step(&mut self, group: &mut dyn Collective) -> Outcome<()> {
+    fn step(&mut self, group: &mut dyn CollectiveGroup) -> Outcome<()> {
         let share = 1.0 / WORKERS as f32;
         self.buckets.begin(self.model.weights(), share);
         let (numeric, embeddings, labels) = (&self.numeric[..], &self.vectors[..], &self.labels[..]);
@@ -194,7 +194,7 @@ impl Worker {
 
 /// A group whose sums come later: each takes its time on the way, one after another.
 struct Wire {
-    group: Box<dyn Collective>,
+    group: Box<dyn CollectiveGroup>,
     latency: Duration,
     /// Bytes a second.
     rate: f64,
@@ -202,13 +202,13 @@ struct Wire {
     arrivals: VecDeque<Instant>,
 }
 
-impl Collective for Wire {
+impl CollectiveGroup for Wire {
     fn rank(&self) -> usize {
         self.group.rank()
     }
 
-    fn world(&self) -> usize {
-        self.group.world()
+    fn world_size(&self) -> usize {
+        self.group.world_size()
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {

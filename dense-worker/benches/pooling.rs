@@ -132,11 +132,11 @@ async fn compare(side: &mut Side, batch: &Batch, rounds: usize) -> Outcome<(Cost
 impl Side {
     fn dedup(&mut self, batch: &Batch) -> (usize, Vec<u32>) {
         let (unique, mut inverse) = self.unique(batch);
-        (unique.rows(), inverse.remove(0))
+        (unique.id_count(), inverse.remove(0))
     }
 
     fn unique(&mut self, batch: &Batch) -> (zagros_embedding_client::UniqueIds, Vec<Vec<u32>>) {
-        self.deduplicator.dedup(&[FeatureIds { table: TableId(0), dim: DIM as u32, ids: &batch.ids }])
+        self.deduplicator.dedup_batch(&[FeatureIds { table: TableId(0), dim: DIM as u32, ids: &batch.ids }])
     }
 
     /// The pooled vectors, from rows that are not created.
@@ -147,7 +147,7 @@ impl Side {
     /// Looked up, pooled, pushed.
     async fn step(&mut self, batch: &Batch, at_server: bool) -> Outcome<()> {
         let (vectors, unique, inverse) = self.pooled(batch, at_server, Access::Train).await?;
-        let mut gradients = BatchRows::zeroed(&unique);
+        let mut gradients = BatchRows::zeros_like(&unique);
         let positions = positions(batch, &inverse, at_server);
         scatter_add(&column(), DIM, positions, &vectors, &mut gradients.tables[0]);
         self.pushes += 1;
@@ -165,7 +165,7 @@ impl Side {
         let inverse = inverse.remove(0);
         if at_server {
             let mut bags = TableBags::new(0);
-            bags.extend(&inverse, &batch.offsets);
+            bags.add_bags(&inverse, &batch.offsets);
             unique.tables[0].bags = Some(bags);
         }
         let unique = zagros_embedding_client::RoutedIds::from(unique);
@@ -214,7 +214,7 @@ async fn start(servers: u32) -> Outcome<Side> {
         Ok(Arc::new(Watched::new(shard, Counting(Arc::clone(&counted)))) as Arc<dyn Shard>)
     });
     let member = Membership::join(control.clone(), request(&job), TIMEOUT, &Shutdown::new()).await?;
-    let (writer, incarnation) = (member.member(), member.incarnation());
+    let (writer, incarnation) = (member.member_id(), member.incarnation());
     let config = ClientConfig { writer, incarnation, wire: Encoding::F32, timeout: TIMEOUT };
     let client = EmbeddingClient::new(config, control, connect);
     Ok(Side { client, _member: member, deduplicator: Deduplicator::new(), bytes, pushes: 0 })

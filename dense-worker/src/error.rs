@@ -41,7 +41,7 @@ pub enum WorkerError {
         source: ModelError,
     },
     /// Other dense workers are gone, late, or cannot be reached.
-    #[error("{}{_0}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(_0.missing()))]
+    #[error("{}{_0}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(_0.missing_ranks()))]
     Peers(#[from] CollectiveError),
     /// Other dense workers did not come to a barrier.
     #[error("{}{reason}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(workers))]
@@ -187,7 +187,7 @@ pub enum WorkerError {
     #[error("{0}")]
     Store(#[source] StoreError),
     /// A file of the run folder could not be written or read.
-    #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
+    #[error("cannot {what} {}: {source}; {}", path.display(), disk::next_step(source))]
     File {
         /// `write`, `create`, …
         what: &'static str,
@@ -296,7 +296,7 @@ impl WorkerError {
         let index = |rank: usize| indices.get(rank).map_or(rank, |index| *index as usize);
         let named = |ranks: Vec<usize>| ranks.into_iter().map(index).collect();
         match self {
-            Self::Peers(error) => Self::Peers(error.numbered(indices)),
+            Self::Peers(error) => Self::Peers(error.renumber_ranks(indices)),
             Self::PeerDiverged { step, workers } => Self::PeerDiverged { step, workers: named(workers) },
             Self::Skipped { step, workers } => Self::Skipped { step, workers: named(workers) },
             Self::Unequal { workers } => Self::Unequal { workers: named(workers) },

@@ -252,7 +252,7 @@ mod tests {
         let metrics = Metrics::new(&registry);
         let evaluation = Evaluation { auc: Some(0.75), ..Evaluation::default() };
         metrics.evaluated(HeldOutPart::Validation, &evaluation);
-        let shown = zagros_plumbing::metrics::render(&registry);
+        let shown = zagros_plumbing::metrics::render_text(&registry);
         assert!(shown.contains("zagros_worker_auc{part=\"validation\"} 0.75"), "{shown}");
         assert!(shown.contains("zagros_worker_gauc{part=\"validation\"} NaN") && !shown.contains("test"), "{shown}");
     }
@@ -264,7 +264,7 @@ mod tests {
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             let registry = Registry::new();
             Metrics::new(&registry).promise(&job, makes_checkpoints);
-            zagros_plumbing::metrics::render(&registry)
+            zagros_plumbing::metrics::render_text(&registry)
         };
         let shown = reported("[train]\nstaleness = 3\n[checkpoint]\nevery_seconds = 90\n", true);
         assert!(shown.contains("zagros_worker_staleness_bound_batches 3"), "{shown}");
@@ -282,7 +282,7 @@ mod tests {
         }
         let seconds = metrics.stage_seconds();
         assert_eq!((seconds.parse, seconds.dedup, seconds.waiting), (1.0, 2.0, 8.0));
-        let shown = zagros_plumbing::metrics::render(&registry);
+        let shown = zagros_plumbing::metrics::render_text(&registry);
         assert!(shown.contains("zagros_worker_stage_seconds_total{stage=\"gather\"} 4"), "{shown}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use zagros_eval::{Evaluation, Sums};
+use zagros_eval::{Evaluation, ClickSums};
 use zagros_zip::ZipEq;
 
 /// Exponential mean. It is unbiased from the first value on, like Adam's moments.
@@ -95,14 +95,14 @@ impl Histogram {
 pub(crate) struct Predicted {
     /// Bin and class of each prediction.
     bins: Vec<(u16, bool)>,
-    sums: Sums,
+    sums: ClickSums,
 }
 
 impl Predicted {
     /// `labels` and `logits` are equally many. `loss` is their mean loss, nats.
     pub(crate) fn new(labels: &[f32], logits: &[f32], loss: f32) -> Self {
         let samples = labels.len() as u64;
-        let mut sums = Sums { samples, loss: f64::from(loss) * samples as f64, ..Sums::default() };
+        let mut sums = ClickSums { samples, loss: f64::from(loss) * samples as f64, ..ClickSums::default() };
         let count = |(label, logit): (&f32, &f32)| {
             let (is_positive, probability) = (*label > 0.5, 1.0 / (1.0 + (-logit).exp()));
             sums.positives += u64::from(is_positive);
@@ -118,7 +118,7 @@ impl Predicted {
 impl Predicted {
     /// So many samples that have no measure, because the target is no click.
     pub(crate) fn unmeasured(samples: usize) -> Self {
-        Self { bins: Vec::new(), sums: Sums { samples: samples as u64, ..Sums::default() } }
+        Self { bins: Vec::new(), sums: ClickSums { samples: samples as u64, ..ClickSums::default() } }
     }
 }
 
@@ -126,12 +126,12 @@ impl Predicted {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overall {
     histogram: Histogram,
-    sums: Sums,
+    sums: ClickSums,
 }
 
 impl Overall {
     pub(crate) fn new() -> Self {
-        Self { histogram: Histogram::new(), sums: Sums::default() }
+        Self { histogram: Histogram::new(), sums: ClickSums::default() }
     }
 
     /// Adds the predictions of a batch.
@@ -163,15 +163,15 @@ pub(crate) struct Recent {
     window: usize,
     histogram: Histogram,
     predictions: VecDeque<(u16, bool)>,
-    sums: Sums,
-    batches: VecDeque<Sums>,
+    sums: ClickSums,
+    batches: VecDeque<ClickSums>,
 }
 
 impl Recent {
     /// Measures over so many samples.
     pub(crate) fn new(window: usize) -> Self {
         let (predictions, batches) = (VecDeque::new(), VecDeque::new());
-        Self { window, histogram: Histogram::new(), predictions, sums: Sums::default(), batches }
+        Self { window, histogram: Histogram::new(), predictions, sums: ClickSums::default(), batches }
     }
 
     /// Adds the predictions of a batch. Drops the oldest ones beyond the window.
@@ -189,7 +189,7 @@ impl Recent {
         self.batches.push_back(predicted.sums);
         while self.sums.samples > self.window as u64 && self.batches.len() > 1 {
             let oldest = self.batches.pop_front().unwrap_or_default();
-            self.sums.take_away(oldest);
+            self.sums.subtract(oldest);
         }
     }
 
@@ -205,8 +205,8 @@ struct RecentState {
     /// Oldest first, four hexadecimal digits each: the bin, plus 8000 for a positive sample.
     predictions: String,
     /// The present sums. A new sum would be rounded differently.
-    sums: Sums,
-    batches: Vec<Sums>,
+    sums: ClickSums,
+    batches: Vec<ClickSums>,
 }
 
 /// Marks a positive sample, above all bins.
@@ -237,7 +237,7 @@ impl TryFrom<RecentState> for Recent {
             recent.histogram.add(place);
             recent.predictions.push_back(place);
         }
-        let count = |part: fn(&Sums) -> u64| recent.batches.iter().map(part).sum::<u64>() == part(&sums);
+        let count = |part: fn(&ClickSums) -> u64| recent.batches.iter().map(part).sum::<u64>() == part(&sums);
         if !rest.is_empty() || !count(|sums| sums.samples) || !count(|sums| sums.positives) {
             return Err("the recent predictions do not add up".to_owned());
         }
@@ -245,7 +245,7 @@ impl TryFrom<RecentState> for Recent {
     }
 }
 
-fn measures(sums: &Sums, histogram: &Histogram) -> Evaluation {
+fn measures(sums: &ClickSums, histogram: &Histogram) -> Evaluation {
     if histogram.is_empty() {
         return Evaluation { samples: sums.samples, ..Evaluation::default() };
     }
@@ -255,7 +255,7 @@ fn measures(sums: &Sums, histogram: &Histogram) -> Evaluation {
         auc: histogram.auc(),
         logloss: sums.logloss(),
         normalised_entropy: sums.normalised_entropy(),
-        calibration: sums.calibration(),
+        calibration: sums.calibration_ratio(),
         ..Evaluation::default()
     }
 }
@@ -323,7 +323,7 @@ mod tests {
             samples in prop::collection::vec((any::<bool>(), -16_i8..16), 1..300), window in 1_usize..400,
         ) {
             let (mut recent, mut overall) = (Recent::new(window), Overall::new());
-            let (mut exact, mut all) = (zagros_eval::Scores::new(), zagros_eval::Scores::new());
+            let (mut exact, mut all) = (zagros_eval::ClickScores::new(), zagros_eval::ClickScores::new());
             let samples: Vec<(f32, f32)> =
                 samples.iter().map(|(label, step)| (f32::from(u8::from(*label)), f32::from(*step) / 4.0)).collect();
             for (label, logit) in &samples {
@@ -334,7 +334,7 @@ mod tests {
                 all.push(*label, *logit);
             }
             samples.iter().rev().take(window).for_each(|(label, logit)| exact.push(*label, *logit));
-            for (found, expected) in [(recent.report(), exact.report()), (overall.report(), all.report())] {
+            for (found, expected) in [(recent.report(), exact.compute_measures()), (overall.report(), all.compute_measures())] {
                 prop_assert_eq!((found.samples, found.positive_rate), (expected.samples, expected.positive_rate));
                 prop_assert!(near(found.auc, expected.auc) && near(found.logloss, expected.logloss), "{found:?} {expected:?}");
                 prop_assert!(near(found.normalised_entropy, expected.normalised_entropy), "{found:?} {expected:?}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use shard::WorkerShard;
-use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
+use zagros_ingest::{Batch, CategoryIds, IngestError, StreamStats};
 use zagros_job::{
     Categorical, CheckpointSettings, ClusterSettings, DataOrder, DataSettings, DenseOptimizer, DenseUpdates,
     EvalSettings, Features, Format, Initializer, Job, KeptEnd, Mode, Model, Numeric, OutputSettings, PadSide, PoolAt,
@@ -95,7 +95,7 @@ pub(crate) fn batch(size: usize, ids: &[&[u64]]) -> Batch {
         size,
         labels: (0..size).map(|sample| (sample % 2) as f32).collect(),
         numeric: vec![0.5; size],
-        categorical: ids.iter().map(|ids| Ids { ids: ids.to_vec(), ..Ids::default() }).collect(),
+        categorical: ids.iter().map(|ids| CategoryIds { ids: ids.to_vec(), ..CategoryIds::default() }).collect(),
         ..Batch::default()
     }
 }

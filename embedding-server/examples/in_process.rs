@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The server without a socket. It owns every bucket under generation 1 of the bucket map.
     let service = EmbeddingService::new(&job, ServerIndex(0), &prometheus::Registry::new())?;
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), 16, 1)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), 16, 1)));
     let shard: Arc<dyn Shard> = Arc::new(LocalShard::new(service));
 
     // A client asks the coordinator who owns which bucket. Here the coordinator of tests answers: one server owns all.
@@ -53,8 +53,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         FeatureIds { table: TableId(1), dim: 4, ids: &[100, 200, 300] },
     ];
     // Each distinct id is sent once; `inverse` says for each sample which of the distinct ids is its own.
-    let (unique, inverse) = Deduplicator::new().dedup(&features);
-    assert_eq!((unique.rows(), &inverse[0]), (5, &vec![0, 1, 0]));
+    let (unique, inverse) = Deduplicator::new().dedup_batch(&features);
+    assert_eq!((unique.id_count(), &inverse[0]), (5, &vec![0, 1, 0]));
 
     // The route is computed once for the lookup and the push of a batch.
     let ids = RoutedIds::from(unique);

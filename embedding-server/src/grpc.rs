@@ -50,22 +50,21 @@ impl GrpcAdapter {
         Self { shard, guard, roots: Arc::new(roots), timeout }
     }
 
-    /// The services of samples and of storage.
     pub(crate) fn routes(&self) -> Routes {
-        Routes::new(self.embedding()).add_service(self.storage())
+        Routes::new(self.embedding_service()).add_service(self.storage_service())
     }
 
-    pub(crate) fn embedding(&self) -> EmbeddingEndpoint {
+    pub(crate) fn embedding_service(&self) -> EmbeddingEndpoint {
         EmbeddingEndpoint(self.clone())
     }
 
-    pub(crate) fn storage(&self) -> StorageServer<Self> {
+    pub(crate) fn storage_service(&self) -> StorageServer<Self> {
         let server = StorageServer::new(self.clone());
         server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
     }
 
-    fn admitted<T>(&self, request: tonic::Request<T>) -> Result<T, Status> {
-        self.guard.check(request.metadata().as_ref()).map_err(status_of)?;
+    fn admit_request<T>(&self, request: tonic::Request<T>) -> Result<T, Status> {
+        self.guard.check_request(request.metadata().as_ref()).map_err(status_of)?;
         Ok(request.into_inner())
     }
 }
@@ -89,13 +88,13 @@ impl Service<Request<Body>> for EmbeddingEndpoint {
         let stated = stated_timeout(request.headers()).unwrap_or(timeout);
         let deadline = Deadline::from_now(stated.min(timeout));
         let answered = async move {
-            if let Err(refusal) = guard.check(request.headers()) {
+            if let Err(refusal) = guard.check_request(request.headers()) {
                 return status_of(refusal).into_http();
             }
             match request.uri().path() {
-                LOOKUP => unary::answer(request, |message| lookup(shard, message, deadline)).await,
-                PUSH => unary::answer(request, |message| push(shard, message, deadline)).await,
-                HINT => unary::answer(request, |message| hint(shard, message, deadline)).await,
+                LOOKUP => unary::answer_call(request, |message| lookup(shard, message, deadline)).await,
+                PUSH => unary::answer_call(request, |message| push(shard, message, deadline)).await,
+                HINT => unary::answer_call(request, |message| hint(shard, message, deadline)).await,
                 other => Status::unimplemented(format!("this server has no call {other}")).into_http(),
             }
         };
@@ -135,20 +134,20 @@ impl Storage for GrpcAdapter {
         &self,
         request: tonic::Request<DescribeRequest>,
     ) -> Result<tonic::Response<DescribeResponse>, Status> {
-        Ok(tonic::Response::new(self.shard.describe(self.admitted(request)?).await.map_err(status_of)?))
+        Ok(tonic::Response::new(self.shard.describe(self.admit_request(request)?).await.map_err(status_of)?))
     }
 
     async fn save(&self, request: tonic::Request<SaveRequest>) -> Result<tonic::Response<SaveResponse>, Status> {
-        let request = self.admitted(request)?;
-        self.roots.check(&request.folder).map_err(status_of)?;
+        let request = self.admit_request(request)?;
+        self.roots.check_folder(&request.folder).map_err(status_of)?;
         Ok(tonic::Response::new(self.shard.save(request).await.map_err(status_of)?))
     }
 
     async fn load(&self, request: tonic::Request<LoadRequest>) -> Result<tonic::Response<LoadResponse>, Status> {
-        let request = self.admitted(request)?;
+        let request = self.admit_request(request)?;
         // A request that removes all rows names no folder.
         if !request.clear {
-            self.roots.check(&request.folder).map_err(status_of)?;
+            self.roots.check_folder(&request.folder).map_err(status_of)?;
         }
         let names = request.files.iter().map(|file| file.name.as_str());
         self.roots.check_files(&request.folder, names).map_err(status_of)?;
@@ -156,7 +155,7 @@ impl Storage for GrpcAdapter {
     }
 
     async fn forget(&self, request: tonic::Request<ForgetRequest>) -> Result<tonic::Response<ForgetResponse>, Status> {
-        Ok(tonic::Response::new(self.shard.forget(self.admitted(request)?).await.map_err(status_of)?))
+        Ok(tonic::Response::new(self.shard.forget(self.admit_request(request)?).await.map_err(status_of)?))
     }
 }
 
@@ -180,13 +179,13 @@ mod tests {
     async fn a_sender_hears_what_its_request_waited_for() {
         let (service, run, instance) = (placed(1, 0), RunId(7), 8);
         let check = Arc::new(RunCheck::new(ServerIndex(0)));
-        check.joined(run, instance);
+        check.note_joined(run, instance);
         let roots = StorageFolders::new(&job(1), &[]).unwrap();
         let shard = Arc::new(LocalShard::new(Arc::clone(&service)));
         let adapter = GrpcAdapter::new(shard, check, roots, 10 * WAITS);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let serving = grpc::server().add_service(adapter.embedding());
+        let serving = grpc::server_builder().add_service(adapter.embedding_service());
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 0, address, instance, run: run.0, ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, WAITS, &zagros_transport::Credentials::Open).unwrap();

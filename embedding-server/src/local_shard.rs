@@ -21,7 +21,6 @@ use crate::{EmbeddingService, datapath, storage};
 /// runtime's thread waiting.
 const INLINE_ID_BYTES: usize = 32 * 1024 * size_of::<u64>();
 
-/// An embedding server that is called without a socket.
 #[derive(Clone)]
 pub struct LocalShard {
     name: Arc<str>,
@@ -29,15 +28,14 @@ pub struct LocalShard {
 }
 
 impl LocalShard {
-    /// A shard that calls this service.
     #[must_use]
     pub fn new(service: Arc<EmbeddingService>) -> Self {
-        Self { name: format!("embedding server {} (in process)", service.index()).into(), service }
+        Self { name: format!("embedding server {} (in process)", service.server_index()).into(), service }
     }
 
     /// Runs `work` on this thread if the request is small and needs no disk. Otherwise it runs on a thread that may
     /// block.
-    async fn serve<Q: Send + 'static, T: Send + 'static>(
+    async fn serve_request<Q: Send + 'static, T: Send + 'static>(
         &self,
         bytes: usize,
         may_block: bool,
@@ -47,11 +45,10 @@ impl LocalShard {
         if bytes <= INLINE_ID_BYTES && !may_block {
             return work(&self.service, &request);
         }
-        self.offload(move |service| work(service, &request)).await
+        self.run_blocking(move |service| work(service, &request)).await
     }
 
-    /// Runs `work` on a thread that may block.
-    async fn offload<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
@@ -70,9 +67,9 @@ impl Shard for LocalShard {
         let times = RequestTimes::new(deadline);
         let may_block = self.service.reads_disk();
         async move {
-            self.service.await_placement(request.generation, times.left(deadline)).await;
-            self.service.windows.steps.await_pushes(&request, times.left(deadline)).await?;
-            self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
+            self.service.await_placement(request.generation, times.server_deadline(deadline)).await;
+            self.service.windows.steps.await_pushes(&request, times.server_deadline(deadline)).await?;
+            self.serve_request(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
                 service.metrics.lookup.observe(|| datapath::lookup(service, request, times))
             })
             .await
@@ -84,8 +81,8 @@ impl Shard for LocalShard {
         let times = RequestTimes::new(deadline);
         let may_block = self.service.writes_disk();
         async move {
-            self.service.await_placement(request.generation, times.left(deadline)).await;
-            self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
+            self.service.await_placement(request.generation, times.server_deadline(deadline)).await;
+            self.serve_request(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
                 service.metrics.push.observe(|| datapath::push(service, request, times))
             })
             .await
@@ -100,30 +97,30 @@ impl Shard for LocalShard {
             if !self.service.reads_disk() {
                 return Ok(HintResponse::default());
             }
-            let _turn = self.service.hints.turn(request.ids.len()).await?;
-            self.offload(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times))).await
+            let _turn = self.service.hints.wait_for_turn(request.ids.len()).await?;
+            self.run_blocking(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times))).await
         }
         .boxed()
     }
 
     fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        async { Ok(self.service.describe()) }.boxed()
+        async { Ok(self.service.describe_tables()) }.boxed()
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         match request.stage() {
-            SaveStage::Whole => storage::SnapshotCaptures::whole(Arc::clone(&self.service), request).boxed(),
-            SaveStage::Capture => storage::SnapshotCaptures::capture(Arc::clone(&self.service), request).boxed(),
-            SaveStage::Files => async move { storage::SnapshotCaptures::files(&self.service, &request).await }.boxed(),
+            SaveStage::Whole => storage::SnapshotCaptures::save_whole(Arc::clone(&self.service), request).boxed(),
+            SaveStage::Capture => storage::SnapshotCaptures::capture_snapshot(Arc::clone(&self.service), request).boxed(),
+            SaveStage::Files => async move { storage::SnapshotCaptures::await_files(&self.service, &request).await }.boxed(),
         }
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        storage::Loads::load(Arc::clone(&self.service), request).boxed()
+        storage::LastLoad::load(Arc::clone(&self.service), request).boxed()
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        self.offload(move |service| storage::forget(service, &request)).boxed()
+        self.run_blocking(move |service| storage::forget(service, &request)).boxed()
     }
 }
 

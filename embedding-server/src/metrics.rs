@@ -22,7 +22,6 @@ pub(crate) struct ServerMetrics {
     pub(crate) lookup: CallMetrics,
     pub(crate) push: CallMetrics,
     pub(crate) hint: CallMetrics,
-    /// The queue of hints.
     pub(crate) waiting_hints: WaitingHints,
     pub(crate) save: CallMetrics,
     pub(crate) load: CallMetrics,
@@ -37,19 +36,15 @@ pub(crate) struct ServerMetrics {
     pub(crate) skipped: IntCounter,
     /// Ids that are not admitted: lookups answered with zeros, and gradients dropped.
     pub(crate) refused: IntCounter,
-    /// Bags that were summed for a lookup.
     pub(crate) bags_summed: IntCounter,
     /// Bags whose gradient was spread over their rows.
     pub(crate) bags_spread: IntCounter,
     /// For each applied push, the number of earlier batches in flight when its rows were looked up.
     pub(crate) staleness: Histogram,
-    /// Pushes that were answered as duplicates.
     pub(crate) duplicates: IntCounter,
-    /// Connections that the port of the data path refuses.
     pub(crate) refused_connections: IntCounter,
 }
 
-/// The metrics of one kind of call.
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
     requests: IntCounter,
@@ -66,9 +61,9 @@ impl ServerMetrics {
         let requests = label.counters("requests_total", "Requests, refused ones included.", &["call"]);
         let refusals = label.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
         let seconds = label.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
-        let sizes = label.histograms("request_rows", "Rows that a served request named.", &["call"], powers(0..20));
+        let sizes = label.histograms("request_rows", "Rows that a served request named.", &["call"], power_buckets(0..20));
         let staleness = "Earlier batches in flight when the rows of a pushed batch were looked up.";
-        let staleness = label.histograms("push_staleness_batches", staleness, &[], powers(0..10));
+        let staleness = label.histograms("push_staleness_batches", staleness, &[], power_buckets(0..10));
         let rows = label.counters("rows_total", "Rows of requests, by what happened to them.", &["what"]);
         let call = |name: &str| CallMetrics {
             requests: requests.with_label_values(&[name]),
@@ -121,7 +116,7 @@ impl ServerMetrics {
 
 impl ServerMetrics {
     /// How many requests have started, and how many of them are in progress.
-    pub(crate) fn requests(&self) -> (u64, u64) {
+    pub(crate) fn request_counts(&self) -> (u64, u64) {
         let calls = [&self.lookup, &self.push, &self.save, &self.load];
         // The order matters: a request that ends between the two reads counts as in progress, not as never started.
         let ended: u64 = calls.iter().map(|call| call.seconds.get_sample_count()).sum();
@@ -131,20 +126,19 @@ impl ServerMetrics {
 }
 
 impl CallMetrics {
-    /// Counts and times one request.
     pub(crate) fn observe<T>(&self, work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
         self.requests.inc();
         let _timer = self.seconds.start_timer();
-        work().inspect_err(|refusal| self.refused(refusal.kind))
+        work().inspect_err(|refusal| self.count_refusal(refusal.kind))
     }
 
-    fn refused(&self, kind: RefusalKind) {
+    fn count_refusal(&self, kind: RefusalKind) {
         self.refusals.iter().filter(|(of, _)| *of == kind).for_each(|(_, count)| count.inc());
     }
 }
 
 /// Histogram buckets for counts: 0 and powers of two.
-fn powers(of: std::ops::Range<i32>) -> Vec<f64> {
+fn power_buckets(of: std::ops::Range<i32>) -> Vec<f64> {
     std::iter::once(0.0).chain(of.map(|power| 2_f64.powi(power))).collect()
 }
 
@@ -172,7 +166,6 @@ impl<'a> ServerLabel<'a> {
         self.counters(name, help, &[]).with_label_values::<&str>(&[])
     }
 
-    /// A gauge of a whole number.
     pub(crate) fn gauge(&self, name: &str, help: &str) -> IntGauge {
         register(self.registry, IntGauge::with_opts(self.options(name, help)))
     }
@@ -194,7 +187,7 @@ impl<'a> ServerLabel<'a> {
 #[cfg(test)]
 mod tests {
     use zagros_embedding_client::Shard;
-    use zagros_plumbing::metrics::render;
+    use zagros_plumbing::metrics::render_text;
     use zagros_protocol::datapath::Access;
     use zagros_protocol::{BucketMap, Generation};
 
@@ -206,14 +199,14 @@ mod tests {
     async fn servers_share_a_registry_and_each_reports_its_own_figures() {
         let registry = Registry::new();
         let services = [0, 1].map(|index| EmbeddingService::new(&job(2), ServerIndex(index), &registry).unwrap());
-        let map = Arc::new(BucketMap::even(Generation(1), 64, 1));
+        let map = Arc::new(BucketMap::split_evenly(Generation(1), 64, 1));
         services[0].set_placement(Arc::clone(&map));
         services[1].set_placement(map);
         let shards = services.map(LocalShard::new);
         shards[0].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap();
         shards[0].push(push_of(&[(0, &[1, 2])], 1, 0.5), later()).await.unwrap();
         shards[1].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap_err();
-        let text = render(&registry);
+        let text = render_text(&registry);
         for line in [
             r#"zagros_embedding_requests_total{call="lookup",server="0"} 1"#,
             r#"zagros_embedding_request_seconds_count{call="push",server="0"} 1"#,
@@ -236,6 +229,6 @@ mod tests {
     fn a_registry_does_not_keep_the_rows_of_a_server_alive() {
         let registry = Registry::new();
         drop(EmbeddingService::new(&job(1), ServerIndex(0), &registry).unwrap());
-        assert!(!render(&registry).contains("table_rows{"));
+        assert!(!render_text(&registry).contains("table_rows{"));
     }
 }

@@ -19,18 +19,16 @@ use zagros_protocol::ServerIndex;
 use zagros_protocol::control::Outcome;
 use zagros_transport::Credentials;
 
-use crate::control::{RunCheck, StopReason, StorageFolders, join, take_part_in_run};
+use crate::control::{RunCheck, StopReason, StorageFolders, join_run, take_part_in_run};
 use crate::grpc::GrpcAdapter;
 use crate::resharding::{MoveRunner, migration_service};
-use crate::tier::keep_little;
+use crate::tier::limit_heap;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
 /// How long running requests may take after the server stops accepting new ones, if the job's timeout is not shorter.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The settings and resources of an embedding server.
 pub struct ServerConfig {
-    /// The job, which all roles share.
     pub job: Arc<Job>,
     pub index: ServerIndex,
     pub control: Arc<dyn ControlPlane>,
@@ -48,7 +46,6 @@ pub struct ServerConfig {
     pub storage_folders: Vec<String>,
     /// What a request to end means. [`StopMeaning::Restart`] needs a log.
     pub on_stop: StopMeaning,
-    /// The registry of its metrics.
     pub registry: Registry,
 }
 
@@ -62,14 +59,10 @@ pub enum ServerEnd {
 }
 
 /// Serves until shutdown is requested or the coordinator says that this server is not needed any more.
-///
-/// # Errors
-/// If a folder is not a folder, if the coordinator does not admit the server, if another process takes its member slot,
-/// if a port fails, or if coordinator and workers are silent.
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, ServerError> {
     let index = config.index.0;
     if config.job.cluster.memory.is_some() {
-        keep_little();
+        limit_heap();
     }
     let roots = StorageFolders::new(&config.job, &config.storage_folders);
     let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
@@ -103,7 +96,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, 
         Some(failure) = failures.recv() => Err(failure),
     };
     // The run is over. A connection that a peer keeps half open is not a failure.
-    if let Err(late) = life.finish(grace).await {
+    if let Err(late) = life.finish_tasks(grace).await {
         warn!(server = index, %late, "ports did not close in time");
     }
     ended
@@ -112,7 +105,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, 
 /// Recovery takes seconds: it has a thread that may block.
 async fn open_service(config: &ServerConfig) -> Result<Arc<EmbeddingService>, ServerError> {
     let (job, index, registry) = (Arc::clone(&config.job), config.index, config.registry.clone());
-    let opened = tokio::task::spawn_blocking(move || EmbeddingService::durable(&job, index, &registry)).await;
+    let opened = tokio::task::spawn_blocking(move || EmbeddingService::open(&job, index, &registry)).await;
     opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
@@ -123,11 +116,11 @@ fn serve_data(
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
-    let stop = life.shutdown().clone();
+    let stop = life.shutdown_token().clone();
     let serving = async move {
         zagros_transport::serve(listener, &credentials, refused, routes, async move { stop.requested().await }).await
     };
-    life.spawn("data port", report(serving, index, "data", failed));
+    life.spawn("data port", report_failure(serving, index, "data", failed));
 }
 
 fn serve_admin(
@@ -140,14 +133,14 @@ fn serve_admin(
 ) {
     let service = Arc::clone(service);
     let waits = service.waits.clone();
-    let routes = admin::routes(registry, Arc::new(move || service.ready()));
-    let routes = routes.merge(admin::json("/waits", move || OwnWaits::new(&waits.long(), &waits.requests())));
-    let serving = admin::serve(listener, routes, access, life.shutdown().clone());
-    life.spawn("admin port", report(serving, index, "admin", failed));
+    let routes = admin::routes(registry, Arc::new(move || service.check_ready()));
+    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits::new(&waits.long_waits(), &waits.unanswered_requests())));
+    let serving = admin::serve(listener, routes, access, life.shutdown_token().clone());
+    life.spawn("admin port", report_failure(serving, index, "admin", failed));
 }
 
 /// Reports the failure of a port. Only the first failure matters.
-async fn report<E: std::error::Error + Send + Sync + 'static>(
+async fn report_failure<E: std::error::Error + Send + Sync + 'static>(
     serving: impl Future<Output = Result<(), E>>,
     index: u32,
     port: &'static str,
@@ -158,7 +151,6 @@ async fn report<E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// The server as a member of the run, from joining to leaving.
 struct RunMember {
     credentials: Credentials,
     service: Arc<EmbeddingService>,
@@ -173,7 +165,7 @@ struct RunMember {
 
 impl RunMember {
     async fn take_part(&self) -> Result<ServerEnd, ServerError> {
-        let index = self.service.index();
+        let index = self.service.server_index();
         let mut joined = self.join().await;
         if let Err(MemberError::ForeignRows { .. }) = &joined {
             info!(server = index.0, "the rows that were recovered are of another run; the server starts without them");
@@ -191,10 +183,10 @@ impl RunMember {
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
         membership.report_waits(self.service.waits.clone());
-        let run = membership.run();
-        self.guard.joined(run, self.instance);
-        info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
-        let ended = self.serve(&membership).await;
+        let run = membership.run_id();
+        self.guard.note_joined(run, self.instance);
+        info!(server = index.0, address = self.advertised, member = membership.member_id(), %run, "joined the run");
+        let ended = self.serve_until_end(&membership).await;
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
             // The next process in its slot has its rows. Until it joins, the coordinator counts this server as away.
@@ -207,7 +199,7 @@ impl RunMember {
             StopReason::RunOver(reason) => {
                 if self.service.owns_nothing() {
                     // It has handed its buckets over, and a checkpoint of before may not have its files yet.
-                    self.service.captures.delivered(self.service.timeout).await;
+                    self.service.captures.await_delivery(self.service.timeout).await;
                 }
                 self.leave(&membership, Outcome::Finished, &reason).await;
                 self.service.delete_log();
@@ -224,10 +216,10 @@ impl RunMember {
     }
 
     /// Serves until the server must stop. A server that ends alone does not ask the coordinator to drain the run.
-    async fn serve(&self, membership: &Membership) -> StopReason {
+    async fn serve_until_end(&self, membership: &Membership) -> StopReason {
         let timeout = self.job.cluster.timeout;
         let (service, control) = (Arc::clone(&self.service), Arc::clone(&self.control));
-        let member = (membership.member(), membership.incarnation());
+        let member = (membership.member_id(), membership.incarnation());
         let moves = MoveRunner::new(service, control, self.credentials.clone(), member);
         let take_part =
             |drains| take_part_in_run(&self.service, self.control.as_ref(), membership, moves, (timeout, drains));
@@ -243,13 +235,13 @@ impl RunMember {
 
     async fn join(&self) -> Result<Membership, MemberError> {
         let control = Arc::clone(&self.control);
-        join(&self.job, &self.service, &self.advertised, self.instance, control, &self.shutdown).await
+        join_run(&self.job, &self.service, &self.advertised, self.instance, control, &self.shutdown).await
     }
 
     /// Leaves the run. If this fails, the coordinator notices the end when the lease ends.
     async fn leave(&self, membership: &Membership, outcome: Outcome, reason: &str) {
         if let Err(error) = membership.leave(outcome, reason).await {
-            warn!(server = self.service.index().0, %error, "could not report the end to the coordinator");
+            warn!(server = self.service.server_index().0, %error, "could not report the end to the coordinator");
         }
     }
 }

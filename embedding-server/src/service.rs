@@ -25,7 +25,7 @@ use crate::datapath::{HintTurns, KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::durability::{self, LoadState, LogHost, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
-use crate::storage::{CheckpointFiles, Loads, SnapshotCaptures, StorageLock};
+use crate::storage::{CheckpointFiles, LastLoad, SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
 
@@ -36,18 +36,14 @@ const NEWER_MAP: Duration = Duration::from_secs(2);
 pub struct EmbeddingService {
     pub(crate) index: ServerIndex,
     pub(crate) tables: Arc<TableSet>,
-    /// Names of the tables, in their order.
     pub(crate) names: Arc<[String]>,
-    /// Settings of the tables, in their order.
     pub(crate) configs: Box<[TableConfig]>,
     pub(crate) storage: StorageLock,
-    /// Bytes of rows that a save sorts and writes together.
     pub(crate) run_bytes: usize,
     /// Timeout of a request to an object store.
     pub(crate) timeout: Duration,
     pub(crate) captures: SnapshotCaptures,
-    pub(crate) loads: Loads,
-    /// The files of the newest checkpoint.
+    pub(crate) loads: LastLoad,
     pub(crate) checkpoints: CheckpointFiles,
     pub(crate) windows: SequenceWindows,
     pub(crate) writers: KnownWriters,
@@ -56,25 +52,21 @@ pub struct EmbeddingService {
     /// Reusable memory for rows and gradients.
     pub(crate) buffers: Arc<ValueBuffers>,
     placement: ArcSwapOption<OwnedBuckets>,
-    /// Moves of buckets from and to this server.
     pub(crate) moves: ServerMoves,
     /// Whether a move in the middle of a step must change no bit: in mode `sync`.
     pub(crate) keeps_steps: bool,
     /// Whether the job begins an epoch with new rows, so that a worker may have all rows removed.
     pub(crate) resets_rows: bool,
-    /// Request buffers that earlier requests have used.
     scratches: Mutex<Vec<RequestBuffers>>,
-    /// The cold tier, for rows that do not fit into memory.
     tier: Option<ColdTier>,
-    /// The folder of the cold tier, if there is one.
     cold_folder: Option<PathBuf>,
-    /// The maintenance thread, which ends with the service.
+    /// Ends with the service.
     _maintenance: Option<TableMaintenance>,
     /// The log of its rows, if they are to survive the process.
     pub(crate) log: Option<Arc<ServerLog>>,
     /// Whether the tables hold a whole model, in a server without a log.
     unlogged_load: LoadState,
-    /// The thread that looks after the log. It ends with the service.
+    /// Ends with the service.
     keeper: OnceLock<LogKeeper>,
     /// What the server waits for.
     pub(crate) waits: Waits,
@@ -83,10 +75,6 @@ pub struct EmbeddingService {
 impl EmbeddingService {
     /// A server with empty tables. It serves nothing before [`Self::set_placement`]. Its metrics have the label
     /// `server`, so several servers may share a registry.
-    ///
-    /// # Errors
-    /// [`ServerError::Table`] if a setting of a table is out of range. [`ServerError::Cold`] if the folder of the cold
-    /// tier cannot be used.
     pub fn new(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
         let configs = table_configs(job);
         let tier = tier::open(job, index, &configs, StoreContent::Scratch, registry)?;
@@ -94,15 +82,12 @@ impl EmbeddingService {
     }
 
     /// A server in a process of its own. It has the rows that its log has, if the job asks for one, and logs what changes.
-    ///
-    /// # Errors
-    /// As [`Self::new`], and if the log or its cold tier cannot be used.
-    pub fn durable(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
-        Self::durable_on(job, index, registry, LogHost::default())
+    pub fn open(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
+        Self::open_on_host(job, index, registry, LogHost::default())
     }
 
-    /// As [`Self::durable`], on a disk and a machine that tests make up.
-    pub(crate) fn durable_on(
+    /// As [`Self::open`], on a disk and a machine that tests make up.
+    pub(crate) fn open_on_host(
         job: &Job,
         index: ServerIndex,
         registry: &Registry,
@@ -142,17 +127,17 @@ impl EmbeddingService {
         let seconds = log.as_ref().map_or(0, |log| log.seconds_before());
         let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables, seconds)?;
         let writers = KnownWriters::default();
-        writers.reached(tables.now().steps.max(windows.newest()));
+        writers.note_reached(tables.table_time().steps.max(windows.newest_batch()));
         Ok(Self {
             index,
             tables,
             names,
             configs: configs.into(),
             storage: StorageLock::default(),
-            run_bytes: MemoryBudget::from_job(job).map_or(RUN_BYTES, |memory| memory.run()),
+            run_bytes: MemoryBudget::from_job(job).map_or(RUN_BYTES, |memory| memory.run_bytes()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
-            loads: Loads::default(),
+            loads: LastLoad::default(),
             checkpoints: CheckpointFiles::new(job.checkpoint.deltas, job.cluster.servers),
             windows,
             writers,
@@ -160,14 +145,14 @@ impl EmbeddingService {
             metrics,
             buffers: Arc::new(
                 MemoryBudget::from_job(job)
-                    .map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),
+                    .map_or_else(ValueBuffers::default, |memory| ValueBuffers::with_capacity(memory.kept)),
             ),
             placement: ArcSwapOption::empty(),
             moves: ServerMoves::default(),
             keeps_steps: job.train.mode == Mode::Sync,
             resets_rows: job.train.reset_embeddings,
             scratches: Mutex::default(),
-            cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),
+            cold_folder: tier.as_ref().map(|_| tier::cold_folder(job, index)),
             tier,
             _maintenance: maintenance,
             log,
@@ -181,11 +166,11 @@ impl EmbeddingService {
     ///
     /// A request that was accepted earlier ends under the earlier map. Buckets with rows move only while no request is accepted.
     pub fn set_placement(&self, map: Arc<BucketMap>) {
-        self.serve(OwnedBuckets::new(map, self.index));
+        self.serve_buckets(OwnedBuckets::new(map, self.index));
     }
 
     /// Serves these buckets from now on, or nothing while they are frozen.
-    pub(crate) fn serve(&self, buckets: OwnedBuckets) {
+    pub(crate) fn serve_buckets(&self, buckets: OwnedBuckets) {
         self.placement.store(Some(Arc::new(buckets)));
         self.moves.note_change();
     }
@@ -195,14 +180,12 @@ impl EmbeddingService {
         self.tier.as_ref().map_or(0, |tier| tier.size().rows)
     }
 
-    /// Whether nothing is served until a move is decided.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.placement.load().as_ref().is_some_and(|placement| placement.frozen().is_some())
+        self.placement.load().as_ref().is_some_and(|placement| placement.frozen_move().is_some())
     }
 
-    /// Whether this server has no bucket.
     pub(crate) fn owns_nothing(&self) -> bool {
-        self.placement.load().as_ref().is_some_and(|placement| placement.ranges().is_empty())
+        self.placement.load().as_ref().is_some_and(|placement| placement.owned_ranges().is_empty())
     }
 
     /// Waits while a request of this generation cannot be served yet: while the server is frozen, until `deadline`, and while it does
@@ -210,22 +193,22 @@ impl EmbeddingService {
     pub(crate) async fn await_placement(&self, generation: u64, deadline: Deadline) {
         let is_ahead = |placement: &OwnedBuckets| generation > placement.generation().0;
         let may_serve = |placement: Option<&Arc<OwnedBuckets>>| {
-            placement.is_none_or(|now| now.frozen().is_none() && !is_ahead(now))
+            placement.is_none_or(|now| now.frozen_move().is_none() && !is_ahead(now))
         };
         if may_serve(self.placement.load().as_ref()) {
             return;
         }
-        let mut changes = self.moves.changes();
+        let mut changes = self.moves.subscribe_changes();
         let newer = Deadline::from_now(NEWER_MAP);
         loop {
             let Some(now) = self.placement.load_full() else { return };
-            let until = match (now.frozen(), is_ahead(&now)) {
+            let until = match (now.frozen_move(), is_ahead(&now)) {
                 (None, false) => return,
                 (Some(_), _) => deadline,
                 (None, true) if newer.is_past() => return,
                 (None, true) => newer,
             };
-            self.moves.ask();
+            self.moves.request_placement();
             let changed = until.bound(changes.changed()).await;
             if changed.is_err() || deadline.is_past() {
                 return;
@@ -234,7 +217,7 @@ impl EmbeddingService {
     }
 
     #[must_use]
-    pub fn index(&self) -> ServerIndex {
+    pub fn server_index(&self) -> ServerIndex {
         self.index
     }
 
@@ -250,11 +233,8 @@ impl EmbeddingService {
         self.log.as_ref().is_some_and(|log| log.has_recovered())
     }
 
-    /// Forgets the rows that it recovered, which are of another run, and has another lineage from then on. Nothing is served
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// If the tables cannot be emptied or the disk fails. The server must not join then.
+    /// The rows that it recovered are of another run: forgets them, and has another lineage from then on. Meanwhile it serves nothing.
+    /// After an error the server must not join.
     pub fn start_empty(&self) -> Result<(), ServerError> {
         self.log.as_ref().map_or(Ok(()), |log| log.start_empty(&self.tables, &self.windows))
     }
@@ -262,7 +242,7 @@ impl EmbeddingService {
     /// The run is over and its model is saved: deletes the log and the cold tier.
     pub(crate) fn delete_log(&self) {
         if let Some(log) = &self.log {
-            if let Err(error) = log.end() {
+            if let Err(error) = log.delete_files() {
                 warn!(server = %self.index, %error, "the log of a run that is over could not be deleted");
             }
             self.tier.iter().for_each(|tier| tier.store().delete_at_end());
@@ -280,23 +260,20 @@ impl EmbeddingService {
 
     /// Notes which disk takes nothing, if one does not.
     pub(crate) fn note_disks(&self) {
-        let log = self.log.as_ref().and_then(|log| log.health().err());
-        let tier = self.tier.as_ref().and_then(|tier| tier.health().err());
-        self.waits.note("log", WaitKind::Disk, log);
-        self.waits.note("cold tier", WaitKind::Disk, tier);
+        let log = self.log.as_ref().and_then(|log| log.check_health().err());
+        let tier = self.tier.as_ref().and_then(|tier| tier.check_health().err());
+        self.waits.note_wait("log", WaitKind::Disk, log);
+        self.waits.note_wait("cold tier", WaitKind::Disk, tier);
     }
 
     /// Whether every request can be served. With a failed cold tier the server still serves rows in memory.
-    ///
-    /// # Errors
-    /// The reason why not.
-    pub fn ready(&self) -> Result<(), String> {
+    pub fn check_ready(&self) -> Result<(), String> {
         self.placement().map_err(|refusal| refusal.message)?;
         self.check_whole().map_err(|refusal| refusal.message)?;
         if let Some(log) = &self.log {
-            log.health().map_err(|reason| format!("embedding server {} accepts no pushes: {reason}", self.index))?;
+            log.check_health().map_err(|reason| format!("embedding server {} accepts no pushes: {reason}", self.index))?;
         }
-        let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.health());
+        let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.check_health());
         health.map_err(|reason| format!("embedding server {} serves from memory alone: {reason}", self.index))
     }
 
@@ -310,41 +287,34 @@ impl EmbeddingService {
         self.tier.is_some() || self.log.is_some()
     }
 
-    /// Whether the tables hold a whole model.
-    ///
-    /// # Errors
-    /// `Storage` if a load did not end.
     pub(crate) fn check_whole(&self) -> Result<(), Refusal> {
-        self.load_state().check(self.index)
+        self.load_state().check_whole(self.index)
     }
 
-    /// Whether the tables hold a whole model, and loads change it.
+    /// Without a log, the state is the service's own.
     pub(crate) fn load_state(&self) -> &LoadState {
         self.log.as_ref().map_or(&self.unlogged_load, |log| &log.load)
     }
 
-    /// Rows and bytes of each table.
     #[must_use]
-    pub fn describe(&self) -> DescribeResponse {
+    pub fn describe_tables(&self) -> DescribeResponse {
         let status = |(table, name): (&zagros_table::Table, &String)| TableStatus {
             name: name.clone(),
-            rows: table.rows() as u64,
-            bytes: table.bytes() as u64,
+            rows: table.row_count() as u64,
+            bytes: table.memory_bytes() as u64,
         };
         // The service has one name per table.
         DescribeResponse { tables: self.tables.iter().zip_eq(self.names.iter()).map(status).collect() }
     }
 
-    /// Rows and bytes of all tables.
     #[must_use]
-    pub fn held(&self) -> ServerLoad {
+    pub fn current_load(&self) -> ServerLoad {
         let sum = |of: fn(&zagros_table::Table) -> usize| self.tables.iter().map(of).sum::<usize>() as u64;
-        let (rows, bytes) = (sum(zagros_table::Table::rows), sum(zagros_table::Table::bytes));
+        let (rows, bytes) = (sum(zagros_table::Table::row_count), sum(zagros_table::Table::memory_bytes));
         ServerLoad { rows, bytes, ..ServerLoad::default() }
     }
 
-    /// Free space on the disk of the cold tier. `None` without a cold tier.
-    pub(crate) fn disk(&self) -> Option<DiskSpace> {
+    pub(crate) fn disk_space(&self) -> Option<DiskSpace> {
         self.cold_folder.as_deref().and_then(|folder| DiskSpace::measure(folder).ok())
     }
 
@@ -357,15 +327,12 @@ impl EmbeddingService {
 
     /// Whether the placement under which a request was checked still holds. The request has entered the tables, so that it holds
     /// until the request ends.
-    ///
-    /// # Errors
-    /// `Moved` if the map is another one since, `Unavailable` if the server is frozen since.
+    /// Refused as `Moved` if the map is another one since, as `Unavailable` if the server is frozen since.
     pub(crate) fn check_still(&self, placement: &Arc<OwnedBuckets>, generation: u64) -> Result<(), Refusal> {
         let now = self.placement()?;
         if Arc::ptr_eq(&now, placement) { Ok(()) } else { now.check_request(generation) }
     }
 
-    /// Lends request buffers.
     pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut RequestBuffers) -> T) -> T {
         let mut scratch = self.scratches.lock().pop().unwrap_or_default();
         let done = work(&mut scratch);
@@ -374,8 +341,8 @@ impl EmbeddingService {
     }
 
     /// Turns a table's error into a refusal that names the table.
-    pub(crate) fn refuse(&self, error: &TableError) -> Refusal {
-        let name = error.table().and_then(|table| self.names.get(table as usize));
+    pub(crate) fn table_refusal(&self, error: &TableError) -> Refusal {
+        let name = error.table_number().and_then(|table| self.names.get(table as usize));
         let mut message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
         if let Some(cause) = std::error::Error::source(error).map(ToString::to_string)
             && !message.contains(&cause)
@@ -415,8 +382,8 @@ mod tests {
     #[test]
     fn it_is_ready_once_it_has_a_placement() {
         let service = service(1, 0);
-        assert!(service.ready().unwrap_err().contains("waits for the coordinator"));
-        service.set_placement(Arc::new(BucketMap::even(zagros_protocol::Generation(1), 8, 1)));
-        assert_eq!(service.ready(), Ok(()));
+        assert!(service.check_ready().unwrap_err().contains("waits for the coordinator"));
+        service.set_placement(Arc::new(BucketMap::split_evenly(zagros_protocol::Generation(1), 8, 1)));
+        assert_eq!(service.check_ready(), Ok(()));
     }
 }

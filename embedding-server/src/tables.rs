@@ -12,7 +12,6 @@ use crate::tier::{ColdTier, MemoryBudget};
 /// The rows that stripes may hold whatever the budget take at most one part in this many of the budget.
 const FLOOR_SHARE: usize = 4;
 
-/// The settings of a server's tables, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
     let mut configs: Vec<TableConfig> = job.server_tables().into_iter().map(|table| table.config).collect();
     if let Some(memory) = MemoryBudget::from_job(job) {
@@ -30,18 +29,17 @@ fn stripes_within(bytes: usize, configs: &[TableConfig]) -> usize {
     1 << most.ilog2()
 }
 
-/// Makes empty tables within the memory that the job gives a server.
 pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdTier>) -> Result<TableSet, ServerError> {
     let capacity = TableResources {
         budget: MemoryBudget::from_job(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
-        nanos: Some(nanos),
+        nanos: Some(monotonic_nanos),
         look_ahead: hint_horizon(job),
         copies: None,
         timeout: Some(job.cluster.timeout),
     };
     TableSet::new(job.train.seed, configs, capacity).map_err(|source| {
-        let table = source.table().and_then(|table| job.server_tables().into_iter().nth(table as usize));
+        let table = source.table_number().and_then(|table| job.server_tables().into_iter().nth(table as usize));
         ServerError::Table { name: table.map(|table| table.name).unwrap_or_default(), source }
     })
 }
@@ -51,8 +49,7 @@ fn hint_horizon(job: &Job) -> usize {
     job.lookahead_horizon().saturating_mul(job.cluster.most_workers() as usize)
 }
 
-/// Nanoseconds of a monotonic clock.
-pub(crate) fn nanos() -> u64 {
+pub(crate) fn monotonic_nanos() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }

@@ -65,14 +65,14 @@ pub(crate) fn service(servers: u32, index: u32) -> Arc<EmbeddingService> {
 /// A server at generation 1 of an even map.
 pub(crate) fn placed(servers: u32, index: u32) -> Arc<EmbeddingService> {
     let service = service(servers, index);
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, servers)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, servers)));
     service
 }
 
 /// The only server of a job, at generation 1.
 pub(crate) fn placed_with(job: &Job) -> Arc<EmbeddingService> {
     let service = EmbeddingService::new(job, ServerIndex(0), &Registry::new()).unwrap();
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
     service
 }
 
@@ -83,7 +83,6 @@ pub(crate) fn rows(parts: &[(u32, &[u64])]) -> (Bytes, Bytes) {
     (Segments::new(parts.iter().map(segment).collect()).pack().into(), encode_ids(&ids).into())
 }
 
-/// A lookup at generation 1 in f32.
 pub(crate) fn lookup_of(parts: &[(u32, &[u64])], access: Access) -> LookupRequest {
     let (segments, ids) = rows(parts);
     let (access, encoding) = (access as i32, Encoding::F32 as i32);
@@ -129,7 +128,6 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     datapath::lookup(service, request, RequestTimes::new(later()))
 }
 
-/// A push whose sender waits.
 pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
     datapath::push(service, request, RequestTimes::new(later()))
 }
@@ -141,7 +139,6 @@ pub(crate) struct HeldGate {
 }
 
 impl HeldGate {
-    /// Returns once requests are held up.
     pub(crate) fn new(service: &Arc<EmbeddingService>) -> Self {
         let (end, ended) = channel::<()>();
         let (entered, under_way) = channel();
@@ -153,8 +150,8 @@ impl HeldGate {
         });
         under_way.recv().unwrap();
         let tables = Arc::clone(&service.tables);
-        let snapshot = spawn(move || drop(tables.snapshot()));
-        while service.tables.enter_before(RequestTimes::new(Deadline::from_now(SHORT)).deadline()).is_ok() {}
+        let snapshot = spawn(move || drop(tables.take_snapshot()));
+        while service.tables.enter_before(RequestTimes::new(Deadline::from_now(SHORT)).table_deadline()).is_ok() {}
         Self { end: Some(end), threads: vec![request, snapshot] }
     }
 }
@@ -168,11 +165,10 @@ impl Drop for HeldGate {
 
 /// The values that a lookup for reading returns.
 pub(crate) fn read(service: &EmbeddingService, parts: &[(u32, &[u64])]) -> Vec<f32> {
-    answered(service, &lookup_of(parts, Access::Read))
+    lookup_values(service, &lookup_of(parts, Access::Read))
 }
 
-/// The values that this lookup returns.
-pub(crate) fn answered(service: &EmbeddingService, request: &LookupRequest) -> Vec<f32> {
+pub(crate) fn lookup_values(service: &EmbeddingService, request: &LookupRequest) -> Vec<f32> {
     let answer = lookup(service, request).unwrap();
     let mut values = vec![f32::NAN; answer.rows.len() / 4];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();

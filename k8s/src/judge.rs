@@ -138,7 +138,7 @@ fn exit_words(code: i32, reason: &str) -> String {
     let words = match code {
         137 if reason == "OOMKilled" => "it used more memory than its limit",
         126..=128 => "the container could not run zagros",
-        code => exit_codes::meaning(code).unwrap_or("unknown code"),
+        code => exit_codes::code_meaning(code).unwrap_or("unknown code"),
     };
     words.to_owned()
 }

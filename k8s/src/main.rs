@@ -15,7 +15,7 @@ use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
 use zagros_operator::render::render_objects;
 use zagros_operator::scale::ask::scale_by_coordinator;
 use zagros_plumbing::Shutdown;
-use zagros_plumbing::lifecycle::Signals;
+use zagros_plumbing::lifecycle::StopSignals;
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
@@ -138,13 +138,13 @@ fn given(namespace: Option<String>) -> Option<String> {
 
 async fn start(args: RunArgs) -> Result<ExitCode, String> {
     let format = if args.log_json { LogFormat::Json } else { LogFormat::Text };
-    telemetry::install(format, "info,kube=warn");
+    telemetry::install_subscriber(format, "info,kube=warn");
     let client = client().await?;
     let admin = TcpListener::bind(args.admin).await.map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address with --admin HOST:PORT", args.admin)
     })?;
     let shutdown = Shutdown::new();
-    let signals = Signals::install(shutdown.clone(), second_signal).map_err(|error| error.to_string())?;
+    let signals = StopSignals::install_handlers(shutdown.clone(), second_signal).map_err(|error| error.to_string())?;
     let lease = given(args.place.lease_namespace).map(|namespace| keep_lease(namespace, args.identity.clone()));
     let config = OperatorConfig {
         client,

@@ -123,7 +123,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     {
         warn!("the lease was not given back: the next operator waits until it expires");
     }
-    if let Err(late) = life.finish(TIMEOUT).await {
+    if let Err(late) = life.finish_tasks(TIMEOUT).await {
         warn!(%late, "port did not close in time");
     }
     ended
@@ -156,7 +156,7 @@ fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc
         debug!(follows = waits.load(Ordering::Acquire), "asked for readiness");
         Ok(())
     });
-    let (routes, shutdown) = (admin::routes(registry, readiness), life.shutdown().clone());
+    let (routes, shutdown) = (admin::routes(registry, readiness), life.shutdown_token().clone());
     life.spawn("http port", async move {
         if let Err(error) = admin::serve(listener, routes, PageAccess::Anyone, shutdown).await {
             warn!(%error, "http port failed");

@@ -20,7 +20,7 @@ pub struct ProbeError {
 /// At `host:port`, with the token of the run if it has one.
 pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunProgress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
-    let (status, body) = ask_with(address, "/status", token.map(PageToken::reveal), TIMEOUT)
+    let (status, body) = ask_with(address, "/status", token.map(PageToken::expose_secret), TIMEOUT)
         .await
         .map_err(|error| failed(error.to_string()))?;
     if !status.is_success() {

@@ -35,7 +35,7 @@ fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
         (CLIENT, PeerRole::Client),
     ];
     // The run's secret is the key of the highest role, so there is a key for each role.
-    let keys = roles.into_iter().filter_map(|(entry, role)| Some((entry, run.derive(role)?.reveal())));
+    let keys = roles.into_iter().filter_map(|(entry, role)| Some((entry, run.derive_key(role)?.expose_secret())));
     let data = keys
         .chain([(SECRET_TOKEN, run.page_token())])
         .map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
@@ -106,10 +106,10 @@ mod tests {
             ("client", PeerRole::Client),
         ] {
             assert_eq!(RoleKey::parse(&text(entry)).unwrap().role(), role, "{entry}");
-            assert_eq!(text(entry), run.derive(role).unwrap().reveal(), "{entry}");
+            assert_eq!(text(entry), run.derive_key(role).unwrap().expose_secret(), "{entry}");
         }
         let access = RunAccess::from_secret(&made);
-        assert_eq!(access.token.unwrap().reveal(), run.page_token());
+        assert_eq!(access.token.unwrap().expose_secret(), run.page_token());
         assert!(matches!(access.credentials, Credentials::Secret(key) if key == run));
         assert_eq!(made.data.as_ref().unwrap().len(), 5);
     }

@@ -26,7 +26,6 @@ use crate::{Shutdown, metrics};
 use access::PageEntry;
 pub use access::{BadToken, GuardedPaths, PageAccess, PageToken};
 
-/// Paths that need no token.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Returns whether the role can work now. The error is the reason why not.
@@ -37,11 +36,11 @@ pub fn routes(registry: Registry, readiness: Readiness) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(async move || ready(&readiness)))
-        .route("/metrics", get(async move || metrics::render(&registry)))
+        .route("/metrics", get(async move || metrics::render_text(&registry)))
 }
 
 /// A route that answers with what a function returns, as JSON.
-pub fn json<T: Serialize + 'static>(path: &str, answer: impl Fn() -> T + Clone + Send + Sync + 'static) -> Router {
+pub fn json_route<T: Serialize + 'static>(path: &str, answer: impl Fn() -> T + Clone + Send + Sync + 'static) -> Router {
     Router::new().route(path, get(async move || Json(answer())))
 }
 
@@ -53,9 +52,6 @@ fn ready(readiness: &Readiness) -> (StatusCode, String) {
 }
 
 /// Serves those who may read the port, until shutdown is requested.
-///
-/// # Errors
-/// If the listener fails.
 pub async fn serve(
     listener: TcpListener,
     routes: Router,
@@ -79,7 +75,7 @@ async fn admit(access: &PageAccess, request: Request, next: Next) -> Response {
     if PROBES.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    match access.entry(request.headers(), request.uri()) {
+    match access.check_request(request.headers(), request.uri()) {
         Err(refused) => (refused.status, refused.text).into_response(),
         Ok(PageEntry::Allowed) => next.run(request).await,
         Ok(PageEntry::WithCookie(cookie)) => {

@@ -12,41 +12,31 @@ use tokio::net::TcpStream;
 /// Largest answer in bytes: several times a report of a thousand members of a few hundred bytes each.
 const MOST: usize = 4 << 20;
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Nothing listens at the address, or it does not speak HTTP.
     #[error("cannot reach {address}: {reason}")]
     Unreachable {
-        /// The address, `host:port`.
         address: String,
-        /// The error of the connection.
         reason: String,
     },
     /// No answer came in time.
     #[error("{address} does not answer {path} within {timeout:?}")]
     Late {
-        /// The address, `host:port`.
         address: String,
-        /// The requested path.
         path: String,
-        /// How long the caller waited.
         timeout: Duration,
     },
 }
 
 /// Sends `GET path` to `host:port`. Returns the status and the body of the answer.
 ///
-/// # Errors
-/// If there is no answer within `timeout`, or it is larger than 4 MiB.
-pub async fn ask(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
+/// The answer may have 4 MiB.
+pub async fn ask_path(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
     ask_with(address, path, None, timeout).await
 }
 
-/// As [`ask`], with the token of the port ([`crate::admin::PageAccess`]).
-///
-/// # Errors
-/// As [`ask`].
+/// As [`ask_path`], with the token of the port ([`crate::admin::PageAccess`]).
 pub async fn ask_with(
     address: &str,
     path: &str,
@@ -115,8 +105,8 @@ mod tests {
             crate::admin::PageAccess::ThisMachine,
             crate::Shutdown::new(),
         ));
-        assert_eq!(ask(&address, "/healthz", TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
-        let (status, body) = ask(&address, "/readyz", TIMEOUT).await.unwrap();
+        assert_eq!(ask_path(&address, "/healthz", TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
+        let (status, body) = ask_path(&address, "/readyz", TIMEOUT).await.unwrap();
         assert_eq!((status, &body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"not ready: not yet\n"[..]));
     }
 
@@ -124,14 +114,14 @@ mod tests {
     async fn an_address_without_a_listener_is_reported_at_once() {
         let (listener, address) = listener().await;
         drop(listener);
-        let error = ask(&address, "/healthz", TIMEOUT).await.unwrap_err().to_string();
+        let error = ask_path(&address, "/healthz", TIMEOUT).await.unwrap_err().to_string();
         assert!(error.contains(&address) && error.contains("refused"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_listener_is_reported_after_the_timeout() {
         let (_listener, address) = listener().await;
-        let error = ask(&address, "/status", TIMEOUT).await.unwrap_err().to_string();
+        let error = ask_path(&address, "/status", TIMEOUT).await.unwrap_err().to_string();
         assert!(error.ends_with("does not answer /status within 2s"), "{error}");
     }
 }

@@ -22,28 +22,24 @@ impl Deadline {
 
     /// Time left. Zero when the deadline has passed.
     #[must_use]
-    pub fn left(&self) -> Duration {
+    pub fn time_left(&self) -> Duration {
         self.timeout.saturating_sub(self.started.elapsed())
     }
 
-    /// Whether the deadline has passed.
     #[must_use]
     pub fn is_past(&self) -> bool {
-        self.left().is_zero()
+        self.time_left().is_zero()
     }
 
-    /// Time since the deadline was set.
     #[must_use]
-    pub fn waited(&self) -> Duration {
+    pub fn time_waited(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// Runs `work` up to the deadline (invariant WT-1).
-    ///
-    /// # Errors
-    /// If the deadline passes first: the time waited. The caller adds what it waited for.
+    /// If the deadline passes first, the error is the time waited. The caller adds what it waited for.
     pub async fn bound<T>(&self, work: impl Future<Output = T>) -> Result<T, Duration> {
-        let left = self.left();
+        let left = self.time_left();
         tokio::time::timeout(left, work).await.map_err(|_| left)
     }
 }
@@ -69,7 +65,7 @@ impl Default for Backoff {
 impl Backoff {
     /// The pause before retry number `attempt`, counted from 0.
     #[must_use]
-    pub fn pause(&self, attempt: u32) -> Duration {
+    pub fn pause_before(&self, attempt: u32) -> Duration {
         let ceiling = self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.most);
         // At least half of the largest pause. A random pause near zero would overload a peer that is starting.
         ceiling.mul_f64(rand::rng().random_range(0.5..1.0))
@@ -77,9 +73,6 @@ impl Backoff {
 
     /// Calls `attempt` until it succeeds, fails for good, or the deadline passes. The first try is always made. A caller
     /// bounds a long attempt with [`Deadline::bound`].
-    ///
-    /// # Errors
-    /// The last error, final or not.
     pub async fn retry<T, E, F>(
         &self,
         deadline: Deadline,
@@ -93,9 +86,9 @@ impl Backoff {
         loop {
             match attempt().await {
                 Err(error) if is_retryable(&error) => {
-                    tokio::time::sleep(self.pause(tries).min(deadline.left())).await;
-                    if deadline.left() < LEAST {
-                        tokio::time::sleep(deadline.left()).await;
+                    tokio::time::sleep(self.pause_before(tries).min(deadline.time_left())).await;
+                    if deadline.time_left() < LEAST {
+                        tokio::time::sleep(deadline.time_left()).await;
                         return Err(error);
                     }
                     tries += 1;
@@ -134,7 +127,7 @@ mod tests {
         for _ in 0..200 {
             let deadline = Deadline::from_now(Duration::from_millis(300));
             let backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(40) };
-            let attempt = || std::future::ready(Err::<(), _>(deadline.left()));
+            let attempt = || std::future::ready(Err::<(), _>(deadline.time_left()));
             let left = backoff.retry(deadline, |_| true, attempt).await.unwrap_err();
             assert!(left >= LEAST && deadline.is_past(), "an attempt had {left:?}");
         }
@@ -184,8 +177,8 @@ mod tests {
     #[test]
     fn pauses_grow_and_stay_bounded() {
         let backoff = Backoff { first: Duration::from_millis(10), most: Duration::from_millis(100) };
-        assert!(backoff.pause(0) <= Duration::from_millis(10));
-        assert!(backoff.pause(40) <= Duration::from_millis(100));
-        assert!(backoff.pause(40) >= Duration::from_millis(50));
+        assert!(backoff.pause_before(0) <= Duration::from_millis(10));
+        assert!(backoff.pause_before(40) <= Duration::from_millis(100));
+        assert!(backoff.pause_before(40) >= Duration::from_millis(50));
     }
 }

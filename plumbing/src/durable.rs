@@ -11,16 +11,12 @@ const BUFFER: usize = 64 << 10;
 
 /// Writes `content` to `path`. After an error, `path` is unchanged.
 ///
-/// # Errors
-/// Any I/O error. It does not name the path, which the caller adds ([`naming`]). The temporary file is removed.
+/// An error does not name the path: the caller adds it ([`add_path`]).
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     write_with(path, |file| file.write_all(content))
 }
 
 /// As [`write`], with content that `fill` streams.
-///
-/// # Errors
-/// As [`write`], and any error of `fill`.
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let temporary = temporary_name(path);
     let written = fill_and_sync(&temporary, fill).and_then(|()| rename(&temporary, path));
@@ -31,23 +27,16 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Re
 }
 
 /// Gives a file that is written and synced its name, in the same folder. A file of that name is replaced.
-///
-/// # Errors
-/// Any I/O error.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_folder(to)
 }
 
-/// Adds the path to an error's message.
-pub fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+pub fn add_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
 /// As [`write_with`], for content that may turn out to be missing. An inner error leaves `path` unchanged as well.
-///
-/// # Errors
-/// As [`write_with`].
 pub fn write_unless<T, E>(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<Result<T, E>>,
@@ -98,7 +87,7 @@ mod tests {
             file.write_all(b"half of the ne")?;
             Err(io::Error::other("disk full"))
         });
-        let reported = failed.map_err(naming(&path)).unwrap_err().to_string();
+        let reported = failed.map_err(add_path(&path)).unwrap_err().to_string();
         assert!(
             reported.contains("manifest.json: disk full") && reported.matches("manifest.json").count() == 1,
             "{reported}"

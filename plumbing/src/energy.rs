@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where Linux shows the counters.
 const FOLDER: &str = "/sys/class/powercap";
 /// Well below the time in which a counter of 2^32 µJ starts again at 300 W: 14 s.
 const OFTEN: Duration = Duration::from_secs(5);
@@ -51,14 +50,14 @@ impl EnergyMeter {
 
     /// Reads the counters if that was some seconds ago. Call it often while energy is measured, so that no counter starts again
     /// twice between two readings.
-    pub fn update(&mut self) {
+    pub fn read_if_due(&mut self) {
         if self.read_at.elapsed() >= OFTEN {
             self.read();
         }
     }
 
     /// Joules since the meter was made. `None` if a counter has become unreadable.
-    pub fn joules(&mut self) -> Option<f64> {
+    pub fn joules_used(&mut self) -> Option<f64> {
         self.read();
         self.is_readable.then(|| self.microjoules as f64 / 1e6)
     }
@@ -128,16 +127,16 @@ mod tests {
     fn packages_add_up_their_parts_do_not_and_a_counter_may_start_again() {
         let folder = powercap();
         let mut meter = EnergyMeter::open(folder.path()).unwrap();
-        assert_eq!(meter.joules(), Some(0.0));
+        assert_eq!(meter.joules_used(), Some(0.0));
         set(folder.path(), "intel-rapl:0", 4000);
         set(folder.path(), "intel-rapl:0:0", 5000);
-        assert_eq!(meter.joules(), Some(0.003));
+        assert_eq!(meter.joules_used(), Some(0.003));
         // 1000 to its end, and 500 after it.
         set(folder.path(), "intel-rapl:1", 500);
-        assert_eq!(meter.joules(), Some(0.0045));
+        assert_eq!(meter.joules_used(), Some(0.0045));
         // It was read a moment ago.
         set(folder.path(), "intel-rapl:0", 9000);
-        meter.update();
+        meter.read_if_due();
         assert_eq!(meter.microjoules, 4500);
     }
 
@@ -147,7 +146,7 @@ mod tests {
         assert!(EnergyMeter::open(&folder.path().join("absent")).is_none());
         let mut meter = EnergyMeter::open(folder.path()).unwrap();
         fs::remove_file(folder.path().join("intel-rapl:1/energy_uj")).unwrap();
-        assert_eq!(meter.joules(), None);
+        assert_eq!(meter.joules_used(), None);
         assert!(EnergyMeter::open(folder.path()).is_some(), "the other package is left");
         fs::remove_dir_all(folder.path().join("intel-rapl:0")).unwrap();
         assert!(EnergyMeter::open(folder.path()).is_none(), "a part is no package");

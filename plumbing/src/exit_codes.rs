@@ -28,7 +28,6 @@ pub const FENCED: u8 = 7;
 /// `zagros doctor` found something that needs a person.
 pub const UNHEALTHY: u8 = 8;
 
-/// Every exit code, in ascending order.
 pub const EXIT_CODES: [ExitCode; 15] = [
     final_code(SUCCESS, "finished"),
     retryable_code(INTERNAL, "internal error"),
@@ -57,7 +56,7 @@ const fn retryable_code(code: u8, meaning: &'static str) -> ExitCode {
 
 /// The meaning of an exit code. `None` for a code that no Zagros program uses.
 #[must_use]
-pub fn meaning(code: i32) -> Option<&'static str> {
+pub fn code_meaning(code: i32) -> Option<&'static str> {
     EXIT_CODES.iter().find(|known| i32::from(known.code) == code).map(|known| known.meaning)
 }
 
@@ -68,7 +67,7 @@ mod tests {
     #[test]
     fn each_code_is_listed_once_and_in_order() {
         assert!(EXIT_CODES.is_sorted_by(|one, next| one.code < next.code));
-        assert_eq!((meaning(3), meaning(99)), (Some("data is missing or malformed"), None));
+        assert_eq!((code_meaning(3), code_meaning(99)), (Some("data is missing or malformed"), None));
     }
 
     /// The page has one row for each code, and no other rows.

@@ -36,7 +36,7 @@ const MOST_STREAMS: u32 = 256;
 /// A server with these settings and bounds. It asks for no proof: only `zagros_transport::serve` makes one, behind its
 /// gate.
 #[must_use]
-pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
+pub fn server_builder() -> Server<Stack<IntakeLayer, Identity>> {
     Server::builder()
         .layer(IntakeLayer::default())
         .max_concurrent_streams(MOST_STREAMS)
@@ -48,12 +48,9 @@ pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
         .tcp_nodelay(true)
 }
 
-/// The settings of a channel to `host:port`. `zagros_transport::channel` makes channels from it, which prove that they
-/// belong to the run.
-///
-/// # Errors
-/// If the address does not parse.
-pub fn endpoint(address: &str) -> Result<Endpoint, InvalidAddress> {
+/// The settings of a channel to `host:port`. `zagros_transport::open_channel` makes channels from it, which prove that
+/// they belong to the run.
+pub fn channel_endpoint(address: &str) -> Result<Endpoint, InvalidAddress> {
     let bad = |_| InvalidAddress { address: address.to_owned() };
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(bad)?;
     Ok(endpoint

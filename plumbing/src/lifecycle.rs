@@ -16,7 +16,6 @@ use tokio_util::task::TaskTracker;
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
-    /// A token without a request.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -27,13 +26,11 @@ impl Shutdown {
         self.0.cancel();
     }
 
-    /// Whether the end was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.is_cancelled()
     }
 
-    /// Resolves when the end is requested.
     pub async fn requested(&self) {
         self.0.cancelled().await;
     }
@@ -65,11 +62,11 @@ impl Lifecycle {
     }
 
     #[must_use]
-    pub fn shutdown(&self) -> &Shutdown {
+    pub fn shutdown_token(&self) -> &Shutdown {
         &self.shutdown
     }
 
-    /// Runs a task that [`Self::finish`] waits for.
+    /// Runs a task that [`Self::finish_tasks`] waits for.
     pub fn spawn<F>(&self, name: &'static str, task: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -81,11 +78,8 @@ impl Lifecycle {
         });
     }
 
-    /// Requests the end and waits for every task.
-    ///
-    /// # Errors
-    /// The names of the tasks that still run after `timeout`.
-    pub async fn finish(self, timeout: Duration) -> Result<(), LateTasks> {
+    /// Requests the end and waits for every task. The error names the tasks that still run after `timeout`.
+    pub async fn finish_tasks(self, timeout: Duration) -> Result<(), LateTasks> {
         self.shutdown.request();
         self.tracker.close();
         match tokio::time::timeout(timeout, self.tracker.wait()).await {
@@ -99,33 +93,25 @@ impl Lifecycle {
 #[derive(Debug, thiserror::Error)]
 #[error("still running {timeout:?} after shutdown was requested: {}", tasks.join(", "))]
 pub struct LateTasks {
-    /// How long the lifecycle waited.
     pub timeout: Duration,
-    /// The tasks that still run.
     pub tasks: Vec<&'static str>,
 }
 
 /// Records which signal asked the process to end.
 #[derive(Clone, Debug, Default)]
-pub struct Signals {
+pub struct StopSignals {
     interrupted: Arc<AtomicBool>,
     terminated: Arc<AtomicBool>,
 }
 
-impl Signals {
+impl StopSignals {
     /// Requests `shutdown` at the first SIGINT or SIGTERM. A second signal calls `exit` at once with the code 130 or
     /// 143.
-    ///
-    /// # Errors
-    /// If the signal handlers cannot be installed.
-    pub fn install(shutdown: Shutdown, exit: fn(i32) -> !) -> std::io::Result<Self> {
+    pub fn install_handlers(shutdown: Shutdown, exit: fn(i32) -> !) -> std::io::Result<Self> {
         Self::install_with(shutdown, move |code| exit(code))
     }
 
-    /// As [`Self::install`], but each signal after the first calls `again` with the first signal's exit code.
-    ///
-    /// # Errors
-    /// As [`Self::install`].
+    /// As [`Self::install_handlers`], but each signal after the first calls `again` with the first signal's exit code.
     pub fn install_with(shutdown: Shutdown, mut again: impl FnMut(i32) + Send + 'static) -> std::io::Result<Self> {
         let signals = Self::default();
         let caught = signals.clone();
@@ -158,7 +144,6 @@ impl Signals {
     }
 }
 
-/// The names of the running tasks.
 mod parking {
     use std::sync::{Arc, Mutex, PoisonError};
 
@@ -198,18 +183,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_late_task_is_named() {
         let life = Lifecycle::new(Shutdown::new());
-        let shutdown = life.shutdown().clone();
+        let shutdown = life.shutdown_token().clone();
         life.spawn("prompt", async move { shutdown.requested().await });
         life.spawn("sleeper", std::future::pending());
-        let late = life.finish(Duration::from_secs(5)).await.unwrap_err();
+        let late = life.finish_tasks(Duration::from_secs(5)).await.unwrap_err();
         assert_eq!(late.to_string(), "still running 5s after shutdown was requested: sleeper");
     }
 
     #[tokio::test]
     async fn tasks_that_listen_end() {
         let life = Lifecycle::new(Shutdown::new());
-        let shutdown = life.shutdown().clone();
+        let shutdown = life.shutdown_token().clone();
         life.spawn("listener", async move { shutdown.requested().await });
-        life.finish(Duration::from_secs(60)).await.unwrap();
+        life.finish_tasks(Duration::from_secs(60)).await.unwrap();
     }
 }

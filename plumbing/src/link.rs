@@ -16,10 +16,8 @@ const GONE_AFTER: Duration = Duration::from_secs(3);
 const PROBE: Duration = Duration::from_secs(1);
 
 /// Sets a connection up: small messages do not wait for more, and a link that is gone is noticed within three seconds.
-///
-/// # Errors
-/// If the system does not know a setting. The connection still works.
-pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+/// After an error the connection still works.
+pub fn prepare_stream(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(2))?;
@@ -37,7 +35,7 @@ mod tests {
     async fn both_ends_of_a_connection_notice_a_link_that_is_gone() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        prepare(&client).unwrap();
+        prepare_stream(&client).unwrap();
         let accepted = BoundedListener::with_limit(listener, 8).accept().await.0;
         for stream in [&client, accepted.stream()] {
             let socket = SockRef::from(stream);

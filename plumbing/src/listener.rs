@@ -62,32 +62,26 @@ impl BoundedListener {
         Self::with_limit(bounded.listener, limit)
     }
 
-    /// Allows at most `limit` connections.
     #[must_use]
     pub fn with_limit(listener: TcpListener, limit: usize) -> Self {
         Self { listener, log_pace: LogPace::new(LOG_PAUSE), open: Arc::new(OpenConnections::new(limit)) }
     }
 
-    /// The local address of the listener.
-    ///
-    /// # Errors
-    /// If the system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Accepts the next connection.
     pub async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
                     // If it fails, the connection still works.
-                    let _ = crate::link::prepare(&stream);
+                    let _ = crate::link::prepare_stream(&stream);
                     return (OpenConnections::admit(&self.open, stream), peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    if let Some(times) = self.log_pace.count() {
+                    if let Some(times) = self.log_pace.count_event() {
                         let open = self.open.count();
                         warn!(%error, open, times, "cannot accept a connection; closes the most silent one");
                     }
@@ -113,7 +107,6 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// The open connections of one port.
 #[derive(Debug)]
 struct OpenConnections {
     limit: usize,
@@ -189,7 +182,6 @@ impl OpenConnections {
     }
 }
 
-/// A connection of a limited port.
 #[derive(Debug)]
 pub struct BoundedConnection {
     stream: TcpStream,

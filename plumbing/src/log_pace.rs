@@ -14,21 +14,18 @@ pub struct LogPace {
 
 #[derive(Debug, Default)]
 struct PaceState {
-    /// Time of the last line.
     last: Option<Instant>,
-    /// Events since then.
     events: u64,
 }
 
 impl LogPace {
-    /// A line in `every` at most.
     #[must_use]
     pub fn new(every: Duration) -> Self {
         Self { every, state: Mutex::default() }
     }
 
     /// Counts an event. Returns how many events its line stands for, or `None` if it has no line now.
-    pub fn count(&self) -> Option<u64> {
+    pub fn count_event(&self) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.events += 1;
         if state.last.is_some_and(|last| last.elapsed() < self.every) {
@@ -46,9 +43,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_events_have_one_line_in_a_while_that_counts_them() {
         let pace = LogPace::new(Duration::from_secs(10));
-        assert_eq!(pace.count(), Some(1), "the first one has its line at once");
-        assert!((0..4000).all(|_| pace.count().is_none()));
+        assert_eq!(pace.count_event(), Some(1), "the first one has its line at once");
+        assert!((0..4000).all(|_| pace.count_event().is_none()));
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!((pace.count(), pace.count()), (Some(4001), None));
+        assert_eq!((pace.count_event(), pace.count_event()), (Some(4001), None));
     }
 }

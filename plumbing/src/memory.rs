@@ -8,10 +8,8 @@ use rustix::process::{Resource, getrlimit};
 /// The folder of control groups, version 1 and 2.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What limits the memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBound {
-    /// The memory of the machine.
     Machine,
     /// A control group, as for containers and services.
     ControlGroup,
@@ -32,9 +30,7 @@ impl fmt::Display for MemoryBound {
 /// The lowest memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// The limit in bytes.
     pub bytes: u64,
-    /// What sets the limit.
     pub bound: MemoryBound,
 }
 
@@ -42,7 +38,7 @@ impl MemoryLimit {
     /// The limit of this process. `None` if the kernel does not report it.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
-        let machine = crate::process::MachineInfo::this().memory_bytes.map(|bytes| (bytes, MemoryBound::Machine));
+        let machine = crate::process::MachineInfo::of_this_machine().memory_bytes.map(|bytes| (bytes, MemoryBound::Machine));
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = of_groups(Path::new(GROUPS), &own).map(|bytes| (bytes, MemoryBound::ControlGroup));
         let space = getrlimit(Resource::As).current.map(|bytes| (bytes, MemoryBound::AddressSpace));
@@ -108,7 +104,7 @@ mod tests {
     #[test]
     fn this_process_has_a_limit_where_the_kernel_tells() {
         let limit = MemoryLimit::of_this_process();
-        let machine = crate::process::MachineInfo::this().memory_bytes;
+        let machine = crate::process::MachineInfo::of_this_machine().memory_bytes;
         assert!(limit.map(|limit| limit.bytes) <= machine.or(limit.map(|limit| limit.bytes)));
     }
 }

@@ -21,10 +21,7 @@ pub fn latency_buckets() -> Vec<f64> {
     (0..20).map(|power| 50e-6 * f64::from(1 << power)).collect()
 }
 
-/// Registers a metric and returns it.
-///
-/// # Panics
-/// If the name is taken or malformed. Names are constants, so a test of the role finds this.
+/// Panics if the name is taken or malformed. Names are constants, so a test of the role finds this.
 pub fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
     let registered = metric.and_then(|metric| registry.register(Box::new(metric.clone())).map(|()| metric));
     registered.unwrap_or_else(|error| panic!("metric cannot be registered: {error}"))
@@ -32,18 +29,14 @@ pub fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: pro
 
 /// Registers the metrics of the process: its release (`zagros_build_info`), and its CPU time, memory, threads and open
 /// files (`process_…`, on Linux).
-///
-/// # Panics
-/// If the registry has them already. One registry describes the process.
 pub fn describe_process(registry: &Registry, release: &str) {
     let options = Opts::new("zagros_build_info", "1, with the release of the process as label.");
     register(registry, IntGaugeVec::new(options, &["release"])).with_label_values(&[release]).set(1);
     register(registry, ProcessMetrics::new());
 }
 
-/// The metrics of the registry in Prometheus' text format.
 #[must_use]
-pub fn render(registry: &Registry) -> String {
+pub fn render_text(registry: &Registry) -> String {
     TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| format!("# {error}\n"))
 }
 
@@ -55,7 +48,7 @@ mod tests {
     fn a_process_reports_its_release_and_its_start() {
         let registry = Registry::new();
         describe_process(&registry, "1.2.3");
-        let reported = render(&registry);
+        let reported = render_text(&registry);
         for metric in
             ["zagros_build_info{release=\"1.2.3\"} 1", "process_start_time_seconds", "process_resident_memory_bytes"]
         {

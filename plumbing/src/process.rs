@@ -77,9 +77,8 @@ pub struct MachineInfo {
 }
 
 impl MachineInfo {
-    /// The machine of this process.
     #[must_use]
-    pub fn this() -> Self {
+    pub fn of_this_machine() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -136,7 +135,7 @@ mod tests {
         assert_eq!(processor_of(text).as_deref(), Some("Some CPU @ 2.00GHz"));
         assert_eq!(processor_of("Hardware : board\n"), None);
         assert_eq!(kib_of("MemFree: 1 kB\nMemTotal:    2048 kB\n", "MemTotal:"), Some(2 << 20));
-        assert!(MachineInfo::this().cores >= 1);
+        assert!(MachineInfo::of_this_machine().cores >= 1);
     }
 
     #[test]

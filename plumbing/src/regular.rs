@@ -8,11 +8,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file.
-///
-/// # Errors
-/// If it cannot be opened, or is a folder, a pipe, a socket or a device. The call never blocks.
-pub fn open(path: &Path) -> io::Result<File> {
+/// The call never blocks.
+pub fn open_file(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     if file.metadata()?.is_file() {
@@ -37,11 +34,11 @@ mod tests {
         mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
         std::fs::write(&file, "content").unwrap();
         for path in [&pipe, folder.path(), Path::new("/dev/zero")] {
-            assert_eq!(open(path).unwrap_err().kind(), ErrorKind::InvalidInput, "{}", path.display());
+            assert_eq!(open_file(path).unwrap_err().kind(), ErrorKind::InvalidInput, "{}", path.display());
         }
         let mut content = String::new();
-        open(&file).unwrap().read_to_string(&mut content).unwrap();
+        open_file(&file).unwrap().read_to_string(&mut content).unwrap();
         assert_eq!(content, "content");
-        assert_eq!(open(&folder.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(open_file(&folder.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

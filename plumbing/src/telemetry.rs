@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Text, for people.
@@ -16,7 +15,7 @@ pub enum LogFormat {
 
 /// Installs the log subscriber of the process. `ZAGROS_LOG`, with the syntax of `RUST_LOG`, overrides `default_filter`.
 /// A second call in one process changes nothing.
-pub fn install(format: LogFormat, default_filter: &str) {
+pub fn install_subscriber(format: LogFormat, default_filter: &str) {
     let filter = EnvFilter::try_from_env("ZAGROS_LOG").unwrap_or_else(|_| EnvFilter::new(default_filter));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -29,11 +29,8 @@ pub struct BucketMap {
 
 impl BucketMap {
     /// A map with contiguous ranges of nearly equal size for `servers` servers.
-    ///
-    /// # Panics
-    /// If `servers` or `buckets` is zero. The limits of the job file exclude both.
     #[must_use]
-    pub fn even(generation: Generation, buckets: u32, servers: u32) -> Self {
+    pub fn split_evenly(generation: Generation, buckets: u32, servers: u32) -> Self {
         assert!(servers > 0 && buckets > 0, "a bucket map needs servers and buckets");
         let owner = |bucket| (u64::from(bucket) * u64::from(servers) / u64::from(buckets)) as u32;
         Self { generation, owners: (0..buckets).map(|bucket| ServerIndex(owner(bucket))).collect() }
@@ -47,7 +44,7 @@ impl BucketMap {
 
     /// The map of the next generation, in which `owner` has these buckets. Numbers past the last bucket are ignored.
     #[must_use]
-    pub fn moved(&self, buckets: &[u32], owner: ServerIndex) -> Self {
+    pub fn with_moved(&self, buckets: &[u32], owner: ServerIndex) -> Self {
         let mut next = self.at_generation(self.generation.next());
         for bucket in buckets {
             if let Some(entry) = next.owners.get_mut(*bucket as usize) {
@@ -59,33 +56,30 @@ impl BucketMap {
 
     /// Number of servers up to the last one that owns a bucket.
     #[must_use]
-    pub fn servers(&self) -> u32 {
+    pub fn server_count(&self) -> u32 {
         self.owners.iter().max().map_or(0, |last| last.0 + 1)
     }
 
-    /// The generation of the map.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Number of buckets.
     #[must_use]
-    pub fn buckets(&self) -> u32 {
+    pub fn bucket_count(&self) -> u32 {
         self.owners.len() as u32
     }
 
     /// Owner of a bucket. `None` past the last bucket.
     #[must_use]
-    pub fn owner(&self, bucket: u32) -> Option<ServerIndex> {
+    pub fn bucket_owner(&self, bucket: u32) -> Option<ServerIndex> {
         self.owners.get(bucket as usize).copied()
     }
 
-    /// Owner of a row.
     #[must_use]
     #[inline]
-    pub fn route(&self, key: RowKey) -> ServerIndex {
-        self.owners[bucket_of(key, self.buckets()) as usize]
+    pub fn row_owner(&self, key: RowKey) -> ServerIndex {
+        self.owners[bucket_of(key, self.bucket_count()) as usize]
     }
 
     /// The owners in the form of the wire: one little-endian u32 each.
@@ -95,10 +89,7 @@ impl BucketMap {
     }
 
     /// Reads what [`Self::pack_owners`] wrote.
-    ///
-    /// # Errors
-    /// If the payload is empty or not a whole number of owners, or names a server that no run can have.
-    pub fn unpack(generation: Generation, owners: &[u8]) -> Result<Self, PackError> {
+    pub fn unpack_owners(generation: Generation, owners: &[u8]) -> Result<Self, PackError> {
         let (words, rest) = owners.as_chunks::<4>();
         if words.is_empty() || !rest.is_empty() {
             let expected = owners.len().next_multiple_of(4).max(4);
@@ -140,38 +131,38 @@ mod tests {
     #[test]
     fn owners_that_are_empty_or_incomplete_are_refused() {
         for (bytes, whole) in [(0, 4), (7, 8)] {
-            let refused = BucketMap::unpack(Generation(1), &vec![0; bytes]).unwrap_err().to_string();
+            let refused = BucketMap::unpack_owners(Generation(1), &vec![0; bytes]).unwrap_err().to_string();
             assert_eq!(refused, format!("bucket owners: expected {whole} bytes, found {bytes}"));
         }
     }
 
     #[test]
     fn sequential_ids_spread_over_servers() {
-        let map = BucketMap::even(Generation(1), 1024, 3);
+        let map = BucketMap::split_evenly(Generation(1), 1024, 3);
         let mut counts = [0_u32; 3];
         for id in 0..30_000 {
-            counts[map.route(key(1, id)).0 as usize] += 1;
+            counts[map.row_owner(key(1, id)).0 as usize] += 1;
         }
         assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
     }
 
     #[test]
     fn buckets_that_move_have_their_new_owner_at_the_next_generation() {
-        let map = BucketMap::even(Generation(4), 4, 2);
-        let moved = map.moved(&[1, 3, 9], ServerIndex(2));
-        let owners: Vec<u32> = (0..4).filter_map(|bucket| moved.owner(bucket)).map(|owner| owner.0).collect();
+        let map = BucketMap::split_evenly(Generation(4), 4, 2);
+        let moved = map.with_moved(&[1, 3, 9], ServerIndex(2));
+        let owners: Vec<u32> = (0..4).filter_map(|bucket| moved.bucket_owner(bucket)).map(|owner| owner.0).collect();
         assert_eq!((moved.generation(), owners, moved.servers()), (Generation(5), vec![0, 2, 1, 2], 3));
-        assert_eq!(map.servers(), 2);
+        assert_eq!(map.server_count(), 2);
     }
 
     proptest! {
         #[test]
         fn even_map_gives_every_server_a_near_equal_share(buckets in 1_u32..5_000, servers in 1_u32..64) {
             prop_assume!(servers <= buckets);
-            let map = BucketMap::even(Generation(1), buckets, servers);
+            let map = BucketMap::split_evenly(Generation(1), buckets, servers);
             let mut counts = vec![0_u32; servers as usize];
             for bucket in 0..buckets {
-                counts[map.owner(bucket).unwrap().0 as usize] += 1;
+                counts[map.bucket_owner(bucket).unwrap().0 as usize] += 1;
             }
             let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
             prop_assert!(most - least <= 1, "{counts:?}");
@@ -179,8 +170,8 @@ mod tests {
 
         #[test]
         fn owners_survive_the_wire(buckets in 1_u32..3_000, servers in 1_u32..9) {
-            let map = BucketMap::even(Generation(4), buckets, servers);
-            prop_assert_eq!(BucketMap::unpack(Generation(4), &map.pack_owners()), Ok(map));
+            let map = BucketMap::split_evenly(Generation(4), buckets, servers);
+            prop_assert_eq!(BucketMap::unpack_owners(Generation(4), &map.pack_owners()), Ok(map));
         }
 
         #[test]

@@ -17,7 +17,6 @@ pub struct ServerIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
     pub table: TableId,
-    /// The id within the table.
     pub id: u64,
 }
 
@@ -30,7 +29,6 @@ impl Generation {
     /// The generation before the first placement.
     pub const NONE: Self = Self(0);
 
-    /// The generation after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

@@ -32,19 +32,18 @@ pub struct NumberPace {
 }
 
 impl NumberPace {
-    /// The largest known number.
     #[must_use]
-    pub fn newest(&self) -> u64 {
+    pub fn newest_number(&self) -> u64 {
         self.newest
     }
 
     /// Takes note of a number that is certainly right.
-    pub fn reached(&mut self, number: u64) {
+    pub fn note_reached(&mut self, number: u64) {
         self.newest = self.newest.max(number);
     }
 
     /// Takes note of a claimed number, if it is within what is spare. Returns whether it is.
-    pub fn admit(&mut self, now: Duration, claimed: u64) -> bool {
+    pub fn admit_claim(&mut self, now: Duration, claimed: u64) -> bool {
         self.regain(now);
         let advance = claimed.saturating_sub(self.newest);
         if advance > MOST_AT_ONCE - self.taken {
@@ -56,7 +55,7 @@ impl NumberPace {
     }
 
     /// Takes note of a claimed number as far as something is spare.
-    pub fn approach(&mut self, now: Duration, claimed: u64) {
+    pub fn approach_claim(&mut self, now: Duration, claimed: u64) {
         self.regain(now);
         let advance = claimed.saturating_sub(self.newest).min(MOST_AT_ONCE - self.taken);
         self.taken += advance;
@@ -84,17 +83,17 @@ mod tests {
     fn a_claim_far_ahead_changes_nothing_or_as_much_as_is_spare() {
         let now = Duration::from_secs(5);
         let mut pace = NumberPace::default();
-        assert!(!pace.admit(now, u64::MAX) && !pace.admit(now, MOST_AT_ONCE + 1));
-        assert_eq!(pace.newest(), 0);
-        pace.approach(now, u64::MAX);
-        assert_eq!(pace.newest(), MOST_AT_ONCE);
-        assert!(pace.admit(now, 7) && !pace.admit(now, MOST_AT_ONCE + 1));
-        pace.reached(1 << 40);
-        assert!(pace.admit(now, 1 << 40) && !pace.admit(now, (1 << 40) + 1));
-        assert!(pace.admit(now + Duration::from_secs(1), (1 << 40) + MOST_PER_SECOND));
-        pace.reached(u64::MAX);
-        pace.approach(now, u64::MAX);
-        assert_eq!(pace.newest(), u64::MAX);
+        assert!(!pace.admit_claim(now, u64::MAX) && !pace.admit_claim(now, MOST_AT_ONCE + 1));
+        assert_eq!(pace.newest_number(), 0);
+        pace.approach_claim(now, u64::MAX);
+        assert_eq!(pace.newest_number(), MOST_AT_ONCE);
+        assert!(pace.admit_claim(now, 7) && !pace.admit_claim(now, MOST_AT_ONCE + 1));
+        pace.note_reached(1 << 40);
+        assert!(pace.admit_claim(now, 1 << 40) && !pace.admit_claim(now, (1 << 40) + 1));
+        assert!(pace.admit_claim(now + Duration::from_secs(1), (1 << 40) + MOST_PER_SECOND));
+        pace.note_reached(u64::MAX);
+        pace.approach_claim(now, u64::MAX);
+        assert_eq!(pace.newest_number(), u64::MAX);
     }
 
     proptest! {
@@ -107,8 +106,8 @@ mod tests {
             for (later, claimed, is_heartbeat) in claims {
                 millis += later;
                 let now = Duration::from_millis(millis);
-                if is_heartbeat { pace.approach(now, claimed) } else { let _ = pace.admit(now, claimed); }
-                prop_assert!(pace.newest() <= MOST_AT_ONCE + millis * MOST_PER_SECOND / 1000);
+                if is_heartbeat { pace.approach_claim(now, claimed) } else { let _ = pace.admit_claim(now, claimed); }
+                prop_assert!(pace.newest_number() <= MOST_AT_ONCE + millis * MOST_PER_SECOND / 1000);
             }
         }
 
@@ -118,7 +117,7 @@ mod tests {
             let (mut pace, mut millis) = (NumberPace::default(), 0);
             for pause in pauses {
                 millis += pause;
-                prop_assert!(pace.admit(Duration::from_millis(millis), millis));
+                prop_assert!(pace.admit_claim(Duration::from_millis(millis), millis));
             }
         }
     }

@@ -13,9 +13,7 @@ use crate::TableId;
 /// Consecutive rows of one table in a flat payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The table of the rows.
     pub table: TableId,
-    /// The number of rows.
     pub rows: u32,
     /// Values per row. The receiver checks it (invariant DP-2).
     pub dim: u32,
@@ -24,14 +22,11 @@ pub struct Segment {
 /// A payload whose shape contradicts its message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PackError {
-    /// The length in bytes is wrong.
     #[error("{what}: expected {expected} bytes, found {found}")]
     Length {
-        /// The name of the payload.
         what: &'static str,
         /// Bytes that the rest of the message calls for.
         expected: usize,
-        /// Bytes in the payload.
         found: usize,
     },
     /// The message has no known value encoding.
@@ -43,21 +38,15 @@ pub enum PackError {
     /// A position is out of range.
     #[error("{what} {found} is out of range, expected less than {below}")]
     Range {
-        /// What the position refers to.
         what: &'static str,
-        /// The position in the payload.
         found: u32,
-        /// The smallest position that is out of range.
         below: usize,
     },
     /// The entries of a list are not in ascending order.
     #[error("{what} {found} comes after {after}, but the order must be ascending")]
     Order {
-        /// The list's entries.
         what: &'static str,
-        /// The wrong entry.
         found: u32,
-        /// The entry before it.
         after: u32,
     },
 }
@@ -67,7 +56,6 @@ pub enum PackError {
 pub struct Segments(Vec<Segment>);
 
 impl Segments {
-    /// Uses these segments without a check.
     #[must_use]
     pub fn new(segments: Vec<Segment>) -> Self {
         Self(segments)
@@ -83,10 +71,7 @@ impl Segments {
             .collect()
     }
 
-    /// Reads what [`Self::pack`] wrote, and checks the length of the id payload.
-    ///
-    /// # Errors
-    /// If lengths disagree or overflow. Then the message must not be used.
+    /// Checks the length of the id payload. After an error the message must not be used.
     pub fn unpack(segments: &[u8], ids: &[u8]) -> Result<Self, PackError> {
         let (words, rest) = segments.as_chunks::<4>();
         if !rest.is_empty() || words.len() % 3 != 0 {
@@ -102,24 +87,17 @@ impl Segments {
         Ok(segments)
     }
 
-    /// The segments in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Segment> {
         self.0.iter()
     }
 
     /// The number of rows of all segments.
-    ///
-    /// # Errors
-    /// If the sum overflows.
     pub fn total_rows(&self) -> Result<usize, PackError> {
         let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(segment.rows as usize));
         sum.ok_or(PackError::TooLarge("row count"))
     }
 
     /// The number of values of all segments: Σ rows × dim.
-    ///
-    /// # Errors
-    /// If the sum overflows.
     pub fn total_values(&self) -> Result<usize, PackError> {
         let values = |segment: &Segment| (segment.rows as usize).checked_mul(segment.dim as usize);
         let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(values(segment)?));
@@ -127,10 +105,7 @@ impl Segments {
     }
 }
 
-/// Checks the length of a payload.
-///
-/// # Errors
-/// If the lengths differ, or if the computation of `expected` overflowed.
+/// `expected` is `None` if its computation overflowed.
 pub fn expect_length(what: &'static str, expected: Option<usize>, found: usize) -> Result<(), PackError> {
     match expected {
         None => Err(PackError::TooLarge(what)),

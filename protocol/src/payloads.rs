@@ -5,28 +5,24 @@ use bytes::Bytes;
 use crate::datapath::{HintRequest, LookupRequest, LookupResponse, PushRequest};
 
 impl LookupRequest {
-    /// Takes ids and bags out of the message.
     pub fn take_payloads(&mut self) -> [(u32, Bytes); 2] {
         [(3, std::mem::take(&mut self.ids)), (6, std::mem::take(&mut self.bags))]
     }
 }
 
 impl HintRequest {
-    /// Takes the ids out of the message.
     pub fn take_payloads(&mut self) -> [(u32, Bytes); 1] {
         [(3, std::mem::take(&mut self.ids))]
     }
 }
 
 impl LookupResponse {
-    /// Takes the rows out of the message.
     pub fn take_payloads(&mut self) -> [(u32, Bytes); 1] {
         [(1, std::mem::take(&mut self.rows))]
     }
 }
 
 impl PushRequest {
-    /// Takes ids, gradients and bags out of the message.
     pub fn take_payloads(&mut self) -> [(u32, Bytes); 3] {
         let take = std::mem::take;
         [(6, take(&mut self.ids)), (7, take(&mut self.gradients)), (9, take(&mut self.bags))]

@@ -76,9 +76,7 @@ impl RefusalKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The class of the refusal.
     pub kind: RefusalKind,
-    /// The reason for a person: what failed, where and why.
     pub message: String,
 }
 
@@ -93,7 +91,6 @@ impl Refusal {
         Self::new(RefusalKind::Deadline, format!("no answer within {within:.1?}"))
     }
 
-    /// The refusal of a malformed request.
     pub fn invalid(message: impl fmt::Display) -> Self {
         Self::new(RefusalKind::Invalid, message)
     }

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, IngestError, StreamOptions, StreamStart, WholeFiles, files, fit_features,
+    Batch, BatchStream, DataPart, IngestError, StreamOptions, StreamStart, WholeFiles, find_files, fit_features,
 };
 use zagros_job::{Job, Overrides, TestPart, ValidationPart};
 
@@ -69,7 +69,7 @@ impl BatchReader {
         let cancel = Arc::new(AtomicBool::new(false));
         let start = StreamStart::default();
         let options = StreamOptions { part, epoch, start, bad_rows: 0, cancel: Arc::clone(&cancel) };
-        let opened = py.detach(|| BatchStream::open(&job, options, Box::new(WholeFiles::new(&files(&job, &paths)?))));
+        let opened = py.detach(|| BatchStream::open(&job, options, Box::new(WholeFiles::new(&find_files(&job, &paths)?))));
         let labels = job.features.targets.iter().map(|target| target.name.clone()).collect();
         let inputs = job.features.numeric.iter().flat_map(|feature| {
             let (inputs, own) = (feature.input_count(), feature.name());
@@ -98,7 +98,7 @@ impl BatchReader {
         let mut job = job_of(text, path, sets)?;
         let (paths, part) = part_of(&job, part)?;
         py.detach(|| {
-            files(&job, &paths)?;
+            find_files(&job, &paths)?;
             fit_features(&mut job, &AtomicU64::new(0), &Arc::default())
         })
         .map_err(failed)?;

@@ -27,7 +27,7 @@ impl NativeFolder {
 
     /// Whether this file exists.
     fn has(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        py.detach(|| self.0.has(name)).map_err(refused)
+        py.detach(|| self.0.has_file(name)).map_err(refused)
     }
 
     /// The content of a file.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use zagros_job::Job;
 use zagros_session::parse_job;
-use zagros_snapshot::{RowBatch, SlotPart, SnapshotHeader, SnapshotTime, SnapshotWriter, TableHeader, parts};
+use zagros_snapshot::{RowBatch, SlotPart, SnapshotHeader, SnapshotTime, SnapshotWriter, TableHeader, slot_parts};
 use zagros_table::TableConfig;
 use zagros_zip::ZipEq;
 
@@ -71,7 +71,7 @@ impl NativeRowWriter {
 
     /// The tables of the job: name, type of weights, and parts of a row.
     fn tables(&self) -> Vec<TableWithParts> {
-        let sizes = |table: &TableHeader| parts(table).iter().map(|part| (part.name, part.values)).collect();
+        let sizes = |table: &TableHeader| slot_parts(table).iter().map(|part| (part.name, part.values)).collect();
         self.headers.iter().map(|table| (table.name.clone(), table.element.clone(), sizes(table))).collect()
     }
 
@@ -89,7 +89,7 @@ impl NativeRowWriter {
         let (Some(config), Some(header)) = (self.tables.get(table), self.headers.get(table)) else {
             return Err(PyValueError::new_err(format!("there is no table {table}")));
         };
-        let wanted = parts(header);
+        let wanted = slot_parts(header);
         let is_whole = columns.len() == wanted.len() || columns.len() == 1;
         let fit = || {
             wanted
@@ -110,7 +110,7 @@ impl NativeRowWriter {
             let rows = RowBatch { ids: ids.to_vec(), slots, access: Vec::new() };
             let mut open = self.open();
             let open = open.as_mut().ok_or_else(|| PyValueError::new_err("the file is finished"))?;
-            open.writer.rows(table as u32, &rows).map_err(|error| failed(error, &self.path))?;
+            open.writer.write_rows(table as u32, &rows).map_err(|error| failed(error, &self.path))?;
             open.ids[table].extend(rows.ids);
             Ok(())
         })
@@ -125,7 +125,7 @@ impl NativeRowWriter {
             }
             let finish = || {
                 let mut writer = open.writer;
-                writer.clock(SnapshotTime::default())?;
+                writer.write_clock(SnapshotTime::default())?;
                 let (written, to) = writer.finish_into()?;
                 to.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
                 Ok(written)
@@ -149,7 +149,7 @@ fn header(number: usize, name: String, table: &TableConfig) -> TableHeader {
         dim: table.dim,
         element: table.element.name().to_owned(),
         width: table.stride(),
-        state: table.optimizer.layout().to_owned(),
+        state: table.optimizer.state_layout().to_owned(),
         access: None,
         counter: None,
     }

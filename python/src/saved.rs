@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use zagros_export::ExportSource;
 use zagros_snapshot::{
-    BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader, decode,
-    parts,
+    BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader, decode_part,
+    slot_parts,
 };
 
 use crate::errors::ZagrosError;
@@ -59,9 +59,9 @@ type TableTuple = (String, usize, String, Vec<&'static str>);
 #[pyfunction]
 pub(crate) fn saved_tables(files: Vec<PathBuf>) -> PyResult<Vec<TableTuple>> {
     let Some(first) = files.into_iter().next() else { return Ok(Vec::new()) };
-    let reader = SavedFile::disk(first).open().map_err(failed)?;
+    let reader = SavedFile::on_disk(first).open().map_err(failed)?;
     let table = |table: &TableHeader| {
-        let parts = parts(table).iter().map(|part| part.name).collect();
+        let parts = slot_parts(table).iter().map(|part| part.name).collect();
         (table.name.clone(), table.dim, table.element.clone(), parts)
     };
     Ok(reader.header().tables.iter().map(table).collect())
@@ -72,22 +72,22 @@ impl NativeTable {
     /// The table `name` of files, each with its SHA-256 in hexadecimal.
     #[new]
     fn new(files: Vec<(PathBuf, String)>, name: &str) -> PyResult<Self> {
-        let saved: Vec<SavedFile> = files.iter().map(|(path, _)| SavedFile::disk(path)).collect();
+        let saved: Vec<SavedFile> = files.iter().map(|(path, _)| SavedFile::on_disk(path)).collect();
         let is_named = |path: &PathBuf, name: &str| path.file_name().is_some_and(|own| own == name);
         let sha256_of =
             |name: &str| files.iter().find(|(path, _)| is_named(path, name)).map(|(_, sha256)| sha256.clone());
         let mut header = TableHeader::default();
         for file in &saved {
-            header = file.open().map_err(failed)?.table(name).map_err(failed)?.1.clone();
+            header = file.open().map_err(failed)?.find_table(name).map_err(failed)?.1.clone();
         }
-        Ok(Self { chains: FileChain::group(&saved, sha256_of).map_err(failed)?, header })
+        Ok(Self { chains: FileChain::group_files(&saved, sha256_of).map_err(failed)?, header })
     }
 
     /// The parts of a row by its id, weights first; `None` if there is no such row.
     fn row<'py>(&self, py: Python<'py>, id: u64) -> PyResult<Option<Vec<NamedTensor<'py>>>> {
         let find = || {
             for chain in &self.chains {
-                if let Some((found, _)) = chain.find(&self.header.name, id)? {
+                if let Some((found, _)) = chain.find_row(&self.header.name, id)? {
                     return Ok(Some(found.slot));
                 }
             }
@@ -96,10 +96,10 @@ impl NativeTable {
         let Some(slot) = py.detach(find).map_err(failed)? else { return Ok(None) };
         let mut values = Vec::new();
         let part = |part: &SlotPart| {
-            decode(part, &slot, &mut values);
+            decode_part(part, &slot, &mut values);
             Ok((part.name, capsule(py, values.clone(), &[part.values])?))
         };
-        parts(&self.header).iter().map(part).collect::<PyResult<Vec<_>>>().map(Some)
+        slot_parts(&self.header).iter().map(part).collect::<PyResult<Vec<_>>>().map(Some)
     }
 
     /// Writes the rows into a file, in the format of its name's ending, and returns how many there are. Signals end it.
@@ -114,7 +114,7 @@ impl NativeTable {
                     io::Error::from(io::ErrorKind::Interrupted)
                 })
             };
-            zagros_export::export(&source, &path, true, asks)
+            zagros_export::export_table(&source, &path, true, asks)
         });
         match (raised, exported) {
             (Some(exception), _) => Err(exception),
@@ -129,7 +129,7 @@ impl NativeTable {
         let (send, receive) = sync_channel(AHEAD);
         let (chains, name) = (self.chains.clone(), self.header.name.clone());
         std::thread::spawn(move || read(&chains, &name, &send));
-        let mut columns = parts(&self.header);
+        let mut columns = slot_parts(&self.header);
         columns.truncate(if with_state { columns.len() } else { 1 });
         Blocks { header: self.header.clone(), columns, blocks: Mutex::new(receive) }
     }
@@ -165,7 +165,7 @@ fn column(part: &SlotPart, width: usize, block: &RowBatch) -> Vec<f32> {
     let mut values = Vec::with_capacity(block.ids.len() * part.values);
     let mut row = Vec::new();
     for slot in block.slots.chunks_exact(width) {
-        decode(part, slot, &mut row);
+        decode_part(part, slot, &mut row);
         values.extend_from_slice(&row);
     }
     values
@@ -189,7 +189,7 @@ fn read_chain(
 ) -> Result<(), ReadStop> {
     // The files of a chain have the same tables.
     let Some(first) = chain.files().first() else { return Ok(()) };
-    let table = first.open()?.table(name)?.0;
+    let table = first.open()?.find_table(name)?.0;
     let wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && head.table as usize == table;
     chain.each_block(wanted, |block, _| match block.content {
         BlockContent::Rows(rows) => send.send(Ok(rows)).map_err(|_| ReadStop::Unwanted),

@@ -102,7 +102,7 @@ impl NativeSession {
         let rows = waiting(py, self.watch.as_ref(), |look| self.session.wait_for_rows(&batch.0, look))?;
         let mut tables = Vec::new();
         for (table, rows) in batch.0.unique_ids().tables.iter().zip_eq(rows.tables) {
-            let shape = [table.wanted(), table.dim as usize];
+            let shape = [table.result_rows(), table.dim as usize];
             tables.push((table.table.0 as usize, capsule(py, rows, &shape)?));
         }
         Ok(tables)

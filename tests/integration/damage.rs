@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_store::{ContentDigest, hexadecimal};
+use zagros_store::{ContentDigest, hex_digits};
 
 use crate::fixture::Fixture;
 
@@ -149,7 +149,7 @@ fn a_pipe_or_a_million_names_in_a_model_hold_nobody_up() {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    hexadecimal(&ContentDigest::compute(bytes).sha256)
+    hex_digits(&ContentDigest::compute(bytes).sha256)
 }
 
 /// Writes a manifest with its own hash in it.

@@ -55,7 +55,7 @@ fn object(row: &str) -> String {
 #[test]
 fn the_same_rows_train_the_same_however_they_are_stored() {
     let store = FakeS3::start("logs");
-    let fixture = Fixture::new(ROWS).with_environment(store.environment());
+    let fixture = Fixture::new(ROWS).with_environment(store.environment_variables());
     let whole = train(&fixture, &[]);
     std::fs::create_dir(fixture.path("parts")).expect("a folder");
     fixture.write("parts/_SUCCESS", "");
@@ -64,10 +64,10 @@ fn the_same_rows_train_the_same_however_they_are_stored() {
             0 => std::fs::write(fixture.path("parts/part-0"), gzip(part)).expect("room for a file"),
             _ => fixture.write(&format!("parts/part-{index}"), part),
         }
-        store.put(&format!("2026/part-{index}.txt"), part.as_bytes());
-        store.put(&format!("zipped/part-{index}.gz"), gzip(part));
+        store.put_object(&format!("2026/part-{index}.txt"), part.as_bytes());
+        store.put_object(&format!("zipped/part-{index}.gz"), gzip(part));
     }
-    store.put("2026/_SUCCESS", "");
+    store.put_object("2026/_SUCCESS", "");
     for data in ["parts", "parts/part-[0-9]", "s3://logs/2026", "s3://logs/*/part-?.gz"] {
         assert_eq!(train(&fixture, &["--set", &format!("data.train={data}")]), whole, "{data}");
     }
@@ -96,7 +96,7 @@ fn features() -> String {
 #[test]
 fn what_a_store_refuses_is_named_before_anything_starts() {
     let store = FakeS3::start("logs");
-    let fixture = Fixture::new(500).with_environment(store.environment());
+    let fixture = Fixture::new(500).with_environment(store.environment_variables());
     let train = |data: &str| {
         let run = fixture.zagros(IN_ORDER.iter().copied().chain(["--set", &format!("data.train={data}")]));
         run.stderr
@@ -105,10 +105,10 @@ fn what_a_store_refuses_is_named_before_anything_starts() {
     assert!(missing.contains("s3://logs/2026/rows.txt is neither an object nor a prefix of objects"), "{missing}");
     let nothing = train("s3://logs/2026-*/x");
     assert!(nothing.contains("s3://logs/2026-*/x matches no object"), "{nothing}");
-    store.inject(S3Fault::Denies, "GET /logs", 1_000);
+    store.inject_fault(S3Fault::Denies, "GET /logs", 1_000);
     let denied = train("s3://logs/2026/*");
     assert!(denied.contains("cannot list s3://logs/2026") && denied.contains("AWS_ACCESS_KEY_ID"), "{denied}");
-    store.heal();
+    store.clear_faults();
     let bucket = train("s3://other/rows.txt");
     assert!(bucket.contains("there is no such bucket"), "{bucket}");
     let scheme = train("ftp://logs/rows.txt");

@@ -69,18 +69,18 @@ fn a_run_that_resumes_from_deltas_is_the_same_bit_by_bit() {
 
 /// The newest checkpoint in a store that names files of earlier ones, after all younger ones are deleted.
 fn newest_of_several_folders(store: &FakeS3) -> String {
-    let mut manifests: Vec<String> = store.keys().into_iter().filter(|key| key.ends_with("/manifest.json")).collect();
+    let mut manifests: Vec<String> = store.object_keys().into_iter().filter(|key| key.ends_with("/manifest.json")).collect();
     manifests.sort();
     for key in manifests.into_iter().rev() {
-        let manifest: Value = serde_json::from_slice(&store.object(&key).unwrap_or_default()).unwrap_or_default();
+        let manifest: Value = serde_json::from_slice(&store.object_content(&key).unwrap_or_default()).unwrap_or_default();
         let files = manifest["row_files"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let folder = key.trim_end_matches("/manifest.json").to_owned();
         if files.filter(|file| file.starts_with("../resume-")).count() == 2 {
             return folder;
         }
-        store.keys().iter().filter(|key| key.starts_with(&folder)).for_each(|key| store.remove(key));
+        store.object_keys().iter().filter(|key| key.starts_with(&folder)).for_each(|key| store.remove_object(key));
     }
-    panic!("no checkpoint names files of another: {:?}", store.keys());
+    panic!("no checkpoint names files of another: {:?}", store.object_keys());
 }
 
 /// The same in an object store, where a checkpoint names the files of earlier ones.
@@ -88,9 +88,9 @@ fn newest_of_several_folders(store: &FakeS3) -> String {
 fn a_run_that_resumes_from_deltas_in_a_store_is_the_same_bit_by_bit() {
     const STORED: [&str; 2] = ["--set", "checkpoint.folder=s3://models/ads"];
     let store = FakeS3::start("models");
-    let [whole, broken] = [(); 2].map(|()| Fixture::new(20_000).with_environment(store.environment()));
+    let [whole, broken] = [(); 2].map(|()| Fixture::new(20_000).with_environment(store.environment_variables()));
     whole.zagros([&up("2")[..], &STORED].concat()).expect(0);
-    assert_eq!(store.keys(), Vec::<String>::new());
+    assert_eq!(store.object_keys(), Vec::<String>::new());
     let mut first = broken.start([&up("2")[..], &STORED].concat());
     for _ in 0..4 {
         first.wait_for_line("checkpoint after step");
@@ -104,5 +104,5 @@ fn a_run_that_resumes_from_deltas_in_a_store_is_the_same_bit_by_bit() {
     broken.zagros([&up("1")[..], &STORED].concat()).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
     assert_eq!(losses(&broken), (losses(&whole).0, 1));
     assert_eq!(end(&broken), end(&whole));
-    assert_eq!(store.keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
+    assert_eq!(store.object_keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use zagros_eval::Scores;
+use zagros_eval::ClickScores;
 use zagros_tests::{FinishedCommand, RunningCommand, TestProgram};
 
 /// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
@@ -157,12 +157,12 @@ fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
 
 /// The measures of predicted logits with the labels of their rows, as `zagros eval --json` prints them.
 pub(crate) fn measured(predictions: &str) -> Value {
-    let mut scores = Scores::new();
+    let mut scores = ClickScores::new();
     for line in predictions.lines().skip(1) {
         let (label, logit) = line.split_once(',').expect("two fields");
         scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
     }
-    serde_json::to_value(scores.report()).expect("JSON")
+    serde_json::to_value(scores.compute_measures()).expect("JSON")
 }
 
 /// The answer of an admin port of this machine.

@@ -240,7 +240,7 @@ fn a_row_is_gone_from_checkpoints_with_deltas_and_the_run_goes_on() {
 #[test]
 fn a_row_is_gone_from_a_model_in_a_store() {
     let store = FakeS3::start("models");
-    let fixture = Fixture::new(500).with_environment(store.environment());
+    let fixture = Fixture::new(500).with_environment(store.environment_variables());
     fixture.zagros(["train", "job.toml", "--set", "output.model_folder=s3://models/ads"]).expect(0);
     let run = fixture.run_folder().display().to_string();
     let value = values(&fixture).swap_remove(0);
@@ -250,5 +250,5 @@ fn a_row_is_gone_from_a_model_in_a_store() {
     assert_eq!(row(&fixture, &run, &value), None);
     let model = done["saves"][0]["save"].as_str().expect("a place").to_owned();
     fixture.zagros(["inspect", &model, "--verify"]).expect(0);
-    assert_eq!(store.keys().iter().filter(|key| key.ends_with(".zrows")).count(), 1);
+    assert_eq!(store.object_keys().iter().filter(|key| key.ends_with(".zrows")).count(), 1);
 }

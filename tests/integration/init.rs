@@ -110,7 +110,7 @@ fn write_parquet(path: &Path, text: &str) {
 #[test]
 fn the_same_rows_are_described_and_learned_in_every_shape() {
     let store = FakeS3::start("logs");
-    let fixture = Fixture::new(100).with_environment(store.environment());
+    let fixture = Fixture::new(100).with_environment(store.environment_variables());
     let text = rows();
     fixture.write("zipped.csv.gz", gzip(&text));
     fixture.write("objects.jsonl", objects(&text));
@@ -120,7 +120,7 @@ fn the_same_rows_are_described_and_learned_in_every_shape() {
     for (part, rows) in lines[1..].chunks(700).enumerate() {
         let part_text = format!("{}\n{}\n", lines[0], rows.join("\n"));
         fixture.write(&format!("parts/part-{part}.csv"), &part_text);
-        store.put(&format!("clicks/part-{part}.csv"), part_text.into_bytes());
+        store.put_object(&format!("clicks/part-{part}.csv"), part_text.into_bytes());
     }
     for (data, job, lists) in [
         ("zipped.csv.gz", "zipped.toml", "separator = \"|\", pooling"),

@@ -172,7 +172,7 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     };
     let (plain, calibrated) = (predict("plain.csv", &["--uncalibrated"]), predict("after.csv", &[]));
     let temperature = file["labels"]["level"]["temperature"].as_f64().expect("a temperature");
-    let mut scores = [zagros_eval::Scores::new(), zagros_eval::Scores::new()];
+    let mut scores = [zagros_eval::ClickScores::new(), zagros_eval::ClickScores::new()];
     let (plain, calibrated): (Vec<&str>, Vec<&str>) = (plain.lines().collect(), calibrated.lines().collect());
     for (before, after) in plain.into_iter().zip_eq(calibrated).skip(1) {
         let (before, after): (Vec<f32>, Vec<f32>) = (single(before), single(after));
@@ -185,7 +185,7 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
         assert_eq!(before[7..], after[7..], "numbers stay");
     }
     for (label, mut scores) in ["click", "buy"].into_iter().zip_eq(scores) {
-        assert_eq!(serde_json::to_value(scores.report()).expect("JSON"), calibrated_measures(label), "{label}");
+        assert_eq!(serde_json::to_value(scores.compute_measures()).expect("JSON"), calibrated_measures(label), "{label}");
     }
     let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
     assert_eq!(shown.matches("after calibration").count(), 4, "{shown}");

@@ -160,10 +160,10 @@ fn what_cannot_be_converted_is_refused_and_leaves_no_folder() {
 fn the_manifest_of_a_copy_in_a_store_is_written_last() {
     let store = FakeS3::start("models");
     let (fixture, run) = trained(500, &[]);
-    let fixture = fixture.with_environment(store.environment());
+    let fixture = fixture.with_environment(store.environment_variables());
     let copy = "s3://models/served";
     fixture.zagros([&["quantize", &run, "-o", copy], &INT8[..]].concat()).expect(0);
-    let written: Vec<String> = store.requests().into_iter().filter(|request| request.starts_with("PUT")).collect();
+    let written: Vec<String> = store.request_log().into_iter().filter(|request| request.starts_with("PUT")).collect();
     assert_eq!(written.len(), 5, "{written:?}");
     assert!(written[4].contains("manifest.json"), "{written:?}");
     assert!((auc(&fixture, copy) - auc(&fixture, &run)).abs() < 0.02);

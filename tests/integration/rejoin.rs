@@ -112,7 +112,7 @@ fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
 #[test]
 fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_saves() {
     let store = FakeS3::start("models");
-    let fixture = Fixture::new(ROWS).with_environment(store.environment());
+    let fixture = Fixture::new(ROWS).with_environment(store.environment_variables());
     let sets = [
         "output.model_folder=s3://models/ads",
         "train.epochs=3",
@@ -124,21 +124,21 @@ fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_
     let mut run = fixture.start(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
     // At its start the run has tried whether it may write there.
     run.wait_for_line("checkpoint after step");
-    store.inject(S3Fault::Hangs, "P", usize::MAX);
-    let (deadline, tried) = (Instant::now() + Duration::from_secs(120), store.requests().len());
-    while store.requests().len() == tried {
+    store.inject_fault(S3Fault::Hangs, "P", usize::MAX);
+    let (deadline, tried) = (Instant::now() + Duration::from_secs(120), store.request_log().len());
+    while store.request_log().len() == tried {
         assert!(Instant::now() < deadline, "worker 0 saves no model");
         std::thread::sleep(Duration::from_millis(20));
     }
     signal_process(pid(&fixture, "dense-worker-0"), Signal::KILL);
     run.wait_for_line("dense worker 0 was killed by signal 9; starting it again");
-    store.heal();
+    store.clear_faults();
     run.finish().expect(0).says(&["dense worker 0 is lost", "from the state of dense worker 1"]);
     let summary = fixture.summary();
     assert_eq!(summary["complete"], true);
     assert!(summary["evaluation"]["auc"].as_f64() > Some(0.6), "{summary}");
-    let model = store.keys().into_iter().filter(|key| key.ends_with("/manifest.json")).count();
-    assert_eq!(model, 1, "{:?}", store.keys());
+    let model = store.object_keys().into_iter().filter(|key| key.ends_with("/manifest.json")).count();
+    assert_eq!(model, 1, "{:?}", store.object_keys());
     let scored = fixture.zagros(["eval", &fixture.run_folder().display().to_string(), "--json"]).expect(0);
     let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
     assert_eq!(scored["auc"], summary["evaluation"]["auc"]);

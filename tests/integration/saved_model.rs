@@ -21,12 +21,12 @@ use crate::resume::end;
 
 fn stored(rows: u32) -> (FakeS3, Fixture) {
     let store = FakeS3::start("models");
-    let fixture = Fixture::new(rows).with_environment(store.environment());
+    let fixture = Fixture::new(rows).with_environment(store.environment_variables());
     (store, fixture)
 }
 
 fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
-    let mut environment = store.environment();
+    let mut environment = store.environment_variables();
     environment.retain(|(key, _)| key != name);
     environment.extend(value.map(|value| (name.to_owned(), value.to_owned())));
     fixture.with_environment(environment)
@@ -44,24 +44,24 @@ fn checkpoint(store: &FakeS3, fixture: &Fixture) -> String {
     run.wait_for_line("checkpoint after step");
     run.signal(Signal::INT);
     run.finish().expect(130);
-    let manifests = store.keys().into_iter().filter_map(|key| Some(key.strip_suffix("/manifest.json")?.to_owned()));
+    let manifests = store.object_keys().into_iter().filter_map(|key| Some(key.strip_suffix("/manifest.json")?.to_owned()));
     manifests.filter(|folder| folder.contains("/resume-")).max().expect("a checkpoint")
 }
 
 fn copy(store: &FakeS3, folder: &str, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
-    for key in store.keys().iter().filter(|key| key.starts_with(folder)) {
+    for key in store.object_keys().iter().filter(|key| key.starts_with(folder)) {
         let name = key.rsplit('/').next().expect("a name");
-        std::fs::write(to.join(name), store.object(key).expect("it is there")).expect("it is copied");
+        std::fs::write(to.join(name), store.object_content(key).expect("it is there")).expect("it is copied");
     }
 }
 
 fn damage(store: &FakeS3, key: &str) -> Vec<u8> {
-    let good = store.object(key).expect("an object");
+    let good = store.object_content(key).expect("an object");
     let mut bytes = good.clone();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    store.put(key, bytes);
+    store.put_object(key, bytes);
     good
 }
 
@@ -87,9 +87,9 @@ fn a_model_is_scored_and_inspected_where_it_is_as_a_copy_on_a_disk_would_be() {
     fixture.zagros(export).expect(0);
     assert!(fixture.path("c1.parquet").is_file());
     // Nothing was written to look at it.
-    let written = store.requests().iter().filter(|request| request.starts_with("PUT")).count();
+    let written = store.request_log().iter().filter(|request| request.starts_with("PUT")).count();
     fixture.zagros(["eval", &url]).expect(0);
-    assert_eq!(store.requests().iter().filter(|request| request.starts_with("PUT")).count(), written);
+    assert_eq!(store.request_log().iter().filter(|request| request.starts_with("PUT")).count(), written);
 }
 
 #[test]
@@ -111,26 +111,26 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
     fixture.zagros(["inspect", &url]).expect(3).says(&[&url, changed]);
     let verified = fixture.zagros(["inspect", &url, "--verify"]).expect(3);
     assert!(verified.stdout.contains(&format!("s3://models/{rows}")), "{}", verified.stdout);
-    store.remove(&rows);
+    store.remove_object(&rows);
     fixture
         .zagros(["inspect", &url])
         .expect(3)
         .says(&[&format!("cannot read s3://models/{rows}"), "the object does not exist"]);
     fixture.zagros(["eval", &url]).expect(3).says(&[&format!("s3://models/{rows}")]);
     // Whole, and of the other server: what it has is in the manifest, and twice in the files.
-    let other = store.object(&format!("{folder}/rows-1-of-2.zrows")).expect("rows");
-    store.put(&rows, other);
+    let other = store.object_content(&format!("{folder}/rows-1-of-2.zrows")).expect("rows");
+    store.put_object(&rows, other);
     for command in ["eval", "inspect"] {
         fixture.zagros([command, &url]).expect(3).says(&["rows-0-of-2.zrows", "is not the file that was saved"]);
     }
-    store.put(&rows, good);
+    store.put_object(&rows, good);
     let dense = format!("{folder}/dense.safetensors");
-    let bytes = store.object(&dense).expect("weights");
-    store.put(&dense, &bytes[..bytes.len() / 2]);
+    let bytes = store.object_content(&dense).expect("weights");
+    store.put_object(&dense, &bytes[..bytes.len() / 2]);
     fixture.zagros(["eval", &url]).expect(3).says(&[&url, "dense.safetensors"]);
-    store.remove(&format!("{folder}/job.toml"));
+    store.remove_object(&format!("{folder}/job.toml"));
     fixture.zagros(["eval", &url]).expect(3).says(&[&url, "job.toml is missing"]);
-    store.put(&format!("{folder}/manifest.json"), "{");
+    store.put_object(&format!("{folder}/manifest.json"), "{");
     fixture.zagros(["inspect", &url]).expect(3).says(&[&url, "manifest.json is damaged"]);
 }
 
@@ -156,7 +156,7 @@ fn a_store_that_cannot_be_asked_for_a_model_is_an_error() {
 const TO_STORE: &str = "output.model_folder=s3://models/ads";
 
 fn model(store: &FakeS3) -> Vec<String> {
-    store.keys().into_iter().filter(|key| key.contains("/model/")).collect()
+    store.object_keys().into_iter().filter(|key| key.contains("/model/")).collect()
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn servers_send_the_model_to_a_store_and_the_run_says_where_it_is() {
         assert_eq!(again, summary["evaluation"], "{named}");
         fixture.zagros(["inspect", named, "--verify"]).expect(0);
     }
-    store.remove(&format!("ads/{name}/model/manifest.json"));
+    store.remove_object(&format!("ads/{name}/model/manifest.json"));
     fixture.zagros(["eval", &run]).expect(3).says(&[&url, "there is no manifest.json any more"]);
 }
 
@@ -207,11 +207,11 @@ fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
         let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
         ["up", "job.toml", "--servers", "2"].into_iter().chain(sets).collect::<Vec<_>>()
     };
-    store.inject(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    store.inject_fault(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
     let failed = fixture.zagros(up(&[])).expect(4);
     failed.says(&["could not save its rows", "s3://models/ads/small-", "AWS_ENDPOINT_URL is right"]);
     assert_eq!((fixture.summary()["model"].clone(), model(&store)), (Value::Null, Vec::new()));
-    store.heal();
+    store.clear_faults();
     fixture.zagros(up(&[])).expect(0).says(&["going on after step"]);
     let whole = Fixture::new(20_000);
     whole.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use zagros_eval::Scores;
+use zagros_eval::ClickScores;
 use zagros_zip::ZipEq;
 
 use crate::fixture::Fixture;
@@ -38,7 +38,7 @@ fn slices_are_the_measures_of_the_rows_with_each_value() {
     assert_eq!(fixture.summary()["slices"], evaluated["slices"], "at the end of training");
     let predict = ["predict", &run, "test.txt", "-o", "z.csv", "--keys", "label,C14", "--logits"];
     fixture.zagros(predict).expect(0);
-    let mut by_value: BTreeMap<String, Scores> = BTreeMap::new();
+    let mut by_value: BTreeMap<String, ClickScores> = BTreeMap::new();
     for row in fixture.read("z.csv").lines().skip(1) {
         let [label, value, logit] = row.split(',').collect::<Vec<_>>()[..] else { panic!("{row}") };
         let scores = by_value.entry(value.to_owned()).or_default();
@@ -52,7 +52,7 @@ fn slices_are_the_measures_of_the_rows_with_each_value() {
     assert_eq!(counted.iter().map(|(_, samples)| samples).sum::<u64>(), 800);
     for slice in slices["slices"].as_array().expect("slices") {
         let Some(value) = slice["value"].as_str() else { continue };
-        let expected = by_value.get_mut(value).expect("a value of the data").report();
+        let expected = by_value.get_mut(value).expect("a value of the data").compute_measures();
         assert_eq!(slice["samples"].as_u64(), Some(expected.samples));
         let near = |name: &str, expected: Option<f64>, bound: f64| {
             let found = slice[name].as_f64();

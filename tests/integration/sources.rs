@@ -73,28 +73,28 @@ fn other_stores_and_web_servers_train_as_files_do() {
     let rows = fixture.read("train.txt");
     let half = rows[..rows.len() / 2].rfind('\n').expect("lines") + 1;
     for (key, part) in [("day/part-0", &rows[..half]), ("day/part-1", &rows[half..])] {
-        store.put(key, part.as_bytes());
-        server.put(key, part.as_bytes());
+        store.put_object(key, part.as_bytes());
+        server.put_object(key, part.as_bytes());
     }
-    let url = |part: u32| format!("{}/files/day/part-{part}", server.url());
+    let url = |part: u32| format!("{}/files/day/part-{part}", server.base_url());
     let list = format!("data.train=['{}', '{}']", url(0), url(1));
     for data in ["data.train=gs://logs/day", "data.train=az://logs/day/part-*", &list] {
         assert_eq!(train(&fixture, "job.toml", &["--set", data]), whole, "{data}");
     }
-    let missing = fixture.zagros(["train", "job.toml", "--set", &format!("data.train={}/files/no", server.url())]);
+    let missing = fixture.zagros(["train", "job.toml", "--set", &format!("data.train={}/files/no", server.base_url())]);
     missing.expect(3).says(&["/files/no", "there is no such object"]);
 }
 
 #[test]
 fn parquet_in_a_store_trains_as_parquet_on_a_disk() {
     let store = FakeS3::start("logs");
-    let fixture = twins(6_000).with_environment(store.environment());
+    let fixture = twins(6_000).with_environment(store.environment_variables());
     let whole = train(&fixture, "parquet.toml", &[]);
     for name in ["train0.parquet", "train1.parquet"] {
-        store.put(&format!("day/{name}"), std::fs::read(fixture.path(name)).expect("the file is there"));
+        store.put_object(&format!("day/{name}"), std::fs::read(fixture.path(name)).expect("the file is there"));
     }
     assert_eq!(train(&fixture, "parquet.toml", &["--set", "data.train=s3://logs/day"]), whole);
-    store.inject(S3Fault::Denies, "GET /logs/day/train1", 1_000);
+    store.inject_fault(S3Fault::Denies, "GET /logs/day/train1", 1_000);
     let denied = fixture.zagros(["train", "parquet.toml", "--set", "data.train=s3://logs/day"]);
     denied.says(&["cannot read s3://logs/day/train1.parquet", "AccessDenied", "AWS_ACCESS_KEY_ID"]);
 }

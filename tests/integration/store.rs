@@ -19,14 +19,14 @@ const SYNC: [&str; 8] = [
 
 fn stored(rows: u32) -> (FakeS3, Fixture) {
     let store = FakeS3::start("models");
-    let fixture = Fixture::new(rows).with_environment(store.environment());
+    let fixture = Fixture::new(rows).with_environment(store.environment_variables());
     (store, fixture)
 }
 
 fn checkpoints(store: &FakeS3) -> Vec<String> {
     let folder = |key: &String| key.rsplit_once('/').map(|(folder, _)| folder.to_owned());
     let mut folders: Vec<String> =
-        store.keys().iter().filter_map(folder).filter(|folder| folder.contains("/resume-")).collect();
+        store.object_keys().iter().filter_map(folder).filter(|folder| folder.contains("/resume-")).collect();
     folders.dedup();
     folders
 }
@@ -42,21 +42,21 @@ fn interrupted(fixture: &Fixture, store: &FakeS3) {
     }
     first.signal(Signal::INT);
     first.finish().expect(130);
-    assert_eq!(checkpoints(store).len(), 2, "{:?}", store.keys());
+    assert_eq!(checkpoints(store).len(), 2, "{:?}", store.object_keys());
 }
 
 /// Invariants CK-1 and CK-2, where the rows, the rest and the manifest are objects.
 #[test]
 fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
     let (store, broken) = stored(20_000);
-    let whole = Fixture::new(20_000).with_environment(store.environment());
+    let whole = Fixture::new(20_000).with_environment(store.environment_variables());
     whole.zagros(train(&[])).expect(0);
-    assert_eq!(store.keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
+    assert_eq!(store.object_keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
     let mut first = broken.start(train(&[]));
     first.wait_for_line("checkpoint after step");
     first.signal(Signal::KILL);
     first.finish();
-    assert!(store.keys().iter().any(|key| key.ends_with("/manifest.json")), "{:?}", store.keys());
+    assert!(store.object_keys().iter().any(|key| key.ends_with("/manifest.json")), "{:?}", store.object_keys());
     assert!(!broken.run_folder().join("checkpoints").exists());
     let mut second = broken.start(train(&[]));
     second.wait_for_line("going on after step");
@@ -72,19 +72,19 @@ fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
     let later = losses(&broken).0;
     assert!(!later.is_empty() && later.iter().all(|(step, loss)| all.get(step) == Some(loss)));
     assert_eq!(end(&broken), end(&whole));
-    assert_eq!(store.keys(), Vec::<String>::new());
+    assert_eq!(store.object_keys(), Vec::<String>::new());
 }
 
 #[test]
 fn servers_write_and_read_their_own_rows_on_any_number_of_them() {
     let (store, broken) = stored(20_000);
-    let whole = Fixture::new(20_000).with_environment(store.environment());
+    let whole = Fixture::new(20_000).with_environment(store.environment_variables());
     let up = |servers: &'static str| [&["up", "job.toml", "--servers", servers], &SYNC[..]].concat();
     whole.zagros(up("2")).expect(0);
     let mut first = broken.start(up("2"));
     first.wait_for_line("checkpoint after step");
-    let rows = |server: &str| store.keys().iter().any(|key| key.ends_with(server));
-    assert!(rows("rows-0-of-2.zrows") && rows("rows-1-of-2.zrows"), "{:?}", store.keys());
+    let rows = |server: &str| store.object_keys().iter().any(|key| key.ends_with(server));
+    assert!(rows("rows-0-of-2.zrows") && rows("rows-1-of-2.zrows"), "{:?}", store.object_keys());
     kill_worker(&broken);
     first.finish().expect(4).says(&[
         "did memory run out?",
@@ -103,12 +103,12 @@ fn kill_worker(fixture: &Fixture) {
 #[test]
 fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
     let (store, fixture) = stored(20_000);
-    store.inject(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    store.inject_fault(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
     let mut run = fixture.start(train(&["--set", "train.epochs=500", "--set", "cluster.timeout_seconds=2"]));
     let outcome = run.wait_for_line("no checkpoint was written; training goes on");
     assert!(outcome.contains("s3://models/ads/small-") && outcome.contains("AWS_ENDPOINT_URL is right"), "{outcome}");
     assert_eq!(checkpoints(&store), Vec::<String>::new());
-    store.heal();
+    store.clear_faults();
     run.wait_for_line("checkpoint after step");
     run.signal(Signal::INT);
     run.finish().expect(130);
@@ -119,7 +119,7 @@ fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
 fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     let (store, fixture) = stored(500);
     let with_variable = |fixture: Fixture, name: &str, value: &str| {
-        let mut environment = store.environment();
+        let mut environment = store.environment_variables();
         environment.retain(|(key, _)| key != name);
         environment.push((name.to_owned(), value.to_owned()));
         fixture.with_environment(environment)
@@ -136,7 +136,7 @@ fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     let fixture = with_variable(fixture, "AWS_ALLOW_HTTP", "false");
     fixture.zagros(train(&[])).expect(2).says(&["set AWS_ALLOW_HTTP=true"]);
     assert!(!fixture.path("runs").exists(), "nothing was started");
-    assert_eq!(store.keys(), Vec::<String>::new());
+    assert_eq!(store.object_keys(), Vec::<String>::new());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
     let (store, fixture) = stored(20_000);
     interrupted(&fixture, &store);
     let [older, newest] = checkpoints(&store).try_into().expect("two");
-    store.remove(&format!("{newest}/manifest.json"));
+    store.remove_object(&format!("{newest}/manifest.json"));
     let step = older.rsplit('-').next().expect("a step").trim_start_matches('0').to_owned();
     let mut second = fixture.start(train(&["--set", "train.epochs=500"]));
     second.wait_for_line(&format!("going on after step {step}"));
@@ -156,7 +156,7 @@ fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
     let kept = checkpoints(&store);
     assert!(kept.len() == 2 && !kept.contains(&older), "{kept:?}");
     for folder in kept {
-        assert!(store.object(&format!("{folder}/manifest.json")).is_some(), "{folder}");
+        assert!(store.object_content(&format!("{folder}/manifest.json")).is_some(), "{folder}");
     }
 }
 
@@ -173,10 +173,10 @@ fn a_damaged_part_is_named_and_a_checkpoint_is_inspected_where_it_is() {
     let parent = url.rsplit_once('/').expect("a run").0;
     fixture.zagros(["inspect", parent]).expect(3).says(&["holds no model", "resume-"]);
     let damaged = |rows: &str| {
-        let mut bytes = store.object(rows).expect("rows");
+        let mut bytes = store.object_content(rows).expect("rows");
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
-        store.put(rows, bytes);
+        store.put_object(rows, bytes);
     };
     damaged(&format!("{newest}/rows-0-of-1.zrows"));
     fixture.zagros(["inspect", &url, "--verify"]).expect(3);

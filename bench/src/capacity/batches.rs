@@ -107,11 +107,11 @@ impl CheckedBatches<'_> {
     }
 
     fn counts(&self) -> TableCounts {
-        self.tables.iter().map(zagros_table::Table::counts).sum()
+        self.tables.iter().map(zagros_table::Table::event_counts).sum()
     }
 
     fn files(&self) -> LogCounts {
-        self.store.map(LogStore::counts).unwrap_or_default()
+        self.store.map(LogStore::io_counts).unwrap_or_default()
     }
 }
 

@@ -32,7 +32,7 @@ impl PushCounts {
     ) -> Result<(), Failure> {
         let ids = row_ids(numbers);
         let gradients = vec![1.0; ids.len() * DIM];
-        tables.tick(step, 0);
+        tables.advance_clock(step, 0);
         let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
         tables.push(&[part], &gradients, step, buffers).map_err(table_failure)?;
         numbers.iter().for_each(|number| self.pushes[*number as usize] += 1);

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_plumbing::metrics::DiskSpace;
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 
 use self::figures::{CapacityFigures, CapacityPoint};
 use self::table::TableCase;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
         page_file::write_page(path, &page::page(&figures))?;
     }
     match (args.json, args.quick) {
-        (true, _) => answer(&serde_json::to_string(&figures).or_internal()?)?,
+        (true, _) => print_answer(&serde_json::to_string(&figures).or_internal()?)?,
         (false, true) => out!("\nevery row is what was pushed to it"),
         (false, false) => figures.print_summary(),
     }

@@ -1,6 +1,6 @@
 //! The figures as a page that opens offline: the cost of a sample by the number of rows.
 
-use zagros_chart::html::{document, escaped, table};
+use zagros_chart::html::{render_document, escape_html, render_table};
 use zagros_chart::{LogChart, LogMark, LogSeries};
 
 use super::figures::{COLUMNS, CapacityFigures, CapacityPoint};
@@ -9,16 +9,16 @@ use super::table::TableFigures;
 pub(super) fn page(figures: &CapacityFigures) -> String {
     let cpu = chart(figures, "CPU time of a sample", |found| found.cpu_us);
     let wall = chart(figures, "Wall time of a sample", |found| found.wall_us);
-    let charts: String = [cpu, wall].iter().filter_map(LogChart::figure).collect();
+    let charts: String = [cpu, wall].iter().filter_map(LogChart::render_figure).collect();
     let rows: Vec<(&str, Vec<String>)> =
         figures.points.iter().flat_map(CapacityPoint::lines).map(|cells| ("", cells.to_vec())).collect();
-    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escaped(goal))).collect();
+    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
     let body = format!(
         "<h1>Rows beyond memory</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
-        escaped(&figures.lead_sentence()),
-        table(&COLUMNS, &rows)
+        escape_html(&figures.lead_sentence()),
+        render_table(&COLUMNS, &rows)
     );
-    document("Rows beyond memory", &body)
+    render_document("Rows beyond memory", &body)
 }
 
 fn chart(figures: &CapacityFigures, title: &str, of: fn(&TableFigures) -> f64) -> LogChart {

@@ -34,10 +34,10 @@ pub(super) fn measure_table(case: &TableCase<'_>) -> Result<TableFigures, Failur
     batches.ledger.check_all(&tables)?;
     Ok(TableFigures {
         rows: case.rows,
-        rows_in_memory: tables.iter().map(zagros_table::Table::rows).sum(),
-        memory_bytes: tables.iter().map(zagros_table::Table::bytes).sum(),
+        rows_in_memory: tables.iter().map(zagros_table::Table::row_count).sum(),
+        memory_bytes: tables.iter().map(zagros_table::Table::memory_bytes).sum(),
         disk_bytes: store.as_ref().map_or(0, |store| store.size().bytes),
-        write_amplification: store.as_ref().map_or(0.0, |store| store.counts().write_amplification()),
+        write_amplification: store.as_ref().map_or(0.0, |store| store.io_counts().write_amplification()),
         ..figures
     })
 }

@@ -13,7 +13,7 @@ use zagros_calibrate::embedding::drive::{BenchClients, MeasuredCase};
 use zagros_calibrate::embedding::limits::{self, ByteExchange};
 use zagros_calibrate::embedding::side::ServerSide;
 use zagros_calibrate::workload::{self, BATCH};
-use zagros_shell::{Exit, Failure, OrInternal, answer};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer};
 
 /// Batches before the counted ones, while tables grow, caches warm and connections open.
 const WARM_UP: u64 = 20;
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
     }
     let figures = EmbeddingFigures { shape: bench.shape(), cases };
     if bench.args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?;
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         figures.print_text();
     }
@@ -51,20 +51,20 @@ impl EmbeddingBench {
         let workers = args.clients.iter().copied().max().unwrap_or(1);
         let cluster = format!("servers = {}\nworkers = {workers}", args.servers);
         let job_text = workload::job_text(args.dim, "kind = \"dlrm\"", "", &cluster);
-        let batches = workload::batches(args.data.as_deref(), (warm_up + counted) as usize)?;
+        let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;
         Ok(Self { args, job_text, batches, warm_up: warm_up as usize })
     }
 
     /// Measures in one process, then over sockets with each number of clients. All must find the same rows.
     async fn measure_wire(&self, wire: Encoding, cases: &mut Vec<WireCase>) -> Result<(), Failure> {
-        let job = workload::job(&self.job_text)?;
-        let embedded = self.measure(ServerSide::embedded(&job).await?, wire, 1).await?;
+        let job = workload::parse_job(&self.job_text)?;
+        let embedded = self.measure(ServerSide::start_embedded(&job).await?, wire, 1).await?;
         let exchange = ByteExchange::new(&embedded.trained, self.args.dim, wire);
         cases.push(WireCase::embedded_case(wire, &embedded));
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
-            let limit = limits::loopback(exchange, self.counted(), clients)?;
+            let limit = limits::measure_loopback(exchange, self.counted(), clients)?;
             let measured = self
-                .measure(ServerSide::processes(&program::zagros_program()?, &self.job_text, &job).await?, wire, clients)
+                .measure(ServerSide::start_processes(&program::zagros_program()?, &self.job_text, &job).await?, wire, clients)
                 .await?;
             measured.check_against(&embedded)?;
             cases.push(WireCase::loopback_case(wire, &measured, &embedded, limit));
@@ -76,13 +76,13 @@ impl EmbeddingBench {
         let mut drivers = BenchClients::join(&side, wire, clients, self.args.dim as u32).await?;
         drivers.train(&side, &self.batches[..self.warm_up]).await?;
         let trained = drivers.train(&side, &self.batches[self.warm_up..]).await?;
-        let (rows, held) = (drivers.read_last().await?, drivers.held().await?);
+        let (rows, held) = (drivers.read_last().await?, drivers.count_rows().await?);
         // A lookup or an update alone is faster than both, so more calls give as many of the kernel's ticks.
         let calls = 4 * self.counted();
         let looked_up = drivers.look_up(&side, calls).await?;
         let pushed = drivers.push(&side, calls).await?;
         drivers.leave().await?;
-        side.end().await;
+        side.stop_processes().await;
         Ok(MeasuredCase { clients, trained, looked_up, pushed, rows, held })
     }
 

@@ -46,7 +46,7 @@ pub(super) async fn run_mode(job: &Job, line: NetworkLine) -> Result<RunResult, 
         resume: false,
         logging: Logging::quiet(),
         output,
-        addresses: RoleAddresses::any(),
+        addresses: RoleAddresses::any_ports(),
         row_folders: RowFolders::new(&job, run.path()),
         secret: RoleKey::random(),
     };
@@ -76,9 +76,9 @@ async fn train(
     for index in 0..job.cluster.servers {
         let proxy = LineProxy::listen(line).or_internal()?;
         let address = proxy.listen_address().or_internal()?.to_string();
-        let mut server = plan.start(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
+        let mut server = plan.start_role(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
         let announced = server.wait_announced(plan.timeout).await;
-        supervisor.add(server);
+        supervisor.add_child(server);
         lines.push(proxy.run(announced?.address).or_internal()?);
     }
     plan.start_workers(job, &coordinator, supervisor)?;

@@ -19,7 +19,7 @@ use self::link::NetworkLine;
 use self::workload::{ModeSetting, SERVERS, WORKERS};
 use crate::args::ModesArgs;
 use crate::page_file;
-use zagros_shell::{Exit, Failure, OrInternal, answer, err};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err};
 use zagros_zip::ZipEq;
 
 /// Staleness of mode async if hybrid's is not given: the default of both modes.
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
         page_file::write_page(path, &page::page(&figures))?;
     }
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?;
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         figures.print_text();
     }

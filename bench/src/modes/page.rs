@@ -1,23 +1,23 @@
 //! The figures as a page that opens offline: speed and AUC by staleness.
 
 use super::figures::{COLUMNS, ModeCase, ModeFigures, ModeMeans};
-use zagros_chart::html::{document, escaped, table};
+use zagros_chart::html::{render_document, escape_html, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_zip::ZipEq;
 
 pub(super) fn page(figures: &ModeFigures) -> String {
     let speed = chart(figures, "Samples a second", "over those of sync", |means| Some(means.times_sync));
     let auc = chart(figures, "Test AUC", "less that of sync, by pairs with one seed", |means| means.auc_gap);
-    let charts: String = [speed, auc].iter().filter_map(Chart::figure).collect();
+    let charts: String = [speed, auc].iter().filter_map(Chart::render_figure).collect();
     let rows: Vec<(&str, Vec<String>)> =
         figures.cases.iter().zip_eq(&figures.means).map(|(case, means)| ("", case.table_cells(means))).collect();
-    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escaped(goal))).collect();
+    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
     let body = format!(
         "<h1>Modes of training</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
-        escaped(&figures.lead_sentence()),
-        table(&COLUMNS, &rows)
+        escape_html(&figures.lead_sentence()),
+        render_table(&COLUMNS, &rows)
     );
-    document("Modes of training", &body)
+    render_document("Modes of training", &body)
 }
 
 /// Hybrid as a curve over τ, the other modes as points.

@@ -14,18 +14,15 @@ use crate::workload;
 const SQUARES: [(usize, usize); 4] = [(1, 16), (2, 64), (10, 256), (39, 1024)];
 /// Samples of a small and of a large step.
 const BATCHES: [usize; 2] = [128, 1024];
-/// The least time that a step is measured for.
 const TIME: Duration = Duration::from_millis(400);
-/// Steps that are measured at least.
 const STEPS: usize = 3;
 
-/// The time of a step that grows with its samples, and that which does not.
-struct Line {
+/// The time of a step as a line: the part that grows with its samples, and the part that does not.
+struct StepLine {
     of_sample: f64,
     of_step: f64,
 }
 
-/// Measures all rates.
 pub(crate) fn rates(cores: usize) -> Result<DenseRates, Failure> {
     let mut products = Vec::new();
     let mut weight_ns = 0.0;
@@ -85,14 +82,14 @@ fn square(width: usize) -> String {
 
 /// A job with 13 numbers and 26 tables of `dim`.
 fn network(dim: usize, model: &str, train: &str, threads: usize) -> Result<Job, Failure> {
-    workload::job(&workload::job_text(dim, model, &format!("threads = {threads}\n{train}"), ""))
+    workload::parse_job(&workload::job_text(dim, model, &format!("threads = {threads}\n{train}"), ""))
 }
 
 /// ns of what the rates do not explain of a step, for each of what `counted` counts.
 fn rest(rates: &DenseRates, model: &str, counted: fn(&DenseWork) -> f64) -> Result<f64, Failure> {
     let job = network(16, model, "", 1)?;
     let (line, work) = (line(&job)?, work(&job)?);
-    let known: f64 = work.products.iter().map(|product| product.flop() / rates.rate(product.read, product.write)).sum();
+    let known: f64 = work.products.iter().map(|product| product.flop() / rates.product_gflops(product.read, product.write)).sum();
     Ok((line.of_sample * 1e9 - known).max(0.0) / counted(&work))
 }
 
@@ -101,12 +98,12 @@ fn work(job: &Job) -> Result<DenseWork, Failure> {
         .ok_or_else(|| Failure::with_help(Exit::Internal, "no built-in network".to_owned(), "this is a bug"))
 }
 
-fn line(job: &Job) -> Result<Line, Failure> {
+fn line(job: &Job) -> Result<StepLine, Failure> {
     let [small, large] = BATCHES;
     let (at_small, at_large) = (step_time(job, small)?, step_time(job, large)?);
     let of_sample = (at_large - at_small) / (large - small) as f64;
     let of_sample = if of_sample > 0.0 { of_sample } else { at_large / large as f64 };
-    Ok(Line { of_sample, of_step: (at_small - of_sample * small as f64).max(0.0) })
+    Ok(StepLine { of_sample, of_step: (at_small - of_sample * small as f64).max(0.0) })
 }
 
 /// The median CPU time of a step, seconds.

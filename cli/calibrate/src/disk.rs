@@ -13,7 +13,6 @@ const PIECE: usize = 1 << 20;
 /// Small writes that are made durable one by one.
 const FLUSHES: usize = 10;
 
-/// Writes, flushes and reads a file.
 pub(crate) fn rates() -> Result<DiskRates, Failure> {
     let mut file = tempfile::tempfile().or_internal()?;
     let mut piece = vec![7_u8; PIECE];

@@ -1,4 +1,4 @@
-//! Micro-benchmarks of this machine. [`measure`] runs them all and gives the cost model's [`zagros_cost::Calibration`];
+//! Micro-benchmarks of this machine. [`measure_machine`] runs them all and gives the cost model's [`zagros_cost::Calibration`];
 //! `zagros-bench` uses the same workload, meter and clients.
 //!
 //! Times are CPU time wherever a stage is one thread's work, so that other programs on the machine disturb them little. Where the
@@ -19,4 +19,4 @@ mod rows;
 mod rows_on_disk;
 mod training;
 
-pub use measure::measure;
+pub use measure::measure_machine;

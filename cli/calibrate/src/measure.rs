@@ -9,16 +9,12 @@ use zagros_shell::{Failure, OrInternal, note};
 use crate::rows::RowMeasurement;
 use crate::{dense, disk, machine, parse, rows, rows_on_disk, training};
 
-/// The dims whose rows are measured.
 const DIMS: [usize; 2] = [16, 64];
 
 /// Measures this machine, in a minute or less. `program` is this program, which is started as embedding servers. `stamp` says when,
 /// as the source of the figures.
-///
-/// # Errors
-/// When a process does not start, or the temporary folder cannot be written.
-pub async fn measure(program: &Path, stamp: &str) -> Result<Calibration, Failure> {
-    let here = MachineInfo::this();
+pub async fn measure_machine(program: &Path, stamp: &str) -> Result<Calibration, Failure> {
+    let here = MachineInfo::of_this_machine();
     let (cores, processor) = (here.cores, here.processor.unwrap_or_else(|| "unknown processor".to_owned()));
     note!("1 of 5: the dense network");
     let mut dense = tokio::task::spawn_blocking(move || dense::rates(cores)).await.or_internal()??;

@@ -10,14 +10,12 @@ use zagros_plumbing::process::cpu_time;
 
 const STAGES: &str = "zagros_worker_stage_seconds_total";
 
-/// The measures of a stretch of steps.
 #[derive(Clone, Debug)]
 pub struct MeterWindow {
     pub samples: u64,
     pub seconds: f64,
     /// User and system time of all threads of this process.
     pub cpu_seconds: f64,
-    /// Loss of the last batch.
     pub loss: f64,
     stages: BTreeMap<String, f64>,
 }
@@ -52,7 +50,7 @@ impl StepMeter {
     }
 
     /// `None` if no step followed the warm-up.
-    pub fn window(&self) -> Option<MeterWindow> {
+    pub fn measured_window(&self) -> Option<MeterWindow> {
         let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let [Some(first), Some(last)] = readings else { return None };
         let since = |(stage, seconds): (String, f64)| {
@@ -111,9 +109,9 @@ mod tests {
         let meter = StepMeter::new(Registry::new(), 2);
         step(&meter, 1);
         step(&meter, 2);
-        assert!(meter.window().is_none());
+        assert!(meter.measured_window().is_none());
         step(&meter, 3);
         step(&meter, 4);
-        assert_eq!(meter.window().map(|window| window.samples), Some(20));
+        assert_eq!(meter.measured_window().map(|window| window.samples), Some(20));
     }
 }

@@ -10,7 +10,6 @@ use zagros_zip::ZipEq;
 
 use crate::workload;
 
-/// The rows of one feature of a batch.
 struct FeatureRows {
     /// The row of each sample.
     inverse: Vec<u32>,
@@ -19,7 +18,7 @@ struct FeatureRows {
 
 /// ns of CPU for each id of `dim` values: gather, and scatter with its cleared rows.
 pub(crate) fn ns_per_id(batches: &[Batch], dim: usize) -> Result<f64, Failure> {
-    let job = workload::job(&workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "threads = 1", ""))?;
+    let job = workload::parse_job(&workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "threads = 1", ""))?;
     let columns = Columns::new(&job);
     let mut input = vec![0.0; workload::BATCH * columns.width];
     let (mut spent, mut ids) = (0.0, 0);
@@ -58,7 +57,7 @@ mod tests {
 
     #[test]
     fn wide_rows_take_longer_to_move() {
-        let batches = workload::batches(None, 2).unwrap();
+        let batches = workload::load_batches(None, 2).unwrap();
         let repeated = [batches.clone(), batches].concat();
         let (narrow, wide) = (ns_per_id(&repeated, 4).unwrap(), ns_per_id(&repeated, 128).unwrap());
         assert!(narrow > 0.0 && wide > narrow, "{narrow} {wide}");

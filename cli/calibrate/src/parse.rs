@@ -5,8 +5,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use zagros_cost::ParseRates;
-use zagros_ingest::synthetic::{SyntheticSpec, generate};
-use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files};
+use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
+use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files};
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure, OrInternal};
 use zagros_zip::ZipEq;
@@ -15,16 +15,15 @@ use crate::{parquet_file, workload};
 
 const BATCHES: usize = 10;
 
-/// Measures each format on files of the workload.
 pub(crate) fn rates() -> Result<ParseRates, Failure> {
     let folder = TempDir::new().or_internal()?;
     let rows = (BATCHES * workload::BATCH) as u64;
     let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
-    generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+    generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Storage, error))?;
     let csv = folder.path().join("rows.csv");
     workload::write_rows(&csv, rows)?;
     write_json_lines(&csv, &folder.path().join("rows.jsonl")).or_internal()?;
-    parquet_file::write(&folder.path().join("rows.parquet"), &workload::batches(None, BATCHES)?).or_internal()?;
+    parquet_file::write(&folder.path().join("rows.parquet"), &workload::load_batches(None, BATCHES)?).or_internal()?;
     let rate = |format: &str, file: &str| rate(format, &folder.path().join(file));
     Ok(ParseRates {
         criteo: rate("criteo", "train.txt")?,
@@ -36,12 +35,12 @@ pub(crate) fn rates() -> Result<ParseRates, Failure> {
 
 /// Bytes a second of CPU.
 fn rate(format: &str, file: &Path) -> Result<f64, Failure> {
-    let columns = if format == "criteo" { String::new() } else { workload::columns() };
+    let columns = if format == "criteo" { String::new() } else { workload::features_section() };
     let text = format!("[data]\nformat = \"{format}\"\ntrain = {file:?}\nthreads = 1\n{columns}");
     let job = Job::parse(&text, "the benchmark's job".as_ref(), &Overrides::none());
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
     let failed = |error| Failure::from_error(Exit::Internal, error);
-    let found = files(&job, &job.data.train).map_err(failed)?;
+    let found = find_files(&job, &job.data.train).map_err(failed)?;
     let options = StreamOptions {
         part: DataPart::Train,
         epoch: 0,

@@ -10,20 +10,18 @@ use zagros_plumbing::process::cpu_time;
 use zagros_protocol::datapath::Encoding;
 use zagros_shell::Failure;
 
-use crate::embedding::drive::{BenchClients, MeasuredStretch, features};
-use crate::embedding::limits::{ByteExchange, loopback};
+use crate::embedding::drive::{BenchClients, MeasuredStretch, feature_ids};
+use crate::embedding::limits::{ByteExchange, measure_loopback};
 use crate::embedding::side::ServerSide;
 use crate::{moves, workload};
 
 /// Batches of a stretch: their rows are created before they are counted, and are far more than a cache holds.
 const COUNTED: usize = 24;
-/// Calls of one kind.
 const CALLS: usize = 64;
 /// Samples of a batch that shows the time of a round trip, and how many batches do.
 const SMALL: usize = 8;
 const TRIPS: usize = 100;
 
-/// The rows of one dim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowMeasurement {
     pub(crate) cost: RowCost,
@@ -31,14 +29,13 @@ pub(crate) struct RowMeasurement {
     pub(crate) dedup: f64,
     /// ns of CPU for each id, to move its row into the network's input and its gradient out of it.
     pub(crate) moved: f64,
-    /// Distinct rows and ids of a sample.
     pub(crate) rows: f64,
     pub(crate) ids: f64,
     wire: WireCosts,
 }
 
 /// ns of CPU a row of client and server.
-struct Ends {
+struct EndCosts {
     client: f64,
     server: f64,
 }
@@ -64,25 +61,25 @@ impl RowMeasurement {
 /// Measures rows of `dim` with Adagrad in f32.
 pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement, Failure> {
     let text = workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "", "servers = 1\nworkers = 1");
-    let job = workload::job(&text)?;
-    let batches = workload::batches(None, COUNTED)?;
+    let job = workload::parse_job(&text)?;
+    let batches = workload::load_batches(None, COUNTED)?;
     let small: Vec<Batch> = small_batches(TRIPS)?;
     let dedup = dedup(&batches, dim);
 
-    let side = ServerSide::embedded(&job).await?;
+    let side = ServerSide::start_embedded(&job).await?;
     let mut clients = BenchClients::join(&side, Encoding::F32, 1, dim as u32).await?;
     clients.train(&side, &batches).await?;
     let trained = clients.train(&side, &batches).await?;
     let (looked_up, pushed) = (clients.look_up(&side, CALLS).await?, clients.push(&side, CALLS).await?);
     clients.leave().await?;
-    side.end().await;
+    side.stop_processes().await;
     let (rows, ids) = (trained.tally.rows as f64, (COUNTED * batches[0].categorical.len() * workload::BATCH) as f64);
     // Alone, the same few batches stay in cache. What a training takes of both is shared in their proportion.
-    let whole = Ends::per_row(&trained).client - dedup * ids / rows;
-    let (lookup, push) = (Ends::per_row(&looked_up).client, Ends::per_row(&pushed).client);
+    let whole = EndCosts::per_row(&trained).client - dedup * ids / rows;
+    let (lookup, push) = (EndCosts::per_row(&looked_up).client, EndCosts::per_row(&pushed).client);
     let colder = (whole / (lookup + push)).max(1.0);
 
-    let side = ServerSide::processes(program, &text, &job).await?;
+    let side = ServerSide::start_processes(program, &text, &job).await?;
     let mut clients = BenchClients::join(&side, Encoding::F32, 1, dim as u32).await?;
     clients.train(&side, &batches).await?;
     let remote = clients.train(&side, &batches).await?;
@@ -90,15 +87,15 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     let remote_push = clients.push(&side, CALLS).await?;
     let trips = clients.train(&side, &small).await?;
     clients.leave().await?;
-    side.end().await;
-    let (far_lookup, far_push) = (Ends::per_row(&remote_lookup), Ends::per_row(&remote_push));
-    let far = Ends::per_row(&remote);
+    side.stop_processes().await;
+    let (far_lookup, far_push) = (EndCosts::per_row(&remote_lookup), EndCosts::per_row(&remote_push));
+    let far = EndCosts::per_row(&remote);
     let client_colder = ((far.client - dedup * ids / rows) / (far_lookup.client + far_push.client)).max(1.0);
     let server_colder = (far.server / (far_lookup.server + far_push.server)).max(1.0);
 
     let exchange = ByteExchange::new(&trained, dim, Encoding::F32);
-    let sockets = loopback(exchange, CALLS, 1)?;
-    let bytes = exchange.bytes() as f64;
+    let sockets = measure_loopback(exchange, CALLS, 1)?;
+    let bytes = exchange.total_bytes() as f64;
     // What the requests of a small batch take beside their rows.
     let steps = trips.tally.batches.max(1) as f64;
     let of_step =
@@ -127,7 +124,7 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     })
 }
 
-impl Ends {
+impl EndCosts {
     fn per_row(stretch: &MeasuredStretch) -> Self {
         let of_row = |time: Duration| time.as_secs_f64() * 1e9 / stretch.tally.rows.max(1) as f64;
         Self { client: of_row(stretch.cpu.client), server: of_row(stretch.cpu.server) }
@@ -140,15 +137,14 @@ fn dedup(batches: &[Batch], dim: usize) -> f64 {
     let mut ids = 0;
     let start = cpu_time();
     for batch in batches {
-        std::hint::black_box(deduplicator.dedup(&features(batch, dim as u32)));
+        std::hint::black_box(deduplicator.dedup_batch(&feature_ids(batch, dim as u32)));
         ids += batch.categorical.iter().map(|feature| feature.ids.len()).sum::<usize>();
     }
     (cpu_time() - start).as_secs_f64() * 1e9 / ids.max(1) as f64
 }
 
-/// Batches of a few samples.
 fn small_batches(count: usize) -> Result<Vec<Batch>, Failure> {
-    let mut batches = workload::batches(None, 1)?;
+    let mut batches = workload::load_batches(None, 1)?;
     let whole = batches.remove(0);
     let small = |index: usize| {
         let mut batch = whole.clone();
@@ -176,7 +172,7 @@ mod tests {
     #[test]
     fn a_small_batch_has_the_ids_of_its_samples() {
         let small = small_batches(3).unwrap();
-        let whole = workload::batches(None, 1).unwrap().remove(0);
+        let whole = workload::load_batches(None, 1).unwrap().remove(0);
         assert_eq!((small.len(), small[2].size, small[2].numeric.len()), (3, SMALL, SMALL * 13));
         assert_eq!(small[2].categorical[5].ids, whole.categorical[5].ids[2 * SMALL..3 * SMALL]);
         assert!(dedup(&small, 16) > 0.0);

@@ -15,13 +15,11 @@ use zagros_table::{
     TableSet,
 };
 
-/// Values of a row.
 const DIM: usize = 16;
 /// Rows of the table: 150 MB. With few, many rows of a batch would be neighbours on disk and come in one read.
 const ROWS: u64 = 1_000_000;
 /// Bytes of memory of a tenth of them, and of the index of all.
 const BUDGET: usize = ROWS as usize * (15 + 12);
-/// Rows of a batch.
 const BATCH: usize = 4096;
 /// Batches after which as many rows leave as come, and those that are measured.
 const BATCHES: (usize, usize) = (30, 60);
@@ -31,7 +29,6 @@ const READS: usize = 8;
 /// Spreads numbers over all ids.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// CPU and wall time of rows on disk.
 pub(crate) fn rates() -> Result<ColdRates, Failure> {
     let (in_memory, _) = batches(None)?;
     let (on_disk, read) = batches(Some(BUDGET))?;
@@ -54,7 +51,7 @@ fn batches(budget: Option<usize>) -> Result<(Duration, u64), Failure> {
     let mut step = 0;
     let mut train = |ids: &[u64]| {
         step += 1;
-        tables.tick(step, 0);
+        tables.advance_clock(step, 0);
         let parts = [RequestPart { table: 0, dim: DIM as u32, ids }];
         let (mut weights, gradients) = (vec![0.0; ids.len() * DIM], vec![0.01; ids.len() * DIM]);
         tables.lookup(&parts, LookupMode::Train, &mut weights, &mut buffers).or_internal()?;
@@ -65,7 +62,7 @@ fn batches(budget: Option<usize>) -> Result<(Duration, u64), Failure> {
     all.chunks(BATCH).try_for_each(&mut train)?;
     let (warm, measured) = BATCHES;
     (0..warm).try_for_each(|batch| train(&picked(batch, BATCH)))?;
-    let brought = || tables.iter().map(|table| table.counts().promoted).sum::<u64>();
+    let brought = || tables.iter().map(|table| table.event_counts().promoted).sum::<u64>();
     let (before, brought_before) = (cpu_time(), brought());
     (warm..warm + measured).try_for_each(|batch| train(&picked(batch, BATCH)))?;
     Ok((cpu_time() - before, brought() - brought_before))

@@ -13,7 +13,6 @@ use crate::meter::{MeterWindow, StepMeter};
 use crate::rows::RowMeasurement;
 use crate::workload;
 
-/// Batches of an epoch.
 const BATCHES: usize = 16;
 /// Parts of a batch that make the small steps.
 const PARTS: usize = 16;
@@ -23,7 +22,6 @@ fn cpu_ns(window: &MeterWindow) -> f64 {
     window.cpu_seconds * 1e9 / window.samples.max(1) as f64
 }
 
-/// What whole steps show.
 pub(crate) struct TrainingCosts {
     pub(crate) ids: IdCosts,
     pub(crate) step: StepCosts,
@@ -41,7 +39,7 @@ pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result
     let [narrow, wide] = rows else {
         return Err(Failure::with_help(Exit::Internal, "rows of two dims are measured".to_owned(), "this is a bug"));
     };
-    let batches = workload::batches(None, BATCHES)?;
+    let batches = workload::load_batches(None, BATCHES)?;
     let small: Vec<Batch> = batches.iter().flat_map(parts).collect();
     let (dim, batch) = (narrow.cost.dim, workload::BATCH);
     let move_value = ((wide.moved - narrow.moved) / (wide.cost.dim - dim)).max(0.0);
@@ -50,7 +48,7 @@ pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result
     // Of small batches more ids are distinct.
     let share = distinct_share(&parts(&batches[0])) / distinct_share(&batches[..1]);
     let [without, with] = NETWORKS;
-    let job = |network: &str, batch: usize| workload::job(&job_text(dim as usize, network, batch));
+    let job = |network: &str, batch: usize| workload::parse_job(&job_text(dim as usize, network, batch));
     let rest = |cpu: f64, batch: usize, share: f64| -> Result<f64, Failure> {
         let rows = narrow.rows * share * (narrow.cost.lookup + narrow.cost.push);
         let known = rows + narrow.ids * (narrow.dedup + narrow.moved) + dense_step(dense, &job(without, batch)?, batch);
@@ -71,7 +69,7 @@ pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result
 fn dense_step(dense: &DenseRates, job: &Job, batch: usize) -> f64 {
     let Some(work) = DenseWork::from_job(job) else { return 0.0 };
     let products: f64 =
-        work.products.iter().map(|product| product.flop() / dense.rate(product.read, product.write)).sum();
+        work.products.iter().map(|product| product.flop() / dense.product_gflops(product.read, product.write)).sum();
     products + work.parameters * dense.weight_ns / batch as f64
 }
 
@@ -89,10 +87,9 @@ async fn run(job: Job, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
     let worker = Worker { observer: meter.clone(), ..Worker::alone(job, control, connect, registry) };
     let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;
     ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
-    meter.window().ok_or_else(|| Failure::with_help(Exit::Internal, "no step was counted".to_owned(), "this is a bug"))
+    meter.measured_window().ok_or_else(|| Failure::with_help(Exit::Internal, "no step was counted".to_owned(), "this is a bug"))
 }
 
-/// A batch in equal parts.
 fn parts(whole: &Batch) -> Vec<Batch> {
     let size = whole.size / PARTS;
     let numbers = whole.numeric.len() / whole.size.max(1);
@@ -126,7 +123,7 @@ mod tests {
 
     #[test]
     fn parts_have_all_ids_of_a_batch_and_more_distinct_ones_a_sample() {
-        let whole = workload::batches(None, 1).unwrap();
+        let whole = workload::load_batches(None, 1).unwrap();
         let parts = parts(&whole[0]);
         let ids: Vec<u64> = parts.iter().flat_map(|part| part.categorical[3].ids.clone()).collect();
         assert_eq!(ids, whole[0].categorical[3].ids);

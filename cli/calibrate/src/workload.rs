@@ -5,26 +5,25 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use zagros_ingest::Batch;
-use zagros_ingest::synthetic::crit_zipf::{CritZipf, Vocabulary};
+use zagros_ingest::synthetic::crit_zipf::{CritZipf, IdVocabulary};
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure, OrInternal};
 
 /// Samples per step of this workload, in every compared system.
 pub const BATCH: usize = 4096;
-/// Numeric and categorical columns.
 const NUMBERS: usize = 13;
 const CATEGORIES: usize = 26;
 
 /// The first `count` batches, read from a folder or made in memory.
-pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
+pub fn load_batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
     let workload = match folder {
         Some(folder) => CritZipf::load(folder).map_err(|error| Failure::from_error(Exit::Data, error))?,
-        None => CritZipf::generate(Vocabulary::Small, count * BATCH),
+        None => CritZipf::generate(IdVocabulary::Small, count * BATCH),
     };
     let batches: Option<Vec<Batch>> =
-        (0..count).map(|index| workload.batch(index * BATCH..(index + 1) * BATCH)).collect();
+        (0..count).map(|index| workload.make_batch(index * BATCH..(index + 1) * BATCH)).collect();
     batches.ok_or_else(|| {
-        let held = workload.samples() / BATCH;
+        let held = workload.sample_count() / BATCH;
         let what = format!("the workload holds {held} batches of {BATCH}, fewer than the {count} wanted");
         Failure::with_help(Exit::Usage, what, "ask for fewer with --steps or --batches")
     })
@@ -33,12 +32,12 @@ pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failur
 /// Writes the first `samples` samples as CSV: `label`, numbers `n0` to `n12`, ids `c0` to `c25`, with a header.
 pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
     let samples = usize::try_from(samples).or_internal()?;
-    let workload = CritZipf::generate(Vocabulary::Small, samples);
+    let workload = CritZipf::generate(IdVocabulary::Small, samples);
     let mut file = BufWriter::new(File::create(path).or_internal()?);
     let names = ["label".to_owned()].into_iter().chain(names("n", NUMBERS)).chain(names("c", CATEGORIES));
     writeln!(file, "{}", names.collect::<Vec<_>>().join(",")).or_internal()?;
     for sample in 0..samples {
-        let batch = workload.batch(sample..sample + 1).expect("a sample that was made");
+        let batch = workload.make_batch(sample..sample + 1).expect("a sample that was made");
         write!(file, "{}", batch.labels[0]).or_internal()?;
         batch.numeric.iter().try_for_each(|value| write!(file, ",{value}")).or_internal()?;
         batch.categorical.iter().try_for_each(|feature| write!(file, ",{}", feature.ids[0])).or_internal()?;
@@ -48,7 +47,7 @@ pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
 }
 
 /// The section `[features]` of a job on these rows.
-pub fn columns() -> String {
+pub fn features_section() -> String {
     let (numeric, categorical) = (names("n", NUMBERS), names("c", CATEGORIES));
     let (numeric, categorical) = (Vec::from_iter(numeric), Vec::from_iter(categorical));
     format!("[features]\nlabel = \"label\"\nnumeric = {numeric:?}\ncategorical = {categorical:?}\n")
@@ -88,8 +87,7 @@ pub fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
     )
 }
 
-/// Parses and checks the text.
-pub fn job(text: &str) -> Result<Job, Failure> {
+pub fn parse_job(text: &str) -> Result<Job, Failure> {
     let job = Job::parse(text, "the benchmark's job".as_ref(), &Overrides::none());
     job.map_err(|errors| Failure::new(Exit::Usage, errors))
 }
@@ -100,11 +98,11 @@ mod tests {
 
     #[test]
     fn the_job_has_a_table_for_each_column_of_a_batch() {
-        let job = job(&job_text(8, "kind = \"ffnn\"", "", "servers = 3")).unwrap();
+        let job = parse_job(&job_text(8, "kind = \"ffnn\"", "", "servers = 3")).unwrap();
         let tables: Vec<usize> = job.features.categorical.iter().map(|feature| feature.table).collect();
         assert_eq!(tables, Vec::from_iter(0..26));
         assert!(job.tables.iter().all(|table| table.dim == 8) && job.cluster.servers == 3);
-        let batch = batches(None, 2).unwrap().remove(1);
+        let batch = load_batches(None, 2).unwrap().remove(1);
         assert_eq!((batch.size, batch.categorical.len()), (BATCH, tables.len()));
     }
 }

@@ -12,13 +12,10 @@ use crate::error::CostError;
 pub struct Calibration {
     /// Where the figures come from, in words.
     pub source: String,
-    /// Model of the processor.
     pub processor: String,
-    /// Cores of the machine.
     pub cores: u32,
     /// Bytes copied each second by all cores together.
     pub memory_bytes_per_second: f64,
-    /// The dense network.
     pub dense: DenseRates,
     /// Rows of embeddings, by their dim, the smallest first.
     pub rows: Vec<RowCost>,
@@ -26,10 +23,8 @@ pub struct Calibration {
     pub ids: IdCosts,
     /// What each step and each sample costs beside all other stages.
     pub step: StepCosts,
-    /// Messages over loopback.
     pub wire: WireCosts,
     pub parse: ParseRates,
-    /// The disk of the temporary folder.
     pub disk: DiskRates,
     /// Rows on it. Files of earlier releases do not have them.
     #[serde(default)]
@@ -54,11 +49,9 @@ pub struct DenseRates {
     pub autograd: f64,
     /// How many times faster the products are in bf16; 1 or less on a processor without units for it.
     pub bf16: f64,
-    /// How many times faster several threads make a step.
     pub threads: Vec<ThreadSpeedup>,
 }
 
-/// Products with a square matrix of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProductRate {
@@ -68,11 +61,9 @@ pub struct ProductRate {
     pub gflops: f64,
 }
 
-/// A step on several threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadSpeedup {
-    /// Threads of the step.
     pub threads: f64,
     /// Times as fast as one thread.
     pub speedup: f64,
@@ -110,7 +101,6 @@ pub struct IdCosts {
     pub move_value: f64,
 }
 
-/// Costs of the training loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepCosts {
@@ -120,7 +110,6 @@ pub struct StepCosts {
     pub step: f64,
 }
 
-/// Messages over loopback.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireCosts {
@@ -173,9 +162,6 @@ pub struct ColdRates {
 
 impl Calibration {
     /// From the text of a file that `zagros calibrate` wrote.
-    ///
-    /// # Errors
-    /// When the text is no calibration, or a figure is not a positive number.
     pub fn from_toml(text: &str) -> Result<Self, CostError> {
         let form = |reason: String| CostError::Form { what: "the calibration", reason };
         let read: Self = toml::from_str(text).map_err(|error| form(error.to_string()))?;
@@ -189,7 +175,6 @@ impl Calibration {
         }
     }
 
-    /// As a file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         // Numbers and texts alone always have a form.
@@ -198,7 +183,7 @@ impl Calibration {
 
     /// The cost of a row of `dim` values, between and beyond the measured dims in a straight line.
     #[must_use]
-    pub fn row(&self, dim: f64) -> RowCost {
+    pub fn row_cost(&self, dim: f64) -> RowCost {
         let fit_at = |cost: fn(&RowCost) -> f64| line(self.rows.iter().map(|row| (row.dim, cost(row))), dim);
         RowCost {
             dim,
@@ -215,7 +200,7 @@ impl Calibration {
 impl DenseRates {
     /// Additions and multiplications each ns of one thread, for a matrix of these sides: that of a square with as many weights.
     #[must_use]
-    pub fn rate(&self, read: f64, write: f64) -> f64 {
+    pub fn product_gflops(&self, read: f64, write: f64) -> f64 {
         let width = (read * write).sqrt().max(1.0).log2();
         let points = self.products.iter().map(|rate| (rate.width.max(1.0).log2(), rate.gflops));
         clamped_line(points, width).max(f64::MIN_POSITIVE)
@@ -223,7 +208,7 @@ impl DenseRates {
 
     /// How many times faster `threads` make a step than one; beyond the measured numbers, with the last measured share of each thread.
     #[must_use]
-    pub fn speedup(&self, threads: f64) -> f64 {
+    pub fn thread_speedup(&self, threads: f64) -> f64 {
         let points = [(1.0, 1.0)].into_iter().chain(self.threads.iter().map(|point| (point.threads, point.speedup)));
         let most = self.threads.iter().fold((1.0, 1.0), |most: (f64, f64), point| {
             if point.threads > most.0 { (point.threads, point.speedup) } else { most }
@@ -303,26 +288,26 @@ mod tests {
             threads: vec![ThreadSpeedup { threads: 4.0, speedup: 3.0 }],
             ..Calibration::default().dense
         };
-        assert_eq!([1.0, 16.0, 32.0, 64.0, 4096.0].map(|side| dense.rate(side, side)), [10.0, 10.0, 20.0, 30.0, 30.0]);
-        assert_eq!(dense.rate(8.0, 128.0), 20.0);
-        assert_eq!([1.0, 4.0, 8.0].map(|threads| dense.speedup(threads)), [1.0, 3.0, 6.0]);
+        assert_eq!([1.0, 16.0, 32.0, 64.0, 4096.0].map(|side| dense.product_gflops(side, side)), [10.0, 10.0, 20.0, 30.0, 30.0]);
+        assert_eq!(dense.product_gflops(8.0, 128.0), 20.0);
+        assert_eq!([1.0, 4.0, 8.0].map(|threads| dense.thread_speedup(threads)), [1.0, 3.0, 6.0]);
         let row = |dim, lookup| RowCost { dim, lookup, ..Calibration::default().rows[0] };
         let two = Calibration { rows: vec![row(16.0, 100.0), row(64.0, 200.0)], ..Calibration::default() };
-        assert_eq!([16.0, 40.0, 112.0].map(|dim| two.row(dim).lookup), [100.0, 150.0, 300.0]);
+        assert_eq!([16.0, 40.0, 112.0].map(|dim| two.row_cost(dim).lookup), [100.0, 150.0, 300.0]);
         let one = Calibration { rows: vec![row(16.0, 100.0)], ..Calibration::default() };
-        assert_eq!(one.row(32.0).lookup, 200.0);
+        assert_eq!(one.row_cost(32.0).lookup, 200.0);
     }
 
     proptest! {
         #[test]
         fn no_figure_is_negative_or_undefined(dim in 1.0..1e5_f64, read in 1.0..1e6_f64, write in 1.0..1e6_f64, threads in 1.0..1e3_f64) {
             let calibration = Calibration::default();
-            let row = calibration.row(dim);
+            let row = calibration.row_cost(dim);
             for cost in [row.lookup, row.push, row.client_lookup, row.client_push, row.server_lookup, row.server_push] {
                 prop_assert!(cost.is_finite() && cost >= 0.0);
             }
-            prop_assert!(calibration.dense.rate(read, write) > 0.0);
-            prop_assert!(calibration.dense.speedup(threads) >= 1.0);
+            prop_assert!(calibration.dense.product_gflops(read, write) > 0.0);
+            prop_assert!(calibration.dense.thread_speedup(threads) >= 1.0);
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct DataShape {
 impl DataShape {
     /// What holds for a job where nothing is known of its data.
     #[must_use]
-    pub fn assumed(job: &Job) -> Self {
+    pub fn from_job(job: &Job) -> Self {
         let ids = |values: &Values| match values {
             Values::One => 1.0,
             Values::Many { .. } => VALUES_OF_A_LIST,
@@ -59,7 +59,7 @@ mod tests {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[features]\ncategorical = ['C1', { column = 'C2', separator = ',' }, \
                     { column = 'C3', table = 'C1', separator = '|', sequence = { length = 9 } }]\n[model]\nkind = 'din'";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
-        let shape = DataShape::assumed(&job);
+        let shape = DataShape::from_job(&job);
         assert_eq!(shape.ids, [1.0, VALUES_OF_A_LIST, 9.0]);
         // The first and the last feature read one table.
         assert_eq!(shape.distinct, [10.0 * DISTINCT_SHARE, VALUES_OF_A_LIST * DISTINCT_SHARE]);

@@ -17,31 +17,24 @@ const MOST_WORKERS: f64 = 4096.0;
 /// A worker pays if it adds at least this share of what the first one made.
 const LEAST_GAIN: f64 = 0.5;
 
-/// What a forecast is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct ForecastInputs<'a> {
     /// The job, with the threads that its processes have.
     pub job: &'a Job,
     pub data: &'a DataShape,
-    /// The speed of a core.
     pub calibration: &'a Calibration,
-    /// Where it runs.
     pub machines: &'a Machines,
 }
 
-/// What a run will do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// A sample, whatever the machines.
     pub work: SampleWork,
     pub stages: StageTimes,
-    /// What bounds the run.
     pub limits: RateLimits,
-    /// Bytes of a worker and of a server.
     pub memory: RoleMemory,
     /// The rows on disk; `None` if all of them are in memory, or their number is not known.
     pub rows_on_disk: Option<RowsOnDisk>,
-    /// How many workers pay.
     pub scaling: WorkerScaling,
     /// The smallest batch of a worker at which streamed weights arrive as fast as it uses them: 2·F/b for F operations and b bytes a second,
     /// where the link to the servers bounds them.
@@ -58,7 +51,6 @@ pub struct WorkerScaling {
     pub samples_per_second: f64,
 }
 
-/// The cost of one epoch over the data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EpochCost {
     pub samples: f64,
@@ -69,22 +61,18 @@ pub struct EpochCost {
 }
 
 impl Forecast {
-    /// The forecast for these machines.
-    ///
-    /// # Errors
-    /// When a role has no machine, or nothing is known of the network.
     pub fn new(inputs: ForecastInputs<'_>) -> Result<Self, CostError> {
         let ForecastInputs { job, data, calibration, machines } = inputs;
         let work = SampleWork::new(job, data)?;
-        let rows_on_disk = RowsOnDisk::estimate(job, data, machines.servers());
+        let rows_on_disk = RowsOnDisk::estimate(job, data, machines.server_count());
         let run = |machines: &Machines| run(&work, rows_on_disk.as_ref(), calibration, machines);
         let (stages, limits) = run(machines)?;
         let worker = worker_group(machines)?;
-        let memory = RoleMemory::new(job, worker.threads.torch, machines.servers());
+        let memory = RoleMemory::new(job, worker.threads.torch, machines.server_count());
         let rate = limits.samples_per_second();
         let epoch = data.samples.map(|samples| {
             let hours = samples as f64 / rate / 3600.0;
-            EpochCost { samples: samples as f64, hours, money: hours * machines.price() }
+            EpochCost { samples: samples as f64, hours, money: hours * machines.hourly_price() }
         });
         let streaming_batch = stages.stream / stages.dense_step.max(f64::MIN_POSITIVE);
         let scaling =
@@ -98,9 +86,9 @@ impl Forecast {
         self.limits.samples_per_second()
     }
 
-    /// CPU seconds a sample of all processes.
+    /// CPU seconds of all processes.
     #[must_use]
-    pub fn cpu(&self) -> f64 {
+    pub fn cpu_per_sample(&self) -> f64 {
         self.stages.worker_cpu() + self.stages.server_cpu()
     }
 }
@@ -141,7 +129,7 @@ fn run(
     let worker = worker_group(machines)?;
     let with_servers = machines.groups.iter().filter(|group| group.servers > 0.0);
     let server = with_servers.min_by(|a, b| a.core_speed.total_cmp(&b.core_speed)).unwrap_or(worker);
-    let (workers, servers) = (machines.workers(), machines.servers());
+    let (workers, servers) = (machines.worker_count(), machines.server_count());
     let place = RolePlace { calibration, worker, server, workers, servers, rows_on_disk };
     let stages = StageTimes::new(work, place);
     let limits = RateLimits::new(work, &stages, machines);

@@ -2,9 +2,8 @@
 
 use zagros_job::{DenseLayout, DenseTensor, Job, Model, TensorRole};
 
-/// A product with a matrix of weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Product {
+pub struct MatrixProduct {
     /// Values that it reads.
     pub read: f64,
     /// Values that it gives.
@@ -13,22 +12,21 @@ pub struct Product {
     pub times: f64,
 }
 
-impl Product {
+impl MatrixProduct {
     fn new(tensor: &DenseTensor) -> Self {
         let read = tensor.inputs.size.max(1) as f64;
         Self { read, write: tensor.len() as f64 / read, times: tensor.uses as f64 }
     }
 
-    /// Weights, without biases.
     #[must_use]
-    pub fn weights(&self) -> f64 {
+    pub fn weight_count(&self) -> f64 {
         self.read * self.write
     }
 
     /// Additions and multiplications of a sample, forward and backward: two for each weight forward, and four backward.
     #[must_use]
     pub fn flop(&self) -> f64 {
-        6.0 * self.weights() * self.times
+        6.0 * self.weight_count() * self.times
     }
 }
 
@@ -36,7 +34,7 @@ impl Product {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DenseWork {
     /// In the order of the layers.
-    pub products: Vec<Product>,
+    pub products: Vec<MatrixProduct>,
     /// Multiplications of values with values, forward: dot products of vectors, attention, factorisation machines.
     pub pair_values: f64,
     /// Values that elementwise loops walk over beside those of the products.
@@ -63,20 +61,13 @@ impl DenseWork {
             _ => 0.0,
         };
         Some(Self {
-            products: weights.map(Product::new).collect(),
+            products: weights.map(MatrixProduct::new).collect(),
             pair_values: layout.products as f64,
             loop_values: own_loops,
             by_autograd: job.is_by_autograd(),
             parameters: layout.parameter_count() as f64,
             flop: layout.step_flop() as f64,
         })
-    }
-
-    /// Values that the products read and give, and those of the loops.
-    #[must_use]
-    pub fn values(&self) -> f64 {
-        let count = |product: &Product| (product.read + product.write) * product.times;
-        self.products.iter().map(count).sum::<f64>() + self.loop_values
     }
 }
 
@@ -107,10 +98,10 @@ mod tests {
         ];
         for network in networks {
             let work = work(network);
-            let products: f64 = work.products.iter().map(Product::flop).sum();
+            let products: f64 = work.products.iter().map(MatrixProduct::flop).sum();
             let flop = products + 6.0 * work.pair_values;
             assert!((flop / work.flop - 1.0).abs() < 1e-9, "{network}: {flop} of {}", work.flop);
-            let weights: f64 = work.products.iter().map(Product::weights).sum();
+            let weights: f64 = work.products.iter().map(MatrixProduct::weight_count).sum();
             assert!((0.8..1.0).contains(&(weights / work.parameters)), "{network}: {weights} of {}", work.parameters);
         }
     }
@@ -119,7 +110,7 @@ mod tests {
     fn a_layer_is_a_product_of_its_inputs_and_outputs() {
         let ffnn = work("kind = 'ffnn'\nhidden = [8]");
         // 13 numbers and 26 vectors of 4.
-        let product = |read, write| Product { read, write, times: 1.0 };
+        let product = |read, write| MatrixProduct { read, write, times: 1.0 };
         assert_eq!(ffnn.products, [product(117.0, 8.0), product(8.0, 1.0)]);
         assert!(!ffnn.by_autograd && work("kind = 'wukong'").by_autograd);
         assert_eq!(ffnn.loop_values, 0.0);

@@ -31,7 +31,7 @@ pub use calibration::{
 pub use data_shape::DataShape;
 pub use error::CostError;
 pub use forecast::{EpochCost, Forecast, ForecastInputs, WorkerScaling};
-pub use layers::{DenseWork, Product};
+pub use layers::{DenseWork, MatrixProduct};
 pub use limits::{RateLimit, RateLimits};
 pub use machines::{Gpu, MachineGroup, Machines};
 pub use memory::RoleMemory;

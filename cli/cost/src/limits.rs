@@ -4,7 +4,7 @@ use crate::machines::Machines;
 use crate::stages::{PlanStage, StageTimes};
 use crate::work::SampleWork;
 
-/// StageTimes overlap, but they wait for one another where two of them take about as long: the time of a sample is the p-norm of the times
+/// Stages overlap, but they wait for one another where two of them take about as long: the time of a sample is the p-norm of the times
 /// of all limits. With p = 6, two equal limits make a run 12 % slower than one of them alone.
 const P: f64 = 6.0;
 /// How much the steps of a worker differ: standard deviation over mean. Workers that step together wait for the slowest.
@@ -17,11 +17,8 @@ pub enum RateLimit {
     DenseThread,
     /// The threads that parse.
     Parsers,
-    /// All cores of the machines of a group.
     Cores { group: String },
-    /// The threads of the embedding servers.
     Servers,
-    /// The network of the machines of a group.
     Network { group: String },
     /// The disks of the embedding servers, with the rows that are not in memory.
     Disks,
@@ -38,7 +35,7 @@ pub struct RateLimits {
 
 impl RateLimits {
     pub(crate) fn new(work: &SampleWork, stages: &StageTimes, machines: &Machines) -> Self {
-        let (workers, servers) = (machines.workers(), machines.servers());
+        let (workers, servers) = (machines.worker_count(), machines.server_count());
         let mut rates = Vec::new();
         let mut bound = |limit, rate: f64| {
             if rate.is_finite() && rate > 0.0 {
@@ -73,14 +70,13 @@ impl RateLimits {
                 .sum::<f64>();
             bound(RateLimit::Servers, threads / stages.server_cpu());
         }
-        bound(RateLimit::Disks, machines.disks() / stages.disk);
+        bound(RateLimit::Disks, machines.disk_count() / stages.disk);
         let cycle = stages.round_trips + stages.dense_thread;
         bound(RateLimit::RoundTrips, workers * (work.staleness + 1.0) / cycle);
         rates.sort_by(|a, b| a.1.total_cmp(&b.1));
         Self { rates }
     }
 
-    /// Samples a second of the run.
     #[must_use]
     pub fn samples_per_second(&self) -> f64 {
         let Some((_, tightest)) = self.rates.first() else { return 0.0 };
@@ -89,7 +85,6 @@ impl RateLimits {
         tightest / sum.powf(1.0 / P)
     }
 
-    /// The tightest limit.
     #[must_use]
     pub fn bottleneck(&self) -> Option<&RateLimit> {
         self.rates.first().map(|(limit, _)| limit)
@@ -97,7 +92,6 @@ impl RateLimits {
 }
 
 impl RateLimit {
-    /// As a heading.
     #[must_use]
     pub fn name(&self) -> String {
         match self {

@@ -6,7 +6,6 @@ use zagros_job::threads::{Machine, ThreadPlan};
 
 use crate::error::CostError;
 
-/// Groups of machines, and what their prices are in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machines {
     /// At least one.
@@ -17,7 +16,6 @@ pub struct Machines {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineGroup {
-    /// Its name in messages.
     pub name: String,
     pub count: f64,
     pub cores: f64,
@@ -35,7 +33,6 @@ pub struct MachineGroup {
     pub servers: f64,
     /// Speed of a core, times that of the calibrated one.
     pub core_speed: f64,
-    /// Threads of the roles.
     pub threads: ThreadPlan,
     /// The device of each worker.
     pub gpu: Option<Gpu>,
@@ -114,9 +111,6 @@ fn speed() -> f64 {
 
 impl Machines {
     /// From the text of a machines file.
-    ///
-    /// # Errors
-    /// When the text has no such form, a value cannot be, or a role has no machine.
     pub fn from_toml(text: &str) -> Result<Self, CostError> {
         let form = |error: toml::de::Error| CostError::Form { what: "the machines file", reason: error.to_string() };
         let file: MachinesFile = toml::from_str(text).map_err(form)?;
@@ -126,49 +120,46 @@ impl Machines {
             return Err(CostError::NoGroup);
         }
         let machines = Self { groups, currency: file.currency.unwrap_or_else(|| "EUR".to_owned()) };
-        match (machines.workers(), machines.servers()) {
+        match (machines.worker_count(), machines.server_count()) {
             (0.0, _) => Err(CostError::NoRole { role: "worker" }),
             (workers, 0.0) if workers > 1.0 => Err(CostError::NoRole { role: "server" }),
             _ => Ok(machines),
         }
     }
 
-    /// Dense workers in all.
     #[must_use]
-    pub fn workers(&self) -> f64 {
+    pub fn worker_count(&self) -> f64 {
         self.groups.iter().map(|group| group.count * group.workers).sum()
     }
 
-    /// Embedding servers in all.
     #[must_use]
-    pub fn servers(&self) -> f64 {
+    pub fn server_count(&self) -> f64 {
         self.groups.iter().map(|group| group.count * group.servers).sum()
     }
 
     /// Disks with rows: one in each machine that has servers, or that has all roles in one process.
     #[must_use]
-    pub fn disks(&self) -> f64 {
+    pub fn disk_count(&self) -> f64 {
         let with_rows = self.groups.iter().filter(|group| group.servers > 0.0 || self.is_embedded());
         with_rows.map(|group| group.count).sum()
     }
 
     /// Of all machines, for an hour.
     #[must_use]
-    pub fn price(&self) -> f64 {
+    pub fn hourly_price(&self) -> f64 {
         self.groups.iter().map(|group| group.count * group.price).sum()
     }
 
-    /// Whether all roles are in one process.
     #[must_use]
     pub fn is_embedded(&self) -> bool {
-        self.servers() == 0.0
+        self.server_count() == 0.0
     }
 
     /// The same with `workers` dense workers: more machines in the groups that have workers, or, on a single machine, more workers on it.
     #[must_use]
     pub fn with_workers(&self, workers: f64) -> Self {
         let mut machines = self.clone();
-        let factor = workers / self.workers().max(1.0);
+        let factor = workers / self.worker_count().max(1.0);
         let is_single = matches!(self.groups.as_slice(), [group] if group.count == 1.0);
         for group in machines.groups.iter_mut().filter(|group| group.workers > 0.0) {
             if is_single {
@@ -237,8 +228,8 @@ mod tests {
     #[test]
     fn groups_have_roles_prices_and_defaults() {
         let machines = Machines::from_toml(TWO).unwrap();
-        assert_eq!((machines.workers(), machines.servers(), machines.price()), (64.0, 3.0, 31.0));
-        assert_eq!(machines.disks(), 3.0);
+        assert_eq!((machines.worker_count(), machines.server_count(), machines.hourly_price()), (64.0, 3.0, 31.0));
+        assert_eq!(machines.disk_count(), 3.0);
         let [gpu, rows] = machines.groups.as_slice() else { panic!("{machines:?}") };
         assert_eq!((gpu.memory, rows.memory), (256.0 * f64::from(1 << 30), 1e12));
         assert_eq!((gpu.bytes_per_second, rows.bytes_per_second, rows.round_trip), (12.5e9, 1.25e9, 1e-4));
@@ -264,7 +255,7 @@ mod tests {
     #[test]
     fn more_workers_are_more_machines_or_more_on_the_only_one() {
         let many = Machines::from_toml(TWO).unwrap().with_workers(128.0);
-        assert_eq!((many.workers(), many.servers(), many.groups[0].count), (128.0, 3.0, 16.0));
+        assert_eq!((many.worker_count(), many.server_count(), many.groups[0].count), (128.0, 3.0, 16.0));
         let one = "[[group]]\nname = 'here'\ncores = 16\nmemory = '64GB'\nworkers = 1\nservers = 1";
         let two = Machines::from_toml(one).unwrap().with_workers(2.0);
         assert_eq!((two.groups[0].count, two.groups[0].workers), (1.0, 2.0));

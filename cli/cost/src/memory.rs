@@ -41,7 +41,6 @@ impl RoleMemory {
         }
     }
 
-    /// A worker with its whole network.
     #[must_use]
     pub fn resident_worker(&self) -> f64 {
         self.weights + self.optimizer + self.activations + self.batches
@@ -53,21 +52,19 @@ impl RoleMemory {
         self.streamed_layers + self.streamed_activations + self.batches
     }
 
-    /// Whether the job's weights are streamed.
     #[must_use]
     pub fn is_streamed(&self) -> bool {
         self.store == WeightStore::Streamed
     }
 
-    /// A worker of the job.
     #[must_use]
-    pub fn worker(&self) -> f64 {
+    pub fn worker_bytes(&self) -> f64 {
         if self.is_streamed() { self.streamed_worker() } else { self.resident_worker() }
     }
 
     /// A server's part of the job's dense network.
     #[must_use]
-    pub fn server(&self) -> f64 {
+    pub fn server_bytes(&self) -> f64 {
         if self.is_streamed() { self.streamed_server } else { 0.0 }
     }
 }
@@ -90,16 +87,16 @@ mod tests {
         let job = job(&["optimizer={kind='adam'}"]);
         let (memory, footprint) = (RoleMemory::new(&job, 3, 2.0), job.dense_footprint_with(3).unwrap());
         assert_eq!(memory.weights, (4 * footprint.weights) as f64);
-        assert_eq!((memory.worker(), memory.server()), (memory.resident_worker(), 0.0));
+        assert_eq!((memory.worker_bytes(), memory.server_bytes()), (memory.resident_worker(), 0.0));
         let whole = footprint.weights + footprint.gradients + footprint.optimizer + footprint.activations;
-        assert_eq!(memory.worker(), (whole + job.in_flight_bytes()) as f64);
+        assert_eq!(memory.worker_bytes(), (whole + job.in_flight_bytes()) as f64);
     }
 
     #[test]
     fn a_streamed_job_needs_two_layers_here_and_all_of_them_at_the_servers() {
         let job = job(&["train.weights='streamed'"]);
         let (memory, footprint) = (RoleMemory::new(&job, 1, 2.0), job.streamed_footprint_with(1).unwrap());
-        assert_eq!(memory.worker(), (footprint.worker_bytes() + job.in_flight_bytes()) as f64);
-        assert_eq!(memory.server(), (footprint.store / 2 + footprint.server_messages) as f64);
+        assert_eq!(memory.worker_bytes(), (footprint.worker_bytes() + job.in_flight_bytes()) as f64);
+        assert_eq!(memory.server_bytes(), (footprint.store / 2 + footprint.server_messages) as f64);
     }
 }

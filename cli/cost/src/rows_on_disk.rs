@@ -21,7 +21,6 @@ const WRITTEN: f64 = 1.4;
 const STEP: f64 = 1.05;
 const LARGEST_EXPONENT: f64 = 4.0;
 
-/// The rows that are on disk, and the share of a sample in them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowsOnDisk {
     /// Rows in the memory of all servers together.
@@ -32,7 +31,6 @@ pub struct RowsOnDisk {
     pub row_bytes: f64,
     /// Bytes of its record on disk.
     pub record_bytes: f64,
-    /// The exponent of Zipf's law.
     pub exponent: f64,
     /// The share of a batch's distinct rows that are read from disk.
     pub share: f64,
@@ -94,7 +92,7 @@ impl RowsOnDisk {
 
     /// Bytes that a sample writes to the disks.
     #[must_use]
-    pub fn written(&self) -> f64 {
+    pub fn written_bytes(&self) -> f64 {
         self.reads * self.record_bytes * WRITTEN
     }
 }
@@ -174,7 +172,7 @@ mod tests {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'ffnn'\n\
                     [train]\nbatch_size = 4096\n[cluster]\nmemory = '1000MB'\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        RowsOnDisk::estimate(&job, &DataShape { rows, ..DataShape::assumed(&job) }, servers)
+        RowsOnDisk::estimate(&job, &DataShape { rows, ..DataShape::from_job(&job) }, servers)
     }
 
     #[test]
@@ -186,7 +184,7 @@ mod tests {
         assert_eq!((some.in_memory, some.on_disk), (expected, 2e7 - expected));
         assert!((some.memory_bytes() + some.index_bytes() - 1e9).abs() < 1.0 && !some.is_refused);
         assert_eq!(some.disk_bytes(), 144.0 * some.on_disk);
-        assert_eq!(some.written(), some.reads * 144.0 * 1.4);
+        assert_eq!(some.written_bytes(), some.reads * 144.0 * 1.4);
         // Two servers have twice the memory.
         assert_eq!(on_disk(&[], Some(20_000_000), 2.0).unwrap().in_memory, (2e9 - 12.0 * 2e7) / 140.0);
         // Past three quarters, the index has no more of it.

@@ -3,12 +3,11 @@
 use zagros_job::{Format, Mode, Precision};
 
 use crate::calibration::Calibration;
-use crate::layers::Product;
+use crate::layers::MatrixProduct;
 use crate::machines::{MachineGroup, Machines};
 use crate::rows_on_disk::RowsOnDisk;
 use crate::work::SampleWork;
 
-/// Seconds of a nanosecond.
 const NS: f64 = 1e-9;
 /// Samples that a thread of a step takes at once.
 const CHUNK: f64 = 1024.0;
@@ -105,7 +104,6 @@ pub struct StageTimes {
     pub disk_wait: f64,
 }
 
-/// Where stages run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RolePlace<'a> {
     pub(crate) calibration: &'a Calibration,
@@ -152,7 +150,7 @@ impl StageTimes {
         let link = worker.bytes_per_second.min(calibration_or(worker, calibration));
         let reduce =
             reduce_bytes / link + reduce_trips(work, workers) * (worker.round_trip + trip(calibration)) / work.batch;
-        let exposed_reduce = Self::exposed(reduce, dense.wall);
+        let exposed_reduce = Self::exposed_reduce(reduce, dense.wall);
         let stream = StreamTimes::new(work, place, link);
         if work.traffic.is_streamed {
             cpu.push((PlanStage::Stream, stream.worker));
@@ -171,7 +169,7 @@ impl StageTimes {
         let round_trips = if embedded {
             (rows.lookup + rows.push) * core + cold.wait
         } else {
-            let weights = if work.traffic.is_streamed { work.traffic.bytes() / work.batch } else { 0.0 };
+            let weights = if work.traffic.is_streamed { work.traffic.step_bytes() / work.batch } else { 0.0 };
             let wire = (work.bytes_up + work.bytes_down - weights) / link;
             let requests = 2.0 * (worker.round_trip.max(server.round_trip) + trip(calibration)) / work.batch;
             let spread = servers * (server.threads.server as f64).min(server.cores).max(1.0);
@@ -203,29 +201,29 @@ impl StageTimes {
         (worker, server): (&MachineGroup, &MachineGroup),
         machines: &Machines,
     ) -> Self {
-        let (workers, servers) = (machines.workers(), machines.servers());
+        let (workers, servers) = (machines.worker_count(), machines.server_count());
         Self::new(work, RolePlace { calibration, worker, server, workers, servers, rows_on_disk: None })
     }
 
     /// The part of an all-reduce of `reduce` seconds that a step of `dense_step` seconds does not hide.
     #[must_use]
-    pub fn exposed(reduce: f64, dense_step: f64) -> f64 {
+    pub fn exposed_reduce(reduce: f64, dense_step: f64) -> f64 {
         (reduce - dense_step * BACKWARD * OVERLAP).max(0.2 * reduce)
     }
 
-    /// CPU seconds a sample of a worker.
+    /// CPU seconds a sample.
     #[must_use]
     pub fn worker_cpu(&self) -> f64 {
         self.cpu.iter().filter(|(stage, _)| !stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
     }
 
-    /// CPU seconds a sample of all servers together.
+    /// CPU seconds a sample, of all servers together.
     #[must_use]
     pub fn server_cpu(&self) -> f64 {
         self.cpu.iter().filter(|(stage, _)| stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
     }
 
-    /// CPU seconds a sample of one stage.
+    /// CPU seconds a sample.
     #[must_use]
     pub fn of_stage(&self, wanted: PlanStage) -> f64 {
         self.cpu.iter().filter(|(stage, _)| *stage == wanted).map(|(_, seconds)| seconds).sum()
@@ -270,7 +268,7 @@ impl RowTimes {
         let mut all =
             Self { lookup: 0.0, push: 0.0, client_lookup: 0.0, client_push: 0.0, server_lookup: 0.0, server_push: 0.0 };
         for table in &work.tables {
-            let (row, pushed) = (calibration.row(table.dim), calibration.row(table.push_dim));
+            let (row, pushed) = (calibration.row_cost(table.dim), calibration.row_cost(table.push_dim));
             all.lookup += table.distinct * row.lookup;
             all.push += table.distinct * pushed.push;
             all.client_lookup += table.distinct * row.client_lookup;
@@ -297,7 +295,7 @@ impl ColdTimes {
         let Some(rows) = rows_on_disk else { return Self { cpu: 0.0, disk: 0.0, wait: 0.0 } };
         let cpu = rows.reads * calibration.cold.row_ns * NS / server.core_speed;
         let read = rows.reads / calibration.cold.reads_per_second;
-        let disk = read + rows.written() / calibration.disk.write_bytes_per_second;
+        let disk = read + rows.written_bytes() / calibration.disk.write_bytes_per_second;
         // Hints read rows before a lookup needs them. Rows leave on another thread, which is about half of the CPU time.
         let wait = if rows.is_hidden { 0.0 } else { (read + 0.5 * cpu) / (servers / server.servers.max(1.0)).max(1.0) };
         Self { cpu, disk, wait }
@@ -317,7 +315,7 @@ impl StreamTimes {
     fn new(work: &SampleWork, place: RolePlace<'_>, link: f64) -> Self {
         let RolePlace { calibration, worker, server, servers, workers, .. } = place;
         let (core, server_core) = (NS / worker.core_speed, NS / server.core_speed);
-        let bytes = work.traffic.bytes();
+        let bytes = work.traffic.step_bytes();
         let update = work.dense.parameters * calibration.dense.weight_ns;
         if servers == 0.0 {
             // A value is copied out of its row and into its layer, or the other way round.
@@ -352,10 +350,10 @@ fn dense(work: &SampleWork, calibration: &Calibration, worker: &MachineGroup) ->
         return DenseTimes { cpu: wall, wall };
     }
     let faster = if work.precision == Precision::F32 { 1.0 } else { rates.bf16 };
-    let product = |product: &Product| product.flop() / (rates.rate(product.read, product.write) * faster);
+    let product = |product: &MatrixProduct| product.flop() / (rates.product_gflops(product.read, product.write) * faster);
     let products: f64 = network.products.iter().map(product).sum();
     // Without autograd a loop of this program makes the pairs, with it libtorch's products of small matrices do.
-    let pair = if network.by_autograd { 6.0 / rates.rate(SMALL, SMALL) } else { rates.pair_ns };
+    let pair = if network.by_autograd { 6.0 / rates.product_gflops(SMALL, SMALL) } else { rates.pair_ns };
     let values = network.loop_values * rates.value_ns + network.pair_values * pair;
     let threads = busy_threads(worker.threads.torch as f64, work.batch);
     // Streamed weights are updated elsewhere.
@@ -367,7 +365,7 @@ fn dense(work: &SampleWork, calibration: &Calibration, worker: &MachineGroup) ->
     let parallel = (products + values) * again * factor * NS / worker.core_speed;
     // Each thread reads the weights for itself.
     let weights = weights * factor * NS / worker.core_speed;
-    DenseTimes { cpu: parallel + weights * threads, wall: parallel / rates.speedup(threads) + weights }
+    DenseTimes { cpu: parallel + weights * threads, wall: parallel / rates.thread_speedup(threads) + weights }
 }
 
 /// Threads that have at least a part of a chunk.

@@ -5,7 +5,7 @@ use zagros_zip::ZipEq;
 
 use crate::data_shape::DataShape;
 use crate::error::CostError;
-use crate::layers::{DenseWork, Product};
+use crate::layers::{DenseWork, MatrixProduct};
 
 /// Bytes of an id on the wire.
 const ID_BYTES: f64 = 8.0;
@@ -26,7 +26,6 @@ pub struct TableWork {
 /// The dense weights that a worker and the servers exchange in a step, if the weights are streamed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WeightTraffic {
-    /// Whether the job streams them.
     pub is_streamed: bool,
     /// Bytes from the servers in a step: every layer for the forward and again for the backward, the last one once.
     pub pulled: f64,
@@ -38,13 +37,13 @@ impl WeightTraffic {
     /// That of a network whose values are `value` bytes on the wire.
     #[must_use]
     pub fn new(dense: &DenseWork, value: f64, is_streamed: bool) -> Self {
-        let last = dense.products.last().map_or(0.0, Product::weights);
+        let last = dense.products.last().map_or(0.0, MatrixProduct::weight_count);
         Self { is_streamed, pulled: value * (2.0 * dense.parameters - last), pushed: value * dense.parameters }
     }
 
     /// Bytes of a step, both ways.
     #[must_use]
-    pub fn bytes(&self) -> f64 {
+    pub fn step_bytes(&self) -> f64 {
         self.pulled + self.pushed
     }
 }
@@ -56,9 +55,7 @@ pub struct SampleWork {
     /// Batches that may be unacknowledged at a lookup: τ.
     pub staleness: f64,
     pub mode: Mode,
-    /// Precision of the dense products.
     pub precision: Precision,
-    /// Format of the data.
     pub format: Format,
     /// Bytes on disk.
     pub bytes: f64,
@@ -71,17 +68,11 @@ pub struct SampleWork {
     pub bytes_up: f64,
     /// Bytes from the servers to a worker: rows.
     pub bytes_down: f64,
-    /// The dense network.
     pub dense: DenseWork,
-    /// Its weights on the network.
     pub traffic: WeightTraffic,
 }
 
 impl SampleWork {
-    /// The work of a job on data of this shape.
-    ///
-    /// # Errors
-    /// When nothing is known of the network.
     pub fn new(job: &Job, data: &DataShape) -> Result<Self, CostError> {
         let dense = DenseWork::from_job(job).ok_or(CostError::UnknownNetwork)?;
         let table = |(index, distinct): (usize, &f64)| {
@@ -122,7 +113,7 @@ impl SampleWork {
 
     /// Distinct rows of a batch, for each of its samples.
     #[must_use]
-    pub fn distinct(&self) -> f64 {
+    pub fn distinct_rows(&self) -> f64 {
         self.tables.iter().map(|table| table.distinct).sum()
     }
 
@@ -148,7 +139,7 @@ mod tests {
         let text =
             "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'ffnn'\nhidden = [8]\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        let mut data = DataShape::assumed(&job);
+        let mut data = DataShape::from_job(&job);
         data.distinct = vec![0.25; 26];
         SampleWork::new(&job, &data).unwrap()
     }
@@ -157,7 +148,7 @@ mod tests {
     fn bytes_are_those_of_distinct_rows_each_way() {
         let exact = work(&[]);
         let rows = 26.0 * 0.25;
-        assert_eq!((exact.distinct(), exact.ids, exact.id_values), (rows, 26.0, 26.0 * 16.0));
+        assert_eq!((exact.distinct_rows(), exact.ids, exact.id_values), (rows, 26.0, 26.0 * 16.0));
         assert_eq!((exact.bytes_down, exact.bytes_up), (rows * 64.0, rows * (16.0 + 64.0)));
         assert_eq!(work(&["cluster.wire=f16"]).bytes_down, rows * 32.0);
         // Adagrad keeps as many values of state as of weights, Adam twice as many, and a count of steps for the two.
@@ -183,12 +174,12 @@ mod tests {
         let (weights, last) = (429.0 * 8.0 + 8.0 + 9.0, 8.0);
         assert_eq!((streamed.traffic.pulled, streamed.traffic.pushed), (4.0 * (2.0 * weights - last), 4.0 * weights));
         let resident = work(&["train.batch_size=100"]);
-        assert!(!resident.traffic.is_streamed && resident.traffic.bytes() == streamed.traffic.bytes());
+        assert!(!resident.traffic.is_streamed && resident.traffic.step_bytes() == streamed.traffic.step_bytes());
         let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed) - of(&resident))).round();
         assert_eq!(more(|work| work.bytes_down), streamed.traffic.pulled);
         assert_eq!(more(|work| work.bytes_up), streamed.traffic.pushed);
         let half = work(&["train.weights=streamed", "cluster.wire=bf16"]);
-        assert_eq!(half.traffic.bytes(), streamed.traffic.bytes() / 2.0);
+        assert_eq!(half.traffic.step_bytes(), streamed.traffic.step_bytes() / 2.0);
         // The servers run the optimiser, so workers add nothing up among themselves.
         assert_eq!((streamed.reduce_bytes(2.0), resident.reduce_bytes(2.0)), (0.0, 4.0 * weights / 100.0));
     }

@@ -25,7 +25,6 @@ const MIN_SKEW: f64 = 1.0;
 /// Share of distinct values from which on a column names its rows.
 const MIN_ROW_NAME_SHARE: f64 = 0.98;
 
-/// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// The same in every row.
@@ -48,9 +47,8 @@ pub enum ColumnKind {
     List,
 }
 
-/// What is known of a column besides its values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
+pub(crate) struct ColumnHints {
     /// What its format says of the values.
     pub(crate) form: ValueForm,
     /// What is between the fields of a line.
@@ -59,11 +57,9 @@ pub(crate) struct Known {
     pub(crate) is_whole: bool,
 }
 
-/// A column, as the sample shows it.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub name: String,
-    /// What it holds.
     pub kind: ColumnKind,
     /// Texts found in it that mean "missing".
     pub missing: Vec<&'static str>,
@@ -94,7 +90,7 @@ pub(crate) fn is_missing(text: &str) -> bool {
 
 impl Column {
     /// Looks at the values of a column, one a row.
-    pub(crate) fn infer(name: &str, values: &[&str], known: Known) -> Self {
+    pub(crate) fn infer(name: &str, values: &[&str], known: ColumnHints) -> Self {
         let missing: Vec<_> = MISSING.into_iter().filter(|mark| values.contains(mark)).collect();
         let present: Vec<&str> =
             values.iter().copied().filter(|value| !value.is_empty() && !MISSING.contains(value)).collect();
@@ -109,7 +105,7 @@ impl Column {
         let estimated = if known.is_whole { distinct } else { estimate(&counts) };
         let single = counts.values().filter(|count| **count == 1).count();
         let is_integer = counts.keys().all(|value| value.parse::<i64>().is_ok());
-        let date_parts = if let ColumnKind::Time(form) = kind { form.parts(&present) } else { Vec::new() };
+        let date_parts = if let ColumnKind::Time(form) = kind { form.date_parts(&present) } else { Vec::new() };
         Self {
             name: name.into(),
             kind,
@@ -132,7 +128,7 @@ impl Column {
     }
 
     /// Its two values and their rows, the most frequent first, if it has just two.
-    pub(crate) fn pair(&self) -> Option<&[(String, usize); 2]> {
+    pub(crate) fn value_pair(&self) -> Option<&[(String, usize); 2]> {
         self.values.as_slice().try_into().ok()
     }
 }
@@ -159,7 +155,7 @@ fn few(counts: &HashMap<&str, usize>) -> Vec<(String, usize)> {
     values
 }
 
-fn kind(name: &str, present: &[&str], distinct: usize, known: Known) -> ColumnKind {
+fn kind(name: &str, present: &[&str], distinct: usize, known: ColumnHints) -> ColumnKind {
     if distinct < 2 {
         return ColumnKind::Constant;
     }
@@ -221,7 +217,7 @@ fn is_multi_valued(present: &[&str], inner: char) -> bool {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
+    const KNOWN: ColumnHints = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
 
     fn kind_of(name: &str, values: &[&str]) -> ColumnKind {
         Column::infer(name, values, KNOWN).kind
@@ -261,10 +257,10 @@ mod tests {
     #[test]
     fn lists_are_lists_and_their_values_are_counted() {
         let column =
-            Column::infer("tags", &["a\u{1f}b", "", "b\u{1f}c", "a"], Known { form: ValueForm::List, ..KNOWN });
+            Column::infer("tags", &["a\u{1f}b", "", "b\u{1f}c", "a"], ColumnHints { form: ValueForm::List, ..KNOWN });
         assert_eq!((column.kind, column.distinct), (ColumnKind::List, 3));
         // A format that has lists also has texts with separators, and no separators in other values.
-        let other = Known { form: ValueForm::Time, ..KNOWN };
+        let other = ColumnHints { form: ValueForm::Time, ..KNOWN };
         assert_eq!(Column::infer("x", &["a|b", "a|b", "b|a"], other).kind, ColumnKind::Category);
     }
 
@@ -280,6 +276,6 @@ mod tests {
     fn a_sample_that_still_shows_new_values_is_extrapolated() {
         let values = ["a", "a", "b", "b", "c", "d"];
         assert_eq!(Column::infer("x", &values, KNOWN).estimated, 4);
-        assert_eq!(Column::infer("x", &values, Known { is_whole: false, ..KNOWN }).estimated, 4 + 4 / 4);
+        assert_eq!(Column::infer("x", &values, ColumnHints { is_whole: false, ..KNOWN }).estimated, 4 + 4 / 4);
     }
 }

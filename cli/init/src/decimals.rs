@@ -16,7 +16,6 @@ pub(crate) fn with_points(columns: &mut [TableColumn], is_missing: impl Fn(&str)
     has_any
 }
 
-/// Whether a column of these rows has such numbers.
 pub(crate) fn has_commas(rows: &[Vec<String>], is_missing: impl Fn(&str) -> bool) -> bool {
     let columns = rows.first().map_or(0, Vec::len);
     (0..columns).any(|column| {

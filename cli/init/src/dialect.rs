@@ -2,40 +2,32 @@
 
 use crate::InitError;
 
-/// Separators that are tried, the likelier first.
+/// The likelier first.
 const SEPARATORS: [char; 4] = ['\t', ',', ';', '|'];
 
 /// Lines of a record.
 const MOST_LINES: usize = 100;
 
-/// What a comment starts with.
 const COMMENT: char = '#';
 
 /// Share of rows that may have another number of fields.
 const MAX_RAGGED: f64 = 0.05;
 
-/// How lines are divided into fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dialect {
-    /// The text between two fields.
+pub struct TextDialect {
     pub separator: char,
-    /// Fields of a row.
     pub fields: usize,
     /// Whether blanks around a field are removed.
     pub trim: bool,
-    /// Whether the first line names the columns.
     pub header: bool,
-    /// Whether lines that start with `#` are comments.
     pub has_comments: bool,
-    /// Whether quoted fields hold line breaks.
     pub quoted_breaks: bool,
-    /// Whether numbers have a decimal comma.
     pub decimal_comma: bool,
     /// Rows of the sample with another number of fields.
     pub ragged: usize,
 }
 
-impl Dialect {
+impl TextDialect {
     /// The dialect of Criteo's lines, where another column than theirs is the label.
     pub(crate) fn of_criteo() -> Self {
         Self {
@@ -51,17 +43,15 @@ impl Dialect {
     }
 }
 
-/// Lines divided into fields.
 #[derive(Debug)]
-pub(crate) struct Divided {
-    pub(crate) dialect: Dialect,
-    /// Names of the columns.
+pub(crate) struct DividedLines {
+    pub(crate) dialect: TextDialect,
     pub(crate) names: Vec<String>,
     /// All rows with the right number of fields, without the header.
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-impl Divided {
+impl DividedLines {
     /// Infers the dialect of lines, and divides them.
     pub(crate) fn from_lines(lines: &[String]) -> Result<Self, InitError> {
         let starts_with_comment = lines.first().is_some_and(|line| line.starts_with(COMMENT));
@@ -71,8 +61,8 @@ impl Divided {
             .filter(|line| !(starts_with_comment && line.starts_with(COMMENT)))
             .collect();
         let first = rows.first().copied().unwrap_or_default();
-        let records = Records::from_lines(&rows);
-        let Records { separator, fields, quoted_breaks, mut lines } = records.ok_or_else(|| {
+        let records = LineRecords::from_lines(&rows);
+        let LineRecords { separator, fields, quoted_breaks, mut lines } = records.ok_or_else(|| {
             InitError::NoSeparator { line: first.chars().take(80).collect(), files: Default::default() }
         })?;
         let mut has_comments = starts_with_comment;
@@ -98,20 +88,20 @@ impl Divided {
         let header = has_header(&rows);
         let names = if header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
         let decimal_comma = false;
-        let dialect = Dialect { separator, fields, trim, header, has_comments, quoted_breaks, decimal_comma, ragged };
+        let dialect = TextDialect { separator, fields, trim, header, has_comments, quoted_breaks, decimal_comma, ragged };
         Ok(Self { dialect, names, rows })
     }
 }
 
 /// Lines, or records of several lines, with the separator that divides them.
-struct Records {
+struct LineRecords {
     separator: char,
     fields: usize,
     quoted_breaks: bool,
     lines: Vec<String>,
 }
 
-impl Records {
+impl LineRecords {
     /// The lines as they are, or as records with quoted line breaks where that leaves fewer rows of another number of fields.
     fn from_lines(lines: &[&str]) -> Option<Self> {
         let plain = best_separator(lines).map(|(separator, fields)| Self {
@@ -230,9 +220,9 @@ fn divide(line: &str, separator: char) -> (Vec<String>, bool) {
 mod tests {
     use super::*;
 
-    fn infer(text: &str) -> Result<Dialect, InitError> {
+    fn infer(text: &str) -> Result<TextDialect, InitError> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        Ok(Divided::from_lines(&lines)?.dialect)
+        Ok(DividedLines::from_lines(&lines)?.dialect)
     }
 
     #[test]
@@ -286,7 +276,7 @@ mod tests {
     fn quoted_line_breaks_are_found() {
         let text = "y,text,n\n1,\"one\nline, or\ntwo\",5\n0,\"no break\",6\n1,\"a \"\"word\"\"\nmore\",7\n";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let Divided { dialect, rows, .. } = Divided::from_lines(&lines).unwrap();
+        let DividedLines { dialect, rows, .. } = DividedLines::from_lines(&lines).unwrap();
         assert_eq!((dialect.quoted_breaks, dialect.fields, dialect.ragged, rows.len()), (true, 3, 0, 3));
         assert_eq!(rows[0], ["1", "one\nline, or\ntwo", "5"]);
         // A stray quote opens nothing that is closed.

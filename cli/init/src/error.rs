@@ -24,51 +24,40 @@ impl fmt::Display for LookedAt {
     }
 }
 
-/// Why no job could be made of the data.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The data cannot be read.
     #[error("{source}")]
     Unreadable {
         data: PathBuf,
         /// What failed, where, and what to do.
         source: Box<IngestError>,
     },
-    /// Text whose columns have no names.
     #[error(
         "{}: its first line looks like values, so its columns have no names; write a line of names first, or name them by \
          --set data.format=delimited --set data.header=false --set 'data.columns=[\"…\", …]' (and data.delimiter, if it is no comma)",
         path.display()
     )]
     NoNames { path: PathBuf },
-    /// There are too few rows to learn anything from.
     #[error("the data has {rows} rows; at least {needed} are needed to tell what its columns hold")]
     TooFewRows { rows: usize, needed: usize },
     #[error(
         "{files}no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
     )]
     NoSeparator {
-        /// The start of the first line.
         line: String,
-        /// The files, if there are several.
         files: LookedAt,
     },
-    /// Too many rows have another number of fields.
     #[error(
         "{files}{bad} of {rows} rows do not have {fields} fields; number {line} of the rows has {found}: the separator {separator:?} is wrong, or the file is damaged"
     )]
     Ragged {
-        /// Rows with another number of fields.
         bad: usize,
         rows: usize,
-        /// Fields of most rows.
         fields: usize,
-        /// The first line that differs, counted from 1.
+        /// Counted from 1.
         line: usize,
-        /// Fields of that line.
         found: usize,
         separator: char,
-        /// The files, if there are several.
         files: LookedAt,
     },
     /// Text files that are no table together.
@@ -79,23 +68,18 @@ pub enum InitError {
         like.display()
     )]
     OtherColumns {
-        /// The files that differ.
         others: String,
         /// One of most files.
         like: PathBuf,
-        /// What separates its fields.
         separator: char,
         fields: usize,
     },
-    /// No column looks like a label.
     #[error(
         "no column has exactly two values, so none is likely the label; columns and their values in the sample: {columns}; name one with `--label COLUMN`: a number becomes a regression, and a few texts become classes"
     )]
     NoLabel {
-        /// The columns that were looked at.
         columns: String,
     },
-    /// The label that the user names is no column.
     #[error("there is no column {name:?}; the columns are {columns}")]
     NoSuchColumn { name: String, columns: String },
     /// The label that the user names is nothing that can be learned.
@@ -104,7 +88,6 @@ pub enum InitError {
     )]
     NotALabel {
         name: String,
-        /// Its distinct values.
         values: usize,
     },
     /// Nothing but the label is of use.

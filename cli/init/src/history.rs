@@ -15,7 +15,7 @@ const MIN_SHARED: f64 = 0.5;
 const MIN_VALUES: usize = 20;
 
 /// Places of columns of several values, and of the column of one value whose values they hold.
-pub(crate) fn histories(columns: &[Column], texts: &[TableColumn], label: usize) -> Vec<(usize, usize)> {
+pub(crate) fn related_histories(columns: &[Column], texts: &[TableColumn], label: usize) -> Vec<(usize, usize)> {
     let inner = |column: &Column| match column.kind {
         ColumnKind::MultiValued(inner) => Some(inner),
         ColumnKind::List => Some(LIST_SEPARATOR),
@@ -34,7 +34,6 @@ pub(crate) fn histories(columns: &[Column], texts: &[TableColumn], label: usize)
     found
 }
 
-/// Share of the distinct values of a column that are among the parts.
 fn shared(column: &TableColumn, parts: &HashSet<&str>) -> f64 {
     let values: HashSet<&str> = column.texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
     values.iter().filter(|value| parts.contains(*value)).count() as f64 / values.len().max(1) as f64
@@ -45,10 +44,10 @@ mod tests {
     use zagros_ingest::ValueForm;
 
     use super::*;
-    use crate::column::Known;
+    use crate::column::ColumnHints;
 
     fn find_histories(columns: &[(&str, &dyn Fn(usize) -> String)]) -> Vec<(usize, usize)> {
-        let known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
+        let known = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
         let texts: Vec<TableColumn> = columns
             .iter()
             .map(|(name, text)| TableColumn {
@@ -60,7 +59,7 @@ mod tests {
         let column = |column: &TableColumn| {
             Column::infer(&column.name, &column.texts.iter().map(String::as_str).collect::<Vec<_>>(), known)
         };
-        histories(&texts.iter().map(column).collect::<Vec<_>>(), &texts, 0)
+        related_histories(&texts.iter().map(column).collect::<Vec<_>>(), &texts, 0)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
 
-use crate::{Bound, ColumnKind, Dialect, LabelForm, Layout, NewestParts, Sketch};
+use crate::{PartBound, ColumnKind, TextDialect, LabelForm, DataLayout, NewestParts, Sketch};
 
 /// The parts that are the same for all data.
 const MODEL: &str = "
@@ -20,7 +20,6 @@ dim = 16                       # of tables that name no `dim`
 /// Categorical features from which on crosses of them are worth a comparison (docs/adr/0066).
 const MANY_CATEGORIES: usize = 8;
 
-/// Writes the job file for the data at `data`.
 #[must_use]
 pub fn job_text(sketch: &Sketch, data: &Path) -> String {
     let mut text = String::new();
@@ -47,7 +46,7 @@ fn write_model(text: &mut String, sketch: &Sketch) -> fmt::Result {
         LabelForm::Regression { .. } => "mse",
     };
     text.push_str(MODEL);
-    if sketch.categories().count() >= MANY_CATEGORIES {
+    if sketch.categorical_columns().count() >= MANY_CATEGORIES {
         text.push_str("# UNSURE: of many categories a network may learn more by crosses, `kind = \"dcnv2\"`, in more time. Compare the two.\n");
     }
     text.push_str("kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md\n");
@@ -77,11 +76,11 @@ fn write_head(text: &mut String, sketch: &Sketch) -> fmt::Result {
 
 fn write_data(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
     let format = match sketch.layout {
-        Layout::Criteo => "criteo",
-        Layout::Delimited(_) => "delimited",
-        Layout::Parquet => "parquet",
-        Layout::Arrow => "arrow",
-        Layout::Jsonl => "jsonl",
+        DataLayout::Criteo => "criteo",
+        DataLayout::Delimited(_) => "delimited",
+        DataLayout::Parquet => "parquet",
+        DataLayout::Arrow => "arrow",
+        DataLayout::Jsonl => "jsonl",
     };
     writeln!(text, "\n[data]\nformat = {format:?}\ntrain = {}", quoted(&data.to_string_lossy()))?;
     match &sketch.newest {
@@ -89,13 +88,13 @@ fn write_data(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
         None => write_shares(text, sketch)?,
     }
     text.push_str("shuffle_rows = 100_000         # files are often sorted; a batch should not be\n");
-    if let Layout::Delimited(dialect) = &sketch.layout {
+    if let DataLayout::Delimited(dialect) = &sketch.layout {
         write_dialect(text, sketch, dialect)?;
     }
     let mut missing: Vec<&str> = sketch.columns.iter().flat_map(|column| column.missing.iter().copied()).collect();
     missing.sort_unstable();
     missing.dedup();
-    if !missing.is_empty() && sketch.layout != Layout::Criteo {
+    if !missing.is_empty() && sketch.layout != DataLayout::Criteo {
         let marks: Vec<String> = missing.into_iter().map(quoted).collect();
         writeln!(text, "missing = [{}]", marks.join(", "))?;
     }
@@ -117,9 +116,9 @@ fn write_newest(text: &mut String, sketch: &Sketch, newest: &NewestParts) -> fmt
         let others = comment(&newest.others.join(", "));
         writeln!(text, "# UNSURE: these columns are times as well: {others}.")?;
     }
-    let bound = |bound: &Bound| match bound {
-        Bound::Number(number) => number.to_string(),
-        Bound::Text(text) => quoted(text),
+    let bound = |bound: &PartBound| match bound {
+        PartBound::Number(number) => number.to_string(),
+        PartBound::Text(text) => quoted(text),
     };
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     writeln!(
@@ -140,7 +139,7 @@ fn write_newest(text: &mut String, sketch: &Sketch, newest: &NewestParts) -> fmt
 fn write_shares(text: &mut String, sketch: &Sketch) -> fmt::Result {
     text.push_str("test_fraction = 0.1            # rows that a hash chooses; or `test = \"FILE\"`\n");
     text.push_str("validation_share = 0.1         # decides when to stop\n");
-    for column in sketch.inputs().filter(|column| matches!(column.kind, ColumnKind::Time(_))) {
+    for column in sketch.feature_columns().filter(|column| matches!(column.kind, ColumnKind::Time(_))) {
         let name = comment(&column.name);
         if sketch.is_spread {
             writeln!(
@@ -158,7 +157,7 @@ fn write_shares(text: &mut String, sketch: &Sketch) -> fmt::Result {
     Ok(())
 }
 
-fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &Dialect) -> fmt::Result {
+fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &TextDialect) -> fmt::Result {
     if dialect.has_comments {
         text.push_str("comment = \"#\"\n");
     }
@@ -190,7 +189,6 @@ fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &Dialect) -> fmt::
     Ok(())
 }
 
-/// A TOML string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {

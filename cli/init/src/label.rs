@@ -26,26 +26,20 @@ const NAMES: [&str; 14] = [
 /// Pairs of texts of which the first means a positive sample.
 const POSITIVE: [&str; 8] = ["1", "true", "yes", "y", "t", "click", "clicked", "positive"];
 
-/// The column that is learned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct LabelColumn {
     pub column: usize,
-    /// What its values are.
     pub kind: LabelForm,
     /// Whether the column is a guess, and which others were possible.
     pub other_candidates: Vec<String>,
 }
 
-/// What the values of a label are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelForm {
     /// One of two texts.
     Click {
-        /// Its text for a positive sample.
         positive: String,
-        /// Its text for a negative sample.
         negative: String,
-        /// Rows of the sample that are positive.
         positive_rows: usize,
         /// Whether it is a guess which of its texts is the positive one.
         is_value_guessed: bool,
@@ -63,7 +57,7 @@ pub enum LabelForm {
     },
 }
 
-impl Label {
+impl LabelColumn {
     /// The column that the user named, or the likeliest.
     pub(crate) fn choose(columns: &[Column], named: Option<&str>) -> Result<Self, InitError> {
         if let Some(name) = named {
@@ -76,7 +70,7 @@ impl Label {
             let kind = kind.ok_or_else(|| InitError::NotALabel { name: name.into(), values })?;
             return Ok(Self { column, kind, other_candidates: Vec::new() });
         }
-        let mut candidates: Vec<usize> = (0..columns.len()).filter(|&at| columns[at].pair().is_some()).collect();
+        let mut candidates: Vec<usize> = (0..columns.len()).filter(|&at| columns[at].value_pair().is_some()).collect();
         candidates.sort_by_key(|&at| likelihood(columns, at));
         let seen = || {
             let seen = columns.iter().map(|column| format!("{} ({})", column.name, column.distinct));
@@ -94,7 +88,7 @@ impl Label {
 impl LabelForm {
     /// What the values of a column are as a label, if they can be one.
     fn from_column(column: &Column) -> Option<Self> {
-        if let Some(pair) = column.pair() {
+        if let Some(pair) = column.value_pair() {
             return Some(Self::click(pair));
         }
         let are_integers = column.values.iter().all(|(text, _)| text.parse::<i64>().is_ok());
@@ -138,13 +132,12 @@ fn likelihood(columns: &[Column], at: usize) -> (usize, bool, bool, bool, usize)
     (known, !is_zero_one(&columns[at]), at + 1 != columns.len(), at != 0, at)
 }
 
-/// Whether a column has the name of a label.
 fn is_known(column: &Column) -> bool {
     NAMES.contains(&column.name.to_ascii_lowercase().as_str())
 }
 
 fn is_zero_one(column: &Column) -> bool {
-    column.pair().is_some_and(|pair| pair.iter().all(|(text, _)| text == "0" || text == "1"))
+    column.value_pair().is_some_and(|pair| pair.iter().all(|(text, _)| text == "0" || text == "1"))
 }
 
 #[cfg(test)]
@@ -152,14 +145,14 @@ mod tests {
     use zagros_ingest::ValueForm;
 
     use super::*;
-    use crate::column::Known;
+    use crate::column::ColumnHints;
 
     fn columns(of: &[(&str, &[&str])]) -> Vec<Column> {
-        let known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
+        let known = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
         of.iter().map(|(name, values)| Column::infer(name, values, known)).collect()
     }
 
-    fn positive(label: &Label) -> (&str, usize, bool) {
+    fn positive(label: &LabelColumn) -> (&str, usize, bool) {
         let LabelForm::Click { positive, positive_rows, is_value_guessed, .. } = &label.kind else {
             panic!("{label:?}")
         };
@@ -174,7 +167,7 @@ mod tests {
             ("z", &["a", "b", "a"]),
             ("outcome", &["x", "y", "x"]),
         ]);
-        let label = Label::choose(&columns, None).unwrap();
+        let label = LabelColumn::choose(&columns, None).unwrap();
         assert_eq!((label.column, positive(&label)), (1, ("1", 1, false)));
         assert_eq!(label.other_candidates, ["outcome", "sex"]);
     }
@@ -187,7 +180,7 @@ mod tests {
             (["1.0", "0.0", "1.0"], ("1.0", 2, false)),
             (["1", "0", "1"], ("1", 2, false)),
         ] {
-            let label = Label::choose(&columns(&[("click", &values)]), None).unwrap();
+            let label = LabelColumn::choose(&columns(&[("click", &values)]), None).unwrap();
             assert_eq!(positive(&label), expected, "{values:?}");
         }
     }
@@ -195,10 +188,10 @@ mod tests {
     #[test]
     fn without_a_name_the_last_two_valued_column_is_a_guess() {
         let columns = columns(&[("c1", &["m", "f", "m"]), ("c2", &["<=50K", ">50K", "<=50K"])]);
-        let label = Label::choose(&columns, None).unwrap();
+        let label = LabelColumn::choose(&columns, None).unwrap();
         assert_eq!((label.column, positive(&label)), (1, (">50K", 1, true)));
         assert_eq!(label.other_candidates, ["c1"]);
-        assert_eq!(positive(&Label::choose(&columns, Some("c1")).unwrap()).0, "f");
+        assert_eq!(positive(&LabelColumn::choose(&columns, Some("c1")).unwrap()).0, "f");
     }
 
     #[test]
@@ -213,7 +206,7 @@ mod tests {
             ("class", &["a", "b", "c", "a"]),
             ("at", &["2026-11-23", "2026-11-24", "2026-11-25"]),
         ]);
-        let kind = |name| Label::choose(&columns, Some(name)).map(|label| label.kind);
+        let kind = |name| LabelColumn::choose(&columns, Some(name)).map(|label| label.kind);
         let classes = |texts: [&str; 3], are_numbers| LabelForm::Classes {
             classes: texts.map(String::from).to_vec(),
             are_numbers,
@@ -229,10 +222,10 @@ mod tests {
     #[test]
     fn no_candidate_names_the_columns_and_the_other_kinds() {
         let columns = columns(&[("a", &["1", "2", "3"]), ("b", &["x", "x", "x"])]);
-        let error = Label::choose(&columns, None).unwrap_err().to_string();
+        let error = LabelColumn::choose(&columns, None).unwrap_err().to_string();
         assert!(error.contains("a (3), b (1)") && error.contains("--label COLUMN"), "{error}");
         assert!(error.contains("regression") && error.contains("classes"), "{error}");
-        assert!(matches!(Label::choose(&columns, Some("b")), Err(InitError::NotALabel { values: 1, .. })));
-        assert!(matches!(Label::choose(&columns, Some("q")), Err(InitError::NoSuchColumn { .. })));
+        assert!(matches!(LabelColumn::choose(&columns, Some("b")), Err(InitError::NotALabel { values: 1, .. })));
+        assert!(matches!(LabelColumn::choose(&columns, Some("q")), Err(InitError::NoSuchColumn { .. })));
     }
 }

@@ -6,7 +6,7 @@ use zagros_zip::ZipEq;
 
 use crate::column::is_missing;
 use crate::table::TableColumn;
-use crate::{Column, ColumnKind, Label, LabelForm};
+use crate::{Column, ColumnKind, LabelColumn, LabelForm};
 
 /// Rows below which agreement may be chance.
 const MIN_ROWS: usize = 30;
@@ -19,17 +19,16 @@ const MIN_AGREEMENT: f64 = 0.999;
 /// How improbable it must be that all rows with a value have one label, if the values had nothing to do with it.
 const MAX_CHANCE: f64 = 1e-9;
 
-/// A column that tells the label by itself.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Leak {
+pub struct LabelLeak {
     pub column: usize,
     /// Share of the sample's rows whose label it tells.
     pub share: f64,
 }
 
-impl Leak {
+impl LabelLeak {
     /// The rows whose label it tells, in words.
-    pub(crate) fn rows(&self) -> String {
+    pub(crate) fn row_share(&self) -> String {
         if self.share == 1.0 {
             return "each row of the sample".to_owned();
         }
@@ -38,8 +37,7 @@ impl Leak {
     }
 }
 
-/// The columns that tell the label.
-pub(crate) fn leaks(columns: &[Column], texts: &[TableColumn], label: &Label) -> Vec<Leak> {
+pub(crate) fn find_leaks(columns: &[Column], texts: &[TableColumn], label: &LabelColumn) -> Vec<LabelLeak> {
     let of_label: Vec<&str> = texts[label.column].texts.iter().map(String::as_str).collect();
     if of_label.len() < MIN_ROWS {
         return Vec::new();
@@ -63,7 +61,7 @@ pub(crate) fn leaks(columns: &[Column], texts: &[TableColumn], label: &Label) ->
         }
     };
     let may_tell = |at: &usize| *at != label.column && columns[*at].kind != ColumnKind::Constant;
-    (0..columns.len()).filter(may_tell).filter_map(|column| Some(Leak { column, share: share(column)? })).collect()
+    (0..columns.len()).filter(may_tell).filter_map(|column| Some(LabelLeak { column, share: share(column)? })).collect()
 }
 
 fn has_both(truths: &[bool]) -> bool {
@@ -125,7 +123,7 @@ fn presence_share(of_column: &[&str], truths: &[bool]) -> Option<f64> {
 mod tests {
     use zagros_ingest::{RowSample, SampledRows};
 
-    use crate::sketch;
+    use crate::infer_sketch;
 
     /// Names of the leaks of 200 rows whose label is 1 in every third.
     fn found(column: impl Fn(usize) -> String) -> Vec<String> {
@@ -133,8 +131,8 @@ mod tests {
         let lines: Vec<String> = std::iter::once("click,ad,x".to_owned()).chain((0..200).map(row)).collect();
         let sample =
             RowSample { files: 1, names: Vec::new(), is_whole: true, is_spread: true, rows: SampledRows::Lines(lines) };
-        let sketch = sketch(sample, None).unwrap();
-        sketch.leaks.iter().map(|leak| format!("{} {}", sketch.columns[leak.column].name, leak.rows())).collect()
+        let sketch = infer_sketch(sample, None).unwrap();
+        sketch.leaks.iter().map(|leak| format!("{} {}", sketch.columns[leak.column].name, leak.row_share())).collect()
     }
 
     #[test]

@@ -42,27 +42,22 @@ const OTHER_TIMES: [&str; 14] = [
     "last",
 ];
 
-/// The parts of the newest rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewestParts {
-    /// The place of the column of times.
     pub column: usize,
-    /// The first time of the validation part.
-    pub validation_from: Bound,
-    /// The first time of the test part.
-    pub test_from: Bound,
+    pub validation_from: PartBound,
+    pub test_from: PartBound,
     /// Shares of the sample's rows.
     pub validation_share: f64,
     pub test_share: f64,
     /// Whether the name of the column does not say that it is the time of a row.
     pub is_guess: bool,
-    /// Other columns of times.
     pub others: Vec<String>,
 }
 
 /// A time as the job file writes it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Bound {
+pub enum PartBound {
     Number(f64),
     Text(String),
 }
@@ -101,8 +96,8 @@ impl NewestParts {
         let validation = border(&times, VALIDATION_FROM / TEST_FROM, test)?;
         let share = |from: usize, to: usize| (to - from) as f64 / rows as f64;
         let bound = |row: usize| match is_text {
-            true => Bound::Text(times[row].to_owned()),
-            false => Bound::Number(number(times[row])),
+            true => PartBound::Text(times[row].to_owned()),
+            false => PartBound::Number(number(times[row])),
         };
         (share(0, validation) >= MIN_TRAIN).then(|| Self {
             column: at,
@@ -148,10 +143,10 @@ mod tests {
     use zagros_ingest::ValueForm;
 
     use super::*;
-    use crate::column::Known;
+    use crate::column::ColumnHints;
 
     fn newest_parts(columns: &[(&str, Vec<String>)]) -> Option<NewestParts> {
-        let known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
+        let known = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
         let texts: Vec<TableColumn> = columns
             .iter()
             .map(|(name, texts)| TableColumn { name: (*name).into(), form: ValueForm::Text, texts: texts.clone() })
@@ -170,8 +165,8 @@ mod tests {
     #[test]
     fn the_newest_tenth_is_the_test_part() {
         let parts = newest_parts(&[("timestamp", seconds())]).unwrap();
-        assert_eq!(parts.test_from, Bound::Number(1_700_000_900.0));
-        assert_eq!(parts.validation_from, Bound::Number(1_700_000_800.0));
+        assert_eq!(parts.test_from, PartBound::Number(1_700_000_900.0));
+        assert_eq!(parts.validation_from, PartBound::Number(1_700_000_800.0));
         assert!((parts.test_share - 0.1).abs() < 1e-9 && (parts.validation_share - 0.1).abs() < 1e-9);
         assert!(!parts.is_guess);
     }
@@ -180,8 +175,8 @@ mod tests {
     fn rows_of_one_day_stay_together() {
         let days = |days: u64| (0..1_000).map(move |row| format!("2026-11-{:02}", 1 + row * 5 % days)).collect();
         let parts = newest_parts(&[("date", days(7))]).unwrap();
-        assert_eq!(parts.test_from, Bound::Text("2026-11-07".into()));
-        assert_eq!(parts.validation_from, Bound::Text("2026-11-06".into()));
+        assert_eq!(parts.test_from, PartBound::Text("2026-11-07".into()));
+        assert_eq!(parts.validation_from, PartBound::Text("2026-11-06".into()));
         assert!(parts.test_share > 0.13 && parts.test_share < 0.15, "{parts:?}");
         assert_eq!(newest_parts(&[("date", days(2))]), None, "nothing is left to train on");
     }

@@ -10,21 +10,18 @@
 
 use std::path::PathBuf;
 
-use zagros_ingest::{DataContent, FileStart, file_start, fits};
+use zagros_ingest::{DataContent, FileStart, file_start, can_read_file};
 use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, IdSource, Job, Values};
 
 use crate::InitError;
 use crate::column::is_missing;
 use crate::decimals::has_commas;
-use crate::dialect::{Dialect, Divided};
+use crate::dialect::{TextDialect, DividedLines};
 
 /// What may separate the values of a list in a text, the likelier first.
 const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];
 
 /// The job with the format of the rows of files that the job's own format does not read; `None` if it does, or if no format is known to.
-///
-/// # Errors
-/// When a file cannot be read, the files have several formats, or the columns of text have no names.
 pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitError> {
     let start = file_start(files).map_err(|source| InitError::Unreadable {
         data: files.first().cloned().unwrap_or_default(),
@@ -33,7 +30,7 @@ pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitErro
     let own = &job.data.format;
     let columnar = || ColumnarFormat { missing: own.missing_texts().to_vec() };
     Ok(match start.content {
-        content if content == DataContent::of_format(own) && content != DataContent::Lines => None,
+        content if content == DataContent::from_format(own) && content != DataContent::Lines => None,
         DataContent::Parquet => Some(with_format(job, Format::Parquet(columnar()))),
         DataContent::Arrow => Some(with_format(job, Format::Arrow(columnar()))),
         DataContent::Jsonl => Some(with_format(job, Format::Jsonl(columnar()))),
@@ -47,7 +44,7 @@ pub fn describe_format(format: &Format) -> String {
     let Format::Delimited(DelimitedFormat { delimiter, header, .. }) = format else {
         return match format {
             Format::Criteo => "Criteo's TSV".to_owned(),
-            other => DataContent::of_format(other).to_string(),
+            other => DataContent::from_format(other).to_string(),
         };
     };
     let separator = match delimiter {
@@ -66,7 +63,7 @@ fn with_format(job: &Job, format: Format) -> Job {
 
 fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
     let own = &job.data.format;
-    if DataContent::of_format(own) == DataContent::Lines && fits(job, &start.path) {
+    if DataContent::from_format(own) == DataContent::Lines && can_read_file(job, &start.path) {
         return Ok(None);
     }
     let found = divided(start);
@@ -75,7 +72,7 @@ fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
         divide_lists(&mut job, &found);
         Some(job)
     };
-    if let Some(fitting) = [named(true), named(false)].into_iter().flatten().find(|other| fits(other, &start.path)) {
+    if let Some(fitting) = [named(true), named(false)].into_iter().flatten().find(|other| can_read_file(other, &start.path)) {
         return Ok(Some(fitting));
     }
     match own {
@@ -87,7 +84,7 @@ fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
 }
 
 /// Gives features that were lists a separator: that of most of their texts.
-fn divide_lists(job: &mut Job, found: &Divided) {
+fn divide_lists(job: &mut Job, found: &DividedLines) {
     let separator = |column: &str| {
         let place = found.names.iter().position(|name| name == column);
         let texts = || found.rows.iter().filter_map(|row| row.get(place?));
@@ -113,15 +110,15 @@ fn divide_lists(job: &mut Job, found: &Divided) {
 }
 
 /// The lines of a file as fields. Those that nothing divides are fields.
-fn divided(start: &FileStart) -> Divided {
-    Divided::from_lines(&start.lines).unwrap_or_else(|_| {
-        let dialect = Dialect { separator: ',', fields: 1, trim: false, header: true, ..Dialect::of_criteo() };
-        Divided { dialect, names: start.lines.first().cloned().into_iter().collect(), rows: Vec::new() }
+fn divided(start: &FileStart) -> DividedLines {
+    DividedLines::from_lines(&start.lines).unwrap_or_else(|_| {
+        let dialect = TextDialect { separator: ',', fields: 1, trim: false, header: true, ..TextDialect::of_criteo() };
+        DividedLines { dialect, names: start.lines.first().cloned().into_iter().collect(), rows: Vec::new() }
     })
 }
 
 /// Text of this dialect, whose columns are named by a header or by the job; `None` if the job does not name them.
-fn delimited(own: &Format, found: &Divided, header: bool) -> Option<Format> {
+fn delimited(own: &Format, found: &DividedLines, header: bool) -> Option<Format> {
     let dialect = &found.dialect;
     let columns = match own {
         _ if header => Vec::new(),

@@ -2,22 +2,19 @@
 
 use std::path::Path;
 
-use zagros_ingest::{FileStart, RowSample, SampleLimits, SampledRows, file_starts, sample};
+use zagros_ingest::{FileStart, RowSample, SampleLimits, SampledRows, file_starts, sample_rows};
 
 use crate::InitError;
-use crate::dialect::{Divided, first_fields};
+use crate::dialect::{DividedLines, first_fields};
 
 /// What is looked at: a second's work, and as many rows as tell what a column holds.
 const LIMITS: SampleLimits = SampleLimits { rows: 100_000, bytes: 32 << 20, files: 8 };
 
 /// Reads rows of a file, a folder, a pattern or objects in a store, in any format that can be trained on.
-///
-/// # Errors
-/// When there is no such data, or it cannot be read, or its files have different columns.
 pub fn read_sample(data: &Path) -> Result<RowSample, InitError> {
     let paths = [data.to_path_buf()];
     let unreadable = |source| InitError::Unreadable { data: data.into(), source: Box::new(source) };
-    let found = sample(&paths, LIMITS).map_err(unreadable)?;
+    let found = sample_rows(&paths, LIMITS).map_err(unreadable)?;
     if let (SampledRows::Lines(_), 2..) = (&found.rows, found.files) {
         same_columns(&file_starts(&paths).map_err(unreadable)?)?;
     }
@@ -26,7 +23,7 @@ pub fn read_sample(data: &Path) -> Result<RowSample, InitError> {
 
 /// Refuses text files whose first lines do not have the columns of most files: their lines together are no table.
 fn same_columns(starts: &[FileStart]) -> Result<(), InitError> {
-    let dialects = starts.iter().filter_map(|start| Some(Divided::from_lines(&start.lines).ok()?.dialect));
+    let dialects = starts.iter().filter_map(|start| Some(DividedLines::from_lines(&start.lines).ok()?.dialect));
     let mut kinds: Vec<(char, usize)> = dialects.map(|dialect| (dialect.separator, dialect.fields)).collect();
     kinds.sort_unstable();
     let Some(most) = kinds.chunk_by(|one, next| one == next).max_by_key(|equal| equal.len()) else { return Ok(()) };

@@ -2,37 +2,30 @@
 
 use zagros_ingest::RowSample;
 
-use crate::column::{Known, is_missing};
+use crate::column::{ColumnHints, is_missing};
 use crate::decimals::with_points;
-use crate::history::histories;
-use crate::leaks::{Leak, leaks};
-use crate::table::{Table, TableColumn};
-use crate::{Column, ColumnKind, Dialect, InitError, Label, Layout, NewestParts};
+use crate::history::related_histories;
+use crate::leaks::{LabelLeak, find_leaks};
+use crate::table::{SampleTable, TableColumn};
+use crate::{Column, ColumnKind, TextDialect, InitError, LabelColumn, DataLayout, NewestParts};
 
-/// Rows that are needed at least.
 const MIN_ROWS: usize = 10;
 
-/// All that is known of the data.
 #[derive(Clone, Debug)]
 pub struct Sketch {
-    /// How the data is written.
-    pub layout: Layout,
+    pub layout: DataLayout,
     pub columns: Vec<Column>,
     /// Columns that the trainer cannot read, and why.
     pub unusable: Vec<(String, String)>,
-    /// The column that is learned.
-    pub label: Label,
-    /// Columns that tell the label by themselves.
-    pub leaks: Vec<Leak>,
+    pub label: LabelColumn,
+    pub leaks: Vec<LabelLeak>,
     /// Whether these columns are features, because there would be none without them.
     pub keeps_leaks: bool,
     /// Places of columns of several values, and of the column of one value whose values they hold.
     pub histories: Vec<(usize, usize)>,
     /// The newest rows, where a column says when each row was.
     pub newest: Option<NewestParts>,
-    /// Rows of the sample.
     pub rows: usize,
-    /// Files of the data.
     pub files: usize,
     /// Whether the sample has all rows.
     pub is_whole: bool,
@@ -41,34 +34,31 @@ pub struct Sketch {
 }
 
 /// Infers what the data is. `label` is the column that the user names.
-///
-/// # Errors
-/// When the sample is no table, or nothing in it can be learned.
-pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitError> {
+pub fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitError> {
     let RowSample { files, is_whole, is_spread, names, .. } = &sample;
     let (files, is_whole, is_spread, names) = (*files, *is_whole, *is_spread, names.clone());
-    let Table { mut layout, columns: mut texts, rows, unusable } =
-        Table::from_sample(sample).map_err(|error| error.of_files(&names))?;
+    let SampleTable { mut layout, columns: mut texts, rows, unusable } =
+        SampleTable::from_sample(sample).map_err(|error| error.of_files(&names))?;
     if rows < MIN_ROWS {
         return Err(InitError::TooFewRows { rows, needed: MIN_ROWS });
     }
-    if layout == Layout::Criteo && label.is_some() {
-        layout = Layout::Delimited(Dialect::of_criteo());
+    if layout == DataLayout::Criteo && label.is_some() {
+        layout = DataLayout::Delimited(TextDialect::of_criteo());
     }
-    if let Layout::Delimited(dialect) = &mut layout {
+    if let DataLayout::Delimited(dialect) = &mut layout {
         dialect.decimal_comma = dialect.separator != ',' && with_points(&mut texts, is_missing);
     }
-    let separator = if let Layout::Delimited(dialect) = &layout { Some(dialect.separator) } else { None };
+    let separator = if let DataLayout::Delimited(dialect) = &layout { Some(dialect.separator) } else { None };
     let column = |column: &TableColumn| {
         let values: Vec<&str> = column.texts.iter().map(String::as_str).collect();
-        Column::infer(&column.name, &values, Known { form: column.form, separator, is_whole })
+        Column::infer(&column.name, &values, ColumnHints { form: column.form, separator, is_whole })
     };
     let columns: Vec<Column> = texts.iter().map(column).collect();
-    let label = Label::choose(&columns, label)?;
+    let label = LabelColumn::choose(&columns, label)?;
     // A part of the data that is its start says nothing of what is new.
     let newest = NewestParts::find(&columns, &texts, label.column).filter(|_| is_spread);
-    let histories = histories(&columns, &texts, label.column);
-    let leaks = leaks(&columns, &texts, &label);
+    let histories = related_histories(&columns, &texts, label.column);
+    let leaks = find_leaks(&columns, &texts, &label);
     let keeps_leaks = false;
     let mut sketch = Sketch {
         layout,
@@ -84,9 +74,9 @@ pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitErro
         is_whole,
         is_spread,
     };
-    let has_others = sketch.categories().next().is_some();
+    let has_others = sketch.categorical_columns().next().is_some();
     sketch.keeps_leaks = !has_others;
-    if sketch.categories().next().is_none() {
+    if sketch.categorical_columns().next().is_none() {
         return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
     }
     Ok(sketch)
@@ -98,31 +88,29 @@ impl Sketch {
     pub fn warnings(&self) -> Vec<String> {
         let label = &self.columns[self.label.column].name;
         let what = if self.keeps_leaks { "without it there is no feature" } else { "it is no feature of this job" };
-        let warning = |(column, leak): (&Column, &Leak)| {
-            let (name, rows) = (&column.name, leak.rows());
+        let warning = |(column, leak): (&Column, &LabelLeak)| {
+            let (name, rows) = (&column.name, leak.row_share());
             format!(
                 "column {name:?} alone tells {label:?} in {rows}, as a column does that is written after it; {what}"
             )
         };
-        self.leaking().map(warning).collect()
+        self.leaking_columns().map(warning).collect()
     }
 
     /// Columns that may be features: neither the label nor one that tells it.
-    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Column> {
+    pub(crate) fn feature_columns(&self) -> impl Iterator<Item = &Column> {
         let is_input = |at: &usize| {
             *at != self.label.column && (self.keeps_leaks || self.leaks.iter().all(|leak| leak.column != *at))
         };
         self.columns.iter().enumerate().filter(move |(at, _)| is_input(at)).map(|(_, column)| column)
     }
 
-    /// Columns that tell the label.
-    pub(crate) fn leaking(&self) -> impl Iterator<Item = (&Column, &Leak)> {
+    pub(crate) fn leaking_columns(&self) -> impl Iterator<Item = (&Column, &LabelLeak)> {
         self.leaks.iter().map(|leak| (&self.columns[leak.column], leak))
     }
 
-    /// Columns that become categorical features.
-    pub(crate) fn categories(&self) -> impl Iterator<Item = &Column> {
-        self.inputs().filter(|column| {
+    pub(crate) fn categorical_columns(&self) -> impl Iterator<Item = &Column> {
+        self.feature_columns().filter(|column| {
             matches!(
                 column.kind,
                 ColumnKind::Category

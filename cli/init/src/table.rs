@@ -4,31 +4,26 @@ use zagros_ingest::{ColumnFormat, RowSample, SampledRows, ValueForm, criteo_colu
 use zagros_zip::ZipEq;
 
 use crate::InitError;
-use crate::dialect::{Dialect, Divided};
+use crate::dialect::{TextDialect, DividedLines};
 
-/// How the data is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// Text with separators.
-    Delimited(Dialect),
+pub enum DataLayout {
+    Delimited(TextDialect),
     Criteo,
     Parquet,
     Arrow,
-    /// A JSON object on each line.
     Jsonl,
 }
 
-/// Columns of texts.
 #[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) layout: Layout,
+pub(crate) struct SampleTable {
+    pub(crate) layout: DataLayout,
     pub(crate) columns: Vec<TableColumn>,
     pub(crate) rows: usize,
     /// Columns that the trainer cannot read, and why.
     pub(crate) unusable: Vec<(String, String)>,
 }
 
-/// A column of texts, one a row.
 #[derive(Debug)]
 pub(crate) struct TableColumn {
     pub(crate) name: String,
@@ -36,16 +31,15 @@ pub(crate) struct TableColumn {
     pub(crate) texts: Vec<String>,
 }
 
-impl Table {
-    /// The columns of a sample.
+impl SampleTable {
     pub(crate) fn from_sample(sample: RowSample) -> Result<Self, InitError> {
         match sample.rows {
             SampledRows::Lines(lines) => Self::of_lines(&lines),
             SampledRows::Columns { format, columns, unusable } => {
                 let layout = match format {
-                    ColumnFormat::Parquet => Layout::Parquet,
-                    ColumnFormat::Arrow => Layout::Arrow,
-                    ColumnFormat::Jsonl => Layout::Jsonl,
+                    ColumnFormat::Parquet => DataLayout::Parquet,
+                    ColumnFormat::Arrow => DataLayout::Arrow,
+                    ColumnFormat::Jsonl => DataLayout::Jsonl,
                 };
                 let rows = columns.first().map_or(0, |column| column.texts.len());
                 let columns = columns.into_iter().map(|column| TableColumn {
@@ -59,7 +53,7 @@ impl Table {
     }
 
     fn of_lines(lines: &[String]) -> Result<Self, InitError> {
-        let Divided { dialect, names, rows } = Divided::from_lines(lines)?;
+        let DividedLines { dialect, names, rows } = DividedLines::from_lines(lines)?;
         let is_criteo = is_criteo(&dialect, &rows);
         let names = if is_criteo { criteo_columns() } else { names };
         let mut columns: Vec<TableColumn> =
@@ -70,13 +64,13 @@ impl Table {
                 column.texts.push(text);
             }
         }
-        let layout = if is_criteo { Layout::Criteo } else { Layout::Delimited(dialect) };
+        let layout = if is_criteo { DataLayout::Criteo } else { DataLayout::Delimited(dialect) };
         Ok(Self { layout, columns, rows: count, unusable: Vec::new() })
     }
 }
 
 /// Whether lines are Criteo's: a label, 13 integers, 26 categories of 8 hexadecimal digits; any but the label may be empty.
-fn is_criteo(dialect: &Dialect, rows: &[Vec<String>]) -> bool {
+fn is_criteo(dialect: &TextDialect, rows: &[Vec<String>]) -> bool {
     let is_label = |text: &str| text == "0" || text == "1";
     let is_integer = |text: &String| text.is_empty() || text.parse::<i64>().is_ok();
     let is_hash =

@@ -2,12 +2,9 @@
 
 use std::collections::HashSet;
 
-/// How a column writes times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeForm {
-    /// Seconds since 1970.
     EpochSeconds,
-    /// Milliseconds since 1970.
     EpochMillis,
     /// `2026-11-23`, with or without a time of day.
     Iso,
@@ -39,7 +36,7 @@ impl TimeForm {
 
 impl TimeForm {
     /// The parts of dates that can be features and differ between the values.
-    pub(crate) fn parts(self, values: &[&str]) -> Vec<&'static str> {
+    pub(crate) fn date_parts(self, values: &[&str]) -> Vec<&'static str> {
         let moments: Option<Vec<DayHour>> = values.iter().map(|value| self.moment(value)).collect();
         let Some(moments) = moments else { return Vec::new() };
         let days: HashSet<&str> = moments.iter().map(|moment| moment.day.as_str()).collect();
@@ -125,18 +122,18 @@ mod tests {
     fn parts_of_dates_that_differ_are_features() {
         let hours: Vec<String> = (0..10).map(|n| format!("2026-11-{:02}T0{n}:15:00Z", 10 + n)).collect();
         let hours: Vec<&str> = hours.iter().map(String::as_str).collect();
-        assert_eq!(TimeForm::Iso.parts(&hours), ["hour", "weekday"]);
-        assert_eq!(TimeForm::Iso.parts(&hours[..3]), ["hour"]);
-        assert_eq!(TimeForm::Iso.parts(&["2026-11-23", "2026-11-24"]), [""; 0]);
-        assert_eq!(TimeForm::Iso.parts(&["2026-11-23 00:00:00", "2026-11-23 01:00:00"]), ["hour"]);
+        assert_eq!(TimeForm::Iso.date_parts(&hours), ["hour", "weekday"]);
+        assert_eq!(TimeForm::Iso.date_parts(&hours[..3]), ["hour"]);
+        assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23", "2026-11-24"]), [""; 0]);
+        assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23 00:00:00", "2026-11-23 01:00:00"]), ["hour"]);
         for bad in ["2026-13-23 01:00:00", "2026-11-23 25:00:00", "2026-11-23 morning", "2026-11-23x"] {
-            assert_eq!(TimeForm::Iso.parts(&["2026-11-23 00:00:00", bad]), [""; 0], "{bad}");
+            assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23 00:00:00", bad]), [""; 0], "{bad}");
         }
         let seconds: Vec<String> = (0..10).map(|n| (1_795_459_500 + n * 100_000).to_string()).collect();
         let seconds: Vec<&str> = seconds.iter().map(String::as_str).collect();
-        assert_eq!(TimeForm::EpochSeconds.parts(&seconds), ["hour", "weekday"]);
-        assert_eq!(TimeForm::DateHour.parts(&["14102100"]), [""; 0]);
-        assert_eq!(TimeForm::DateHour.parts(&["14102100", "14102123"]), ["hour"]);
+        assert_eq!(TimeForm::EpochSeconds.date_parts(&seconds), ["hour", "weekday"]);
+        assert_eq!(TimeForm::DateHour.date_parts(&["14102100"]), [""; 0]);
+        assert_eq!(TimeForm::DateHour.date_parts(&["14102100", "14102123"]), ["hour"]);
     }
 
     #[test]

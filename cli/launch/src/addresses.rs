@@ -11,7 +11,6 @@ use crate::console::RunConsole;
 /// Any free port, reached from this machine only. Several roles share one host here.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 
-/// The addresses of the roles of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleAddresses {
     coordinator: String,
@@ -22,21 +21,18 @@ pub struct RoleAddresses {
 }
 
 impl RoleAddresses {
-    /// Free ports for all roles.
-    pub fn any() -> Self {
+    pub fn any_ports() -> Self {
         Self { coordinator: ANY_PORT.to_owned(), admin: ("127.0.0.1".to_owned(), 0), servers: 0, workers: 0 }
     }
 
     /// The addresses of the job. An address of another machine is reported and not used. The coordinator's default is meant
     /// for clusters of machines. If the job does not set it, the coordinator gets a free port, so that a second run can
     /// start here.
-    ///
-    /// # Errors
-    /// When there are fewer ports above `cluster.admin` than roles.
+    /// Fails when there are fewer ports above `cluster.admin` than roles.
     pub fn from_job(job: &Job, is_coordinator_given: bool, console: &RunConsole) -> Result<Self, Failure> {
         let cluster = &job.cluster;
         // Workers that may join later have ports, too.
-        let any = Self { servers: cluster.servers, workers: cluster.most_workers(), ..Self::any() };
+        let any = Self { servers: cluster.servers, workers: cluster.most_workers(), ..Self::any_ports() };
         let coordinator = if is_coordinator_given && is_ours("cluster.coordinator", &cluster.coordinator, console) {
             cluster.coordinator.clone()
         } else {
@@ -55,15 +51,14 @@ impl RoleAddresses {
         Ok(Self { coordinator, admin, ..any })
     }
 
-    /// The address of the coordinator's gRPC.
-    pub fn coordinator(&self) -> &str {
+    pub fn coordinator_address(&self) -> &str {
         &self.coordinator
     }
 
     /// The address of a role's health, metrics and status. The coordinator has the job's port, embedding server i the (1 +
     /// i)th after it. The dense workers follow. An embedding server that the run gets while it trains has the next port after
     /// these, and any free one if there is none.
-    pub fn admin(&self, role: RoleName) -> String {
+    pub fn admin_address(&self, role: RoleName) -> String {
         let (host, first) = &self.admin;
         let place = match role {
             RoleName::Coordinator => 0,
@@ -77,7 +72,7 @@ impl RoleAddresses {
 }
 
 /// The address at which processes of this machine reach a listener.
-pub fn reachable(address: &str) -> String {
+pub fn reachable_address(address: &str) -> String {
     match address.parse::<SocketAddr>() {
         Ok(all) if all.ip().is_unspecified() => format!("127.0.0.1:{}", all.port()),
         _ => address.to_owned(),
@@ -90,7 +85,7 @@ fn is_ours(key: &str, address: &str, console: &RunConsole) -> bool {
     let found = host.and_then(|host| host.to_socket_addrs().ok()?.next());
     let is_ours = found.is_some_and(|address| TcpListener::bind(address).is_ok());
     if !is_ours {
-        console.warn(format!("{key} = \"{address}\" is not an address of this machine; free ports are used instead"));
+        console.print_warning(format!("{key} = \"{address}\" is not an address of this machine; free ports are used instead"));
     }
     is_ours
 }
@@ -114,14 +109,14 @@ mod tests {
         let console = RunConsole::default();
         let is_given = sets.iter().any(|set| set.starts_with("cluster.coordinator="));
         let found = RoleAddresses::from_job(&job, is_given, &console).map_err(|failure| format!("{failure:?}"))?;
-        Ok((found, console.last()))
+        Ok((found, console.last_lines()))
     }
 
     #[test]
     fn free_ports_where_the_job_gives_none() {
         let (found, said) = addresses(&[]).unwrap();
-        assert_eq!(found, RoleAddresses { servers: 2, workers: 2, ..RoleAddresses::any() });
-        assert_eq!(found.admin(RoleName::DenseWorker(1)), "127.0.0.1:0");
+        assert_eq!(found, RoleAddresses { servers: 2, workers: 2, ..RoleAddresses::any_ports() });
+        assert_eq!(found.admin_address(RoleName::DenseWorker(1)), "127.0.0.1:0");
         assert_eq!(said, [""; 0]);
     }
 
@@ -129,7 +124,7 @@ mod tests {
     fn addresses_of_the_job_are_used_and_every_role_has_its_own_port() {
         let sets = ["cluster.coordinator=127.0.0.1:7700", "cluster.admin=0.0.0.0:7780"];
         let (found, _) = addresses(&sets).unwrap();
-        assert_eq!(found.coordinator(), "127.0.0.1:7700");
+        assert_eq!(found.coordinator_address(), "127.0.0.1:7700");
         let roles = [
             RoleName::Coordinator,
             RoleName::EmbeddingServer(0),
@@ -139,16 +134,16 @@ mod tests {
             RoleName::EmbeddingServer(2),
         ];
         let ports = [7780, 7781, 7782, 7783, 7784, 7785].map(|port| format!("0.0.0.0:{port}"));
-        assert_eq!(roles.map(|role| found.admin(role)), ports);
-        assert_eq!((reachable("0.0.0.0:7700"), reachable("[::]:7")), ("127.0.0.1:7700".into(), "127.0.0.1:7".into()));
-        assert_eq!(reachable("10.0.0.1:7700"), "10.0.0.1:7700");
+        assert_eq!(roles.map(|role| found.admin_address(role)), ports);
+        assert_eq!((reachable_address("0.0.0.0:7700"), reachable_address("[::]:7")), ("127.0.0.1:7700".into(), "127.0.0.1:7".into()));
+        assert_eq!(reachable_address("10.0.0.1:7700"), "10.0.0.1:7700");
     }
 
     /// A job file for containers runs on one machine too.
     #[test]
     fn another_machines_address_is_reported_and_not_used() {
         let (found, said) = addresses(&["cluster.coordinator=192.0.2.1:7700", "cluster.admin=192.0.2.1:7780"]).unwrap();
-        assert_eq!(found, RoleAddresses { servers: 2, workers: 2, ..RoleAddresses::any() });
+        assert_eq!(found, RoleAddresses { servers: 2, workers: 2, ..RoleAddresses::any_ports() });
         assert!(said.len() == 2 && said[0].contains("cluster.coordinator = \"192.0.2.1:7700\""), "{said:?}");
     }
 
@@ -157,6 +152,6 @@ mod tests {
         let message = addresses(&["cluster.admin=127.0.0.1:65533"]).unwrap_err();
         assert!(message.contains("cluster.admin") && message.contains("lower port"), "{message}");
         let (last, _) = addresses(&["cluster.admin=127.0.0.1:65531"]).unwrap();
-        assert_eq!(last.admin(RoleName::EmbeddingServer(2)), "127.0.0.1:0", "a server that comes later");
+        assert_eq!(last.admin_address(RoleName::EmbeddingServer(2)), "127.0.0.1:0", "a server that comes later");
     }
 }

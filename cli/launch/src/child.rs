@@ -17,7 +17,6 @@ use crate::prefix::{ChildOutput, LastLines, LinePrefix};
 /// How often a file that a child will write is checked.
 const POLL: Duration = Duration::from_millis(10);
 
-/// The role of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleName {
     Coordinator,
@@ -27,7 +26,7 @@ pub enum RoleName {
 
 impl RoleName {
     /// The name for people: `embedding server 1`.
-    pub fn display(self) -> String {
+    pub fn display_name(self) -> String {
         match self {
             Self::Coordinator => "coordinator".to_owned(),
             Self::EmbeddingServer(index) => format!("embedding server {index}"),
@@ -37,11 +36,11 @@ impl RoleName {
 
     /// The name for files: `embedding-server-1`.
     pub fn file_name(self) -> String {
-        self.display().replace(' ', "-")
+        self.display_name().replace(' ', "-")
     }
 
     /// The file in the run folder in which the role announces its addresses.
-    pub fn announcement(self, run: &Path) -> PathBuf {
+    pub fn announcement_file(self, run: &Path) -> PathBuf {
         run.join("roles").join(format!("{}.json", self.file_name()))
     }
 
@@ -54,8 +53,7 @@ impl RoleName {
         }
     }
 
-    /// The subcommand of the role.
-    pub fn arguments(self) -> Vec<String> {
+    pub fn subcommand_args(self) -> Vec<String> {
         let (name, index) = match self {
             Self::Coordinator => return vec!["coordinator".to_owned()],
             Self::EmbeddingServer(index) => ("embedding-server", index),
@@ -75,14 +73,13 @@ impl RoleName {
 
 /// What a child's environment has besides that of this process.
 #[derive(Default)]
-pub struct Environment {
-    /// Variables and their values. They may be secrets.
+pub struct ChildEnvironment {
+    /// They may be secrets.
     pub set: Vec<(&'static str, String)>,
     /// Variables that the child does not inherit.
     pub unset: Vec<&'static str>,
 }
 
-/// A running or ended child.
 #[derive(Debug)]
 pub struct ChildProcess {
     pub role: RoleName,
@@ -103,14 +100,10 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a program in a role.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start(
         program: &Path,
         role: RoleName,
-        (arguments, environment): (&[String], Environment),
+        (arguments, environment): (&[String], ChildEnvironment),
         announce: PathBuf,
         output: &ChildOutput,
     ) -> Result<Self, Failure> {
@@ -133,14 +126,14 @@ impl ChildProcess {
             .spawn()
             .or_internal()?;
         let last = LastLines::default();
-        let log = output.log(&role.file_name());
-        let prefix = LinePrefix { name: role.display(), color: role.color(), output: output.clone(), log };
+        let log = output.open_log(&role.file_name());
+        let prefix = LinePrefix { name: role.display_name(), color: role.color(), output: output.clone(), log };
         let mut copiers = Vec::new();
         if let Some(stream) = process.stdout.take() {
-            copiers.push(tokio::spawn(prefix.clone().copy(stream, last.clone())));
+            copiers.push(tokio::spawn(prefix.clone().copy_lines(stream, last.clone())));
         }
         if let Some(stream) = process.stderr.take() {
-            copiers.push(tokio::spawn(prefix.copy(stream, last.clone())));
+            copiers.push(tokio::spawn(prefix.copy_lines(stream, last.clone())));
         }
         let stdin = process.stdin.take();
         let pid = process.id().unwrap_or_default();
@@ -168,17 +161,17 @@ impl ChildProcess {
                 return Ok(announcement);
             }
             if self.try_ended() {
-                return Err(self.obituary().await);
+                return Err(self.end_failure().await);
             }
             if deadline.is_past() {
-                let what = format!("{} did not listen within {timeout:?}", self.role.display());
+                let what = format!("{} did not listen within {timeout:?}", self.role.display_name());
                 return Err(Failure::with_help(Exit::Cluster, what, "its log lines above show what it was doing"));
             }
             tokio::time::sleep(POLL).await;
         }
     }
 
-    /// Waits for its end. The call may be dropped and repeated.
+    /// The call may be dropped and repeated.
     pub async fn wait(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.process.wait().await.ok();
@@ -199,7 +192,7 @@ impl ChildProcess {
     fn record_end(&self) {
         let Some(status) = self.ended else { return };
         let well = status.success() || self.ended_as_asked();
-        self.record(ProcessChange::Ended { how: self.end(), well, asked: self.asked });
+        self.record(ProcessChange::Ended { how: self.describe_end(), well, asked: self.asked });
     }
 
     /// A record that cannot be written is missed by the doctor alone.
@@ -210,7 +203,7 @@ impl ChildProcess {
         }
     }
 
-    /// Its process id; `None` once its end was seen.
+    /// `None` once its end was seen.
     pub fn pid(&self) -> Option<Pid> {
         self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()))
     }
@@ -224,7 +217,6 @@ impl ChildProcess {
         }
     }
 
-    /// Whether it was asked to end.
     pub(crate) fn was_asked(&self) -> bool {
         self.asked
     }
@@ -259,19 +251,18 @@ impl ChildProcess {
         is_lost && !self.asked && !self.ended_as_asked()
     }
 
-    /// How it ended, in words.
-    pub fn end(&self) -> String {
+    pub fn describe_end(&self) -> String {
         describe(self.ended).0
     }
 
     /// Why the run ends: which process died, how, and its last lines.
-    pub async fn obituary(&mut self) -> Failure {
+    pub async fn end_failure(&mut self) -> Failure {
         for copier in self.copiers.drain(..) {
             // The pipes close with the process. Its last lines matter most.
             let _ = tokio::time::timeout(Duration::from_secs(2), copier).await;
         }
         let (how, exit) = describe(self.ended);
-        let what = format!("{} {how}\n  its last lines:\n{}", self.role.display(), self.last.indented());
+        let what = format!("{} {how}\n  its last lines:\n{}", self.role.display_name(), self.last.indented());
         Failure::with_help(exit, what.trim_end(), help(self.ended))
     }
 }
@@ -344,8 +335,8 @@ mod tests {
     #[test]
     fn a_role_is_named_for_people_files_and_the_command_line() {
         let role = RoleName::EmbeddingServer(2);
-        assert_eq!(role.display(), "embedding server 2");
+        assert_eq!(role.display_name(), "embedding server 2");
         assert_eq!(role.file_name(), "embedding-server-2");
-        assert_eq!(role.arguments(), ["embedding-server", "--index", "2"]);
+        assert_eq!(role.subcommand_args(), ["embedding-server", "--index", "2"]);
     }
 }

@@ -6,10 +6,9 @@ use std::time::SystemTime;
 
 use owo_colors::{AnsiColors, OwoColorize};
 use serde_json::{Map, Value};
-use zagros_shell::print::{Notes, notes};
+use zagros_shell::print::{NoteMode, note_mode};
 use zagros_shell::{err, note};
 
-/// Lines that are remembered.
 const KEPT: usize = 200;
 
 /// The console. All processes' lines go through it.
@@ -36,11 +35,11 @@ struct ConsoleLine {
 
 impl ConsoleLine {
     fn print(&self) {
-        match (&self.who, notes()) {
-            (Some((name, _)), Notes::Logged) => err!("{}", with_role(name, &self.text)),
+        match (&self.who, note_mode()) {
+            (Some((name, _)), NoteMode::Logged) => err!("{}", with_role(name, &self.text)),
             (Some((name, color)), _) => err!("{:<19}│ {}", name.color(*color), self.text),
-            (None, Notes::Logged) if self.is_warning => tracing::warn!("{}", self.text),
-            (None, Notes::Hidden) if self.is_warning => err!("{}", self.text),
+            (None, NoteMode::Logged) if self.is_warning => tracing::warn!("{}", self.text),
+            (None, NoteMode::Hidden) if self.is_warning => err!("{}", self.text),
             (None, _) => note!("{}", self.text),
         }
     }
@@ -55,27 +54,25 @@ impl ConsoleLine {
 
 impl RunConsole {
     /// Prints a line of `up` itself.
-    pub fn say(&self, text: String) {
+    pub fn print_line(&self, text: String) {
         self.put(ConsoleLine { who: None, text, is_warning: false });
     }
 
-    /// Prints a line of `up` itself, with `--quiet` too.
-    pub fn warn(&self, text: String) {
+    /// Prints a line of `up` itself, also with `--quiet`.
+    pub fn print_warning(&self, text: String) {
         self.put(ConsoleLine { who: None, text, is_warning: true });
     }
 
-    /// Prints a line of a child.
-    pub fn relay(&self, name: &str, color: AnsiColors, text: &str) {
+    pub fn print_child_line(&self, name: &str, color: AnsiColors, text: &str) {
         self.put(ConsoleLine { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
     }
 
-    /// Prints nothing from now on.
-    pub fn hold(&self) {
+    pub fn hold_output(&self) {
         self.state().is_held = true;
     }
 
-    /// Prints the remembered lines that were not printed, and prints new lines again.
-    pub fn release(&self) {
+    /// Prints the remembered lines that were not printed, and from now on new ones.
+    pub fn release_output(&self) {
         let mut state = self.state();
         state.is_held = false;
         let unseen = std::mem::take(&mut state.unseen);
@@ -84,7 +81,7 @@ impl RunConsole {
     }
 
     /// The last lines, oldest first, without colours.
-    pub fn last(&self) -> Vec<String> {
+    pub fn last_lines(&self) -> Vec<String> {
         self.state().last.iter().map(ConsoleLine::plain).collect()
     }
 
@@ -134,17 +131,17 @@ mod tests {
     #[test]
     fn lines_are_remembered_and_counted_while_the_console_is_held() {
         let console = RunConsole::default();
-        console.say("before".to_owned());
-        console.hold();
-        console.relay("dense worker 0", AnsiColors::Green, "step 1");
+        console.print_line("before".to_owned());
+        console.hold_output();
+        console.print_child_line("dense worker 0", AnsiColors::Green, "step 1");
         assert_eq!(console.state().unseen, 1);
-        assert_eq!(console.last(), ["before", "dense worker 0     │ step 1"]);
+        assert_eq!(console.last_lines(), ["before", "dense worker 0     │ step 1"]);
         for number in 0..KEPT {
-            console.say(number.to_string());
+            console.print_line(number.to_string());
         }
-        let remembered = console.last().len();
+        let remembered = console.last_lines().len();
         assert_eq!((remembered, console.state().unseen), (KEPT, KEPT));
-        console.release();
+        console.release_output();
         let state = console.state();
         assert_eq!((state.unseen, state.is_held), (0, false));
     }

@@ -20,15 +20,11 @@ pub struct EmbeddedCluster {
     pub control: Arc<dyn ControlPlane>,
     /// Reaches a server. The memberships of the servers live as long as this does.
     pub connect: Connect,
-    /// The metrics of all roles of this process.
     pub registry: Registry,
 }
 
 impl EmbeddedCluster {
     /// Starts a coordinator and as many embedding servers as the job has.
-    ///
-    /// # Errors
-    /// When a server cannot be made or does not join.
     pub async fn start(job: &Job) -> Result<Self, Failure> {
         let registry = Registry::new();
         let control: Arc<dyn ControlPlane> = LocalCoordinator::new(job, &registry);
@@ -44,7 +40,6 @@ struct EmbeddedServers {
 }
 
 impl EmbeddedServers {
-    /// Starts one service per server of the job.
     async fn start(job: &Job, control: Arc<dyn ControlPlane>, registry: &Registry) -> Result<Self, Failure> {
         let mut services = Vec::new();
         let mut members = Vec::new();
@@ -54,7 +49,7 @@ impl EmbeddedServers {
         }
         let placement = wait_for_placement(control.as_ref(), job.cluster.timeout, &Shutdown::new()).await;
         let placement = placement.map_err(|error| Failure::from_error(Exit::Internal, error))?;
-        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).or_internal()?;
+        let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).or_internal()?;
         let map = Arc::new(map);
         for service in &services {
             service.set_placement(Arc::clone(&map));

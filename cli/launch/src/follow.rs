@@ -28,7 +28,7 @@ impl Supervisor {
             if known.is_some_and(|index| !is_success(self.children[index].ended)) {
                 continue;
             }
-            self.console.say(format!("{} is wanted; starting it", role.display()));
+            self.console.print_line(format!("{} is wanted; starting it", role.display_name()));
             self.put(known, (restarts.start)(role)?);
         }
         Ok(())
@@ -38,8 +38,8 @@ impl Supervisor {
         self.workers_wanted = Some(wanted.count);
         for child in self.children.iter_mut().filter(|child| is_beyond(child.role, wanted.count)) {
             if child.ended.is_none() && !child.was_asked() {
-                let name = child.role.display();
-                self.console.say(format!("{name} is not wanted any more; it trains on what it has read, and leaves"));
+                let name = child.role.display_name();
+                self.console.print_line(format!("{name} is not wanted any more; it trains on what it has read, and leaves"));
                 child.ask_to_end();
             }
         }
@@ -54,7 +54,7 @@ impl Supervisor {
             if known.is_some_and(|known| !has_left(&self.children[known])) {
                 continue;
             }
-            self.console.say(format!("{} is wanted; starting it", role.display()));
+            self.console.print_line(format!("{} is wanted; starting it", role.display_name()));
             self.put(known, (restarts.join)(index)?);
         }
         Ok(())
@@ -92,13 +92,13 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::child::Environment;
+    use crate::child::ChildEnvironment;
     use crate::prefix::ChildOutput;
     use crate::supervise::WatchEnd;
 
     fn child(role: RoleName, command: &str) -> ChildProcess {
         let arguments = ["-c".to_owned(), command.to_owned()];
-        let environment = Environment::default();
+        let environment = ChildEnvironment::default();
         ChildProcess::start("sh".as_ref(), role, (&arguments, environment), PathBuf::new(), &ChildOutput::default())
             .unwrap()
     }
@@ -114,10 +114,10 @@ mod tests {
     #[tokio::test]
     async fn servers_that_are_wanted_are_started_once_each_and_again_after_they_have_ended_well() {
         let wanted = watch::Sender::new(servers(1));
-        let mut supervisor = Supervisor::new(Duration::from_secs(60)).following(wanted.subscribe());
-        supervisor.add(child(RoleName::EmbeddingServer(0), "sleep 60"));
-        supervisor.add(child(RoleName::EmbeddingServer(1), "true"));
-        supervisor.add(child(RoleName::DenseWorker(0), "sleep 60"));
+        let mut supervisor = Supervisor::new(Duration::from_secs(60)).following_roles(wanted.subscribe());
+        supervisor.add_child(child(RoleName::EmbeddingServer(0), "sleep 60"));
+        supervisor.add_child(child(RoleName::EmbeddingServer(1), "true"));
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sleep 60"));
         supervisor.children[1].wait().await;
         let started = RefCell::new(Vec::new());
         let shutdown = Shutdown::new();
@@ -130,7 +130,7 @@ mod tests {
             }
             Ok(child(role, "sleep 60"))
         };
-        let budget = || RestartBudget::none(&start);
+        let budget = || RestartBudget::without_restarts(&start);
         wanted.send_replace(servers(3));
         let ended = supervisor.watch_and_restart(&shutdown, budget()).await;
         assert_eq!(ended.unwrap(), WatchEnd::StopRequested);
@@ -143,14 +143,14 @@ mod tests {
     #[tokio::test]
     async fn workers_come_and_go_as_they_are_wanted() {
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
-        supervisor.add(child(RoleName::DenseWorker(0), "sleep 60"));
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sleep 60"));
         let joined = RefCell::new(Vec::new());
-        let start = |role: RoleName| panic!("{} was started to take the place of another process", role.display());
+        let start = |role: RoleName| panic!("{} was started to take the place of another process", role.display_name());
         let join = |index| {
             joined.borrow_mut().push(index);
             Ok(child(RoleName::DenseWorker(index), "sleep 60"))
         };
-        let budget = || RestartBudget { join: &join, ..RestartBudget::none(&start) };
+        let budget = || RestartBudget { join: &join, ..RestartBudget::without_restarts(&start) };
         // A worker takes its time to join.
         for _ in 0..2 {
             supervisor.follow(workers(3, &[1, 2]), &budget()).unwrap();
@@ -171,12 +171,12 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_is_killed_while_it_leaves_ends_no_run_and_is_not_started_again() {
         let wanted = watch::Sender::new(workers(2, &[]));
-        let mut supervisor = Supervisor::new(Duration::from_secs(60)).following(wanted.subscribe());
-        supervisor.add(child(RoleName::DenseWorker(0), "sleep 1"));
-        supervisor.add(child(RoleName::DenseWorker(1), "trap 'kill -9 $$' TERM; while :; do sleep 0.05; done"));
-        let start = |role: RoleName| panic!("{} was started again", role.display());
+        let mut supervisor = Supervisor::new(Duration::from_secs(60)).following_roles(wanted.subscribe());
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sleep 1"));
+        supervisor.add_child(child(RoleName::DenseWorker(1), "trap 'kill -9 $$' TERM; while :; do sleep 0.05; done"));
+        let start = |role: RoleName| panic!("{} was started again", role.display_name());
         wanted.send_replace(workers(1, &[]));
-        let budget = RestartBudget { left: 9, ..RestartBudget::none(&start) };
+        let budget = RestartBudget { left: 9, ..RestartBudget::without_restarts(&start) };
         let ended = supervisor.watch_and_restart(&Shutdown::new(), budget).await;
         assert_eq!(ended.unwrap(), WatchEnd::Done);
         assert!(supervisor.children[1].ended.is_some_and(|status| !status.success()));

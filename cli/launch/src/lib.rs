@@ -25,7 +25,7 @@ mod supervise;
 mod wanted;
 mod worker_losses;
 
-pub use self::addresses::{RoleAddresses, reachable};
+pub use self::addresses::{RoleAddresses, reachable_address};
 pub use self::child::{ChildProcess, RoleName};
 pub use self::console::RunConsole;
 pub use self::embedded::EmbeddedCluster;

@@ -65,7 +65,7 @@ impl LogDisk {
 
     /// Why the run cannot start, if the disk has no room for the first segments.
     #[must_use]
-    pub fn lack(&self, folder: &Path, space: Option<DiskSpace>) -> Option<String> {
+    pub fn refusal_message(&self, folder: &Path, space: Option<DiskSpace>) -> Option<String> {
         let free = space?.free;
         (free < self.first).then(|| {
             format!(
@@ -110,9 +110,9 @@ mod tests {
         // 16 weights and 16 values of Adagrad, id and access metadata, in two bases and a half.
         assert_eq!(disk, LogDisk { million: 350_000_000, least: 768 << 20, first: 128 << 20, most: None });
         let space = |free| Some(DiskSpace { free, size: u64::MAX });
-        assert_eq!(disk.lack(Path::new("logs"), space(128 << 20)), None);
-        assert_eq!(disk.lack(Path::new("logs"), None), None);
-        let lack = disk.lack(Path::new("logs"), space(127 << 20)).unwrap();
+        assert_eq!(disk.refusal_message(Path::new("logs"), space(128 << 20)), None);
+        assert_eq!(disk.refusal_message(Path::new("logs"), None), None);
+        let lack = disk.refusal_message(Path::new("logs"), space(127 << 20)).unwrap();
         assert_eq!(
             lack,
             "the logs of the embedding servers need 128.00 MiB to begin with, and logs has 127.00 MiB free"

@@ -11,10 +11,9 @@ const MOST: u64 = 16 << 20;
 /// The most characters of a time: `2026-11-22T02:09:29.123456Z`.
 const LONGEST_TIME: usize = 30;
 
-/// Folder of the log files in the folder of a run.
+/// In the folder of a run.
 pub const FOLDER: &str = "logs";
 
-/// An open log file.
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
@@ -25,9 +24,6 @@ pub struct LogFile {
 
 impl LogFile {
     /// Appends to `path`. Makes its folder if there is none.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         Self::bounded(path, MOST)
     }
@@ -40,10 +36,7 @@ impl LogFile {
     }
 
     /// Adds a line. Adds the time if the line does not start with one.
-    ///
-    /// # Errors
-    /// When it cannot be written. Earlier lines stay.
-    pub fn line(&mut self, text: &str) -> io::Result<()> {
+    pub fn append_line(&mut self, text: &str) -> io::Result<()> {
         self.line_at(text, SystemTime::now())
     }
 

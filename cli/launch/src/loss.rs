@@ -6,7 +6,6 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_job::{Job, Mode};
 
-/// What a lost worker costs the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerLoss {
     /// The worker alone is started again. The others wait for it, or train on.

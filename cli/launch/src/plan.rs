@@ -9,20 +9,18 @@ use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::{Announcement, Exit, Failure, Logging, SECRET, SECRET_FILE, STATE_FILE};
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
-use crate::addresses::{ANY_PORT, RoleAddresses, reachable};
-use crate::child::{ChildProcess, Environment, RoleName};
+use crate::addresses::{ANY_PORT, RoleAddresses, reachable_address};
+use crate::child::{ChildProcess, ChildEnvironment, RoleName};
 use crate::log_disk::LogDisk;
 use crate::prefix::ChildOutput;
 use crate::row_folders::RowFolders;
 use crate::supervise::Supervisor;
 
-/// What every child process is started with.
 pub struct LaunchPlan<'a> {
     /// The program that plays every role: `zagros`. A `zagros-server` beside it plays those that need no libtorch.
     pub program: &'a Path,
-    /// The job's file.
     pub job_file: &'a Path,
-    /// Changes to the job, `KEY=VALUE`.
+    /// `KEY=VALUE`.
     pub sets: &'a [String],
     /// The run folder. Each child announces in it where it listens.
     pub folder: &'a Path,
@@ -30,13 +28,10 @@ pub struct LaunchPlan<'a> {
     pub timeout: Duration,
     /// Whether an interrupted run is resumed although its job learns differently now.
     pub resume: bool,
-    /// How children log.
     pub logging: Logging,
     /// Where the lines of children go. The last lines of a child that fails are shown in any case.
     pub output: ChildOutput,
-    /// Where the roles listen.
     pub addresses: RoleAddresses,
-    /// Where embedding servers keep rows.
     pub row_folders: RowFolders,
     /// The run's secret. Each child gets the key of its own role, in its environment.
     pub secret: RoleKey,
@@ -50,14 +45,11 @@ impl LaunchPlan<'_> {
     }
 
     /// Starts the coordinator, then the embedding servers. Returns the coordinator's address.
-    ///
-    /// # Errors
-    /// When the disk of the logs is full, a process cannot be started, or the coordinator does not listen in time.
     pub async fn start_servers(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
         self.prepare_logs(job)?;
         let address = self.start_coordinator(supervisor).await?;
         for index in 0..job.cluster.servers {
-            supervisor.add(self.start(RoleName::EmbeddingServer(index), &address, &[])?);
+            supervisor.add_child(self.start_role(RoleName::EmbeddingServer(index), &address, &[])?);
         }
         Ok(address)
     }
@@ -66,41 +58,34 @@ impl LaunchPlan<'_> {
     fn prepare_logs(&self, job: &Job) -> Result<(), Failure> {
         let discarded = self.row_folders.discard_logs();
         if discarded > 0 {
-            self.output.console.say(format!(
+            self.output.console.print_line(format!(
                 "the logs of {discarded} embedding server(s) of the run before are deleted: what it trained after its newest \
                  checkpoint is trained again"
             ));
         }
         let folder = self.row_folders.logs();
-        let lack = LogDisk::from_job(job).and_then(|disk| disk.lack(folder, DiskSpace::measure(folder).ok()));
+        let lack = LogDisk::from_job(job).and_then(|disk| disk.refusal_message(folder, DiskSpace::measure(folder).ok()));
         let help = "make room there, or name a folder on another disk in `cluster.log_folder`";
         lack.map_or(Ok(()), |what| Err(Failure::with_help(Exit::Storage, what, help)))
     }
 
-    /// Starts the coordinator and returns its address.
-    ///
-    /// # Errors
-    /// When the process cannot be started, or does not listen in time.
     pub async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let journal = self.journal();
         // Those of an earlier run in this folder.
         let _ = std::fs::remove_dir_all(&journal);
         let _ = std::fs::remove_file(self.folder.join(STATE_FILE));
         let mut coordinator =
-            self.start(RoleName::Coordinator, self.addresses.coordinator(), &texts(&self.coordinator_files()))?;
+            self.start_role(RoleName::Coordinator, self.addresses.coordinator_address(), &texts(&self.coordinator_files()))?;
         let announced = coordinator.wait_announced(self.timeout).await;
-        supervisor.add(coordinator);
-        Ok(reachable(&announced?.address))
+        supervisor.add_child(coordinator);
+        Ok(reachable_address(&announced?.address))
     }
 
     /// Starts the coordinator once more, where the one before listened: it continues the run by its journal.
-    ///
-    /// # Errors
-    /// When the process cannot be started.
     pub fn restart_coordinator(&self, before: &Announcement) -> Result<ChildProcess, Failure> {
         let (files, admin) = (self.coordinator_files(), format!("cluster.admin={}", before.admin));
         // The last change of a key counts.
-        self.start(RoleName::Coordinator, &before.address, &[&texts(&files)[..], &["--set", &admin]].concat())
+        self.start_role(RoleName::Coordinator, &before.address, &[&texts(&files)[..], &["--set", &admin]].concat())
     }
 
     /// Where the coordinator keeps what it knows.
@@ -109,43 +94,30 @@ impl LaunchPlan<'_> {
         ["--journal".to_owned(), self.journal(), "--state-file".to_owned(), state]
     }
 
-    /// Folder of the coordinator's journal.
     fn journal(&self) -> String {
         self.folder.join("journal").display().to_string()
     }
 
-    /// Starts every dense worker of the job.
-    ///
-    /// # Errors
-    /// When a process cannot be started.
     pub fn start_workers(&self, job: &Job, coordinator: &str, supervisor: &mut Supervisor) -> Result<(), Failure> {
         for index in 0..job.cluster.workers {
-            supervisor.add(self.start_worker(index, coordinator, &[])?);
+            supervisor.add_child(self.start_worker(index, coordinator, &[])?);
         }
         Ok(())
     }
 
-    /// Starts one dense worker, with `more` arguments.
-    ///
-    /// # Errors
-    /// When the process cannot be started.
     pub fn start_worker(&self, index: u32, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
         let folder = self.folder.display().to_string();
         let resume: &[&str] = if self.resume { &["--resume"] } else { &[] };
-        self.start(RoleName::DenseWorker(index), coordinator, &[&["--folder", &folder], resume, more].concat())
+        self.start_role(RoleName::DenseWorker(index), coordinator, &[&["--folder", &folder], resume, more].concat())
     }
 
-    /// Starts one role, with `more` arguments.
-    ///
-    /// # Errors
-    /// When the process cannot be started.
-    pub fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
-        let announce = role.announcement(self.folder);
-        let mut arguments = role.arguments();
+    pub fn start_role(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
+        let announce = role.announcement_file(self.folder);
+        let mut arguments = role.subcommand_args();
         arguments.extend(["--config".to_owned(), self.job_file.display().to_string()]);
         arguments.extend(self.sets(role, coordinator).flat_map(|set| ["--set".to_owned(), set]));
         arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
-        arguments.extend(self.logging.arguments());
+        arguments.extend(self.logging.to_arguments());
         arguments.extend(more.iter().map(|&text| text.to_owned()));
         ChildProcess::start(&self.program_of(role), role, (&arguments, self.environment(role)), announce, &self.output)
     }
@@ -160,13 +132,13 @@ impl LaunchPlan<'_> {
     }
 
     /// Other users see the arguments of a process, and not its environment.
-    fn environment(&self, role: RoleName) -> Environment {
-        let key = self.secret.derive(match role {
+    fn environment(&self, role: RoleName) -> ChildEnvironment {
+        let key = self.secret.derive_key(match role {
             RoleName::Coordinator => PeerRole::Coordinator,
             RoleName::EmbeddingServer(_) => PeerRole::EmbeddingServer,
             RoleName::DenseWorker(_) => PeerRole::DenseWorker,
         });
-        Environment { set: key.map(|key| (SECRET, key.reveal())).into_iter().collect(), unset: vec![SECRET_FILE] }
+        ChildEnvironment { set: key.map(|key| (SECRET, key.expose_secret())).into_iter().collect(), unset: vec![SECRET_FILE] }
     }
 
     /// The job's changes, then those that give the role its place on this machine.
@@ -175,7 +147,7 @@ impl LaunchPlan<'_> {
             format!("cluster.coordinator={coordinator}"),
             format!("cluster.server_addresses=[\"{ANY_PORT}\"]"),
             format!("cluster.worker_address={ANY_PORT}"),
-            format!("cluster.admin={}", self.addresses.admin(role)),
+            format!("cluster.admin={}", self.addresses.admin_address(role)),
         ];
         self.sets.iter().cloned().chain(local).chain(self.row_folders.sets())
     }

@@ -13,7 +13,6 @@ use crate::log_file::LogFile;
 
 const KEPT: usize = 12;
 
-/// The last lines of a process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastLines(Arc<Mutex<VecDeque<String>>>);
 
@@ -26,7 +25,6 @@ impl LastLines {
         lines.push_back(line);
     }
 
-    /// The lines, indented for an error message.
     pub(crate) fn indented(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(|line| format!("    {line}\n")).collect()
@@ -39,7 +37,6 @@ pub struct ChildOutput {
     /// Whether lines are only kept, and not printed.
     pub silent: bool,
     pub console: RunConsole,
-    /// Folder of the log files.
     pub logs: Option<PathBuf>,
 }
 
@@ -50,12 +47,12 @@ impl ChildOutput {
     }
 
     /// The log of a role. If it cannot be written, one line says so, and the role continues.
-    pub(crate) fn log(&self, file_name: &str) -> Option<Arc<Mutex<LogFile>>> {
+    pub(crate) fn open_log(&self, file_name: &str) -> Option<Arc<Mutex<LogFile>>> {
         let path = self.logs.as_ref()?.join(format!("{file_name}.log"));
         match LogFile::open(path.clone()) {
             Ok(log) => Some(Arc::new(Mutex::new(log))),
             Err(error) => {
-                self.console.warn(format!("no log is written to {}: {error}", path.display()));
+                self.console.print_warning(format!("no log is written to {}: {error}", path.display()));
                 None
             }
         }
@@ -73,14 +70,14 @@ pub(crate) struct LinePrefix {
 
 impl LinePrefix {
     /// Copies lines until the stream closes. Bytes that are not UTF-8 are shown as �.
-    pub(crate) async fn copy(mut self, stream: impl AsyncRead + Unpin, last: LastLines) {
+    pub(crate) async fn copy_lines(mut self, stream: impl AsyncRead + Unpin, last: LastLines) {
         let mut reader = BufReader::new(stream);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
             if !self.output.silent {
-                self.output.console.relay(&self.name, self.color, &text);
+                self.output.console.print_child_line(&self.name, self.color, &text);
             }
             self.write(&text);
             last.keep(text);
@@ -90,9 +87,9 @@ impl LinePrefix {
     /// Writes a line to the log. A full disk ends only the log.
     fn write(&mut self, text: &str) {
         let Some(log) = &self.log else { return };
-        let written = log.lock().unwrap_or_else(PoisonError::into_inner).line(text);
+        let written = log.lock().unwrap_or_else(PoisonError::into_inner).append_line(text);
         if let Err(error) = written {
-            self.output.console.warn(format!("the log of {} ends here: {error}", self.name));
+            self.output.console.print_warning(format!("the log of {} ends here: {error}", self.name));
             self.log = None;
         }
     }
@@ -108,7 +105,7 @@ mod tests {
         let prefix =
             LinePrefix { name: "test".into(), color: AnsiColors::Cyan, output: ChildOutput::default(), log: None };
         let text: String = (0..100).map(|number| format!("line {number}\n")).collect();
-        prefix.copy(text.as_bytes(), last.clone()).await;
+        prefix.copy_lines(text.as_bytes(), last.clone()).await;
         let kept = last.indented();
         assert_eq!(kept.lines().count(), KEPT);
         assert!(kept.starts_with("    line 88\n") && kept.ends_with("    line 99\n"), "{kept}");
@@ -118,14 +115,14 @@ mod tests {
     async fn every_line_is_in_the_log_of_its_role_and_a_log_that_cannot_be_written_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let output = ChildOutput { logs: Some(folder.path().join("logs")), ..ChildOutput::default() };
-        let log = output.log("dense-worker-0");
+        let log = output.open_log("dense-worker-0");
         let prefix = LinePrefix { name: "test".into(), color: AnsiColors::Cyan, output, log };
-        prefix.copy("one\ntwo\n".as_bytes(), LastLines::default()).await;
+        prefix.copy_lines("one\ntwo\n".as_bytes(), LastLines::default()).await;
         let written = std::fs::read_to_string(folder.path().join("logs/dense-worker-0.log")).unwrap();
         assert!(written.lines().count() == 2 && written.ends_with("Z two\n"), "{written}");
         let file = folder.path().join("logs/dense-worker-0.log");
         let blocked = ChildOutput { logs: Some(file), ..ChildOutput::default() };
-        assert!(blocked.log("x").is_none());
-        assert!(blocked.console.last()[0].starts_with("no log is written to"), "{:?}", blocked.console.last());
+        assert!(blocked.open_log("x").is_none());
+        assert!(blocked.console.last_lines()[0].starts_with("no log is written to"), "{:?}", blocked.console.last_lines());
     }
 }

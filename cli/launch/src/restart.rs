@@ -35,13 +35,13 @@ pub struct RestartBudget<'a> {
 
 impl<'a> RestartBudget<'a> {
     /// Nothing that is lost is started again. `start` starts what is wanted besides.
-    pub fn none(start: &'a dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> Self {
+    pub fn without_restarts(start: &'a dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> Self {
         Self { left: 0, least: usize::MAX, is_in_place: &|_| false, start, join: &not_wanted }
     }
 }
 
 fn not_wanted(index: u32) -> Result<ChildProcess, Failure> {
-    let what = format!("{} is not wanted", RoleName::DenseWorker(index).display());
+    let what = format!("{} is not wanted", RoleName::DenseWorker(index).display_name());
     Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
 }
 
@@ -79,7 +79,7 @@ impl InPlaceRestarts {
 }
 
 /// How often a process may be started again, in words.
-pub(crate) fn limit() -> String {
+pub(crate) fn limit_text() -> String {
     format!("{MOST} times within {} s", SPAN.as_secs())
 }
 

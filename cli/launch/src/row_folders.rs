@@ -21,7 +21,6 @@ pub struct RowFolders {
 }
 
 impl RowFolders {
-    /// Those of a run.
     #[must_use]
     pub fn new(job: &Job, run: &Path) -> Self {
         let unless = |named: &Option<PathBuf>, name: &str| named.is_none().then(|| run.join(name));

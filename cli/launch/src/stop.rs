@@ -13,7 +13,6 @@ use zagros_plumbing::Deadline;
 use crate::child::RoleName;
 use crate::supervise::{GRACE, Supervisor, is_success, next_to_end};
 
-/// The processes that end together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StopPhase {
     Workers,
@@ -43,7 +42,6 @@ pub struct GracePeriods {
     pub others: Duration,
 }
 
-/// Why the wait for a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PhaseEnd {
     Ended,
@@ -123,7 +121,7 @@ impl Supervisor {
             tokio::select! {
                 index = next_to_end(&mut self.children) => self.report_end(index, phase),
                 () = self.hurry.requested() => return PhaseEnd::Hurried,
-                () = tokio::time::sleep(deadline.left()) => return PhaseEnd::Late,
+                () = tokio::time::sleep(deadline.time_left()) => return PhaseEnd::Late,
             }
         }
         PhaseEnd::Ended
@@ -136,7 +134,7 @@ impl Supervisor {
             tokio::select! {
                 _ = next_to_end(&mut self.children) => {}
                 () = self.hurry.requested() => return PhaseEnd::Hurried,
-                () = tokio::time::sleep(deadline.left()) => return PhaseEnd::Late,
+                () = tokio::time::sleep(deadline.time_left()) => return PhaseEnd::Late,
             }
         }
         PhaseEnd::Ended
@@ -158,8 +156,8 @@ impl Supervisor {
 
     fn report_missing(&self, index: usize) {
         let child = &self.children[index];
-        let (name, how) = (child.role.display(), child.end());
-        self.console.warn(format!("{name} {how}; nothing can be saved without it, so the others end now"));
+        let (name, how) = (child.role.display_name(), child.describe_end());
+        self.console.print_warning(format!("{name} {how}; nothing can be saved without it, so the others end now"));
     }
 
     /// Reports the end of a child, unless it ended as asked. The end of a child of another phase is reported when that
@@ -167,7 +165,7 @@ impl Supervisor {
     fn report_end(&self, index: usize, phase: StopPhase) {
         let child = &self.children[index];
         if StopPhase::for_role(child.role) == phase && !child.ended_as_asked() {
-            self.console.warn(format!("{} {}", child.role.display(), child.end()));
+            self.console.print_warning(format!("{} {}", child.role.display_name(), child.describe_end()));
         }
     }
 
@@ -178,7 +176,7 @@ impl Supervisor {
                     RoleName::DenseWorker(_) => "; what was learned since the last checkpoint is lost",
                     _ => "",
                 };
-                self.console.warn(format!("{} is killed: {why}{lost}", child.role.display()));
+                self.console.print_warning(format!("{} is killed: {why}{lost}", child.role.display_name()));
                 child.kill().await;
             }
         }
@@ -212,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::child::ChildProcess;
-    use crate::child::Environment;
+    use crate::child::ChildEnvironment;
     use crate::prefix::ChildOutput;
 
     /// Long enough for every child of these tests on any machine.
@@ -229,7 +227,7 @@ mod tests {
         ChildProcess::start(
             "sh".as_ref(),
             role,
-            (&arguments, Environment::default()),
+            (&arguments, ChildEnvironment::default()),
             folder.join("none"),
             &ChildOutput::default(),
         )
@@ -239,7 +237,7 @@ mod tests {
     /// A child that has set its trap.
     async fn ready(folder: &Path, supervisor: &mut Supervisor, child: ChildProcess) {
         let up = folder.join(format!("{}.up", child.role.file_name()));
-        supervisor.add(child);
+        supervisor.add_child(child);
         while !up.exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -276,11 +274,11 @@ mod tests {
         ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "while :; do sleep 0.02; done")).await;
         let arguments = ["-c".to_owned(), "kill -9 $$".to_owned()];
         let server = RoleName::EmbeddingServer(0);
-        supervisor.add(
+        supervisor.add_child(
             ChildProcess::start(
                 "sh".as_ref(),
                 server,
-                (&arguments, Environment::default()),
+                (&arguments, ChildEnvironment::default()),
                 folder.into(),
                 &ChildOutput::default(),
             )
@@ -289,7 +287,7 @@ mod tests {
         // The grace period is an hour, so that only the test's own deadline could end a wait.
         let hour = Duration::from_secs(3600);
         supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
-        let said = supervisor.console.last().join("\n");
+        let said = supervisor.console.last_lines().join("\n");
         assert!(said.contains("embedding server 0 was killed by signal 9; nothing can be saved without it"), "{said}");
         assert!(said.contains("dense worker 0 is killed") && ended(folder).is_empty(), "{said}");
     }
@@ -306,7 +304,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
         assert!(supervisor.children.iter().all(|child| child.ended.is_some()) && ended(folder).is_empty());
-        let said = supervisor.console.last().join("\n");
+        let said = supervisor.console.last_lines().join("\n");
         assert!(said.contains("what was learned since the last checkpoint is lost"), "{said}");
     }
 

@@ -13,14 +13,13 @@ use zagros_shell::{Exit, Failure};
 
 use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
-use crate::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, limit};
+use crate::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, limit_text};
 use crate::wanted::{self, WantedRoles};
 use crate::worker_losses::WorkerLosses;
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// The children of one run.
 #[derive(Debug)]
 pub struct Supervisor {
     pub(crate) children: Vec<ChildProcess>,
@@ -41,10 +40,8 @@ pub struct Supervisor {
     pub(crate) workers_wanted: Option<u32>,
 }
 
-/// Why the watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// Every worker is done.
     Done,
     /// The run must stop. Every child still runs.
     StopRequested,
@@ -73,7 +70,7 @@ impl Supervisor {
     }
 
     /// Starts and ends processes as this announces, again and again.
-    pub fn following(self, wanted: watch::Receiver<WantedRoles>) -> Self {
+    pub fn following_roles(self, wanted: watch::Receiver<WantedRoles>) -> Self {
         Self { wanted: Some(wanted), ..self }
     }
 
@@ -82,16 +79,15 @@ impl Supervisor {
         Self { hurry, ..self }
     }
 
-    /// Reports its actions to `console`.
     pub fn reporting_to(self, console: RunConsole) -> Self {
         Self { console, ..self }
     }
 
-    pub fn add(&mut self, child: ChildProcess) {
+    pub fn add_child(&mut self, child: ChildProcess) {
         self.children.push(child);
     }
 
-    /// Number of embedding servers that were ever started.
+    /// Servers that were ever started.
     pub fn server_count(&self) -> u32 {
         self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_))).count() as u32
     }
@@ -103,7 +99,7 @@ impl Supervisor {
             child.try_ended();
         }
         let lost = self.children.iter().find(|child| child.is_lost_worker());
-        lost.map(|child| format!("{} {}", child.role.display(), child.end()))
+        lost.map(|child| format!("{} {}", child.role.display_name(), child.describe_end()))
     }
 
     /// Whether every dense worker was lost at about the same time, in words.
@@ -120,12 +116,11 @@ impl Supervisor {
         if let (true, RoleName::DenseWorker(worker)) =
             (self.children[index].is_lost_worker(), self.children[index].role)
         {
-            self.worker_losses.note(worker);
+            self.worker_losses.record_loss(worker);
         }
     }
 
-    /// Process ids of the running embedding servers.
-    pub fn servers(&self) -> Vec<Pid> {
+    pub fn server_pids(&self) -> Vec<Pid> {
         let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));
         servers.filter_map(ChildProcess::pid).collect()
     }
@@ -133,10 +128,10 @@ impl Supervisor {
     /// Returns once every worker is done, or with an error about the first child that died.
     pub async fn watch(&mut self) -> Result<(), Failure> {
         let start = &|role: RoleName| {
-            let what = format!("{} is not started again", role.display());
+            let what = format!("{} is not started again", role.display_name());
             Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
         };
-        let restarts = RestartBudget::none(start);
+        let restarts = RestartBudget::without_restarts(start);
         self.watch_and_restart(&Shutdown::new(), restarts).await.map(|_| ())
     }
 
@@ -165,7 +160,7 @@ impl Supervisor {
                         || self.goes_on(index, restarts.least);
                     if !is_survived {
                         let cause = self.cause(index).await;
-                        return Err(self.children[cause].obituary().await);
+                        return Err(self.children[cause].end_failure().await);
                     }
                 }
                 wanted = wanted::next(&mut self.wanted) => self.follow(wanted, &restarts)?,
@@ -182,13 +177,13 @@ impl Supervisor {
         if !(restarts.is_in_place)(child.role) || !child.is_lost() {
             return false;
         }
-        let (name, how, now) = (child.role.display(), child.end(), Instant::now());
+        let (name, how, now) = (child.role.display_name(), child.describe_end(), Instant::now());
         let Some(pause) = self.in_place.entry(index).or_default().next(now, self.limit) else {
-            self.console.warn(format!("{name} {how}; it was started again {} and still ends", limit()));
+            self.console.print_warning(format!("{name} {how}; it was started again {} and still ends", limit_text()));
             return false;
         };
         let when = if pause.is_zero() { "now".to_owned() } else { format!("in {pause:?}") };
-        self.console.warn(format!("{name} {how}; starting it again in place {when}, the others wait for it"));
+        self.console.print_warning(format!("{name} {how}; starting it again in place {when}, the others wait for it"));
         self.due.push((index, now + pause));
         true
     }
@@ -212,9 +207,9 @@ impl Supervisor {
             return Ok(false);
         }
         restarts.left -= 1;
-        let (role, how, left) = (child.role, child.end(), restarts.left);
-        let name = role.display();
-        self.console.warn(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
+        let (role, how, left) = (child.role, child.describe_end(), restarts.left);
+        let name = role.display_name();
+        self.console.print_warning(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
         self.children[index] = (restarts.start)(role)?;
         Ok(true)
     }
@@ -222,20 +217,20 @@ impl Supervisor {
     /// Whether the run continues, or has ended well, without a lost worker.
     fn goes_on(&self, index: usize, least: usize) -> bool {
         let child = &self.children[index];
-        let (name, how) = (child.role.display(), child.end());
+        let (name, how) = (child.role.display_name(), child.describe_end());
         if !matches!(child.role, RoleName::DenseWorker(1..)) {
             return false;
         }
         let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
         if first.is_some_and(|first| is_success(first.ended)) {
-            self.console.warn(format!("{name} {how} after training; the run does not need it any more"));
+            self.console.print_warning(format!("{name} {how} after training; the run does not need it any more"));
             return true;
         }
         let runs = |child: &&ChildProcess| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
         let left = self.children.iter().filter(runs).count();
         let goes_on = child.is_lost_worker() && left >= least;
         if goes_on {
-            self.console.warn(format!(
+            self.console.print_warning(format!(
                 "{name} {how}; {left} workers are left and continue without it (cluster.min_workers = {least})"
             ));
         }
@@ -253,7 +248,7 @@ impl Supervisor {
             return first;
         }
         let deadline = Deadline::from_now(self.timeout.min(GRACE));
-        while let Ok(next) = tokio::time::timeout(deadline.left(), next_to_end(&mut self.children)).await {
+        while let Ok(next) = tokio::time::timeout(deadline.time_left(), next_to_end(&mut self.children)).await {
             if !is_success(self.children[next].ended) {
                 return next;
             }
@@ -272,7 +267,6 @@ pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
 }
 
-/// Index of the next child to end.
 pub(crate) async fn next_to_end(children: &mut [ChildProcess]) -> usize {
     let running = children.iter_mut().enumerate().filter(|(_, child)| child.ended.is_none());
     let waits: Vec<_> = running
@@ -295,7 +289,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::child::Environment;
+    use crate::child::ChildEnvironment;
     use crate::prefix::ChildOutput;
 
     fn child(role: RoleName, program: &str, arguments: &[&str]) -> ChildProcess {
@@ -303,7 +297,7 @@ mod tests {
         ChildProcess::start(
             program.as_ref(),
             role,
-            (&arguments, Environment::default()),
+            (&arguments, ChildEnvironment::default()),
             PathBuf::new(),
             &ChildOutput::default(),
         )
@@ -316,13 +310,13 @@ mod tests {
         least: usize,
         start: &dyn Fn(RoleName) -> Result<ChildProcess, Failure>,
     ) -> RestartBudget<'_> {
-        RestartBudget { left, least, ..RestartBudget::none(start) }
+        RestartBudget { left, least, ..RestartBudget::without_restarts(start) }
     }
 
     /// Restarts of embedding servers alone.
     fn servers(start: &dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> RestartBudget<'_> {
         let is_in_place = &|role| matches!(role, RoleName::EmbeddingServer(_));
-        RestartBudget { is_in_place, ..RestartBudget::none(start) }
+        RestartBudget { is_in_place, ..RestartBudget::without_restarts(start) }
     }
 
     #[tokio::test]
@@ -331,8 +325,8 @@ mod tests {
         for (how, is_good) in [("kill -9 $$", true), ("exit 4", true), ("exit 2", false), ("exit 143", false)] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             let started = std::cell::Cell::new(0);
-            supervisor.add(ends(how));
-            supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["2"]));
+            supervisor.add_child(ends(how));
+            supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["2"]));
             // It is killed twice more.
             let start = |role: RoleName| {
                 started.set(started.get() + 1);
@@ -341,7 +335,7 @@ mod tests {
             };
             let ended = supervisor.watch_and_restart(&Shutdown::new(), servers(&start)).await;
             assert_eq!((ended.is_ok(), started.get()), (is_good, if is_good { 3 } else { 0 }), "{how}");
-            let said = supervisor.console.last().join("\n");
+            let said = supervisor.console.last_lines().join("\n");
             assert_eq!(said.contains("starting it again in place now"), is_good, "{said}");
             supervisor.stop_all().await;
         }
@@ -351,8 +345,8 @@ mod tests {
     async fn a_server_that_ends_well_before_its_worker_ends_no_run_but_one_that_fails_does() {
         for (server, is_good) in [("true", true), ("false", false)] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
-            supervisor.add(child(RoleName::EmbeddingServer(0), server, &[]));
-            supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["1"]));
+            supervisor.add_child(child(RoleName::EmbeddingServer(0), server, &[]));
+            supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["1"]));
             let ended = supervisor.watch().await;
             assert_eq!(ended.is_ok(), is_good, "{server}");
         }
@@ -362,8 +356,8 @@ mod tests {
     async fn a_failed_coordinator_is_not_the_cause_unless_it_was_killed() {
         for (end, named) in [("exit 4", "dense worker 0"), ("kill -9 $$", "coordinator")] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
-            supervisor.add(child(RoleName::Coordinator, "sh", &["-c", end]));
-            supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "sleep 0.5; exit 3"]));
+            supervisor.add_child(child(RoleName::Coordinator, "sh", &["-c", end]));
+            supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "sleep 0.5; exit 3"]));
             let message = format!("{:?}", supervisor.watch().await.unwrap_err());
             assert!(
                 message.contains(&format!("{named} "))
@@ -372,8 +366,8 @@ mod tests {
             );
         }
         let mut supervisor = Supervisor::new(Duration::from_millis(10));
-        supervisor.add(child(RoleName::Coordinator, "sh", &["-c", "exit 4"]));
-        supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["60"]));
+        supervisor.add_child(child(RoleName::Coordinator, "sh", &["-c", "exit 4"]));
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["60"]));
         let message = format!("{:?}", supervisor.watch().await.unwrap_err());
         assert!(message.contains("coordinator ended with exit code 4"), "{message}");
         supervisor.stop_all().await;
@@ -385,8 +379,8 @@ mod tests {
         for (restarts, is_good) in [(2, true), (1, false)] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             let started = std::cell::Cell::new(0);
-            supervisor.add(killed(0));
-            supervisor.add(child(RoleName::DenseWorker(1), "sleep", &["2"]));
+            supervisor.add_child(killed(0));
+            supervisor.add_child(child(RoleName::DenseWorker(1), "sleep", &["2"]));
             // The second of them lives.
             let start = |role: RoleName| {
                 started.set(started.get() + 1);
@@ -399,13 +393,13 @@ mod tests {
         }
         // A fenced worker restarts too.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
-        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
         let start = |role: RoleName| Ok(child(role, "true", &[]));
         let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(1, 9, &start)).await;
         assert!(ended.is_ok());
         // A worker that fails by itself does not.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
-        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
         let start = |_: RoleName| panic!("it was started again");
         let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(9, 9, &start)).await;
         assert!(ended.is_err());
@@ -416,8 +410,8 @@ mod tests {
         let start = |_: RoleName| panic!("it was started again");
         let ended = async |first: &'static [&'static str], second: &str, least: usize| {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
-            supervisor.add(child(RoleName::DenseWorker(0), "sh", first));
-            supervisor.add(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
+            supervisor.add_child(child(RoleName::DenseWorker(0), "sh", first));
+            supervisor.add_child(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
             let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(0, least, &start)).await;
             supervisor.stop_all().await;
             ended.is_ok()

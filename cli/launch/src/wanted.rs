@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use tokio::sync::watch;
 use zagros_protocol::control::{Role, StatusResponse};
 
-/// What a run is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedRoles {
     pub servers: u32,
@@ -13,7 +12,6 @@ pub struct WantedRoles {
     pub workers: Option<WantedWorkers>,
 }
 
-/// The dense workers that a run is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedWorkers {
     pub count: u32,
@@ -36,7 +34,6 @@ impl WantedRoles {
     }
 }
 
-/// The next announcement.
 pub(crate) async fn next(announced: &mut Option<watch::Receiver<WantedRoles>>) -> WantedRoles {
     if let Some(announced) = announced
         && announced.changed().await.is_ok()

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When each worker was last lost, by its index.
+/// By the worker's index.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerLosses(BTreeMap<u32, Instant>);
 
 impl WorkerLosses {
-    pub(crate) fn note(&mut self, worker: u32) {
+    pub(crate) fn record_loss(&mut self, worker: u32) {
         self.0.insert(worker, Instant::now());
     }
 
@@ -31,10 +31,10 @@ mod tests {
     async fn all_workers_are_lost_if_each_was_lost_lately() {
         let limit = Duration::from_secs(30);
         let mut losses = WorkerLosses::default();
-        losses.note(0);
+        losses.record_loss(0);
         assert!(losses.has_all([0], limit) && !losses.has_all([0, 1], limit) && !losses.has_all([], limit));
         tokio::time::advance(limit).await;
-        losses.note(1);
+        losses.record_loss(1);
         assert!(losses.has_all([0, 1], limit));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(!losses.has_all([0, 1], limit), "worker 0 was replaced in time, and its replacement trains");

@@ -11,15 +11,11 @@ pub enum ScalingError {
         parameters: f64,
         samples: f64,
         seed: u64,
-        /// Held-out log loss.
         loss: f64,
     },
-    /// Too few sizes for a law with a size.
     #[error("{sizes} sizes are measured, and a law of the size needs {least}: train more sizes")]
     TooFewSizes {
-        /// Sizes with a measurement.
         sizes: usize,
-        /// Sizes that are needed.
         least: usize,
     },
     /// Too few places on the axis of a law.
@@ -27,7 +23,6 @@ pub enum ScalingError {
     TooFewPoints {
         law: &'static str,
         found: usize,
-        /// Cells that are needed.
         least: usize,
     },
     /// No family fits into the budget.
@@ -38,9 +33,7 @@ pub enum ScalingError {
     BudgetTooSmall {
         sizes: usize,
         seeds: usize,
-        /// Seconds that it takes.
         needed: f64,
-        /// Seconds that there are.
         budget: f64,
     },
 }

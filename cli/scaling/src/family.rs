@@ -13,7 +13,6 @@ const LEAST_SHARE: f64 = 0.125;
 /// Work of scoring a sample, as a share of that of training on it with the dense network.
 const FORWARD: f64 = 1.0 / 3.0;
 
-/// What a run costs, as it was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunCost {
     /// Seconds of a process besides its samples.
@@ -35,13 +34,12 @@ impl RunCost {
 
     /// Seconds of a run that trains on `samples` and scores `scored` samples.
     #[must_use]
-    pub fn seconds(&self, parameters: f64, samples: f64, scored: f64) -> f64 {
+    pub fn run_seconds(&self, parameters: f64, samples: f64, scored: f64) -> f64 {
         let dense = self.parameter * parameters;
         self.start + samples * (self.sample + dense) + scored * (self.sample + FORWARD * dense)
     }
 }
 
-/// A family as it is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilyRequest {
     /// Dense parameters of each size, from small to large.
@@ -71,14 +69,11 @@ pub struct MemberRun {
     pub shares: Vec<f64>,
 }
 
-/// A family that is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Family {
     /// Sizes: the first ones of the request.
     pub sizes: usize,
-    /// Seeds of each size.
     pub seeds: u64,
-    /// Shares of the rows.
     pub shares: Vec<f64>,
     /// All runs, the longest first.
     pub runs: Vec<MemberRun>,
@@ -90,14 +85,11 @@ pub struct Family {
 
 impl Family {
     #[must_use]
-    pub fn whole(request: &FamilyRequest, cost: &RunCost) -> Self {
+    pub fn without_budget(request: &FamilyRequest, cost: &RunCost) -> Self {
         Self::new(request, cost, request.sizes.len(), request.seeds, &request.shares)
     }
 
     /// As much of the request as takes at most `budget` seconds: first the largest sizes are skipped, then seeds, then rows.
-    ///
-    /// # Errors
-    /// When even the smallest family takes longer.
     pub fn within_budget(request: &FamilyRequest, cost: &RunCost, budget: f64) -> Result<Self, ScalingError> {
         let (mut sizes, mut seeds, mut shares) = (request.sizes.len(), request.seeds, request.shares.clone());
         let mut skipped = Vec::new();
@@ -113,7 +105,7 @@ impl Family {
             if sizes > LEAST_SIZES {
                 sizes -= 1;
                 let seconds =
-                    cost.seconds(request.sizes[sizes] as f64, longest * request.rows as f64, request.held_out as f64);
+                    cost.run_seconds(request.sizes[sizes] as f64, longest * request.rows as f64, request.held_out as f64);
                 skipped.push(format!("the size of {} parameters, about {seconds:.0} s a run", request.sizes[sizes]));
             } else if seeds > LEAST_SEEDS {
                 skipped.push(format!("seed {seeds}"));
@@ -138,7 +130,7 @@ impl Family {
             // A run is scored after every so many rows as the first share has.
             let evaluations = run.shares.first().map_or(1.0, |first| (longest / first).round());
             let scored = evaluations * request.held_out as f64;
-            cost.seconds(request.sizes[run.size] as f64, longest * rows, scored)
+            cost.run_seconds(request.sizes[run.size] as f64, longest * rows, scored)
         };
         let groups: Vec<Vec<f64>> = if request.run_for_each_share {
             shares.iter().map(|share| vec![*share]).collect()
@@ -161,7 +153,7 @@ impl Family {
         }
         let next = request.next.map_or(0.0, |next| {
             let longest = shares.last().copied().unwrap_or(0.0);
-            cost.seconds(next as f64, longest * rows, request.held_out as f64)
+            cost.run_seconds(next as f64, longest * rows, request.held_out as f64)
         });
         let seconds = busy.into_iter().fold(0.0, f64::max) + next;
         Self { sizes, seeds, shares: shares.to_vec(), runs, seconds, skipped: Vec::new() }
@@ -191,16 +183,16 @@ mod tests {
 
     #[test]
     fn without_a_budget_all_is_trained() {
-        let family = Family::whole(&request(), &COST);
+        let family = Family::without_budget(&request(), &COST);
         assert_eq!((family.runs.len(), family.skipped.len()), (15, 0));
         assert_eq!((family.runs[0].size, family.runs[14].size), (4, 0));
-        let each = Family::whole(&FamilyRequest { run_for_each_share: true, ..request() }, &COST);
+        let each = Family::without_budget(&FamilyRequest { run_for_each_share: true, ..request() }, &COST);
         assert_eq!((each.runs.len(), each.runs[0].shares.clone()), (60, vec![1.0]));
     }
 
     #[test]
     fn sizes_seeds_and_rows_are_skipped_in_this_order_and_named() {
-        let whole = Family::whole(&request(), &COST).seconds;
+        let whole = Family::without_budget(&request(), &COST).seconds;
         let family = Family::within_budget(&request(), &COST, whole - 1.0).unwrap();
         assert_eq!((family.sizes, family.seeds), (4, 3));
         assert!(family.skipped[0].contains("25600000 parameters"), "{:?}", family.skipped);
@@ -218,7 +210,7 @@ mod tests {
     #[test]
     fn the_next_size_is_part_of_the_time() {
         let with_next = FamilyRequest { next: Some(100_000_000), ..request() };
-        assert!(Family::whole(&with_next, &COST).seconds > Family::whole(&request(), &COST).seconds + 1000.0);
+        assert!(Family::without_budget(&with_next, &COST).seconds > Family::without_budget(&request(), &COST).seconds + 1000.0);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use zagros_zip::ZipEq;
 
 use crate::ScalingError;
-use crate::law::{Axis, Law, LawForm};
-use crate::linear::{MOST, Row, Solved, solve};
+use crate::law::{LawAxis, Law, LawForm};
+use crate::linear::{MOST, Row, LinearSolution, solve};
 use crate::measurement::Measurements;
 
 /// Exponents that are searched.
@@ -23,10 +23,6 @@ const MEDIAN: f64 = 0.6745;
 /// Smallest threshold, nats: below it losses are equal.
 const LEAST_DELTA: f64 = 1e-7;
 
-/// Fits a law of a form to all measurements.
-///
-/// # Errors
-/// When there are too few places on one of its axes, or in all.
 pub fn fit(form: LawForm, measured: &Measurements) -> Result<Law, ScalingError> {
     let problem = FitProblem::new(form, measured)?;
     let start = problem.best_of_grid(f64::INFINITY);
@@ -48,7 +44,6 @@ pub(crate) fn fit_from(law: &Law, measured: &Measurements) -> Result<Law, Scalin
     Ok(problem.law(&problem.newton(start, delta), delta))
 }
 
-/// A form, and what it is fitted to.
 struct FitProblem {
     form: LawForm,
     /// Of each axis: the smallest place on it, and ln(x / smallest) of each measurement.
@@ -58,8 +53,8 @@ struct FitProblem {
 
 impl FitProblem {
     fn new(form: LawForm, measured: &Measurements) -> Result<Self, ScalingError> {
-        let all = measured.all();
-        let places = |axis: &Axis| {
+        let all = measured.as_slice();
+        let places = |axis: &LawAxis| {
             let places: Vec<f64> = all.iter().map(|one| axis.place(one.parameters, one.samples)).collect();
             let least = places.iter().copied().fold(f64::INFINITY, f64::min);
             (least, places.iter().map(|place| (place / least).ln()).collect::<Vec<_>>())
@@ -92,7 +87,7 @@ impl FitProblem {
         rows
     }
 
-    fn solved(&self, exponents: &[f64], delta: f64) -> Solved {
+    fn solved(&self, exponents: &[f64], delta: f64) -> LinearSolution {
         solve(&self.rows(exponents), &self.losses, 1 + self.axes.len(), delta)
     }
 
@@ -170,7 +165,7 @@ impl FitProblem {
 
     /// Huber's threshold by the residuals of exponents: a robust estimate of their deviation.
     fn delta(&self, exponents: &[f64]) -> f64 {
-        let Solved { coefficients, .. } = self.solved(exponents, f64::INFINITY);
+        let LinearSolution { coefficients, .. } = self.solved(exponents, f64::INFINITY);
         let rows = self.rows(exponents);
         let residual = |(row, loss): (&Row, &f64)| {
             (loss - row.iter().zip_eq(&coefficients).map(|(value, coefficient)| value * coefficient).sum::<f64>()).abs()
@@ -182,7 +177,7 @@ impl FitProblem {
     }
 
     fn law(&self, exponents: &[f64], delta: f64) -> Law {
-        let Solved { coefficients, .. } = self.solved(exponents, delta);
+        let LinearSolution { coefficients, .. } = self.solved(exponents, delta);
         let exponents: Vec<f64> = exponents.iter().map(|log| log.exp()).collect();
         let scale = |(((least, _), exponent), coefficient): ((&(f64, Vec<f64>), &f64), &f64)| {
             coefficient * least.powf(*exponent)
@@ -248,7 +243,7 @@ mod tests {
     fn an_outlier_does_not_move_the_law() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.4]);
         let mut measured =
-            planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (0.0, 2e-5), 1).all().to_vec();
+            planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (0.0, 2e-5), 1).as_slice().to_vec();
         measured[7].loss += 0.05;
         let found = fit(LawForm::SizeAndSamples, &Measurements::new(measured).unwrap()).unwrap();
         let (far, planted) = (found.loss(2.5e7, 2e6), law.loss(2.5e7, 2e6));
@@ -294,7 +289,7 @@ mod tests {
         fn a_fit_does_not_depend_on_units(factor in 1e-3_f64..1e3) {
             let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
             let measured = planted(&law, &[1e5, 4e5, 1.6e6], &[2.5e5, 5e5, 1e6], 2, (1e-4, 1e-4), 3);
-            let scaled = measured.all().iter().map(|one| Measurement { parameters: one.parameters * factor, ..*one }).collect();
+            let scaled = measured.as_slice().iter().map(|one| Measurement { parameters: one.parameters * factor, ..*one }).collect();
             let (one, other) = (fit(LawForm::SizeAndSamples, &measured).unwrap(), fit(LawForm::SizeAndSamples, &Measurements::new(scaled).unwrap()).unwrap());
             prop_assert!((one.loss(5e6, 2e6) - other.loss(5e6 * factor, 2e6)).abs() < 1e-6, "{one} {other}");
         }

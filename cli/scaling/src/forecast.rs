@@ -25,19 +25,15 @@ pub struct ForecastTarget {
     pub samples: f64,
 }
 
-/// What is forecast, and how exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForecastPlan {
     pub target: ForecastTarget,
     /// Probability of the interval, such as 0.9.
     pub level: f64,
-    /// Laws of the bootstrap.
     pub replays: usize,
-    /// Seed of the bootstrap.
     pub seed: u64,
 }
 
-/// Whether a forecast is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ForecastDecision {
@@ -45,59 +41,49 @@ pub enum ForecastDecision {
     Made,
     /// The interval includes that the target brings nothing.
     Refused {
-        /// Why, in words.
         reason: String,
     },
 }
 
-/// The forecast of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Forecast {
+pub struct LossForecast {
     pub target: ForecastTarget,
-    /// Probability of the interval.
     pub level: f64,
-    /// The laws that were fitted.
     pub choice: LawChoice,
     /// The log loss that the law says, nats.
     pub loss: f64,
     /// Low end of the interval, nats.
     pub low: f64,
-    /// High end of the interval, nats.
+    /// Nats.
     pub high: f64,
     /// Mean log loss of the largest trained size after the most samples, nats.
     pub last: f64,
     /// Deviation between seeds, nats; `None` with one seed.
     pub seed_deviation: Option<f64>,
-    /// Whether it is made.
     pub decision: ForecastDecision,
 }
 
-impl Forecast {
-    /// Chooses a law and forecasts the target.
-    ///
-    /// # Errors
-    /// When no law can be fitted.
-    pub fn make(measured: &Measurements, plan: &ForecastPlan) -> Result<Self, ScalingError> {
+impl LossForecast {
+    pub fn from_measurements(measured: &Measurements, plan: &ForecastPlan) -> Result<Self, ScalingError> {
         let choice = LawChoice::fit(measured)?;
-        let law = choice.law();
+        let law = choice.chosen_law();
         let ForecastTarget { parameters, samples } = plan.target;
         let loss = law.loss(parameters, samples);
         let (low, high) = interval(law, measured, plan);
-        let last = measured.last_of(measured.largest()).map_or(loss, |cell| cell.mean());
+        let last = measured.last_of(measured.largest_size()).map_or(loss, |cell| cell.mean_loss());
         let decision = decide(last, (low, high), plan.level);
         let seed_deviation = measured.seed_deviation();
         Ok(Self { target: plan.target, level: plan.level, loss, low, high, last, seed_deviation, decision, choice })
     }
 
-    /// The chosen law.
     #[must_use]
-    pub fn law(&self) -> &Law {
-        self.choice.law()
+    pub fn chosen_law(&self) -> &Law {
+        self.choice.chosen_law()
     }
 
     /// Whether a measured loss is inside the interval.
     #[must_use]
-    pub fn holds(&self, loss: f64) -> bool {
+    pub fn interval_contains(&self, loss: f64) -> bool {
         (self.low..=self.high).contains(&loss)
     }
 }
@@ -119,14 +105,14 @@ fn interval(law: &Law, measured: &Measurements, plan: &ForecastPlan) -> (f64, f6
     let part = part(law.form, measured);
     let noise = FamilyNoise::new(law, &part);
     let mut chance = Pcg64::seed_from_u64(plan.seed);
-    let fitted: Vec<f64> = part.all().iter().map(|one| law.loss(one.parameters, one.samples)).collect();
+    let fitted: Vec<f64> = part.as_slice().iter().map(|one| law.loss(one.parameters, one.samples)).collect();
     let mut drawn = Vec::with_capacity(plan.replays * RUNS);
     for _ in 0..plan.replays {
-        let replay = noise.replay(&mut chance);
+        let replay = noise.draw_replay(&mut chance);
         let losses = fitted.iter().zip_eq(&replay).map(|(loss, noise)| loss + noise);
         let Ok(again) = fit_from(law, &part.with_losses(losses)) else { continue };
         let loss = again.loss(plan.target.parameters, plan.target.samples);
-        drawn.extend((0..RUNS).map(|_| loss + noise.one(&mut chance)));
+        drawn.extend((0..RUNS).map(|_| loss + noise.draw_run(&mut chance)));
     }
     drawn.sort_by(f64::total_cmp);
     let quantile = |share: f64| {
@@ -155,11 +141,11 @@ mod tests {
     fn a_forecast_is_near_a_planted_law_and_the_same_again() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[2.0, 9.0], &[0.35, 0.4]);
         let measured = planted(&law, &SIZES, &SAMPLES, 3, (2e-4, 1e-4), 4);
-        let forecast = Forecast::make(&measured, &plan(1)).unwrap();
+        let forecast = LossForecast::from_measurements(&measured, &plan(1)).unwrap();
         let truth = law.loss(NEXT.parameters, NEXT.samples);
-        assert!((forecast.loss - truth).abs() < 5e-4 && forecast.holds(truth), "{forecast:?}, truth {truth}");
+        assert!((forecast.loss - truth).abs() < 5e-4 && forecast.interval_contains(truth), "{forecast:?}, truth {truth}");
         assert_eq!(forecast.decision, ForecastDecision::Made);
-        assert_eq!(forecast, Forecast::make(&measured, &plan(1)).unwrap());
+        assert_eq!(forecast, LossForecast::from_measurements(&measured, &plan(1)).unwrap());
         let deviation = forecast.seed_deviation.unwrap();
         assert!((1e-4..4e-4).contains(&deviation), "{deviation}");
     }
@@ -168,7 +154,7 @@ mod tests {
     fn a_size_that_brings_nothing_is_not_forecast() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[0.0, 9.0], &[0.35, 0.4]);
         for seed in 0..10 {
-            let forecast = Forecast::make(&planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed), &plan(1)).unwrap();
+            let forecast = LossForecast::from_measurements(&planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed), &plan(1)).unwrap();
             let ForecastDecision::Refused { reason } = &forecast.decision else { panic!("seed {seed}: {forecast:?}") };
             assert!(reason.contains("90 % interval") && reason.contains("includes"), "{reason}");
         }
@@ -189,7 +175,7 @@ mod tests {
             let mut chance = Pcg64::seed_from_u64(5_000 + seed);
             let truth =
                 law.loss(NEXT.parameters, NEXT.samples) + 3e-4 * normal(&mut chance) + 1e-4 * normal(&mut chance);
-            Forecast::make(&measured, &plan(seed)).unwrap().holds(truth)
+            LossForecast::from_measurements(&measured, &plan(seed)).unwrap().interval_contains(truth)
         };
         (0..replays).filter(|seed| held(*seed)).count()
     }

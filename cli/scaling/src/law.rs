@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use crate::measurement::compute;
+use crate::measurement::training_flop;
 
 /// What a power law is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Axis {
+pub enum LawAxis {
     /// Dense parameters N.
     Size,
     Samples,
@@ -16,14 +16,14 @@ pub enum Axis {
     Compute,
 }
 
-impl Axis {
+impl LawAxis {
     /// The place of N parameters and D samples on it.
     #[must_use]
     pub fn place(self, parameters: f64, samples: f64) -> f64 {
         match self {
             Self::Size => parameters,
             Self::Samples => samples,
-            Self::Compute => compute(parameters, samples),
+            Self::Compute => training_flop(parameters, samples),
         }
     }
 }
@@ -45,14 +45,13 @@ impl LawForm {
     /// All of them. Of equally good ones the first is chosen.
     pub const ALL: [Self; 4] = [Self::SizeAndSamples, Self::Size, Self::Compute, Self::Samples];
 
-    /// The axes of its power laws.
     #[must_use]
-    pub fn axes(self) -> &'static [Axis] {
+    pub fn axes(self) -> &'static [LawAxis] {
         match self {
-            Self::SizeAndSamples => &[Axis::Size, Axis::Samples],
-            Self::Compute => &[Axis::Compute],
-            Self::Samples => &[Axis::Samples],
-            Self::Size => &[Axis::Size],
+            Self::SizeAndSamples => &[LawAxis::Size, LawAxis::Samples],
+            Self::Compute => &[LawAxis::Compute],
+            Self::Samples => &[LawAxis::Samples],
+            Self::Size => &[LawAxis::Size],
         }
     }
 
@@ -70,22 +69,19 @@ impl LawForm {
 /// coefficient / x^exponent
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PowerTerm {
-    /// What x is.
-    pub axis: Axis,
+    pub axis: LawAxis,
     /// A or B, at least 0, nats.
     pub coefficient: f64,
     pub exponent: f64,
 }
 
 impl PowerTerm {
-    /// Its value, nats.
     #[must_use]
     pub fn loss(&self, parameters: f64, samples: f64) -> f64 {
         self.coefficient * self.axis.place(parameters, samples).powf(-self.exponent)
     }
 }
 
-/// A fitted law.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Law {
     pub form: LawForm,
@@ -97,7 +93,7 @@ pub struct Law {
 
 impl Law {
     pub(crate) fn new(form: LawForm, floor: f64, coefficients: &[f64], exponents: &[f64]) -> Self {
-        let term = |((axis, coefficient), exponent): ((&Axis, &f64), &f64)| PowerTerm {
+        let term = |((axis, coefficient), exponent): ((&LawAxis, &f64), &f64)| PowerTerm {
             axis: *axis,
             coefficient: *coefficient,
             exponent: *exponent,
@@ -112,7 +108,7 @@ impl Law {
     }
 
     #[must_use]
-    pub fn term(&self, axis: Axis) -> Option<&PowerTerm> {
+    pub fn term(&self, axis: LawAxis) -> Option<&PowerTerm> {
         self.terms.iter().find(|term| term.axis == axis)
     }
 }
@@ -124,9 +120,9 @@ impl std::fmt::Display for Law {
         write!(f, "{head} = {:.4}", self.floor)?;
         for term in &self.terms {
             let name = match term.axis {
-                Axis::Size => "N",
-                Axis::Samples => "D",
-                Axis::Compute => "C",
+                LawAxis::Size => "N",
+                LawAxis::Samples => "D",
+                LawAxis::Compute => "C",
             };
             write!(f, " + {:.4}/{name}^{:.3}", term.coefficient, term.exponent)?;
         }
@@ -143,8 +139,8 @@ mod tests {
         let law = Law::new(LawForm::SizeAndSamples, 0.4, &[2.0, 3.0], &[0.5, 1.0]);
         assert!((law.loss(100.0, 10.0) - (0.4 + 0.2 + 0.3)).abs() < 1e-12);
         assert_eq!(law.to_string(), "L(N, D) = 0.4000 + 2.0000/N^0.500 + 3.0000/D^1.000");
-        assert_eq!(law.term(Axis::Samples).map(|term| term.exponent), Some(1.0));
-        assert_eq!(law.term(Axis::Compute), None);
+        assert_eq!(law.term(LawAxis::Samples).map(|term| term.exponent), Some(1.0));
+        assert_eq!(law.term(LawAxis::Compute), None);
         let compute = Law::new(LawForm::Compute, 0.4, &[6.0], &[1.0]);
         assert!((compute.loss(10.0, 10.0) - 0.41).abs() < 1e-12);
         for form in LawForm::ALL {

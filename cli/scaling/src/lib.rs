@@ -24,11 +24,11 @@ mod optimum;
 mod testing;
 
 pub use baseline::{last_value, line_in_log_compute};
-pub use choice::{Candidate, LawChoice};
+pub use choice::{LawCandidate, LawChoice};
 pub use error::ScalingError;
 pub use family::{Family, FamilyRequest, MemberRun, RunCost};
 pub use fit::fit;
-pub use forecast::{Forecast, ForecastDecision, ForecastPlan, ForecastTarget};
-pub use law::{Axis, Law, LawForm, PowerTerm};
+pub use forecast::{LossForecast, ForecastDecision, ForecastPlan, ForecastTarget};
+pub use law::{LawAxis, Law, LawForm, PowerTerm};
 pub use measurement::{LawCell, Measurement, Measurements};
-pub use optimum::Optimum;
+pub use optimum::ComputeOptimum;

@@ -15,9 +15,8 @@ const SETTLED: f64 = 1e-7;
 /// Values of one row of the matrix; unused columns are 0.
 pub(crate) type Row = [f64; MOST];
 
-/// Coefficients, and the objective that they have.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Solved {
+pub(crate) struct LinearSolution {
     /// At least 0 each.
     pub(crate) coefficients: Row,
     /// Mean Huber loss of the residuals.
@@ -25,7 +24,7 @@ pub(crate) struct Solved {
 }
 
 /// Coefficients of the first `columns` columns. `delta` is the residual from which Huber's loss is linear; infinity for least squares.
-pub(crate) fn solve(rows: &[Row], targets: &[f64], columns: usize, delta: f64) -> Solved {
+pub(crate) fn solve(rows: &[Row], targets: &[f64], columns: usize, delta: f64) -> LinearSolution {
     debug_assert_eq!(rows.len(), targets.len());
     let residual = |coefficients: &Row, place: usize| {
         targets[place] - rows[place].iter().enumerate().map(|(column, value)| value * coefficients[column]).sum::<f64>()
@@ -47,16 +46,14 @@ pub(crate) fn solve(rows: &[Row], targets: &[f64], columns: usize, delta: f64) -
         }
     }
     let losses = (0..rows.len()).map(|place| huber(residual(&coefficients, place), delta));
-    Solved { coefficients, objective: losses.sum::<f64>() / rows.len().max(1) as f64 }
+    LinearSolution { coefficients, objective: losses.sum::<f64>() / rows.len().max(1) as f64 }
 }
 
-/// Huber's loss of a residual.
 pub(crate) fn huber(residual: f64, delta: f64) -> f64 {
     let size = residual.abs();
     if size <= delta { 0.5 * size * size } else { delta * (size - 0.5 * delta) }
 }
 
-/// Weighted least squares with coefficients of at least 0.
 fn least_squares(rows: &[Row], targets: &[f64], weights: &[f64], columns: usize) -> Row {
     let mut matrix = [[0.0; MOST]; MOST];
     let mut right = [0.0; MOST];
@@ -126,7 +123,7 @@ mod tests {
         let rows: Vec<Row> = (1..20).map(|x| [1.0, 1.0 / f64::from(x), f64::from(x % 3)]).collect();
         let targets: Vec<f64> = rows.iter().map(|row| 0.4 + 2.0 * row[1] + 0.5 * row[2]).collect();
         for delta in [f64::INFINITY, 1e-3] {
-            let Solved { coefficients, objective } = solve(&rows, &targets, 3, delta);
+            let LinearSolution { coefficients, objective } = solve(&rows, &targets, 3, delta);
             assert!(objective < 1e-20, "{objective}");
             for (found, planted) in coefficients.iter().zip_eq([0.4, 2.0, 0.5]) {
                 assert!((found - planted).abs() < 1e-9, "{coefficients:?}");
@@ -148,7 +145,7 @@ mod tests {
     fn columns_that_depend_on_each_other_are_no_problem() {
         let rows: Vec<Row> = (0..9).map(|x| [1.0, 2.0, f64::from(x)]).collect();
         let targets: Vec<f64> = rows.iter().map(|row| 3.0 + row[2]).collect();
-        let Solved { coefficients, objective } = solve(&rows, &targets, 3, f64::INFINITY);
+        let LinearSolution { coefficients, objective } = solve(&rows, &targets, 3, f64::INFINITY);
         assert!(objective < 1e-18 && coefficients.iter().all(|value| *value >= 0.0), "{coefficients:?}");
     }
 

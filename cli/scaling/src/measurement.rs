@@ -9,29 +9,25 @@ use crate::ScalingError;
 /// FLOP of training, for each dense parameter and sample: two forward, four backward.
 const FLOP: f64 = 6.0;
 
-/// The held-out log loss of one run after so many samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Dense parameters N.
     pub parameters: f64,
     /// Samples D that were trained on, each once.
     pub samples: f64,
-    /// Seed of the run.
     pub seed: u64,
     /// Held-out log loss, nats.
     pub loss: f64,
 }
 
 impl Measurement {
-    /// Compute of training, FLOP.
     #[must_use]
-    pub fn compute(&self) -> f64 {
-        compute(self.parameters, self.samples)
+    pub fn training_flop(&self) -> f64 {
+        training_flop(self.parameters, self.samples)
     }
 }
 
 /// Compute of training with N dense parameters on D samples, FLOP.
-pub(crate) fn compute(parameters: f64, samples: f64) -> f64 {
+pub(crate) fn training_flop(parameters: f64, samples: f64) -> f64 {
     FLOP * parameters * samples
 }
 
@@ -45,16 +41,15 @@ pub struct LawCell {
 }
 
 impl LawCell {
-    /// Mean loss, nats.
+    /// Nats.
     #[must_use]
-    pub fn mean(&self) -> f64 {
+    pub fn mean_loss(&self) -> f64 {
         self.losses.iter().sum::<f64>() / self.losses.len() as f64
     }
 
-    /// Compute of training, FLOP.
     #[must_use]
-    pub fn compute(&self) -> f64 {
-        compute(self.parameters, self.samples)
+    pub fn training_flop(&self) -> f64 {
+        training_flop(self.parameters, self.samples)
     }
 }
 
@@ -63,10 +58,7 @@ impl LawCell {
 pub struct Measurements(Vec<Measurement>);
 
 impl Measurements {
-    /// Checks them.
-    ///
-    /// # Errors
-    /// For a number that is not finite or not positive.
+    /// Refuses a number that is not finite or not positive.
     pub fn new(measured: Vec<Measurement>) -> Result<Self, ScalingError> {
         let is_good = |value: f64| value.is_finite() && value > 0.0;
         let bad = measured.iter().find(|one| ![one.parameters, one.samples, one.loss].into_iter().all(is_good));
@@ -78,7 +70,7 @@ impl Measurements {
 
     /// In the order in which they were given.
     #[must_use]
-    pub fn all(&self) -> &[Measurement] {
+    pub fn as_slice(&self) -> &[Measurement] {
         &self.0
     }
 
@@ -93,21 +85,21 @@ impl Measurements {
         Self(pairs.map(|(one, loss)| Measurement { loss, ..*one }).collect())
     }
 
-    /// All sizes, from small to large.
+    /// From small to large.
     #[must_use]
     pub fn sizes(&self) -> Vec<f64> {
         distinct(self.0.iter().map(|one| one.parameters))
     }
 
-    /// All numbers of samples, from small to large.
+    /// From small to large.
     #[must_use]
-    pub fn samples(&self) -> Vec<f64> {
+    pub fn sample_counts(&self) -> Vec<f64> {
         distinct(self.0.iter().map(|one| one.samples))
     }
 
-    /// The largest size; 0 without measurements.
+    /// 0 without measurements.
     #[must_use]
-    pub fn largest(&self) -> f64 {
+    pub fn largest_size(&self) -> f64 {
         self.sizes().last().copied().unwrap_or(0.0)
     }
 
@@ -126,13 +118,13 @@ impl Measurements {
 
     /// The cells that no cell of as little or less compute beats, by compute.
     #[must_use]
-    pub fn frontier(&self) -> Vec<LawCell> {
+    pub fn efficient_frontier(&self) -> Vec<LawCell> {
         let mut cells = self.cells();
-        cells.sort_by(|one, other| one.compute().total_cmp(&other.compute()).then(one.mean().total_cmp(&other.mean())));
+        cells.sort_by(|one, other| one.training_flop().total_cmp(&other.training_flop()).then(one.mean_loss().total_cmp(&other.mean_loss())));
         let mut best = f64::INFINITY;
         cells.retain(|cell| {
-            let is_better = cell.mean() < best;
-            best = best.min(cell.mean());
+            let is_better = cell.mean_loss() < best;
+            best = best.min(cell.mean_loss());
             is_better
         });
         cells
@@ -143,7 +135,7 @@ impl Measurements {
     pub fn seed_deviation(&self) -> Option<f64> {
         let (mut squares, mut freedom) = (0.0, 0);
         for cell in self.sizes().into_iter().filter_map(|size| self.last_of(size)) {
-            let mean = cell.mean();
+            let mean = cell.mean_loss();
             squares += cell.losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>();
             freedom += cell.losses.len() - 1;
         }
@@ -180,10 +172,10 @@ mod tests {
             cells.iter().map(|cell| (cell.parameters, cell.samples)).collect::<Vec<_>>(),
             [(1.0, 8.0), (2.0, 4.0), (2.0, 8.0)]
         );
-        assert_eq!((cells[2].losses.len(), cells[2].mean(), cells[2].compute()), (2, 0.45, 96.0));
-        assert_eq!((measured.sizes(), measured.samples(), measured.largest()), (vec![1.0, 2.0], vec![4.0, 8.0], 2.0));
+        assert_eq!((cells[2].losses.len(), cells[2].mean_loss(), cells[2].training_flop()), (2, 0.45, 96.0));
+        assert_eq!((measured.sizes(), measured.sample_counts(), measured.largest_size()), (vec![1.0, 2.0], vec![4.0, 8.0], 2.0));
         // Both cells of 48 FLOP: only the better one is on the frontier.
-        assert_eq!(measured.frontier().iter().map(LawCell::mean).collect::<Vec<_>>(), [0.6, 0.45]);
+        assert_eq!(measured.efficient_frontier().iter().map(LawCell::mean_loss).collect::<Vec<_>>(), [0.6, 0.45]);
         assert_eq!(measured.last_of(2.0).map(|cell| cell.samples), Some(8.0));
         // One size has two seeds, 0.4 and 0.5, the other one.
         assert!((measured.seed_deviation().unwrap() - 0.005_f64.sqrt()).abs() < 1e-12);

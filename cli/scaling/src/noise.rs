@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand_pcg::Pcg64;
 
-use crate::law::{Axis, Law};
+use crate::law::{LawAxis, Law};
 use crate::measurement::Measurements;
 
 /// Sizes up or down from which noise is drawn.
@@ -26,7 +26,6 @@ const NEAR: usize = 2;
 /// Residual after each number of samples, nats.
 type RunResiduals = BTreeMap<u64, f64>;
 
-/// The noise of a family around its law.
 pub(crate) struct FamilyNoise {
     runs: Vec<NoisyRun>,
     /// Number of the run, and samples, of each measurement.
@@ -53,7 +52,7 @@ impl FamilyNoise {
         let mut numbers: BTreeMap<(u64, u64), usize> = BTreeMap::new();
         let mut runs: Vec<NoisyRun> = Vec::new();
         let mut places = Vec::new();
-        for one in measured.all() {
+        for one in measured.as_slice() {
             let number = *numbers.entry((one.parameters.to_bits(), one.seed)).or_insert(runs.len());
             if number == runs.len() {
                 runs.push(NoisyRun { size: size(one.parameters), residuals: RunResiduals::new() });
@@ -63,7 +62,7 @@ impl FamilyNoise {
             places.push((number, samples));
         }
         // The floor, and two of each axis but that of the samples, which each run has whole.
-        let of_samples = usize::from(law.term(Axis::Samples).is_some());
+        let of_samples = usize::from(law.term(LawAxis::Samples).is_some());
         let following = 1 + 2 * (law.terms.len() - of_samples);
         let freedom = runs.len().saturating_sub(following).max(1);
         let factor = (runs.len() as f64 / freedom as f64).sqrt() * student(freedom);
@@ -72,7 +71,7 @@ impl FamilyNoise {
     }
 
     /// Noise of the same measurements, of other seeds.
-    pub(crate) fn replay(&self, chance: &mut Pcg64) -> Vec<f64> {
+    pub(crate) fn draw_replay(&self, chance: &mut Pcg64) -> Vec<f64> {
         let drawn: Vec<(&RunResiduals, f64)> = self.runs.iter().filter_map(|run| self.draw(run.size, chance)).collect();
         let residual = |(run, samples): &(usize, u64)| {
             let (residuals, sign) = drawn[*run];
@@ -84,7 +83,7 @@ impl FamilyNoise {
     }
 
     /// Noise of one more run, of a size beyond the largest, after the most samples.
-    pub(crate) fn one(&self, chance: &mut Pcg64) -> f64 {
+    pub(crate) fn draw_run(&self, chance: &mut Pcg64) -> f64 {
         let largest = self.runs.iter().map(|run| run.size).max().unwrap_or(0);
         let last = |(residuals, sign): (&RunResiduals, f64)| Some(sign * residuals.values().next_back()?);
         self.draw(largest, chance).and_then(last).unwrap_or(0.0)
@@ -119,7 +118,7 @@ mod tests {
             let noise = FamilyNoise::new(&fit(LawForm::SizeAndSamples, &measured).unwrap(), &measured);
             let mut chance = Pcg64::seed_from_u64(seed);
             // Twelve runs, three parameters that follow them.
-            squares += (0..50).map(|_| (noise.one(&mut chance) / student(9)).powi(2)).sum::<f64>() / 2000.0;
+            squares += (0..50).map(|_| (noise.draw_run(&mut chance) / student(9)).powi(2)).sum::<f64>() / 2000.0;
         }
         let planted = (1e-3_f64.powi(2) + 5e-4_f64.powi(2)).sqrt();
         assert!((squares.sqrt() / planted - 1.0).abs() < 0.15, "{} instead of {planted}", squares.sqrt());
@@ -135,7 +134,7 @@ mod tests {
     fn the_measurements_of_a_run_have_the_noise_of_one_run() {
         let law = Law::new(LawForm::Size, 0.45, &[5.0], &[0.4]);
         let measured = planted(&law, &[1e5, 4e5, 1.6e6], &[1e6, 2e6], 2, (1e-3, 0.0), 1);
-        let noise = FamilyNoise::new(&law, &measured).replay(&mut Pcg64::seed_from_u64(1));
+        let noise = FamilyNoise::new(&law, &measured).draw_replay(&mut Pcg64::seed_from_u64(1));
         for run in noise.chunks(2) {
             assert!((run[0] - run[1]).abs() < 1e-12 && run[0] != 0.0, "{noise:?}");
         }
@@ -144,23 +143,23 @@ mod tests {
     #[test]
     fn the_noise_of_small_sizes_stays_with_them() {
         let law = Law::new(LawForm::Size, 0.45, &[5.0], &[0.4]);
-        let mut measured = planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[1e6], 3, (1e-4, 0.0), 1).all().to_vec();
+        let mut measured = planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[1e6], 3, (1e-4, 0.0), 1).as_slice().to_vec();
         measured[0].loss += 0.05;
         let noise = FamilyNoise::new(&law, &Measurements::new(measured).unwrap());
         let mut chance = Pcg64::seed_from_u64(1);
-        assert!((0..100).all(|_| noise.one(&mut chance).abs() < 1e-3));
-        assert!((0..100).any(|_| noise.replay(&mut chance)[0].abs() > 0.05));
+        assert!((0..100).all(|_| noise.draw_run(&mut chance).abs() < 1e-3));
+        assert!((0..100).any(|_| noise.draw_replay(&mut chance)[0].abs() > 0.05));
     }
 
     /// Early measurements that are far off do not make late ones uncertain.
     #[test]
     fn noise_after_few_samples_stays_there() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
-        let mut measured = planted(&law, &[1e5, 4e5, 1.6e6], &[1e6, 2e6], 2, (0.0, 1e-5), 1).all().to_vec();
+        let mut measured = planted(&law, &[1e5, 4e5, 1.6e6], &[1e6, 2e6], 2, (0.0, 1e-5), 1).as_slice().to_vec();
         measured.iter_mut().filter(|one| one.samples == 1e6).for_each(|one| one.loss += 0.01);
         let noise = FamilyNoise::new(&law, &Measurements::new(measured).unwrap());
         let mut chance = Pcg64::seed_from_u64(1);
-        assert!((0..50).all(|_| noise.one(&mut chance).abs() < 1e-3));
-        assert!(noise.replay(&mut chance)[0].abs() > 0.01);
+        assert!((0..50).all(|_| noise.draw_run(&mut chance).abs() < 1e-3));
+        assert!(noise.draw_replay(&mut chance)[0].abs() > 0.01);
     }
 }

@@ -2,12 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::law::{Axis, Law, LawForm};
+use crate::law::{LawAxis, Law, LawForm};
 
-/// What to train with a compute budget.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Optimum {
-    /// Compute of training, FLOP.
+pub struct ComputeOptimum {
     pub compute: f64,
     pub parameters: f64,
     pub samples: f64,
@@ -19,14 +17,14 @@ impl Law {
     /// Size and samples with the least loss among all with 6·N·D = `compute`. `None` unless the law is one of size and samples, and both
     /// bring something.
     #[must_use]
-    pub fn optimum(&self, compute: f64) -> Option<Optimum> {
+    pub fn optimum(&self, compute: f64) -> Option<ComputeOptimum> {
         let (size, samples) = self.both()?;
         let sum = size.1 + samples.1;
         // The derivative of A/N^α + B/D^β along N·D = const is zero.
         let balance = (size.1 * size.0 / (samples.1 * samples.0)).powf(1.0 / sum);
         let parameters = balance * (compute / 6.0).powf(samples.1 / sum);
         let samples = compute / 6.0 / parameters;
-        Some(Optimum { compute, parameters, samples, loss: self.loss(parameters, samples) })
+        Some(ComputeOptimum { compute, parameters, samples, loss: self.loss(parameters, samples) })
     }
 
     /// The samples after which N parameters have a loss. `None` if they never have.
@@ -42,7 +40,7 @@ impl Law {
         let find_term =
             |axis| self.term(axis).map(|term| (term.coefficient, term.exponent)).filter(|term| term.0 > 0.0);
         if self.form == LawForm::SizeAndSamples {
-            Some((find_term(Axis::Size)?, find_term(Axis::Samples)?))
+            Some((find_term(LawAxis::Size)?, find_term(LawAxis::Samples)?))
         } else {
             None
         }

@@ -6,7 +6,6 @@ use rand_pcg::Pcg64;
 use crate::law::Law;
 use crate::measurement::{Measurement, Measurements};
 
-/// A normal number.
 pub(crate) fn normal(chance: &mut Pcg64) -> f64 {
     let (one, other): (f64, f64) = (chance.random(), chance.random());
     (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * other).cos()

@@ -27,8 +27,8 @@ struct Arguments {
 }
 
 fn main() {
-    let arguments: Arguments = zagros_shell::arguments();
-    zagros_shell::conclude(|| {
+    let arguments: Arguments = zagros_shell::parse_arguments();
+    zagros_shell::run_to_exit(|| {
         arguments.logging.install(arguments.command.log_level());
         arguments.command.run()
     })

@@ -14,7 +14,7 @@ use zagros_plumbing::process::{file_limit, raise_file_limit};
 use zagros_protocol::control::{StatusRequest, StatusResponse};
 use zagros_transport::control::coordinator_client::CoordinatorClient;
 use zagros_transport::proof::CALLS;
-use zagros_transport::{Credentials, PeerRole, RoleKey, channel};
+use zagros_transport::{Credentials, PeerRole, RoleKey, open_channel};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const JOB: &str = r#"
@@ -58,7 +58,7 @@ impl Coordinator {
         std::fs::write(folder.path().join("job.toml"), JOB).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_zagros-server"))
             .args(["coordinator", "job.toml", "--announce", "coordinator.json"])
-            .env("ZAGROS_RUN_SECRET", secret.reveal())
+            .env("ZAGROS_RUN_SECRET", secret.expose_secret())
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stderr(Stdio::null())
@@ -72,7 +72,6 @@ impl Coordinator {
         Self { child, grpc, admin, secret, _folder: folder }
     }
 
-    /// Resident memory in bytes.
     fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
@@ -80,14 +79,14 @@ impl Coordinator {
     }
 
     fn credentials(&self, role: PeerRole) -> Credentials {
-        Credentials::Secret(self.secret.derive(role).unwrap())
+        Credentials::Secret(self.secret.derive_key(role).unwrap())
     }
 
     /// What a worker that connects now is answered.
     async fn status(&self) -> Result<StatusResponse, Status> {
         let credentials = self.credentials(PeerRole::DenseWorker);
         let mut client =
-            CoordinatorClient::new(channel(&self.grpc.to_string(), &credentials, PeerRole::Coordinator).unwrap());
+            CoordinatorClient::new(open_channel(&self.grpc.to_string(), &credentials, PeerRole::Coordinator).unwrap());
         let answer = tokio::time::timeout(TIMEOUT, client.status(StatusRequest {})).await.expect("no answer");
         answer.map(tonic::Response::into_inner)
     }
@@ -189,7 +188,7 @@ async fn strangers_cost_what_is_stated_and_members_are_served_meanwhile() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_reaches_nothing_but_probes() {
     let coordinator = Coordinator::start();
-    let mut stranger = channel(&coordinator.grpc.to_string(), &Credentials::Open, PeerRole::Coordinator).unwrap();
+    let mut stranger = open_channel(&coordinator.grpc.to_string(), &Credentials::Open, PeerRole::Coordinator).unwrap();
     for (path, _) in CALLS {
         let message = OutgoingMessage::new((), []);
         let called = call::<(), ()>(&mut stranger, PathAndQuery::from_static(path), HeaderMap::new(), message);
@@ -223,7 +222,7 @@ fn http_paths() -> Vec<String> {
     for source in sources {
         let text = std::fs::read_to_string(root.join(source)).unwrap();
         let served = text.split("#[cfg(test)]").next().unwrap();
-        for start in [".route(\"", "admin::json(\""] {
+        for start in [".route(\"", "admin::json_route(\""] {
             let named = served.split(start).skip(1).filter_map(|rest| rest.split_once('"'));
             paths.extend(named.map(|(path, _)| path.to_owned()));
         }

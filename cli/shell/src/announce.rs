@@ -24,7 +24,7 @@ impl Announcement {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        durable::write(path, serde_json::to_string_pretty(self)?.as_bytes()).map_err(durable::naming(path))
+        durable::write(path, serde_json::to_string_pretty(self)?.as_bytes()).map_err(durable::add_path(path))
     }
 
     /// Whether the process that wrote it still runs on this machine.
@@ -37,7 +37,7 @@ impl Announcement {
         is_ours && !is_zombie
     }
 
-    /// Reads the file; `None` while there is none.
+    /// `None` while there is no file.
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }

@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 
 /// Prints a whole answer for a program on standard output. A failed write is an error, because half an answer must not look
 /// like success. A reader that closed the pipe wants no more.
-pub fn answer(text: &str) -> Result<(), Failure> {
+pub fn print_answer(text: &str) -> Result<(), Failure> {
     answer_to(anstream::stdout(), text)
 }
 

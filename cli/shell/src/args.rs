@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use zagros_plumbing::StopMeaning;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
-use crate::print::{Notes, tell_notes};
+use crate::print::{NoteMode, tell_notes};
 
 /// What is logged, and how. The help shows it below a command's own options.
 #[derive(Clone, Debug, Args)]
@@ -27,7 +27,6 @@ impl Logging {
     /// Log level at which the notes for a person are log lines.
     const NOTES: &str = "warn,zagros_coordinator=off,zagros=info";
 
-    /// Log level of a command for a person: warnings and errors.
     #[must_use]
     pub fn quiet() -> Self {
         Self { log_json: false, quiet: true }
@@ -36,23 +35,23 @@ impl Logging {
     /// Logs lines of `level` and above from now on, unless the user asked for quiet.
     pub fn install(&self, level: &str) {
         let (format, notes) = match (self.log_json, self.quiet) {
-            (false, false) => (LogFormat::Text, Notes::Shown),
-            (true, false) => (LogFormat::Json, Notes::Logged),
-            (true, true) => (LogFormat::Json, Notes::Hidden),
-            (false, true) => (LogFormat::Text, Notes::Hidden),
+            (false, false) => (LogFormat::Text, NoteMode::Shown),
+            (true, false) => (LogFormat::Json, NoteMode::Logged),
+            (true, true) => (LogFormat::Json, NoteMode::Hidden),
+            (false, true) => (LogFormat::Text, NoteMode::Hidden),
         };
         let level = match notes {
-            Notes::Hidden => Self::QUIET,
-            Notes::Logged if level == Self::QUIET => Self::NOTES,
-            Notes::Logged | Notes::Shown => level,
+            NoteMode::Hidden => Self::QUIET,
+            NoteMode::Logged if level == Self::QUIET => Self::NOTES,
+            NoteMode::Logged | NoteMode::Shown => level,
         };
         tell_notes(notes);
-        telemetry::install(format, level);
+        telemetry::install_subscriber(format, level);
     }
 
     /// The same options for another process of this program.
     #[must_use]
-    pub fn arguments(&self) -> Vec<String> {
+    pub fn to_arguments(&self) -> Vec<String> {
         let flags = [(self.log_json, "--log-json"), (self.quiet, "--quiet")];
         flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| flag.to_owned()).collect()
     }
@@ -79,12 +78,8 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The job file.
-    ///
-    /// # Panics
-    /// Never: clap refuses a command line without a job file.
     #[must_use]
-    pub fn job(&self) -> &Path {
+    pub fn job_file(&self) -> &Path {
         self.job.as_deref().or(self.config.as_deref()).expect("clap asks for one of both")
     }
 }
@@ -161,7 +156,6 @@ pub(crate) struct AskArgs {
 }
 
 impl AskArgs {
-    /// The longest wait for an answer.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
@@ -202,7 +196,6 @@ pub struct ScaleArgs {
     pub(crate) give_up: u64,
 }
 
-/// A number of members that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoleCount {
     Servers(u32),

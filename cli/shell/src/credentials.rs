@@ -19,9 +19,7 @@ pub const SECRET_FILE: &str = "ZAGROS_RUN_SECRET_FILE";
 const MOST: u64 = 4096;
 
 /// The access that the environment gives: [`SECRET`] or [`SECRET_FILE`]. An empty value counts as none.
-///
-/// # Errors
-/// If both are set, if the file cannot be read or others may read it, or if the text is no secret.
+/// Both set, a file that others may read, and a text that is no secret are refused.
 pub fn from_environment() -> Result<Credentials, Failure> {
     find(|name| std::env::var_os(name))
 }
@@ -70,9 +68,6 @@ pub fn secret_file(run: &Path) -> PathBuf {
 }
 
 /// Writes a key to a new file that only this user may read. Replaces an earlier one.
-///
-/// # Errors
-/// If the file cannot be written.
 pub fn write_secret(path: &Path, key: &RoleKey) -> Result<(), Failure> {
     let written = || {
         if let Some(folder) = path.parent() {
@@ -84,7 +79,7 @@ pub fn write_secret(path: &Path, key: &RoleKey) -> Result<(), Failure> {
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        writeln!(file, "{}", key.reveal())?;
+        writeln!(file, "{}", key.expose_secret())?;
         file.sync_all()
     };
     written().map_err(|error| {
@@ -127,7 +122,7 @@ mod tests {
     fn a_secret_comes_from_a_variable_or_from_a_file_of_this_user() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("deep/secret");
-        let key = RoleKey::parse(&digits()).unwrap().derive(PeerRole::DenseWorker).unwrap();
+        let key = RoleKey::parse(&digits()).unwrap().derive_key(PeerRole::DenseWorker).unwrap();
         write_secret(&file, &key).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let path = file.to_str().unwrap();

@@ -9,7 +9,7 @@ use miette::{MietteHandlerOpts, Report, ReportHandler};
 use zagros_plumbing::exit_codes;
 
 use crate::err;
-use crate::print::{Notes, notes};
+use crate::print::{NoteMode, note_mode};
 
 /// How a command ended. Scripts and the operator depend on the numbers ([`exit_codes`], docs/exit-codes.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The process's exit code.
     pub fn code(self) -> u8 {
         match self {
             Self::Success => exit_codes::SUCCESS,
@@ -55,11 +54,10 @@ impl Exit {
 
     /// The meaning of an exit code of another zagros process.
     pub fn meaning(code: i32) -> &'static str {
-        exit_codes::meaning(code).unwrap_or("unknown exit code")
+        exit_codes::code_meaning(code).unwrap_or("unknown exit code")
     }
 }
 
-/// An error with its exit code.
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
@@ -92,30 +90,28 @@ impl Failure {
         Self::new(exit, chain.into_iter().rev().fold(innermost, |report, text| report.wrap_err(text)))
     }
 
-    /// The exit code.
     #[must_use]
-    pub fn exit(&self) -> Exit {
+    pub fn exit_status(&self) -> Exit {
         self.exit
     }
 
-    /// The same error with more help.
     #[must_use]
-    pub fn advise(self, more: impl fmt::Display) -> Self {
+    pub fn with_advice(self, more: impl fmt::Display) -> Self {
         let messages: Vec<String> = self.report.chain().map(ToString::to_string).collect();
         let help = self.report.help().map_or_else(|| more.to_string(), |help| format!("{help}; {more}"));
         Self::with_help(self.exit, messages.join(": "), help)
     }
 
     /// Logs the error as a warning. Nothing ends.
-    pub fn warn(self, what: &str) {
+    pub fn log_warning(self, what: &str) {
         tracing::warn!(error = %self.report, "{what}");
     }
 
     /// Prints the error on standard error and returns the exit code.
     fn print(self) -> Exit {
-        match notes() {
-            Notes::Logged => self.log(),
-            Notes::Shown | Notes::Hidden => err!("{:?}", self.report),
+        match note_mode() {
+            NoteMode::Logged => self.log(),
+            NoteMode::Shown | NoteMode::Hidden => err!("{:?}", self.report),
         }
         self.exit
     }
@@ -129,7 +125,7 @@ impl Failure {
 }
 
 /// The command line. One that is wrong, or asks for help only, ends the process.
-pub fn arguments<A: Parser>() -> A {
+pub fn parse_arguments<A: Parser>() -> A {
     A::try_parse().unwrap_or_else(|error| {
         // The reader of the output may be gone.
         let _ = error.print();
@@ -138,7 +134,7 @@ pub fn arguments<A: Parser>() -> A {
 }
 
 /// Runs a program's command to its end, and ends the process with its exit code.
-pub fn conclude(command: impl FnOnce() -> Result<Exit, Failure>) -> ! {
+pub fn run_to_exit(command: impl FnOnce() -> Result<Exit, Failure>) -> ! {
     install_printer();
     let exit = command().unwrap_or_else(Failure::print);
     end(exit.code().into())
@@ -164,7 +160,6 @@ fn install_printer() {
 
 /// For results whose error can only be a bug or a fault of the machine.
 pub trait OrInternal<T> {
-    /// Turns the error into an internal failure.
     fn or_internal(self) -> Result<T, Failure>;
 }
 
@@ -202,11 +197,11 @@ mod tests {
     #[test]
     fn advice_is_added_to_the_help() {
         let failure =
-            Failure::with_help(Exit::Cluster, "it was killed", "did memory run out?").advise("start it again");
+            Failure::with_help(Exit::Cluster, "it was killed", "did memory run out?").with_advice("start it again");
         let help = failure.report.help().map(|help| help.to_string());
-        assert_eq!((failure.exit(), help.as_deref()), (Exit::Cluster, Some("did memory run out?; start it again")));
+        assert_eq!((failure.exit_status(), help.as_deref()), (Exit::Cluster, Some("did memory run out?; start it again")));
         assert_eq!(failure.report.to_string(), "it was killed");
-        let chain = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner })).advise("make room");
+        let chain = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner })).with_advice("make room");
         assert_eq!(chain.report.to_string(), "the run failed: cannot save: the disk is full");
         assert_eq!(chain.report.help().map(|help| help.to_string()).as_deref(), Some("make room"));
     }

@@ -7,9 +7,6 @@ use crate::exit::{Exit, Failure};
 
 /// Checks the folders before anything else is done. Otherwise only the first checkpoint, or the end of training, would show
 /// that a bucket does not exist or that credentials are wrong.
-///
-/// # Errors
-/// Says what is wrong, where, and what to do.
 pub fn check_folders(job: &Job) -> Result<(), Failure> {
     let are_kept = job.checkpoint.keep > 0 || job.output.keep_best > 0;
     let checkpoints = job.checkpoint.folder.as_ref().filter(|_| are_kept);
@@ -17,7 +14,7 @@ pub fn check_folders(job: &Job) -> Result<(), Failure> {
     for (key, folder) in [("checkpoint.folder", checkpoints), ("output.model_folder", model)] {
         let Some(folder) = folder else { continue };
         // Requests to a store may take as long as the job's timeout.
-        let checked = Folder::open(folder, job.cluster.timeout).and_then(|folder| folder.check());
+        let checked = Folder::open(folder, job.cluster.timeout).and_then(|folder| folder.check_writable());
         checked.map_err(|error| failed(error, key))?;
     }
     Ok(())

@@ -6,7 +6,7 @@
 //! zagros ── its own ─────┴──► role, runtime, start ──► exit codes, answers, lines
 //! ```
 //!
-//! A command returns an [`Exit`] or a [`Failure`]. [`conclude`] ends the process with its exit code.
+//! A command returns an [`Exit`] or a [`Failure`]. [`run_to_exit`] ends the process with its exit code.
 
 mod announce;
 mod answer;
@@ -28,16 +28,16 @@ mod runtime;
 mod start;
 
 pub use announce::Announcement;
-pub use answer::answer;
+pub use answer::print_answer;
 pub use args::{ConfigArgs, Logging};
 pub use commands::ServerCommand;
 pub use credentials::{SECRET, SECRET_FILE, from_environment, secret_file, write_secret};
-pub use exit::{Exit, Failure, OrInternal, arguments, conclude};
+pub use exit::{Exit, Failure, OrInternal, parse_arguments, run_to_exit};
 pub use folders::check_folders;
 pub use last_error::last_error;
 pub use live::{FoundCoordinator, live_coordinator};
 pub use local_run::STATE_FILE;
-pub use port::Port;
+pub use port::RolePort;
 pub use process_record::{ProcessChange, ProcessRecord, UP};
 pub use role::{Role, exit_with_parent};
 pub use runtime::block_on;

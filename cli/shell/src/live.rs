@@ -14,7 +14,6 @@ const RUNS: &str = "runs";
 /// The default of `cluster.coordinator`.
 const DEFAULT: &str = "127.0.0.1:7700";
 
-/// A coordinator that a command asks.
 #[derive(Clone, Debug)]
 pub struct FoundCoordinator {
     /// `host:port` of its gRPC.
@@ -23,22 +22,16 @@ pub struct FoundCoordinator {
     pub credentials: Credentials,
 }
 
-/// The coordinator that the arguments of a command mean: that at an address, that of a run on this machine, or [`newest`].
-///
-/// # Errors
-/// As the function for each of them.
-pub(crate) fn find(address: Option<String>, run: Option<&Path>) -> Result<FoundCoordinator, Failure> {
+/// The coordinator that the arguments of a command mean: that at an address, that of a run on this machine, or [`newest_coordinator`].
+pub(crate) fn find_coordinator(address: Option<String>, run: Option<&Path>) -> Result<FoundCoordinator, Failure> {
     match (address, run) {
         (Some(address), _) => coordinator_at(address),
         (None, Some(run)) => of_run(run),
-        (None, None) => newest(),
+        (None, None) => newest_coordinator(),
     }
 }
 
-/// The coordinator of a run on this machine.
-///
-/// # Errors
-/// When the run is over, or has no coordinator. Says what to do.
+/// The coordinator of a run on this machine. Where the run is over, or has no coordinator, the error says what to do.
 pub(crate) fn of_run(run: &Path) -> Result<FoundCoordinator, Failure> {
     let shown = run.display();
     if !run.is_dir() {
@@ -78,18 +71,12 @@ fn describe_end(run: &Path, pid: u32) -> (String, String) {
 }
 
 /// The coordinator of a run that `zagros up` trains on this machine now. `None` of every other folder.
-///
-/// # Errors
-/// When the run's secret cannot be read.
 pub fn live_coordinator(run: &Path) -> Result<Option<FoundCoordinator>, Failure> {
     let announced = Announcement::read(&coordinator_file(run)).filter(Announcement::is_live);
     announced.map(|_| of_run(run)).transpose()
 }
 
 /// The coordinator at this address. If a run of this machine below `runs/` has it, with the secret of that run.
-///
-/// # Errors
-/// When the secret cannot be read.
 pub(crate) fn coordinator_at(address: String) -> Result<FoundCoordinator, Failure> {
     let run = live_below(Path::new(RUNS)).into_iter().find(|run| run.address == address);
     let credentials = run.map_or_else(credentials::from_environment, |run| credentials::of_run(&run.folder))?;
@@ -104,10 +91,7 @@ pub(crate) fn newest_folder() -> Option<PathBuf> {
 }
 
 /// The coordinator of the newest live run below `runs/`, or the one at the default address.
-///
-/// # Errors
-/// When the run's secret cannot be read.
-pub(crate) fn newest() -> Result<FoundCoordinator, Failure> {
+pub(crate) fn newest_coordinator() -> Result<FoundCoordinator, Failure> {
     match newest_below(Path::new(RUNS)) {
         Some(run) => Ok(FoundCoordinator { credentials: credentials::of_run(&run.folder)?, address: run.address }),
         None => Ok(FoundCoordinator { address: DEFAULT.to_owned(), credentials: credentials::from_environment()? }),

@@ -9,7 +9,7 @@ use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_doctor::{
     CoordinatorSign, Observation, ObservedMember, ObservedProcess, OwnWaits, Party, ProcessEnd, ProcessState,
 };
-use zagros_plumbing::ask::{ask, ask_with};
+use zagros_plumbing::ask::{ask_path, ask_with};
 use zagros_protocol::control::StatusRequest;
 use zagros_transport::Credentials;
 use zagros_zip::{ZipEq, number_from};
@@ -34,8 +34,7 @@ pub(crate) struct LocalRun {
 }
 
 impl LocalRun {
-    /// # Errors
-    /// When the secret of the run cannot be read, or the folder is none of a run that `zagros up` has started.
+    /// Refuses a folder that is none of a run that `zagros up` has started.
     pub(crate) fn open(run: &Path) -> Result<Self, Failure> {
         let records = ProcessRecord::read(run);
         if !run.is_dir() || (records.is_empty() && !run.join("roles").is_dir()) {
@@ -77,7 +76,7 @@ impl LocalRun {
         if state == ProcessState::Gone {
             return (process, None);
         }
-        let answered = ask(&role.admin, "/healthz", ANSWER).await;
+        let answered = ask_path(&role.admin, "/healthz", ANSWER).await;
         process.answers = Some(answered.is_ok());
         let said = match answered {
             Ok(_) => {
@@ -219,7 +218,7 @@ mod tests {
         std::fs::write(run.join(STATE_FILE), serde_json::to_vec(&state).unwrap()).unwrap();
         let seen = LocalRun::open(run).unwrap().observe(ANSWER).await;
         assert_eq!((seen.job.as_str(), seen.step, &seen.coordinator), ("ads", 7, &CoordinatorSign::Ended));
-        let said = zagros_doctor::diagnose(&seen);
+        let said = zagros_doctor::diagnose_run(&seen);
         assert_eq!(said.verdict, "the run ended because embedding server 0 was killed by signal 9");
         assert_eq!(said.findings[0].why, ["its last error: disk full"]);
     }

@@ -84,7 +84,7 @@ mod tests {
         let secret = Credentials::Secret(zagros_transport::RoleKey::random());
         let own = PageToken::parse(GOOD).unwrap();
         let token = |address, token, credentials| match page_access(address, token, credentials) {
-            PageAccess::Token { token, .. } => Ok(token.reveal().to_owned()),
+            PageAccess::Token { token, .. } => Ok(token.expose_secret().to_owned()),
             other => Err(format!("{other:?}")),
         };
         assert_eq!(token(here, None, &secret), Err("ThisMachine".to_owned()));

@@ -2,12 +2,9 @@
 
 use std::net::SocketAddr;
 
-/// A port that a role listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Port {
-    /// The coordinator's gRPC.
+pub enum RolePort {
     Coordinator,
-    /// An embedding server's gRPC.
     EmbeddingServer,
     /// A dense worker's store and sums, for the other workers.
     DenseWorker,
@@ -15,9 +12,8 @@ pub enum Port {
     Admin,
 }
 
-/// Whether a port may be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Exposure {
+pub(crate) enum PortExposure {
     /// No other machine reaches it, or its peers prove that they belong to the run.
     Guarded,
     /// It may, with a warning.
@@ -26,10 +22,10 @@ pub(crate) enum Exposure {
     Refused,
 }
 
-impl Port {
+impl RolePort {
     /// The key of the job file that sets its address.
     #[must_use]
-    pub fn key(self) -> &'static str {
+    pub fn address_key(self) -> &'static str {
         match self {
             Self::Coordinator => "cluster.coordinator",
             Self::EmbeddingServer => "cluster.server_addresses",
@@ -54,16 +50,16 @@ impl Port {
     }
 
     /// What is to be done about a port at this address, in a process that asks for proof or does not.
-    pub(crate) fn exposure(self, address: SocketAddr, is_checked: bool, is_insecure: bool) -> Exposure {
+    pub(crate) fn exposure(self, address: SocketAddr, is_checked: bool, is_insecure: bool) -> PortExposure {
         if address.ip().is_loopback() || (is_checked && self.can_be_proven()) {
-            return Exposure::Guarded;
+            return PortExposure::Guarded;
         }
         let what = format!("this port is open to other machines, and a process that reaches it may {}", self.admits());
         if is_insecure || !self.can_be_proven() {
             let inside = "keep it inside a network of the run's own members, or listen on 127.0.0.1";
-            return Exposure::Warned(format!("{what}; {inside}"));
+            return PortExposure::Warned(format!("{what}; {inside}"));
         }
-        Exposure::Refused
+        PortExposure::Refused
     }
 }
 
@@ -78,18 +74,18 @@ mod tests {
     #[test]
     fn a_port_that_other_machines_reach_needs_proof_or_the_wish_of_the_job() {
         for quiet in ["127.0.0.1:7700", "127.8.8.8:1", "[::1]:7700"] {
-            assert_eq!(Port::Coordinator.exposure(quiet.parse().unwrap(), false, false), Exposure::Guarded, "{quiet}");
+            assert_eq!(RolePort::Coordinator.exposure(quiet.parse().unwrap(), false, false), PortExposure::Guarded, "{quiet}");
         }
         for open in ["0.0.0.0:7700", "[::]:7700", "10.0.0.7:7700"] {
             let exposure =
-                |port: Port, is_checked, is_insecure| port.exposure(open.parse().unwrap(), is_checked, is_insecure);
-            for port in [Port::Coordinator, Port::EmbeddingServer, Port::Admin] {
-                assert_eq!(exposure(port, true, false), Exposure::Guarded);
-                assert_eq!(exposure(port, false, false), Exposure::Refused);
+                |port: RolePort, is_checked, is_insecure| port.exposure(open.parse().unwrap(), is_checked, is_insecure);
+            for port in [RolePort::Coordinator, RolePort::EmbeddingServer, RolePort::Admin] {
+                assert_eq!(exposure(port, true, false), PortExposure::Guarded);
+                assert_eq!(exposure(port, false, false), PortExposure::Refused);
             }
-            let Exposure::Warned(warning) = exposure(Port::EmbeddingServer, false, true) else { panic!("no warning") };
+            let PortExposure::Warned(warning) = exposure(RolePort::EmbeddingServer, false, true) else { panic!("no warning") };
             assert!(warning.contains("a process that reaches it may read, change and save the rows"), "{warning}");
-            assert!(matches!(exposure(Port::DenseWorker, true, false), Exposure::Warned(_)), "it has no proof");
+            assert!(matches!(exposure(RolePort::DenseWorker, true, false), PortExposure::Warned(_)), "it has no proof");
         }
     }
 

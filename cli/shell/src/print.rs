@@ -27,7 +27,7 @@ macro_rules! note {
 
 /// Whether progress is shown, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notes {
+pub enum NoteMode {
     /// Lines for a person.
     Shown,
     /// Log lines in JSON, for a program.
@@ -38,25 +38,25 @@ pub enum Notes {
 
 /// The choice of this process's command line.
 static NOTES: AtomicU8 = AtomicU8::new(0);
-const ALL: [Notes; 3] = [Notes::Shown, Notes::Logged, Notes::Hidden];
+const ALL: [NoteMode; 3] = [NoteMode::Shown, NoteMode::Logged, NoteMode::Hidden];
 
 /// How this process shows progress.
 #[must_use]
-pub fn notes() -> Notes {
+pub fn note_mode() -> NoteMode {
     ALL[usize::from(NOTES.load(Ordering::Relaxed))]
 }
 
 /// Sets how progress is shown from now on.
-pub(crate) fn tell_notes(how: Notes) {
+pub(crate) fn tell_notes(how: NoteMode) {
     NOTES.store(how as u8, Ordering::Relaxed);
 }
 
 /// The function behind [`note!`](crate::note).
 pub fn line_note(text: Arguments<'_>) {
-    match notes() {
-        Notes::Shown => line_err(text),
-        Notes::Logged => tracing::info!("{text}"),
-        Notes::Hidden => {}
+    match note_mode() {
+        NoteMode::Shown => line_err(text),
+        NoteMode::Logged => tracing::info!("{text}"),
+        NoteMode::Hidden => {}
     }
 }
 

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// The file, in the folder of a run.
 const FILE: &str = "logs/processes.jsonl";
 
-/// One line of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRecord {
     /// When, in RFC 3339.
@@ -23,7 +22,6 @@ pub struct ProcessRecord {
     pub change: ProcessChange,
 }
 
-/// What happened to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum ProcessChange {
@@ -33,23 +31,17 @@ pub enum ProcessChange {
         how: String,
         /// Whether this is an end as it should be.
         well: bool,
-        /// Whether it was asked to end.
         asked: bool,
     },
 }
 
 impl ProcessRecord {
-    /// What happens now.
     #[must_use]
     pub fn now(role: &str, pid: u32, change: ProcessChange) -> Self {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         Self { time, role: role.to_owned(), pid, change }
     }
 
-    /// Adds the line to the file of a run.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn append(&self, run: &Path) -> io::Result<()> {
         let path = run.join(FILE);
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_job::Job;
 use zagros_plumbing::admin::{PageAccess, PageToken};
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_plumbing::metrics;
 use zagros_plumbing::process::raise_file_limit;
 use zagros_transport::Credentials;
@@ -17,10 +17,9 @@ use crate::args::ConfigArgs;
 use crate::credentials;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::page_token;
-use crate::port::{Exposure, Port};
+use crate::port::{PortExposure, RolePort};
 use crate::start::{load_job, watch_signals};
 
-/// The parts that every role process has.
 #[derive(Debug)]
 pub struct Role {
     /// The job, with the changes of the command line.
@@ -30,22 +29,18 @@ pub struct Role {
     /// Requested by a signal, or when the parent dies.
     pub shutdown: Shutdown,
     /// The signal that came, if any.
-    pub signals: Signals,
+    pub signals: StopSignals,
     /// What it proves to others, and asks of others.
     pub credentials: Credentials,
     /// The token of its HTTP port, if one was given.
     pub page_token: Option<PageToken>,
-    /// Where the role registers its metrics.
     pub registry: metrics::Registry,
 }
 
 impl Role {
     /// Reads the job and listens for signals.
-    ///
-    /// # Errors
-    /// When the job file or the run's secret is wrong.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
-        let job = Arc::new(load_job(config.job(), &config.sets)?);
+        let job = Arc::new(load_job(config.job_file(), &config.sets)?);
         check_counted(&job)?;
         let (credentials, page_token) = (credentials::from_environment()?, page_token::from_environment()?);
         raise_file_limit();
@@ -60,12 +55,9 @@ impl Role {
     }
 
     /// Listens on the address that the job file gives for a port. Warns of a port that other machines reach and that has no
-    /// proof.
-    ///
-    /// # Errors
-    /// When the port is taken, or when other machines reach it and the role would ask no peer for proof. Says what to do.
-    pub async fn bind(&self, port: Port, address: &str) -> Result<TcpListener, Failure> {
-        let key = port.key();
+    /// proof. Refuses one that other machines reach where the role would ask no peer for proof.
+    pub async fn bind(&self, port: RolePort, address: &str) -> Result<TcpListener, Failure> {
+        let key = port.address_key();
         let listener = TcpListener::bind(address).await.map_err(|error| {
             let what = format!("{} cannot listen on {address} ({key}): {error}", self.name);
             let help = format!("stop what uses that port, or choose another: --set {key}=HOST:PORT");
@@ -73,9 +65,9 @@ impl Role {
         })?;
         let address = listener.local_addr().or_internal()?;
         match port.exposure(address, self.credentials.is_checked(), self.job.cluster.insecure) {
-            Exposure::Guarded => {}
-            Exposure::Warned(warning) => tracing::warn!(key, %address, "{warning}"),
-            Exposure::Refused => {
+            PortExposure::Guarded => {}
+            PortExposure::Warned(warning) => tracing::warn!(key, %address, "{warning}"),
+            PortExposure::Refused => {
                 let what = format!(
                     "{} would listen on {address} ({key}), which other machines reach, without asking anyone for proof",
                     self.name
@@ -90,10 +82,7 @@ impl Role {
     }
 
     /// Announces its addresses in the log, and in a file if one was asked for.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn announce(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
+    pub fn announce_addresses(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
         let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
         let address = address.map(|address| address.to_string());
         let admin = http.local_addr().or_internal()?.to_string();
@@ -108,29 +97,21 @@ impl Role {
     }
 
     /// A client of the coordinator, which need not answer yet.
-    ///
-    /// # Errors
-    /// When its address is not valid.
-    pub fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
+    pub fn control_client(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
         let cluster = &self.job.cluster;
         let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.timeout, &self.credentials);
         Ok(Arc::new(control.map_err(|error| Failure::from_error(Exit::Usage, error))?))
     }
 
     /// Who may read the role's HTTP port.
-    ///
-    /// # Errors
-    /// When the system does not report the port's address.
     pub fn page_access(&self, listener: &TcpListener) -> Result<PageAccess, Failure> {
         let address = listener.local_addr().or_internal()?;
         Ok(page_token::page_access(address, self.page_token.clone(), &self.credentials))
     }
 
-    /// The address at which others reach this role: the given one, or the one that it listens on.
-    ///
-    /// # Errors
-    /// When it listens on all addresses of the machine, and none was given.
-    pub fn advertised(&self, given: Option<String>, listener: &TcpListener) -> Result<String, Failure> {
+    /// The address at which others reach this role: the given one, or the one that it listens on. Fails where it listens on
+    /// all addresses of the machine and none was given.
+    pub fn advertised_address(&self, given: Option<String>, listener: &TcpListener) -> Result<String, Failure> {
         if let Some(given) = given {
             return Ok(given);
         }
@@ -148,7 +129,7 @@ impl Role {
 
     /// Success, unless a signal asked for the end.
     #[must_use]
-    pub fn exit(&self) -> Exit {
+    pub fn exit_status(&self) -> Exit {
         self.signals.exit_code().map_or(Exit::Success, |code| Exit::Signal(code as u8))
     }
 }

@@ -8,8 +8,6 @@ use crate::exit::{Exit, Failure, OrInternal};
 const SHUTDOWN: Duration = Duration::from_millis(500);
 
 /// Runs a command to its end on a runtime of its own, with a thread for each core.
-///
-/// The errors of the command, or when threads cannot be started. Those of the command; when threads cannot be started.
 pub fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     block_on_threads(None, command)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use zagros_job::threads::{Machine, ThreadPlan};
 use zagros_job::{Job, Overrides};
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::note;
@@ -34,7 +34,6 @@ pub fn parse_job(text: &str, path: &Path, sets: &[String]) -> Result<Job, Failur
     Job::parse(text, path, &overrides).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
-/// The number of threads of each part, in words.
 pub fn describe_threads(job: &Job, machine: &Machine) -> String {
     let (torch, parse, server) = (job.train.threads, job.data.threads, job.cluster.server_threads);
     machine.describe_plan(&ThreadPlan { torch, parse, server })
@@ -57,15 +56,15 @@ pub fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Res
 }
 
 /// Requests `shutdown` at Ctrl-C and SIGTERM. A second Ctrl-C ends the process at once.
-pub fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
-    Signals::install(shutdown.clone(), second_signal).or_internal()
+pub fn watch_signals(shutdown: &Shutdown) -> Result<StopSignals, Failure> {
+    StopSignals::install_handlers(shutdown.clone(), second_signal).or_internal()
 }
 
 /// Requests `first` at Ctrl-C and SIGTERM, and `second` at the next one. A third ends the process at once.
-pub fn watch_signals_twice(first: &Shutdown, second: &Shutdown) -> Result<Signals, Failure> {
+pub fn watch_signals_twice(first: &Shutdown, second: &Shutdown) -> Result<StopSignals, Failure> {
     let second = second.clone();
     let again = move |code| if second.is_requested() { second_signal(code) } else { second.request() };
-    Signals::install_with(first.clone(), again).or_internal()
+    StopSignals::install_with(first.clone(), again).or_internal()
 }
 
 /// Ends the process at once, after a second Ctrl-C.

@@ -7,7 +7,7 @@ use zagros_cost::{MachineGroup, PlanStage, StageTimes};
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::link::NetworkLink;
-use crate::processor::Processor;
+use crate::processor::SharedCores;
 use crate::scenario::Scenario;
 
 /// Buckets of a run, more for many servers: each has at least [`LEAST_BUCKETS`].
@@ -16,9 +16,8 @@ const LEAST_BUCKETS: u32 = 16;
 
 #[derive(Debug)]
 pub(crate) struct SimMachine<T> {
-    /// Which group it belongs to.
     pub(crate) group: usize,
-    pub(crate) processor: Processor<T>,
+    pub(crate) processor: SharedCores<T>,
     pub(crate) up: NetworkLink,
     pub(crate) down: NetworkLink,
 }
@@ -62,7 +61,6 @@ pub(crate) struct WorkerTimes {
     pub(crate) round_trip: f64,
 }
 
-/// Where everything is.
 #[derive(Debug)]
 pub(crate) struct SimCluster<T> {
     pub(crate) machines: Vec<SimMachine<T>>,
@@ -96,7 +94,7 @@ impl<T> SimCluster<T> {
                 let threads = scenario.settings.background_threads;
                 cluster.machines.push(SimMachine {
                     group: index,
-                    processor: Processor::new(cores(group), threads),
+                    processor: SharedCores::new(cores(group), threads),
                     up: NetworkLink::new(link(scenario, group)),
                     down: NetworkLink::new(link(scenario, group)),
                 });
@@ -110,28 +108,27 @@ impl<T> SimCluster<T> {
         cluster
     }
 
-    /// Times of the workers on a machine.
-    pub(crate) fn times(&self, worker: usize) -> WorkerTimes {
+    pub(crate) fn worker_times(&self, worker: usize) -> WorkerTimes {
         let group = self.machines[self.worker_machines[worker]].group;
         self.times[group].expect("a group with workers has their times")
     }
 
     /// Gives each group of servers its part of the buckets.
     fn place_servers(&mut self, scenario: &Scenario, first_machines: &[usize]) {
-        let servers = scenario.servers() as u32;
+        let servers = scenario.server_count() as u32;
         if servers == 0 {
             return;
         }
-        let map = BucketMap::even(Generation(1), BUCKETS.max(servers * LEAST_BUCKETS), servers);
+        let map = BucketMap::split_evenly(Generation(1), BUCKETS.max(servers * LEAST_BUCKETS), servers);
         let mut owned = vec![0.0; servers as usize];
-        (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).for_each(|owner| owned[owner.0 as usize] += 1.0);
+        (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).for_each(|owner| owned[owner.0 as usize] += 1.0);
         let worker = worker_group(scenario);
         let mut server = 0;
         for (index, group) in scenario.machines.groups.iter().enumerate().filter(|(_, group)| group.servers > 0.0) {
             let on_each = group.servers as usize;
             let of_group = &owned[server..server + on_each * group.count.round() as usize];
             server += of_group.len();
-            let part = |servers: &[f64]| servers.iter().sum::<f64>() / f64::from(map.buckets());
+            let part = |servers: &[f64]| servers.iter().sum::<f64>() / f64::from(map.bucket_count());
             let stages =
                 StageTimes::between_groups(&scenario.work, &scenario.calibration, (worker, group), &scenario.machines);
             self.tiers.push(ServerTier {

@@ -17,14 +17,12 @@ const WINDOW_ROWS: u64 = 32_768;
 /// Fingerprint of the job, the same for all.
 const FINGERPRINT: u64 = 1;
 
-/// A process that has joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Membership {
+pub(crate) struct SimMembership {
     pub(crate) member: u64,
     pub(crate) incarnation: u32,
 }
 
-/// What a worker is given to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitAnswer {
     Split {
@@ -37,18 +35,17 @@ pub(crate) enum SplitAnswer {
     Nothing,
 }
 
-/// The coordinator, and the data that it deals out.
 #[derive(Debug)]
-pub(crate) struct Coordination {
+pub(crate) struct SimCoordinator {
     core: Core,
     files: Vec<DataFile>,
     instances: u64,
 }
 
-impl Coordination {
+impl SimCoordinator {
     /// A run over `samples` samples. Without heartbeats no lease ends.
     pub(crate) fn new(scenario: &Scenario, samples: u64, has_heartbeats: bool) -> Self {
-        let (workers, servers) = (scenario.workers() as u32, scenario.servers().max(1) as u32);
+        let (workers, servers) = (scenario.worker_count() as u32, scenario.server_count().max(1) as u32);
         let lease = if has_heartbeats { scenario.settings.lease_seconds } else { 1e9 };
         let config = CoreConfig {
             run: RunId(1),
@@ -76,7 +73,7 @@ impl Coordination {
     }
 
     /// A process takes a slot. `recovered`: a server has the rows of the process before.
-    pub(crate) fn join(&mut self, now: f64, slot: MemberSlot, recovered: bool) -> Result<Membership, Refusal> {
+    pub(crate) fn join(&mut self, now: f64, slot: MemberSlot, recovered: bool) -> Result<SimMembership, Refusal> {
         self.instances += 1;
         let is_worker = slot.role == Role::DenseWorker;
         let request = JoinRequest {
@@ -93,19 +90,19 @@ impl Coordination {
             ..JoinRequest::default()
         };
         let joined = self.core.join(time(now), &request)?;
-        Ok(Membership { member: joined.member, incarnation: joined.incarnation })
+        Ok(SimMembership { member: joined.member, incarnation: joined.incarnation })
     }
 
     /// Renews a lease. Returns the newest group that has lost a worker.
-    pub(crate) fn heartbeat(&mut self, now: f64, who: Membership) -> Result<u64, Refusal> {
-        let Membership { member, incarnation } = who;
+    pub(crate) fn heartbeat(&mut self, now: f64, who: SimMembership) -> Result<u64, Refusal> {
+        let SimMembership { member, incarnation } = who;
         let request = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
         Ok(self.core.heartbeat(time(now), &request)?.broken_group)
     }
 
     /// What a worker reads next.
-    pub(crate) fn assign(&mut self, now: f64, who: Membership, continuing: bool) -> Result<SplitAnswer, Refusal> {
-        let Membership { member, incarnation } = who;
+    pub(crate) fn assign_split(&mut self, now: f64, who: SimMembership, continuing: bool) -> Result<SplitAnswer, Refusal> {
+        let SimMembership { member, incarnation } = who;
         let answer = self.core.assign(
             time(now),
             &AssignRequest { member, incarnation, epoch: 0, continuing, ..AssignRequest::default() },
@@ -118,19 +115,18 @@ impl Coordination {
     }
 
     /// Splits whose every gradient is acknowledged.
-    pub(crate) fn complete(&mut self, now: f64, who: Membership, splits: Vec<u64>) -> Result<(), Refusal> {
-        let Membership { member, incarnation } = who;
+    pub(crate) fn complete_splits(&mut self, now: f64, who: SimMembership, splits: Vec<u64>) -> Result<(), Refusal> {
+        let SimMembership { member, incarnation } = who;
         let request = CompleteRequest { member, incarnation, epoch: 0, splits, bad_rows: Vec::new() };
         self.core.complete(time(now), &request).map(|_| ())
     }
 
     /// The group of a worker that asks for one newer than `after`; its generation is not above `after` while a worker is missing.
-    pub(crate) fn group(&mut self, now: f64, who: Membership, after: u64) -> Result<GroupResponse, Refusal> {
-        let Membership { member, incarnation } = who;
+    pub(crate) fn join_group(&mut self, now: f64, who: SimMembership, after: u64) -> Result<GroupResponse, Refusal> {
+        let SimMembership { member, incarnation } = who;
         self.core.group(time(now), &GroupRequest { member, incarnation, after })
     }
 
-    /// Whether every split is complete.
     pub(crate) fn is_epoch_complete(&mut self, now: f64) -> bool {
         let status = self.core.status(time(now));
         status.splits > 0 && status.splits_done == status.splits

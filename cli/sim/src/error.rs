@@ -2,50 +2,37 @@
 
 use zagros_cost::CostError;
 
-/// Why nothing was simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// The text is no TOML of the expected form.
     #[error("{what}: {reason}")]
     Form {
-        /// The table or file, in words.
         what: String,
         /// What is wrong, and what may be meant.
         reason: String,
     },
-    /// The machines or the calibration are refused.
     #[error(transparent)]
     Cost(#[from] CostError),
-    /// A value that no run has.
     #[error("[{table}] has {key} = {value}, which {why}")]
     Value {
-        /// Name of the table.
         table: &'static str,
-        /// Name of the key.
         key: &'static str,
         /// As it is written.
         value: String,
-        /// What is expected.
         why: &'static str,
     },
     /// There is neither a job nor a described workload.
     #[error("nothing says what is trained: name a job file, or add a [workload] table to the machines file")]
     NoWorkload,
-    /// Both a job and a described workload.
     #[error("both a job file and a [workload] table say what is trained: remove one of them")]
     TwoWorkloads,
-    /// A key that cannot be varied.
     #[error("`{key}` cannot be varied{hint}")]
     UnknownAxis {
-        /// As it is written.
         key: String,
-        /// What may be meant.
         hint: String,
     },
-    /// A list of values that is none.
     #[error("--what-if {text}: write a key and its values, such as staleness=0,1,4")]
     Axis {
-        /// As it is written.
         text: String,
     },
     /// The mode does not go on after a loss.
@@ -62,7 +49,6 @@ pub enum SimError {
         seconds: f64,
         /// Steps of the first worker.
         steps: u64,
-        /// What is known.
         why: String,
     },
 }

@@ -6,10 +6,8 @@ use crate::error::SimError;
 use crate::scenario::Scenario;
 use crate::world::{LostProcess, ProcessLoss};
 
-/// The cost of failures on a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FailureReport {
-    /// Hours between two failures of a machine.
     pub hours_between_failures: f64,
     /// Of each role whose machine can be lost.
     pub roles: Vec<FailureCost>,
@@ -33,10 +31,7 @@ pub struct FailureCost {
 }
 
 /// Simulates the run once without a failure and once with each.
-///
-/// # Errors
-/// When the mode does not go on after a loss, or a run stands still.
-pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
+pub fn simulate_failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
     let mut scenario = scenario.clone();
     let settings = &scenario.settings;
     let hours = settings.hours_between_failures;
@@ -54,7 +49,7 @@ pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
         ("worker", workers_of_a_machine(&scenario), machines(|group| group.workers > 0.0)),
         (
             "server",
-            if scenario.servers() > 0 { vec![LostProcess::Server(0)] } else { Vec::new() },
+            if scenario.server_count() > 0 { vec![LostProcess::Server(0)] } else { Vec::new() },
             machines(|group| group.servers > 0.0),
         ),
     ];
@@ -77,7 +72,7 @@ pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
 
 /// The workers of one machine; of a single machine only the last worker. None where there is one worker: the run would end.
 fn workers_of_a_machine(scenario: &Scenario) -> Vec<LostProcess> {
-    let workers = scenario.workers();
+    let workers = scenario.worker_count();
     let on_each = scenario.machines.groups.iter().map(|group| group.workers as usize).find(|workers| *workers > 0);
     let lost = on_each.filter(|on_each| *on_each < workers).unwrap_or(1);
     if workers > 1 { (workers - lost..workers).map(LostProcess::Worker).collect() } else { Vec::new() }

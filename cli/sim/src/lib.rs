@@ -26,7 +26,7 @@ mod workload;
 mod world;
 
 pub use error::SimError;
-pub use failures::{FailureCost, FailureReport, failures};
+pub use failures::{FailureCost, FailureReport, simulate_failures};
 pub use report::{BusyResource, SimReport, StepReport};
 pub use scenario::{ClusterFile, Scenario};
 pub use settings::SimSettings;
@@ -36,21 +36,14 @@ pub use world::{LostProcess, ProcessLoss};
 
 use world::SimWorld;
 
-/// Simulates a run.
-///
-/// # Errors
-/// When the run stands still, which is a defect.
 pub fn simulate(scenario: &Scenario) -> Result<SimReport, SimError> {
     simulate_with(scenario, &[])
 }
 
 /// Simulates a run in which these processes are lost.
-///
-/// # Errors
-/// When the mode does not go on after a loss, or the run stands still, which is a defect.
 pub fn simulate_with(scenario: &Scenario, faults: &[ProcessLoss]) -> Result<SimReport, SimError> {
-    if !faults.is_empty() && scenario.mode() != "hybrid" {
-        return Err(SimError::NoFailures { mode: scenario.mode() });
+    if !faults.is_empty() && scenario.mode_name() != "hybrid" {
+        return Err(SimError::NoFailures { mode: scenario.mode_name() });
     }
     let mut world = SimWorld::new(scenario, faults)?;
     world.run()?;

@@ -1,6 +1,5 @@
 //! One direction of a machine's network: messages leave one after another, in the order in which they come.
 
-/// A link that sends so many bytes a second.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkLink {
     bytes_per_second: f64,
@@ -21,8 +20,7 @@ impl NetworkLink {
         self.free_at
     }
 
-    /// Seconds in which it was busy.
-    pub(crate) fn busy(&self) -> f64 {
+    pub(crate) fn busy_seconds(&self) -> f64 {
         self.busy
     }
 }
@@ -39,7 +37,7 @@ mod tests {
         let ends: Vec<f64> = (0..4).map(|_| link.send(0.0, 50.0)).collect();
         assert_eq!(ends, [0.5, 1.0, 1.5, 2.0]);
         assert_eq!(link.send(5.0, 100.0), 6.0);
-        assert_eq!(link.busy(), 3.0);
+        assert_eq!(link.busy_seconds(), 3.0);
     }
 
     /// M/D/1: with Poisson arrivals at load ρ a message of D seconds waits ρ·D / 2(1 − ρ) on average (Pollaczek and Khinchine).

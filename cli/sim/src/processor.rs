@@ -16,9 +16,8 @@ use std::collections::BinaryHeap;
 /// How much later than its end a task may be found to have ended, seconds of virtual time: rounding.
 const SLACK: f64 = 1e-12;
 
-/// The cores of a machine and the tasks on them.
 #[derive(Debug)]
-pub(crate) struct Processor<T> {
+pub(crate) struct SharedCores<T> {
     cores: f64,
     /// Threads of other programs, which always have work.
     background: f64,
@@ -39,7 +38,7 @@ struct CoreTask<T> {
     what: T,
 }
 
-impl<T> Processor<T> {
+impl<T> SharedCores<T> {
     pub(crate) fn new(cores: f64, background: f64) -> Self {
         Self {
             cores,
@@ -94,12 +93,11 @@ impl<T> Processor<T> {
     }
 
     /// Seconds in which cores were busy with tasks, added up over the cores.
-    pub(crate) fn busy(&self) -> f64 {
+    pub(crate) fn busy_seconds(&self) -> f64 {
         self.busy
     }
 
-    /// Cores for tasks.
-    pub(crate) fn cores(&self) -> f64 {
+    pub(crate) fn core_count(&self) -> f64 {
         self.cores
     }
 
@@ -145,7 +143,7 @@ mod tests {
 
     /// Ends of tasks that start at these times, by task.
     fn ends(cores: f64, background: f64, tasks: &[(f64, f64, f64)]) -> Vec<f64> {
-        let mut processor = Processor::new(cores, background);
+        let mut processor = SharedCores::new(cores, background);
         let mut starts: Vec<usize> = (0..tasks.len()).collect();
         starts.sort_by(|a, b| tasks[*b].0.total_cmp(&tasks[*a].0));
         let mut ends = vec![f64::NAN; tasks.len()];

@@ -5,7 +5,6 @@ const MEASURED: (f64, f64) = (0.1, 0.85);
 
 #[derive(Clone, Debug)]
 pub(crate) struct RunCounts {
-    /// Samples of the run.
     samples: u64,
     /// Samples that steps were made on, some of them twice.
     pub(crate) trained: u64,
@@ -40,7 +39,7 @@ impl RunCounts {
         }
     }
 
-    pub(crate) fn samples(&self) -> u64 {
+    pub(crate) fn sample_count(&self) -> u64 {
         self.samples
     }
 

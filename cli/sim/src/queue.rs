@@ -3,7 +3,6 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// Events that are still to come.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
     heap: BinaryHeap<Reverse<QueuedEvent<E>>>,
@@ -11,7 +10,6 @@ pub(crate) struct EventQueue<E> {
     now: f64,
 }
 
-/// An event with its place in the order.
 #[derive(Debug)]
 struct QueuedEvent<E> {
     at: f64,
@@ -36,7 +34,7 @@ impl<E> EventQueue<E> {
         self.heap.push(Reverse(entry));
     }
 
-    /// The next event. The clock moves to it.
+    /// Moves the clock to the event.
     pub(crate) fn pop(&mut self) -> Option<E> {
         let Reverse(entry) = self.heap.pop()?;
         self.now = entry.at;

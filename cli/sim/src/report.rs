@@ -6,7 +6,6 @@ use serde::Serialize;
 const FULL: f64 = 0.85;
 const LONG: f64 = 0.25;
 
-/// A simulated run in figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SimReport {
     pub workers: usize,
@@ -20,7 +19,6 @@ pub struct SimReport {
     pub batch_size: u64,
     /// Of all workers together, in the middle of the run.
     pub samples_per_second: f64,
-    /// Samples of the run.
     pub samples: u64,
     /// Samples that steps were made on.
     pub samples_trained: u64,
@@ -28,9 +26,7 @@ pub struct SimReport {
     pub trained_again: u64,
     /// Simulated seconds from start to end.
     pub seconds: f64,
-    /// Events of the simulation.
     pub events: u64,
-    /// Processes that were lost.
     pub losses: u64,
     /// Lookups by staleness: how many missed the gradients of 0, 1, … earlier batches of their worker.
     pub staleness_histogram: Vec<u64>,
@@ -39,7 +35,7 @@ pub struct SimReport {
     pub step: StepReport,
     /// How busy each resource was, the busiest first.
     pub busy: Vec<BusyResource>,
-    /// What bounds the run, in words.
+    /// In words.
     pub bottleneck: String,
     /// Bytes of rows on each server, if the number of rows is known.
     pub server_bytes: Option<f64>,
@@ -47,10 +43,8 @@ pub struct SimReport {
     pub too_little_memory: Option<(String, f64)>,
 }
 
-/// Where the milliseconds of a step went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StepReport {
-    /// Waiting for the rows of the batch.
     pub wait_for_rows_ms: f64,
     /// Gather, forward, backward, update, scatter.
     pub dense_ms: f64,
@@ -71,7 +65,6 @@ impl StepReport {
     }
 }
 
-/// What bounds a run.
 pub(crate) fn bottleneck(busy: &[BusyResource], step: &StepReport, dense_share: f64) -> String {
     let of_step = |part: f64| part / step.all().max(f64::MIN_POSITIVE);
     match busy.first() {

@@ -12,11 +12,9 @@ use crate::error::SimError;
 use crate::settings::SimSettings;
 use crate::workload::Workload;
 
-/// A file of machines, read and checked.
 #[derive(Clone, Debug)]
 pub struct ClusterFile {
     pub machines: Machines,
-    /// How it is simulated.
     pub settings: SimSettings,
     /// What is trained, if the file says so.
     pub workload: Option<Workload>,
@@ -24,15 +22,11 @@ pub struct ClusterFile {
     calibration: Table,
 }
 
-/// A run that can be simulated.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where it runs.
     pub machines: Machines,
-    /// The speed of a core.
     pub calibration: Calibration,
     pub work: SampleWork,
-    /// How it is simulated.
     pub settings: SimSettings,
     /// Weights of all rows, if their number is known.
     pub parameters: Option<f64>,
@@ -42,9 +36,6 @@ pub struct Scenario {
 
 impl ClusterFile {
     /// From the text of a file.
-    ///
-    /// # Errors
-    /// When a table has no such form, or a value cannot be.
     pub fn from_toml(text: &str) -> Result<Self, SimError> {
         let mut file: Table = toml::from_str(text).map_err(|error| SimError::form("the machines file", &error))?;
         let mut table = |name: &str| match file.remove(name) {
@@ -73,10 +64,7 @@ impl ClusterFile {
     }
 
     /// A calibration with the figures of this file in it.
-    ///
-    /// # Errors
-    /// When a figure has another name or form than those of a calibration.
-    pub fn calibration(&self, measured: &Calibration) -> Result<Calibration, SimError> {
+    pub fn merge_calibration(&self, measured: &Calibration) -> Result<Calibration, SimError> {
         if self.calibration.is_empty() {
             return Ok(measured.clone());
         }
@@ -89,16 +77,12 @@ impl ClusterFile {
         })
     }
 
-    /// The described run.
-    ///
-    /// # Errors
-    /// When the file does not say what is trained, or its calibration is none.
-    pub fn scenario(&self, measured: &Calibration) -> Result<Scenario, SimError> {
+    pub fn build_scenario(&self, measured: &Calibration) -> Result<Scenario, SimError> {
         let workload = self.workload.as_ref().ok_or(SimError::NoWorkload)?;
         Ok(Scenario {
             machines: self.machines.clone(),
-            calibration: self.calibration(measured)?,
-            work: workload.work(),
+            calibration: self.merge_calibration(measured)?,
+            work: workload.sample_work(),
             settings: self.settings.clone(),
             parameters: Some(workload.parameters),
             row_bytes: Some(workload.row_bytes()),
@@ -108,19 +92,18 @@ impl ClusterFile {
 
 impl Scenario {
     #[must_use]
-    pub fn workers(&self) -> usize {
-        self.machines.workers() as usize
+    pub fn worker_count(&self) -> usize {
+        self.machines.worker_count() as usize
     }
 
-    /// Embedding servers; 0 if they are in the one worker's process.
+    /// 0 if they are in the one worker's process.
     #[must_use]
-    pub fn servers(&self) -> usize {
-        self.machines.servers() as usize
+    pub fn server_count(&self) -> usize {
+        self.machines.server_count() as usize
     }
 
-    /// The mode in words.
     #[must_use]
-    pub fn mode(&self) -> &'static str {
+    pub fn mode_name(&self) -> &'static str {
         match self.work.mode {
             Mode::Hybrid => "hybrid",
             Mode::Sync => "sync",
@@ -131,7 +114,7 @@ impl Scenario {
     /// Bytes of rows on each server, if the number of rows is known.
     #[must_use]
     pub fn server_bytes(&self) -> Option<f64> {
-        self.row_bytes.map(|bytes| bytes / self.machines.servers().max(1.0))
+        self.row_bytes.map(|bytes| bytes / self.machines.server_count().max(1.0))
     }
 
     /// Bytes of memory that each machine with servers is short of, the group that is most so.
@@ -147,7 +130,7 @@ impl Scenario {
     #[must_use]
     pub(crate) fn with_servers(&self, servers: f64) -> Self {
         let mut scenario = self.clone();
-        let factor = servers / self.machines.servers().max(1.0);
+        let factor = servers / self.machines.server_count().max(1.0);
         let is_single = matches!(self.machines.groups.as_slice(), [group] if group.count == 1.0);
         for group in scenario.machines.groups.iter_mut().filter(|group| group.servers > 0.0) {
             if is_single {
@@ -188,13 +171,13 @@ mod tests {
     #[test]
     fn a_file_has_machines_and_what_runs_on_them() {
         let file = ClusterFile::from_toml(FILE).unwrap();
-        let scenario = file.scenario(&Calibration::default()).unwrap();
-        assert_eq!((scenario.workers(), scenario.servers(), scenario.settings.steps), (2, 2, 50));
+        let scenario = file.build_scenario(&Calibration::default()).unwrap();
+        assert_eq!((scenario.worker_count(), scenario.server_count(), scenario.settings.steps), (2, 2, 50));
         assert_eq!(scenario.settings.seed, 1);
         assert_eq!(scenario.calibration, Calibration::default());
-        assert_eq!(scenario.with_servers(6.0).servers(), 6);
+        assert_eq!(scenario.with_servers(6.0).server_count(), 6);
         let nothing = FILE.replace("[workload]\nparameters = 1e9\nhidden = [64]\n", "");
-        let refused = ClusterFile::from_toml(&nothing).unwrap().scenario(&Calibration::default()).unwrap_err();
+        let refused = ClusterFile::from_toml(&nothing).unwrap().build_scenario(&Calibration::default()).unwrap_err();
         assert!(matches!(refused, SimError::NoWorkload));
     }
 
@@ -202,11 +185,11 @@ mod tests {
     fn figures_of_the_file_replace_those_of_the_calibration() {
         let text = format!("{FILE}[calibration]\nsource = 'a paper'\n[calibration.wire]\nround_trip_us = 50.0\n");
         let file = ClusterFile::from_toml(&text).unwrap();
-        let (own, measured) = (file.calibration(&Calibration::default()).unwrap(), Calibration::default());
+        let (own, measured) = (file.merge_calibration(&Calibration::default()).unwrap(), Calibration::default());
         assert_eq!((own.wire.round_trip_us, &own.source[..]), (50.0, "a paper"));
         assert_eq!((own.wire.client_step, &own.rows), (measured.wire.client_step, &measured.rows));
         let misspelt = text.replace("round_trip_us", "roundtrip_us");
-        let refused = ClusterFile::from_toml(&misspelt).unwrap().calibration(&measured).unwrap_err().to_string();
+        let refused = ClusterFile::from_toml(&misspelt).unwrap().merge_calibration(&measured).unwrap_err().to_string();
         assert!(
             refused.starts_with("[calibration]: ") && refused.contains("did you mean `round_trip_us`?"),
             "{refused}"
@@ -229,7 +212,7 @@ mod tests {
     fn too_little_memory_is_named_with_its_group() {
         let scenario = |parameters: &str| {
             let text = FILE.replace("1e9", parameters);
-            ClusterFile::from_toml(&text).unwrap().scenario(&Calibration::default()).unwrap()
+            ClusterFile::from_toml(&text).unwrap().build_scenario(&Calibration::default()).unwrap()
         };
         assert_eq!(scenario("1e9").too_little_memory(), None);
         let (group, short) = scenario("1e12").too_little_memory().unwrap();

@@ -4,7 +4,6 @@ use serde::Deserialize;
 
 use crate::error::SimError;
 
-/// Settings of a simulated run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimSettings {
@@ -51,10 +50,6 @@ impl Default for SimSettings {
 }
 
 impl SimSettings {
-    /// Refuses what cannot be.
-    ///
-    /// # Errors
-    /// When a value is out of its range.
     pub fn checked(self) -> Result<Self, SimError> {
         let bad =
             |key, value: f64, why| Err(SimError::Value { table: "simulation", key, value: value.to_string(), why });

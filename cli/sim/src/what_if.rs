@@ -31,20 +31,15 @@ enum VariedKey {
     StepVariation,
 }
 
-/// One key and its values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhatIf {
     axis: VariedKey,
     pub key: &'static str,
-    /// Its values, in their order.
     pub values: Vec<f64>,
 }
 
 impl WhatIf {
     /// From `key=value,value`.
-    ///
-    /// # Errors
-    /// When the key cannot be varied, or a value is none.
     pub fn parse(text: &str) -> Result<Self, SimError> {
         let bad = || SimError::Axis { text: text.to_owned() };
         let (key, values) = text.split_once('=').ok_or_else(bad)?;
@@ -61,7 +56,6 @@ impl WhatIf {
         Ok(Self { axis, key, values })
     }
 
-    /// The run with one of the values.
     #[must_use]
     pub fn apply(&self, scenario: &Scenario, value: f64) -> Scenario {
         let mut changed = scenario.clone();
@@ -87,7 +81,7 @@ impl WhatIf {
         changed
     }
 
-    pub fn scenarios<'a>(&'a self, scenario: &'a Scenario) -> impl Iterator<Item = (f64, Scenario)> + 'a {
+    pub fn varied_scenarios<'a>(&'a self, scenario: &'a Scenario) -> impl Iterator<Item = (f64, Scenario)> + 'a {
         let changed: Vec<Scenario> = self.values.iter().map(|value| self.apply(scenario, *value)).collect();
         self.values.iter().copied().zip_eq(changed)
     }

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use zagros_embedding_client::{StalenessWindow, WindowPermit};
 use zagros_worker_core::{Action, LoopConfig, Policy, RankProgress, TrainingLoop};
 
-use crate::coordination::Membership;
+use crate::coordination::SimMembership;
 
 /// Tells the workers of one seed apart: 2^64 divided by the golden ratio, which spreads neighbouring numbers.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -80,8 +80,7 @@ pub(crate) struct SimWorker {
     pub(crate) since: f64,
     pub(crate) is_alive: bool,
     pub(crate) has_ended: bool,
-    pub(crate) membership: Membership,
-    /// The group that it is in.
+    pub(crate) membership: SimMembership,
     pub(crate) generation: u64,
     /// The group that the coordinator has named, its generation and its rank there, until all of it have heard of it.
     pub(crate) formed: Option<(u64, u32)>,
@@ -104,7 +103,6 @@ pub(crate) struct SimWorker {
     pub(crate) lookups: VecDeque<BatchLookup>,
     /// It waits for the first of `lookups`.
     pub(crate) asks: bool,
-    /// The batch of the step.
     pub(crate) batch: Option<(SimBatch, Arc<WindowPermit>)>,
     /// The place of the last batch in the window, until nothing is to be done between it and the next.
     pub(crate) kept: Option<Arc<WindowPermit>>,
@@ -119,7 +117,6 @@ pub(crate) struct SimWorker {
     pub(crate) spent: TimeSpent,
 }
 
-/// What a worker is made with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerPlan {
     pub(crate) config: LoopConfig,
@@ -130,7 +127,7 @@ pub(crate) struct WorkerPlan {
 }
 
 impl SimWorker {
-    pub(crate) fn new(id: WorkerId, membership: Membership, plan: WorkerPlan) -> Self {
+    pub(crate) fn new(id: WorkerId, membership: SimMembership, plan: WorkerPlan) -> Self {
         let life = u64::from(id.life) << 32;
         let mut chance = Pcg64::seed_from_u64(plan.seed ^ (id.index as u64 + 1 + life).wrapping_mul(SPREAD));
         let is_slow = chance.random::<f64>() < plan.straggler_share;
@@ -236,7 +233,7 @@ mod tests {
     fn worker(share: f64) -> SimWorker {
         let config = one_epoch(Policy::OneWorker { in_turns: false }, false);
         let plan = WorkerPlan { config, staleness: 1, seed: 3, straggler_share: share, straggler_factor: 4.0 };
-        SimWorker::new(WorkerId { index: 0, life: 0 }, Membership::default(), plan)
+        SimWorker::new(WorkerId { index: 0, life: 0 }, SimMembership::default(), plan)
     }
 
     #[test]

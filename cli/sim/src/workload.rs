@@ -1,7 +1,7 @@
 //! The table `[workload]`: what is trained, described without a job file.
 
 use serde::Deserialize;
-use zagros_cost::{DenseWork, Product, SampleWork, TableWork, WeightTraffic};
+use zagros_cost::{DenseWork, MatrixProduct, SampleWork, TableWork, WeightTraffic};
 use zagros_job::{Format, Mode, Precision};
 
 use crate::error::SimError;
@@ -14,10 +14,8 @@ const INDEX_BYTES: f64 = 24.0;
 const TILE_BYTES: f64 = 12.0;
 /// Distinct rows for each id of a batch: ids by Zipf's law, 26 columns, a batch of 4,096.
 const DISTINCT_SHARE: f64 = 0.225;
-/// Bytes of a cell of text.
 const CELL_BYTES: f64 = 6.0;
 
-/// What is trained.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -113,7 +111,6 @@ fn value_bytes() -> f64 {
 }
 
 impl Workload {
-    /// Refuses what cannot be.
     pub(crate) fn checked(self) -> Result<Self, SimError> {
         let positives = [
             ("parameters", self.parameters),
@@ -154,7 +151,7 @@ impl Workload {
         Ok(self)
     }
 
-    pub(crate) fn work(&self) -> SampleWork {
+    pub(crate) fn sample_work(&self) -> SampleWork {
         let dense = self.dense();
         let mode = match self.mode {
             WorkloadMode::Hybrid => Mode::Hybrid,
@@ -198,11 +195,11 @@ impl Workload {
         let mut widths = vec![self.ids * self.dim + self.numeric];
         widths.extend(&self.hidden);
         widths.push(1.0);
-        let product = |pair: &[f64]| Product { read: pair[0], write: pair[1], times: 1.0 };
-        let products: Vec<Product> = widths.windows(2).map(product).collect();
+        let product = |pair: &[f64]| MatrixProduct { read: pair[0], write: pair[1], times: 1.0 };
+        let products: Vec<MatrixProduct> = widths.windows(2).map(product).collect();
         DenseWork {
-            parameters: products.iter().map(|product| product.weights() + product.write).sum(),
-            flop: products.iter().map(Product::flop).sum(),
+            parameters: products.iter().map(|product| product.weight_count() + product.write).sum(),
+            flop: products.iter().map(MatrixProduct::flop).sum(),
             products,
             ..DenseWork::default()
         }
@@ -222,7 +219,7 @@ mod tests {
         let work = workload(
             "parameters = 1e9\ndim = 16\nids = 2\ndistinct = 1.5\nnumeric = 3\nhidden = [8]\nbatch_size = 100",
         )
-        .work();
+        .sample_work();
         assert_eq!(work.dense.parameters, 35.0 * 8.0 + 8.0 + 8.0 + 1.0);
         assert_eq!(work.dense.flop, 6.0 * (35.0 * 8.0 + 8.0));
         assert_eq!((work.bytes_down, work.bytes_up), (1.5 * 64.0, 1.5 * 80.0));
@@ -235,7 +232,7 @@ mod tests {
         let (resident, streamed) = (workload(text), workload(&format!("{text}weights = 'streamed'")));
         let weights = 35.0 * 8.0 + 8.0 + 8.0 + 1.0;
         let last = 8.0;
-        let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed.work()) - of(&resident.work()))).round();
+        let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed.sample_work()) - of(&resident.sample_work()))).round();
         assert_eq!(more(|work| work.bytes_down), 4.0 * (2.0 * weights - last));
         assert_eq!(more(|work| work.bytes_up), 4.0 * weights);
         assert_eq!(streamed.row_bytes() - resident.row_bytes(), 12.0 * weights);

@@ -13,7 +13,7 @@ const SYNC: f64 = 0.72;
 const ASYNC: f64 = 2.15;
 
 fn scenario(text: &str) -> Scenario {
-    ClusterFile::from_toml(text).unwrap().scenario(&Calibration::default()).unwrap()
+    ClusterFile::from_toml(text).unwrap().build_scenario(&Calibration::default()).unwrap()
 }
 
 fn rate(scenario: &Scenario) -> f64 {
@@ -28,9 +28,9 @@ fn assert_within(part: f64, simulated: f64, published: f64) {
 #[test]
 fn persias_capacity_test_is_simulated_within_a_fifth() {
     let persia = scenario(PERSIA);
-    assert_eq!((persia.workers(), persia.servers()), (64, 30));
+    assert_eq!((persia.worker_count(), persia.server_count()), (64, 30));
     let sweep = WhatIf::parse("parameters=6.25e12,12.5e12,25e12,50e12,1e14").unwrap();
-    let rates: Vec<f64> = sweep.scenarios(&persia).map(|(_, scenario)| rate(&scenario)).collect();
+    let rates: Vec<f64> = sweep.varied_scenarios(&persia).map(|(_, scenario)| rate(&scenario)).collect();
     assert_eq!(rates.len(), HYBRID.len());
     for (number, (_, published)) in HYBRID.iter().enumerate() {
         assert_within(0.2, rates[number], *published);
@@ -40,7 +40,7 @@ fn persias_capacity_test_is_simulated_within_a_fifth() {
         rates.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
     assert_within(0.03, most, least);
     let hybrid = rates[4];
-    let sync = rate(&WhatIf::parse("staleness=0").unwrap().scenarios(&persia).next().unwrap().1);
+    let sync = rate(&WhatIf::parse("staleness=0").unwrap().varied_scenarios(&persia).next().unwrap().1);
     assert_within(0.2, hybrid / sync, HYBRID[4].1 / SYNC);
     assert_within(0.2, hybrid / sync, 2.6);
     let asynchronous = rate(&scenario(&PERSIA.replace("mode = \"hybrid\"", "mode = \"async\"")));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use zagros_cost::{Calibration, PlanStage, StageTimes};
 use zagros_sim::{
-    ClusterFile, LostProcess, ProcessLoss, Scenario, SimReport, WhatIf, failures, simulate, simulate_with,
+    ClusterFile, LostProcess, ProcessLoss, Scenario, SimReport, WhatIf, simulate, simulate_failures, simulate_with,
 };
 
 /// Workers and servers on machines of their own, with no chance in it.
@@ -13,7 +13,7 @@ const CLUSTER: &str = "[[group]]\nname = 'compute'\ncount = 4\ncores = 32\nmemor
                        [simulation]\nsteps = 60\nstep_variation = 0\n";
 
 fn scenario(text: &str) -> Scenario {
-    ClusterFile::from_toml(text).unwrap().scenario(&Calibration::default()).unwrap()
+    ClusterFile::from_toml(text).unwrap().build_scenario(&Calibration::default()).unwrap()
 }
 
 fn run(text: &str) -> SimReport {
@@ -131,7 +131,7 @@ fn a_thousand_workers_and_a_hundred_servers_are_one_run() {
 #[test]
 fn a_failure_costs_the_time_until_another_process_trains() {
     let text = format!("{CLUSTER}worker_restart_seconds = 20\nserver_restart_seconds = 15\nlease_seconds = 4\n");
-    let report = failures(&scenario(&text)).unwrap();
+    let report = simulate_failures(&scenario(&text)).unwrap();
     let [worker, server] = report.roles[..] else { panic!("{report:?}") };
     assert_eq!((worker.role, worker.machines, server.role, server.machines), ("worker", 4.0, "server", 3.0));
     // The others wait for the new process, and little longer.
@@ -141,21 +141,21 @@ fn a_failure_costs_the_time_until_another_process_trains() {
     let lost = (worker.lost_seconds * 4.0 + server.lost_seconds * 3.0) / 3600.0 / 10_000.0;
     near(report.lost_share, lost, 1e-9);
     let alone = text.replace("batch_size", "mode = 'async'\nbatch_size");
-    assert!(failures(&scenario(&alone)).unwrap_err().to_string().contains("in mode async"));
+    assert!(simulate_failures(&scenario(&alone)).unwrap_err().to_string().contains("in mode async"));
 }
 
 #[test]
 fn what_is_varied_is_one_value() {
     let base = scenario(CLUSTER);
     let sweep = WhatIf::parse("servers=1,6").unwrap();
-    let runs: Vec<(f64, usize)> = sweep.scenarios(&base).map(|(value, scenario)| (value, scenario.servers())).collect();
+    let runs: Vec<(f64, usize)> = sweep.varied_scenarios(&base).map(|(value, scenario)| (value, scenario.server_count())).collect();
     assert_eq!(runs, [(1.0, 1), (6.0, 6)]);
     let refused = |text: &str| WhatIf::parse(text).unwrap_err().to_string();
     assert_eq!(refused("stalenes=1"), "`stalenes` cannot be varied: did you mean `staleness`?");
     assert!(refused("zzz=1").contains("the keys are workers, servers"));
     assert!(refused("staleness=0.5").contains("--what-if staleness=0.5"));
     assert!(refused("staleness").contains("such as staleness=0,1,4"));
-    let one = |key: &str| simulate(&WhatIf::parse(key).unwrap().scenarios(&base).next().unwrap().1).unwrap();
+    let one = |key: &str| simulate(&WhatIf::parse(key).unwrap().varied_scenarios(&base).next().unwrap().1).unwrap();
     assert!(one("network_gbit=0.2").samples_per_second < one("network_gbit=100").samples_per_second);
     assert!(one("round_trip_us=100000").samples_per_second < one("round_trip_us=10").samples_per_second);
     assert!(one("parameters=1e13").too_little_memory.is_some() && one("parameters=1e9").too_little_memory.is_none());
@@ -216,7 +216,7 @@ fn streamed_weights_hide_behind_a_long_step_and_bound_a_short_one() {
     let traffic = scenario(&small).work.traffic;
     // Two of eight workers share a machine's link of 2 Gbit/s.
     let (own, others) = (1.0 / 8.0, 6.0 / 8.0);
-    let seconds = 2.0 * (own * traffic.pulled + others * traffic.bytes()) / 0.25e9;
+    let seconds = 2.0 * (own * traffic.pulled + others * traffic.step_bytes()) / 0.25e9;
     let step = report.samples_per_second / (8.0 * 64.0);
     assert!(1.0 / step >= seconds, "{} seconds a step, and {seconds} on the link", 1.0 / step);
     near(1.0 / step, seconds, 0.35);

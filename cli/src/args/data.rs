@@ -79,7 +79,6 @@ pub(crate) struct FactorArgs {
 }
 
 impl GenerateArgs {
-    /// The specification of the teacher `factors`.
     pub(crate) fn factor_spec(&self) -> FactorSpec {
         let (given, default) = (&self.factors, FactorSpec::default());
         FactorSpec {

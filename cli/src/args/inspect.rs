@@ -46,7 +46,6 @@ pub(crate) struct InspectModelArgs {
 }
 
 impl InspectModelArgs {
-    /// The id of the wanted row.
     pub(crate) fn wanted_id(&self) -> Option<u64> {
         self.id.or_else(|| self.value.as_deref().map(|text| zagros_ingest::hash_value(text.as_bytes())))
     }

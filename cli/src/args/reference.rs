@@ -12,7 +12,6 @@ use super::Arguments;
 
 const UPDATE: &str = "UPDATE_DOCS=1 cargo test --release -p zagros --bin zagros reference";
 
-/// The whole page, in Markdown.
 fn page() -> String {
     let mut root = Arguments::command();
     root.build();

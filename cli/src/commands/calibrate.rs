@@ -6,7 +6,6 @@ use zagros_shell::{Exit, Failure, OrInternal, out};
 use crate::args::CalibrateArgs;
 use crate::planning;
 
-/// Measures and writes.
 pub(crate) async fn run(args: CalibrateArgs) -> Result<Exit, Failure> {
     let file = match args.output {
         Some(file) => file,
@@ -18,13 +17,13 @@ pub(crate) async fn run(args: CalibrateArgs) -> Result<Exit, Failure> {
     };
     let unwritable = |error: std::io::Error| {
         let what = format!("cannot write {}: {error}", file.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
     };
     // Before half a minute of measurements.
     file.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(unwritable)?;
     let program = std::env::current_exe().or_internal()?;
     let today = jiff::Zoned::now().date();
-    let calibration = zagros_calibrate::measure(&program, &today.to_string()).await?;
+    let calibration = zagros_calibrate::measure_machine(&program, &today.to_string()).await?;
     durable::write(&file, calibration.to_toml().as_bytes()).map_err(unwritable)?;
     planning::print_calibration(&calibration);
     out!("\nwritten to {}", file.display());

@@ -3,16 +3,15 @@
 use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_eval::Scores;
-use zagros_ingest::synthetic::{FactorSpec, SyntheticSpec, factor_columns, generate as write_files, generate_factors};
+use zagros_eval::ClickScores;
+use zagros_ingest::synthetic::{FactorSpec, SyntheticSpec, factor_columns, generate_criteo as write_files, generate_factors};
 use zagros_ingest::{ColumnSummaries, IngestError};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
 
 use crate::args::{GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
-use crate::report::Planted;
+use crate::report::PlantedMeasures;
 
-/// How many bad rows `validate` shows.
 const SHOWN: usize = 20;
 
 /// Marks a folder to which files are being written.
@@ -45,7 +44,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         refuse_to_replace(&args.folder, names)?;
     }
     note!("generating {} training and {} test rows", HumanCount(args.rows), HumanCount(args.test_rows));
-    let planted_file = args.folder.join(Planted::FILE);
+    let planted_file = args.folder.join(PlantedMeasures::FILE);
     let unfinished = args.folder.join(UNFINISHED);
     std::fs::create_dir_all(&args.folder).map_err(|error| unwritable(&args.folder, error))?;
     std::fs::write(&unfinished, "").map_err(|error| unwritable(&unfinished, error))?;
@@ -71,7 +70,6 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Writes the files. Returns label and planted logit of the rows of the test part.
 fn write(args: &GenerateArgs) -> Result<Vec<(f32, f32)>, Failure> {
     let (rows, test_rows, seed) = (args.rows, args.test_rows, args.seed);
     match args.teacher {
@@ -89,7 +87,6 @@ fn write(args: &GenerateArgs) -> Result<Vec<(f32, f32)>, Failure> {
     }
 }
 
-/// A job for the files of the teacher `factors`.
 fn factor_job(spec: &FactorSpec) -> String {
     let columns = factor_columns(spec);
     let numeric = columns.numeric.iter().map(|column| {
@@ -113,13 +110,13 @@ fn factor_job(spec: &FactorSpec) -> String {
 /// Refuses to replace files that `generate` has not written. Its files are beside planted.json, or beside the mark of an
 /// interrupted call.
 fn refuse_to_replace(folder: &Path, names: &[&str]) -> Result<(), Failure> {
-    let is_ours = [Planted::FILE, UNFINISHED].iter().any(|name| folder.join(name).exists());
+    let is_ours = [PlantedMeasures::FILE, UNFINISHED].iter().any(|name| folder.join(name).exists());
     let foreign = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
     let Some(path) = foreign.filter(|_| !is_ours) else { return Ok(()) };
     let what = format!(
         "{} exists, and `zagros data generate` did not write it: there is no {} beside it",
         path.display(),
-        Planted::FILE
+        PlantedMeasures::FILE
     );
     let help = format!("give another folder, or --force to replace its {}", names.join(", "));
     Err(Failure::with_help(Exit::Usage, what, help))
@@ -135,13 +132,12 @@ fn not_generated(error: IngestError) -> Failure {
     Failure::from_error(exit, error)
 }
 
-/// The measures of the planted probabilities.
-fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure> {
-    let mut scores = Scores::new();
+fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<PlantedMeasures, Failure> {
+    let mut scores = ClickScores::new();
     for &(label, logit) in test {
         scores.push(label, logit);
     }
-    let report = scores.report();
+    let report = scores.compute_measures();
     let (Some(best_auc), Some(best_logloss), Some(positive_rate)) = (report.auc, report.logloss, report.positive_rate)
     else {
         let what = format!("the test part of {} row(s) holds one class only", args.test_rows);
@@ -150,7 +146,7 @@ fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure>
     let entropies = test.iter().map(|(_, logit)| entropy(f64::from(*logit)));
     let irreducible_logloss = Some(entropies.sum::<f64>() / test.len() as f64);
     let (rows, test_rows, seed) = (args.rows, args.test_rows, args.seed);
-    Ok(Planted { rows, test_rows, seed, positive_rate, best_auc, best_logloss, irreducible_logloss })
+    Ok(PlantedMeasures { rows, test_rows, seed, positive_rate, best_auc, best_logloss, irreducible_logloss })
 }
 
 /// Entropy of a click of these log-odds, nats.
@@ -164,10 +160,9 @@ fn size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |data| data.len())
 }
 
-/// Shows the content of each column.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
-    let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let inspection = zagros_ingest::inspect_columns(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
     if inspection.rows == 0 && inspection.bad_rows > 0 {
         return Err(no_good_row(&inspection));
     }
@@ -187,7 +182,7 @@ fn no_good_row(inspection: &ColumnSummaries) -> Failure {
 /// Checks every row. Malformed rows lead to the exit code of bad data.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
-    let validation = zagros_ingest::validate(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let validation = zagros_ingest::validate_rows(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
     out!("{validation}");
     Ok(if validation.bad == 0 { Exit::Success } else { Exit::Data })
 }

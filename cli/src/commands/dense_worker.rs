@@ -12,26 +12,25 @@ use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
 use zagros_job::{CollectiveKind, Job};
 use zagros_plumbing::admin;
-use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
+use zagros_shell::{Exit, Failure, OrInternal, RolePort, Role};
 
 use crate::args::{LeaveMeaning, WorkerArgs};
 use crate::memory;
 use crate::report;
-use crate::resume::{ResumeChoice, Start, failed};
+use crate::resume::{ResumeChoice, RunStart, failed};
 use crate::terminal::Terminal;
 
-/// Trains until the data ends.
 pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
     refuse_stdin(&role.job)?;
     memory::check_worker(&role.job)?;
-    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
+    let http = role.bind(RolePort::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
-    role.announce(&args.config, None, &http)?;
+    role.announce_addresses(&args.config, None, &http)?;
     let waits = Waits::default();
     let reported = waits.clone();
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
-    let routes = routes.merge(admin::json("/waits", move || OwnWaits::new(&reported.long(), &reported.requests())));
+    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits::new(&reported.long_waits(), &reported.unanswered_requests())));
     let page = role.page_access(&http)?;
     tokio::spawn(admin::serve(http, routes, page, role.shutdown.clone()));
 
@@ -39,8 +38,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     // Only one worker writes.
     let start = match args.folder {
         _ if args.index > 0 => None,
-        Some(path) => Some(Start::in_folder(run_folder(&path)?, &role.job, wanted)?),
-        None => Some(Start::find(&role.job, wanted)?),
+        Some(path) => Some(RunStart::in_folder(run_folder(&path)?, &role.job, wanted)?),
+        None => Some(RunStart::find(&role.job, wanted)?),
     };
     let (timeout, credentials) = (role.job.cluster.timeout, role.credentials.clone());
     let recorder = args.push_recorder.as_deref().map(|socket| recorder(socket, args.index, &role.job)).transpose()?;
@@ -50,10 +49,10 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     };
     let worker = Worker {
         job: Job::clone(&role.job),
-        control: role.control()?,
+        control: role.control_client()?,
         connect: Arc::new(move |entry| {
             let shard = GrpcShard::connect(entry, timeout, &credentials)?;
-            Ok(recorder.as_ref().map_or_else(|| Arc::clone(&shard), |recorder| recorder.record(Arc::clone(&shard))))
+            Ok(recorder.as_ref().map_or_else(|| Arc::clone(&shard), |recorder| recorder.record_shard(Arc::clone(&shard))))
         }),
         index: args.index,
         supersede: args.supersede,
@@ -65,15 +64,14 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         resume: start.as_ref().and_then(|start| start.point.clone()),
         shutdown: role.shutdown.clone(),
     };
-    let outcome = report::finish(worker, Terminal::new(true), &role.signals).await?;
+    let outcome = report::run_worker(worker, Terminal::new(true), &role.signals).await?;
     let comes_back = args.on_stop == LeaveMeaning::Restart && role.signals.exit_code().is_some();
     Ok(match outcome {
-        Outcome::Left if comes_back => report::interrupted(&role.signals),
-        outcome => report::exit(outcome, &role.signals),
+        Outcome::Left if comes_back => report::interrupt_exit(&role.signals),
+        outcome => report::exit_status(outcome, &role.signals),
     })
 }
 
-/// The folder that the command line names. One that is not there is no fault of the disk.
 /// The standard input of a worker says whether its parent lives.
 pub(crate) fn refuse_stdin(job: &Job) -> Result<(), Failure> {
     if !job.data.reads_stdin() {
@@ -107,7 +105,7 @@ struct RecordedWorker(Arc<PushRecorder>);
 impl Observer for RecordedWorker {
     fn observe(&self, event: &Event) {
         if let Event::Joined { member, incarnation, .. } = event {
-            self.0.join(*member, *incarnation);
+            self.0.report_join(*member, *incarnation);
         }
     }
 
@@ -118,20 +116,20 @@ impl Observer for RecordedWorker {
 
 impl PushAudit for RecordedWorker {
     fn note_start(&self, push: StartedPush) {
-        self.0.start(push);
+        self.0.report_started_push(push);
     }
 
     fn note_end(&self, seq: u64) {
-        self.0.finish(seq);
+        self.0.report_finished_push(seq);
     }
 
     fn note_weights(&self, weights: &[u8]) {
-        self.0.note_network(weights);
+        self.0.report_network(weights);
     }
 }
 
 /// The backend for the sums of several workers, if this program contains it.
-pub(crate) fn backend(job: &Job) -> Result<CollectiveBackend, Failure> {
+pub(crate) fn choose_backend(job: &Job) -> Result<CollectiveBackend, Failure> {
     let backend = match job.cluster.collective {
         CollectiveKind::Nccl if job.cluster.has_groups() => CollectiveBackend::Nccl,
         CollectiveKind::Gloo | CollectiveKind::Nccl => CollectiveBackend::Gloo,
@@ -146,11 +144,11 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     if !cluster.has_groups() {
         return Ok(None);
     }
-    let listener = role.bind(Port::DenseWorker, &cluster.worker_address).await?;
-    let address = role.advertised(advertise, &listener)?;
+    let listener = role.bind(RolePort::DenseWorker, &cluster.worker_address).await?;
+    let address = role.advertised_address(advertise, &listener)?;
     let listener = listener.into_std().or_internal()?;
     listener.set_nonblocking(false).or_internal()?;
-    let rendezvous = StoreRendezvous::new(listener, address, backend(&role.job)?);
+    let rendezvous = StoreRendezvous::new(listener, address, choose_backend(&role.job)?);
     Ok(Some(Arc::new(rendezvous.map_err(|error| Failure::from_error(Exit::Usage, error))?)))
 }
 
@@ -167,13 +165,13 @@ mod tests {
 
     #[test]
     fn one_worker_needs_no_backend_and_several_use_that_of_the_job() {
-        assert_eq!(backend(&job(&[])).unwrap(), CollectiveBackend::Gloo);
-        assert_eq!(backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), CollectiveBackend::Gloo);
+        assert_eq!(choose_backend(&job(&[])).unwrap(), CollectiveBackend::Gloo);
+        assert_eq!(choose_backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), CollectiveBackend::Gloo);
     }
 
     #[test]
     fn nccl_is_refused_by_a_program_without_it() {
-        let chosen = backend(&job(&["cluster.workers=2"]));
+        let chosen = choose_backend(&job(&["cluster.workers=2"]));
         if cfg!(feature = "nccl") {
             assert_eq!(chosen.unwrap(), CollectiveBackend::Nccl);
         } else {

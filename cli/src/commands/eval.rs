@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_dense_worker::{Evaluate, ImportanceOptions, Measures};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::importance;
@@ -17,11 +17,10 @@ use crate::slices;
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
 
-/// Loads, scores, prints.
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
     let job = match args.data.as_slice() {
-        [] => saved.job(&args.sets)?,
+        [] => saved.load_job(&args.sets)?,
         files => job_for(&saved, &args.sets, files, None)?,
     };
     check_trust(&job, args.trust_module.as_deref())?;
@@ -47,21 +46,21 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
 
 fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     if json {
-        return answer(&serde_json::to_string(found).or_internal()?);
+        return print_answer(&serde_json::to_string(found).or_internal()?);
     }
     let Measures { evaluation, targets, slices, .. } = found;
-    let measure = measures::number;
+    let measure = measures::format_measure;
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
     let others = measures::of_others(evaluation);
     if !others.is_empty() {
-        others.iter().for_each(|(name, value)| out!("{name:<21}{}", measures::number(*value)));
+        others.iter().for_each(|(name, value)| out!("{name:<21}{}", measures::format_measure(*value)));
         print_calibrated(found);
         measures::print_targets(targets);
         found.importance.iter().for_each(importance::print);
         return Ok(());
     }
     out!("AUC                  {}", measure(evaluation.auc));
-    if let Some(gauc) = report::grouped(evaluation) {
+    if let Some(gauc) = report::grouped_auc(evaluation) {
         out!("GAUC                 {gauc}");
     }
     out!("logloss              {}", measure(evaluation.logloss));
@@ -77,6 +76,6 @@ fn print(found: &Measures, json: bool) -> Result<(), Failure> {
 
 fn print_calibrated(found: &Measures) {
     if let Some(calibrated) = &found.calibrated {
-        out!("after calibration    {}", report::calibrated(calibrated));
+        out!("after calibration    {}", report::calibrated_text(calibrated));
     }
 }

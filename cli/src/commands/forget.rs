@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_job::is_dense_table;
-use zagros_shell::{Exit, Failure, answer, live_coordinator, out};
+use zagros_shell::{Exit, Failure, print_answer, live_coordinator, out};
 
 use crate::args::ForgetArgs;
 use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, WantedIds, apply, forget_live, wanted_ids};
@@ -14,7 +14,6 @@ use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, Wante
 /// Ids that are printed of those that were not found.
 const SHOWN: usize = 10;
 
-/// Plans, prints, and removes.
 pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
     let args = &args;
     if is_dense_table(&args.table) {
@@ -41,7 +40,7 @@ fn forget(model: &Path, args: &ForgetArgs, wanted: &WantedIds) -> Result<(), Fai
     if args.dry_run {
         return print(&place, &plan, wanted, args);
     }
-    let bar = ProgressBar::new(plan.bytes());
+    let bar = ProgressBar::new(plan.copied_bytes());
     let deleted = apply(&place, &plan, wanted, &|bytes| bar.inc(bytes));
     bar.finish_and_clear();
     deleted?;
@@ -49,7 +48,7 @@ fn forget(model: &Path, args: &ForgetArgs, wanted: &WantedIds) -> Result<(), Fai
 }
 
 fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
-    let missing = plan.missing(wanted);
+    let missing = plan.missing_ids(wanted);
     let is_changed = plan.saves.iter().any(SavePlan::is_changed);
     if args.json {
         let report = json!({
@@ -60,7 +59,7 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
             "saves": plan.saves.iter().map(in_json).collect::<Vec<_>>(),
             "missing": missing.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
-        return answer(&report.to_string());
+        return print_answer(&report.to_string());
     }
     let ids = HumanCount(wanted.ids.len() as u64);
     out!("{}: {ids} id(s) of table {}", place.named, wanted.table);
@@ -88,7 +87,7 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
         }
     }
     if args.dry_run {
-        out!("  {} of files would be copied without these rows; nothing has changed", HumanBytes(plan.bytes()));
+        out!("  {} of files would be copied without these rows; nothing has changed", HumanBytes(plan.copied_bytes()));
     } else if is_changed {
         out!("  what was removed is in {}/{AUDIT}", place.named);
     }
@@ -118,7 +117,7 @@ fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &Forge
             "removed": removed.map(|removed| removed.len()),
             "still_held_by": holding.ok().map(|saves| saves.iter().map(in_json).collect::<Vec<_>>()),
         });
-        return answer(&report.to_string());
+        return print_answer(&report.to_string());
     }
     out!("{run} trains: {ids} id(s) of table {}", wanted.table);
     match removed {

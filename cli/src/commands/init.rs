@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use zagros_init::{InitError, job_text, read_sample, sketch};
+use zagros_init::{InitError, infer_sketch, job_text, read_sample};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, load_job};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, load_job};
 
 use crate::args::InitArgs;
 
@@ -17,12 +17,11 @@ const DATA: [&str; 18] = [
 /// Characters that make a path a pattern.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
 
-/// Prints the job file, or writes it.
 pub(crate) fn run(args: &InitArgs) -> Result<Exit, Failure> {
     let Some(job) = &args.output else {
         // Where the text goes is not known, and paths in a job file start at its folder.
         let text = text(&args.data, &absolute(&args.data)?, args.label.as_deref())?;
-        answer(text.trim_end())?;
+        print_answer(text.trim_end())?;
         return Ok(Exit::Success);
     };
     write(&args.data, job, args.label.as_deref())?;
@@ -32,9 +31,6 @@ pub(crate) fn run(args: &InitArgs) -> Result<Exit, Failure> {
 
 /// The job of `zagros train DATA`: beside the working folder's other files, written at the first time. `None` if the command line names a
 /// job file.
-///
-/// # Errors
-/// As [`write`], and when the job file of that name is one for other data.
 pub(crate) fn job_for(named: &Path) -> Result<Option<PathBuf>, Failure> {
     if !is_data(named) {
         return Ok(None);
@@ -99,9 +95,6 @@ fn absolute(data: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Writes a job file that is not there yet.
-///
-/// # Errors
-/// When it is there, the data cannot be understood, or the disk refuses.
 fn write(data: &Path, job: &Path, label: Option<&str>) -> Result<(), Failure> {
     if job.exists() {
         let what = format!("{} exists", job.display());
@@ -124,7 +117,7 @@ fn seen_from(job: &Path, data: &Path) -> Result<PathBuf, Failure> {
 
 fn text(data: &Path, named: &Path, label: Option<&str>) -> Result<String, Failure> {
     not_stdin(data)?;
-    let sketch = read_sample(data).and_then(|sample| sketch(sample, label)).map_err(failed)?;
+    let sketch = read_sample(data).and_then(|sample| infer_sketch(sample, label)).map_err(failed)?;
     sketch.warnings().iter().for_each(|warning| err!("UNSURE: {warning}"));
     Ok(job_text(&sketch, named))
 }

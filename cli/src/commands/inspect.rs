@@ -14,15 +14,14 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::InspectModelArgs;
-use model::Model;
+use model::InspectedModel;
 use zagros_shell::{Exit, Failure};
 
-/// Does what the arguments ask for.
 pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
     if args.log {
         return log::show(&args.model, args.json);
     }
-    let model = Model::open(&args.model, Duration::from_secs(args.timeout))?;
+    let model = InspectedModel::open(&args.model, Duration::from_secs(args.timeout))?;
     if args.verify {
         return verify::verify(&model, args.json);
     }
@@ -39,8 +38,8 @@ pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
 }
 
 /// A bar for reading the files. Drawn on a terminal only.
-fn progress(model: &Model) -> ProgressBar {
-    let bar = ProgressBar::new(model.bytes());
+fn progress(model: &InspectedModel) -> ProgressBar {
+    let bar = ProgressBar::new(model.total_bytes());
     let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {bytes} of {total_bytes}");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"))
 }

@@ -11,21 +11,20 @@ use zagros_shell::{Exit, Failure, out, watch_signals};
 use crate::args::{LogRole, LogsArgs};
 use zagros_launch::LOG_FOLDER;
 
-use crate::logs::{self, Level, Line, Source};
+use crate::logs::{self, LogLevel, LogLine, LogSource};
 
 /// The default folder of runs.
 const RUNS: &str = "runs";
 /// How often new lines are looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The lines to show.
 struct LineFilter {
-    level: Level,
+    level: LogLevel,
     since: Option<SystemTime>,
 }
 
 impl LineFilter {
-    fn takes(&self, line: &Line) -> bool {
+    fn takes(&self, line: &LogLine) -> bool {
         line.level >= self.level && self.since.is_none_or(|since| line.time >= since)
     }
 }
@@ -37,30 +36,29 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
         None => newest(Path::new(RUNS))?.join(LOG_FOLDER),
     };
     let role = args.role.map(LogRole::name);
-    let found = logs::sources(&folder).map_err(|error| unreadable(&folder, &error))?;
-    let mut sources: Vec<Source> = found.into_iter().filter(|source| source.is_of(role, args.index)).collect();
+    let found = logs::find_sources(&folder).map_err(|error| unreadable(&folder, &error))?;
+    let mut sources: Vec<LogSource> = found.into_iter().filter(|source| source.is_of(role, args.index)).collect();
     if sources.is_empty() {
         let what = format!("{} has no log of that role and index", folder.display());
         return Err(Failure::with_help(Exit::Usage, what, "omit --role and --index to see all of them"));
     }
     let since = args.since.and_then(|age| SystemTime::now().checked_sub(age));
     let wanted = LineFilter { level: args.level, since };
-    let all: Result<Vec<_>, _> = sources.iter_mut().map(Source::all).collect();
+    let all: Result<Vec<_>, _> = sources.iter_mut().map(LogSource::read_all).collect();
     let all = all.map_err(|error| unreadable(&folder, &error))?;
-    for (source, line) in logs::merged(all).filter(|(_, line)| wanted.takes(line)) {
+    for (source, line) in logs::merge_by_time(all).filter(|(_, line)| wanted.takes(line)) {
         print(&sources[source].name, &line);
     }
     if args.follow { follow(&folder, sources, &wanted).await } else { Ok(Exit::Success) }
 }
 
-/// Prints new lines until Ctrl-C.
-async fn follow(folder: &Path, mut sources: Vec<Source>, wanted: &LineFilter) -> Result<Exit, Failure> {
+async fn follow(folder: &Path, mut sources: Vec<LogSource>, wanted: &LineFilter) -> Result<Exit, Failure> {
     let shutdown = Shutdown::new();
     let _signals = watch_signals(&shutdown)?;
     loop {
-        let news: io::Result<Vec<_>> = sources.iter_mut().map(|source| source.news().map(Vec::into_iter)).collect();
+        let news: io::Result<Vec<_>> = sources.iter_mut().map(|source| source.read_new().map(Vec::into_iter)).collect();
         let news = news.map_err(|error| unreadable(folder, &error))?;
-        for (source, line) in logs::merged(news).filter(|(_, line)| wanted.takes(line)) {
+        for (source, line) in logs::merge_by_time(news).filter(|(_, line)| wanted.takes(line)) {
             print(&sources[source].name, &line);
         }
         tokio::select! {
@@ -70,11 +68,11 @@ async fn follow(folder: &Path, mut sources: Vec<Source>, wanted: &LineFilter) ->
     }
 }
 
-fn print(name: &str, line: &Line) {
+fn print(name: &str, line: &LogLine) {
     let text = match line.level {
-        Level::Error => line.text.red().to_string(),
-        Level::Warn => line.text.yellow().to_string(),
-        Level::Info | Level::Debug | Level::Trace => line.text.clone(),
+        LogLevel::Error => line.text.red().to_string(),
+        LogLevel::Warn => line.text.yellow().to_string(),
+        LogLevel::Info | LogLevel::Debug | LogLevel::Trace => line.text.clone(),
     };
     out!("{} {:<19}│ {text}", line.stamp.dimmed(), name.color(color(name)));
 }
@@ -130,9 +128,9 @@ mod tests {
 
     #[test]
     fn lines_are_chosen_by_level_and_age() {
-        let line = Line::parse("2026-11-22T02:09:29.000000Z WARN slow").unwrap();
+        let line = LogLine::parse("2026-11-22T02:09:29.000000Z WARN slow").unwrap();
         let takes = |level, since| LineFilter { level, since }.takes(&line);
-        assert!(takes(Level::Warn, None) && !takes(Level::Error, None));
-        assert!(takes(Level::Info, Some(line.time)) && !takes(Level::Info, Some(line.time + Duration::from_secs(1))));
+        assert!(takes(LogLevel::Warn, None) && !takes(LogLevel::Error, None));
+        assert!(takes(LogLevel::Info, Some(line.time)) && !takes(LogLevel::Info, Some(line.time + Duration::from_secs(1))));
     }
 }

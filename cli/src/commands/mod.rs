@@ -17,12 +17,11 @@ mod simulate;
 mod train;
 
 use clap::CommandFactory;
-use zagros_shell::{Exit, Failure, Logging, answer, block_on};
+use zagros_shell::{Exit, Failure, Logging, print_answer, block_on};
 
 use crate::args::{Arguments, Command, DataCommand};
 use crate::{scaling_law, sweep, up};
 
-/// Runs the command to its end.
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     arguments.logging.install(log_level(&arguments.command));
     match arguments.command {
@@ -52,7 +51,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     }
 }
 
-/// The log level. Roles log their work. Commands for a person log only warnings and errors.
+/// Roles log their work. Commands for a person log only warnings and errors.
 fn log_level(command: &Command) -> &'static str {
     match command {
         Command::Server(command) => command.log_level(),
@@ -62,13 +61,13 @@ fn log_level(command: &Command) -> &'static str {
 }
 
 fn print_schema() -> Result<Exit, Failure> {
-    answer(&zagros_job::schema_json().to_string())?;
+    print_answer(&zagros_job::schema_json().to_string())?;
     Ok(Exit::Success)
 }
 
 fn print_completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "zagros", &mut script);
-    answer(&String::from_utf8_lossy(&script))?;
+    print_answer(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Success)
 }

@@ -2,18 +2,17 @@
 
 use zagros_job::threads::Machine;
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 
 use crate::args::ModelsArgs;
-use crate::models::rate::Speed;
+use crate::models::rate::TrainingSpeed;
 use crate::models::{ModelTable, print};
 
-/// Prints the table.
 pub(crate) fn run(args: &ModelsArgs) -> Result<Exit, Failure> {
-    let speed = Speed::choose(args.flops, &Machine::this())?;
+    let speed = TrainingSpeed::choose(args.flops, &Machine::this())?;
     let table = ModelTable::new(args, &speed, MemoryLimit::of_this_process())?;
     if args.json {
-        answer(&serde_json::to_string_pretty(&table).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&table).or_internal()?)?;
     } else {
         out!("{}", print::text(&table).trim_end());
     }

@@ -2,12 +2,11 @@
 
 use zagros_cost::DataShape;
 use zagros_job::threads::{Machine, core_count};
-use zagros_shell::{Exit, Failure, OrInternal, answer, load_job_for};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, load_job_for};
 
 use crate::args::PlanArgs;
 use crate::planning::{self, PlanFigures};
 
-/// Prints the forecast.
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let mut sets = args.job.sets();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
@@ -18,7 +17,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let machines = match &args.machines {
         Some(file) => {
             let machines = planning::machines(file)?;
-            job.cluster.workers = machines.workers().max(1.0) as u32;
+            job.cluster.workers = machines.worker_count().max(1.0) as u32;
             machines
         }
         None if has_processes => {
@@ -30,11 +29,11 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
         None => planning::this_machine(&job, &here),
     };
     let calibration = planning::calibration(args.calibration.as_deref())?;
-    let data = DataShape { rows: args.rows, ..planning::shape(&job, args.samples) };
+    let data = DataShape { rows: args.rows, ..planning::measure_shape(&job, args.samples) };
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
     let figures = PlanFigures::new((&job, &data), (&calibration, &machines), &forecast);
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?;
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         figures.print(&job);
     }

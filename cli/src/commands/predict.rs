@@ -17,7 +17,7 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_predictions::{
     PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
 };
-use zagros_shell::{Exit, Failure, answer, err, note, watch_signals};
+use zagros_shell::{Exit, Failure, print_answer, err, note, watch_signals};
 use zagros_zip::ZipEq;
 
 use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
@@ -28,23 +28,22 @@ use crate::saved::{SavedModel, check_trust};
 use crate::scored_rows::job_for;
 use crate::scores::ScoreForm;
 
-/// Bytes that standard output is given at once.
 const BUFFER: usize = 64 << 10;
 
-/// Loads, scores, writes. With several models their scores are averaged.
+/// With several models their scores are averaged.
 pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
-    let models = Model::all(&args)?;
+    let models = ScoringModel::all(&args)?;
     let scores = score_columns(&models[0].job, &args.score_column);
     let identity = models.iter().map(|model| identity(&args, model)).collect::<Result<Vec<_>, _>>()?.join("; ");
-    let output = Output::open(&args, scores, &identity).map_err(refused)?;
+    let output = ScoreOutput::open(&args, scores, &identity).map_err(refused)?;
     let earlier_counts = output.counts();
-    if earlier_counts.rows() > 0 {
-        err!("going on after {} rows that are written (--fresh starts over)", HumanCount(earlier_counts.rows()));
+    if earlier_counts.row_count() > 0 {
+        err!("going on after {} rows that are written (--fresh starts over)", HumanCount(earlier_counts.row_count()));
     }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let started = Instant::now();
-    let places = averaged::places(&args.output, models.len(), &identity);
+    let places = averaged::score_files(&args.output, models.len(), &identity);
     let mut models = models;
     let (first, rest) = (models.remove(0), models);
     let mut others = Vec::new();
@@ -63,7 +62,7 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let form = first.form(&args);
     let average =
         ModelAverage { others, shows_logits: args.logits, keeps_malformed: args.bad_rows == BadRowsChoice::Empty };
-    let written = first.predict(&args, earlier_counts, &shutdown).await?.run(Scores { output, form, average }).await;
+    let written = first.predict(&args, earlier_counts, &shutdown).await?.run(ScoreWriter { output, form, average }).await;
     let output =
         written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;
@@ -73,15 +72,14 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// A model that scores.
-struct Model {
+struct ScoringModel {
     /// As the command line has it.
     name: String,
     saved: SavedModel,
     job: Job,
 }
 
-impl Model {
+impl ScoringModel {
     /// The models of the arguments, which predict the same.
     fn all(args: &PredictArgs) -> Result<Vec<Self>, Failure> {
         let named = averaged::models_of(&args.run);
@@ -145,17 +143,15 @@ impl Model {
             done: before.samples,
             control,
             connect,
-            observer: Arc::new(Progress::new(before, &args.data)),
+            observer: Arc::new(ScoringProgress::new(before, &args.data)),
             shutdown: shutdown.clone(),
         })
     }
 }
 
-/// Pause between two lines that say how far it is.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Says how far it is.
-struct Progress {
+struct ScoringProgress {
     /// Whether the files are read from their start, so that their bytes say how far it is.
     whole: bool,
     /// Whether the files say how large they are.
@@ -163,14 +159,14 @@ struct Progress {
     last_line: Mutex<Instant>,
 }
 
-impl Progress {
+impl ScoringProgress {
     fn new(before: PredictionCounts, data: &[PathBuf]) -> Self {
         let is_known = !data.iter().any(|file| file == Path::new(STDIN));
-        Self { whole: before.rows() == 0, is_known, last_line: Mutex::new(Instant::now()) }
+        Self { whole: before.row_count() == 0, is_known, last_line: Mutex::new(Instant::now()) }
     }
 }
 
-impl Observer for Progress {
+impl Observer for ScoringProgress {
     fn observe(&self, event: &Event) {
         let Event::Evaluating { done, total, .. } = event else { return };
         let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,7 +183,7 @@ impl Observer for Progress {
 }
 
 /// What decides the scores: model, rows, and how they are read.
-fn identity(args: &PredictArgs, Model { job, saved, .. }: &Model) -> Result<String, Failure> {
+fn identity(args: &PredictArgs, ScoringModel { job, saved, .. }: &ScoringModel) -> Result<String, Failure> {
     let manifest = Manifest::read(&saved.folder).map_err(failed)?;
     let mut identity =
         format!("{} {} {} {:?}", env!("CARGO_PKG_VERSION"), manifest.manifest_sha256, manifest.steps, args.logits);
@@ -198,7 +194,7 @@ fn identity(args: &PredictArgs, Model { job, saved, .. }: &Model) -> Result<Stri
             continue;
         }
         // Those of a folder or a pattern one by one. What cannot be read is refused when it is.
-        let found = zagros_ingest::files(job, std::slice::from_ref(file)).unwrap_or_default();
+        let found = zagros_ingest::find_files(job, std::slice::from_ref(file)).unwrap_or_default();
         for FileInfo { path, bytes, .. } in found {
             let data = std::fs::metadata(&path).ok();
             let changed = data.and_then(|data| data.modified().ok()?.duration_since(UNIX_EPOCH).ok());
@@ -226,7 +222,6 @@ fn score_columns(job: &Job, score: &str) -> Vec<String> {
     columns.collect()
 }
 
-/// The labels that a model predicts, with their kinds.
 fn labels(job: &Job) -> Vec<String> {
     let kind = |target: &Target| match (&target.kind, target_form(target)) {
         (TargetKind::Classes { classes }, _) => format!("classes {}", classes.join("|")),
@@ -237,13 +232,12 @@ fn labels(job: &Job) -> Vec<String> {
     job.features.targets.iter().map(|target| format!("{} ({})", target.name, kind(target))).collect()
 }
 
-/// Where the scores go.
-enum Output {
+enum ScoreOutput {
     File(PredictionFile),
     Stream(PredictionStream<BufWriter<Stdout>>),
 }
 
-impl Output {
+impl ScoreOutput {
     /// Checks first what can be checked before the model is loaded.
     fn open(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Result<Self, PredictionError> {
         let path: &Path = &args.output;
@@ -262,7 +256,7 @@ impl Output {
 
     fn counts(&self) -> PredictionCounts {
         match self {
-            Self::File(file) => file.counts(),
+            Self::File(file) => file.written_counts(),
             Self::Stream(_) => PredictionCounts::default(),
         }
     }
@@ -276,23 +270,20 @@ impl Output {
 }
 
 /// Logits become scores on their way to the output.
-struct Scores {
-    output: Output,
+struct ScoreWriter {
+    output: ScoreOutput,
     form: ScoreForm,
     average: ModelAverage,
 }
 
-/// What the scores of a model are averaged with.
 struct ModelAverage {
     /// None if there is one model.
     others: Vec<ModelScoresReader>,
-    /// Whether logits are written.
     shows_logits: bool,
-    /// Whether malformed rows are written.
     keeps_malformed: bool,
 }
 
-impl Scores {
+impl ScoreWriter {
     fn scores(&mut self, rows: &InputRows, logits: &[f32]) -> Result<Vec<f64>, PredictionError> {
         let mut scores = self.form.scores(logits);
         let ModelAverage { others, shows_logits, .. } = &mut self.average;
@@ -309,7 +300,7 @@ impl Scores {
     }
 }
 
-impl ScoredRows for Scores {
+impl ScoredRows for ScoreWriter {
     type Error = PredictionError;
 
     fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
@@ -318,8 +309,8 @@ impl ScoredRows for Scores {
         let kept = (!is_kept).then(|| rows.samples_only());
         let rows = kept.as_ref().unwrap_or(rows);
         match &mut self.output {
-            Output::File(file) => file.add(rows, &scores),
-            Output::Stream(stream) => stream.add(rows, &scores),
+            ScoreOutput::File(file) => file.add_rows(rows, &scores),
+            ScoreOutput::Stream(stream) => stream.add_rows(rows, &scores),
         }
     }
 }
@@ -339,13 +330,13 @@ fn refused(error: PredictionError) -> Failure {
 
 fn print(args: &PredictArgs, before: PredictionCounts, all: PredictionCounts, took: Duration) -> Result<(), Failure> {
     let is_stream = args.output == Path::new("-");
-    let rate = (all.rows() - before.rows()) as f64 / took.as_secs_f64().max(1e-9);
+    let rate = (all.row_count() - before.row_count()) as f64 / took.as_secs_f64().max(1e-9);
     if args.json && !is_stream {
         let report = json!({
-            "file": args.output, "rows": all.rows(), "malformed": all.malformed, "not_finite": all.not_finite, "rows_before": before.rows(),
+            "file": args.output, "rows": all.row_count(), "malformed": all.malformed, "not_finite": all.not_finite, "rows_before": before.row_count(),
             "seconds": took.as_secs_f64(), "rows_per_second": rate,
         });
-        return answer(&report.to_string());
+        return print_answer(&report.to_string());
     }
     let malformed = match all.malformed {
         0 => String::new(),
@@ -358,7 +349,7 @@ fn print(args: &PredictArgs, before: PredictionCounts, all: PredictionCounts, to
     err!(
         "{}: {} rows{malformed}{not_finite}; {:.1} s, {} rows/s",
         if is_stream { "standard output".to_owned() } else { args.output.display().to_string() },
-        HumanCount(all.rows()),
+        HumanCount(all.row_count()),
         took.as_secs_f64(),
         HumanCount(rate as u64)
     );

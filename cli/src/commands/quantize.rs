@@ -3,12 +3,11 @@
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_dense_worker::Manifest;
-use zagros_shell::{Exit, Failure, answer, out};
+use zagros_shell::{Exit, Failure, print_answer, out};
 
 use crate::args::QuantizeArgs;
 use crate::quantize::{PlannedTable, QuantizePlan, apply};
 
-/// Plans, writes, and prints.
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     let plan = QuantizePlan::prepare(args)?;
     let bar = ProgressBar::new(plan.row_bytes());
@@ -18,7 +17,6 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Bytes before and after.
 struct CopySizes {
     rows: [u64; 2],
     model: [u64; 2],
@@ -44,11 +42,11 @@ fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &Quan
             "row_bytes": {"before": rows[0], "after": rows[1]},
             "bytes": {"before": model[0], "after": model[1]},
         });
-        return answer(&report.to_string());
+        return print_answer(&report.to_string());
     }
     out!("{} → {}", plan.from, plan.to);
     for PlannedTable { saved, conversion } in &plan.tables {
-        let (after, [before, now]) = (conversion.header(), [saved, conversion.header()].map(|table| 4 * table.width));
+        let (after, [before, now]) = (conversion.converted_header(), [saved, conversion.converted_header()].map(|table| 4 * table.width));
         out!("  table {}: {} → {}, {before} → {now} bytes a row", saved.name, saved.element, after.element);
     }
     let [before, after] = rows.map(HumanBytes);
@@ -61,5 +59,5 @@ fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &Quan
 fn in_json(PlannedTable { saved, conversion }: &PlannedTable) -> serde_json::Value {
     let describe =
         |table: &zagros_snapshot::TableHeader| json!({"element": table.element, "bytes_a_row": 4 * table.width});
-    json!({"table": saved.name, "before": describe(saved), "after": describe(conversion.header())})
+    json!({"table": saved.name, "before": describe(saved), "after": describe(conversion.converted_header())})
 }

@@ -1,14 +1,13 @@
 //! `zagros report`: writes a run's page again, from its folder.
 
 use zagros_dense_worker::RunFolder;
-use zagros_shell::{Exit, Failure, answer};
+use zagros_shell::{Exit, Failure, print_answer};
 
 use crate::args::ReportArgs;
 use crate::page;
 
-/// Writes the page and prints its path.
 pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     let folder = RunFolder::open(&args.run).map_err(|error| Failure::from_error(Exit::Data, error))?;
-    answer(&page::write(&folder)?.display().to_string())?;
+    print_answer(&page::write(&folder)?.display().to_string())?;
     Ok(Exit::Success)
 }

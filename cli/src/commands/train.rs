@@ -5,24 +5,23 @@ use std::sync::Arc;
 use zagros_dense_worker::Worker;
 use zagros_job::Job;
 use zagros_job::threads::Machine;
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_shell::{Exit, Failure, describe_threads, exit_with_parent, is_key_given, load_job, note, watch_signals};
 
 use super::init;
 use crate::args::TrainArgs;
 use crate::days::DailyTraining;
 use crate::memory;
-use crate::pause::{Pause, PausePoint};
+use crate::pause::{RunPause, PausePoint};
 use crate::plan;
 use crate::planning;
 use crate::report;
-use crate::resume::{ResumeChoice, Start};
+use crate::resume::{ResumeChoice, RunStart};
 use crate::saved;
 use crate::steps;
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
 
-/// Trains and prints the report.
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let mut args = args;
     if let Some(job) = init::job_for(&args.job.job)? {
@@ -47,7 +46,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     }
     memory::check(&job, &Machine::this())?;
     note!("threads: {}", describe_threads(&job, &Machine::this()));
-    if let Some(said) = planning::announcement(&job, &Machine::this()) {
+    if let Some(said) = planning::streaming_notice(&job, &Machine::this()) {
         note!("{said}");
     }
     let shutdown = Shutdown::new();
@@ -61,16 +60,16 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         let keep_models = args.keep_models.map(|models| usize::try_from(models).unwrap_or(usize::MAX));
         return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
     }
-    let start = Start::find(&job, choice)?;
-    steps::announce(&job);
+    let start = RunStart::find(&job, choice)?;
+    steps::announce_steps(&job);
     steps::count_epochs(&mut job, start.point.as_ref())?;
     if let Some(point) = pause {
         let worker = worker(job, &start, shutdown.clone()).await?;
         return train_until(point, worker, shutdown, &signals).await;
     }
     let worker = worker(job, &start, shutdown).await?;
-    let outcome = report::finish(worker, Terminal::new(false), &signals).await?;
-    Ok(report::exit(outcome, &signals))
+    let outcome = report::run_worker(worker, Terminal::new(false), &signals).await?;
+    Ok(report::exit_status(outcome, &signals))
 }
 
 /// Trains to a point, or to the end if that comes first.
@@ -78,20 +77,20 @@ async fn train_until(
     point: PausePoint,
     worker: Worker,
     shutdown: Shutdown,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<Exit, Failure> {
     let terminal = Arc::new(Terminal::new(false));
-    let pause = Arc::new(Pause::new(point, shutdown, terminal.clone()));
+    let pause = Arc::new(RunPause::new(point, shutdown, terminal.clone()));
     let ended = Worker { observer: pause.clone(), ..worker }.run().await;
     terminal.finish();
     let summary = ended.map_err(|error| report::failure(error, signals))?;
     match signals.exit_code() {
         None if pause.has_paused() => Ok(Exit::Success),
-        _ => Ok(report::exit(summary.outcome, signals)),
+        _ => Ok(report::exit_status(summary.outcome, signals)),
     }
 }
 
-async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, Failure> {
+async fn worker(job: Job, start: &RunStart, shutdown: Shutdown) -> Result<Worker, Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
     Ok(Worker { folder, resume, shutdown, ..Worker::alone(job, control, connect, registry) })

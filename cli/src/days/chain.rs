@@ -4,7 +4,7 @@ use super::history::{DayHistory, DayRecord};
 
 /// What a day must have started from to be done.
 #[derive(Clone, Debug, PartialEq)]
-enum Start {
+enum DayStart {
     /// This model, or none.
     From(Option<String>),
     /// Any: the model is deleted, or the range of days starts here.
@@ -13,22 +13,22 @@ enum Start {
 
 /// How many of the days are done: from the first on, each from the model of the one before, up to one whose model is there. `was_so`
 /// says whether a day's model was trained as the job says, from that start.
-pub(super) fn done(days: &[String], history: &DayHistory, was_so: impl Fn(&str, &DayRecord, &str) -> bool) -> usize {
-    let (mut start, mut last) = (Start::Any, 0);
+pub(super) fn done_count(days: &[String], history: &DayHistory, was_so: impl Fn(&str, &DayRecord, &str) -> bool) -> usize {
+    let (mut start, mut last) = (DayStart::Any, 0);
     for (number, day) in days.iter().enumerate() {
         let follows = |record: &&DayRecord| match &start {
-            Start::From(from) => record.from == *from,
-            Start::Any => true,
+            DayStart::From(from) => record.from == *from,
+            DayStart::Any => true,
         };
         // A day without samples may only have been early.
         let Some(record) = history.get(day).filter(follows).filter(|record| record.samples > 0) else { break };
         start = match &record.model {
             Some(model) if was_so(day, record, model) => {
                 last = number + 1;
-                Start::From(Some(model.clone()))
+                DayStart::From(Some(model.clone()))
             }
             Some(_) => break,
-            None => Start::Any,
+            None => DayStart::Any,
         };
     }
     last
@@ -55,8 +55,8 @@ mod tests {
         records
             .iter()
             .zip_eq(&days[..records.len()])
-            .for_each(|(record, day)| history.note(day, record.clone()).unwrap());
-        done(&days, &history, |_, _, model| was_so(model))
+            .for_each(|(record, day)| history.record_day(day, record.clone()).unwrap());
+        done_count(&days, &history, |_, _, model| was_so(model))
     }
 
     #[test]

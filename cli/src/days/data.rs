@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use zagros_ingest::files;
+use zagros_ingest::find_files;
 use zagros_job::Job;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ impl DayData {
     /// That of a day's job; `None` if it cannot be read, such as that of a day long ago.
     pub(crate) async fn measure(job: &Job) -> Option<Self> {
         let job = job.clone();
-        let found = tokio::task::spawn_blocking(move || files(&job, &job.data.train)).await;
+        let found = tokio::task::spawn_blocking(move || find_files(&job, &job.data.train)).await;
         let found = found.ok()?.ok()?;
         Some(Self { files: found.len(), bytes: found.iter().map(|file| file.bytes).sum() })
     }

@@ -15,7 +15,6 @@ const MUCH_DRIFT: f64 = 0.25;
 /// Fewer rows say little.
 const ENOUGH_ROWS: u64 = 1_000;
 
-/// The state of a day's data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DayHealth {
     pub(crate) profile: DataProfile,
@@ -24,14 +23,12 @@ pub(crate) struct DayHealth {
     /// Its features beside those of an earlier day than the one before; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reference: Option<ReferenceDrift>,
-    /// What is worth a warning.
     pub(crate) warnings: Vec<String>,
 }
 
 /// How far the features of a day are from those of a reference day.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReferenceDrift {
-    /// The reference day.
     pub(crate) day: String,
     /// Population stability index by feature.
     pub(crate) drift: BTreeMap<String, f64>,
@@ -103,7 +100,7 @@ impl IdCounts {
 }
 
 /// The tables of a day: `scored` is counted while the day was scored by the model before, `trained` while it was learned.
-pub(crate) fn tables(
+pub(crate) fn table_health(
     names: impl Iterator<Item = String>,
     scored: Option<&IdCounts>,
     trained: &IdCounts,
@@ -169,20 +166,19 @@ pub(crate) fn table_warnings(tables: &[TableHealth], day: &str, before: &[TableH
     tables.iter().filter_map(warning).collect()
 }
 
-/// As a text.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::profile::{Bins, Distribution};
+    use zagros_ingest::profile::{ColumnBins, ValueDistribution};
     use zagros_plumbing::metrics::{IntCounterVec, Opts, register};
 
     use super::*;
 
     fn feature(missing: f64, distinct: u64, drift: f64) -> FeatureProfile {
-        let distribution = Distribution { bins: Bins::Values(vec![]), shares: vec![missing, 1.0 - missing] };
+        let distribution = ValueDistribution { bins: ColumnBins::Values(vec![]), shares: vec![missing, 1.0 - missing] };
         FeatureProfile {
             column: "city".to_owned(),
             missing,
@@ -242,7 +238,7 @@ mod tests {
         }
         let counts = IdCounts::from_registry(&registry);
         let names = || ["user".to_owned(), "item".to_owned()].into_iter();
-        let found = tables(names(), Some(&counts), &counts);
+        let found = table_health(names(), Some(&counts), &counts);
         let expected = TableHealth { table: "user".to_owned(), new_ids: Some(0.1), created: 2, admitted: Some(0.25) };
         assert_eq!(found[0], expected);
         assert_eq!((found[1].new_ids, found[1].created, found[1].admitted), (None, 0, None));
@@ -250,6 +246,6 @@ mod tests {
         assert!(table_warnings(&found, "then", &earlier).is_empty());
         let many = [TableHealth { new_ids: Some(0.5), ..expected }];
         assert_eq!(table_warnings(&many, "then", &earlier), ["table user: 50.0 % of the ids are new, 5.0 % on then"]);
-        assert_eq!(tables(names(), None, &counts)[0].new_ids, None);
+        assert_eq!(table_health(names(), None, &counts)[0].new_ids, None);
     }
 }

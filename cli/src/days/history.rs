@@ -18,7 +18,6 @@ const FORMAT: u32 = 1;
 /// Days that a day's data are compared with: a slow drift shows beside the earliest of them only.
 const REFERENCE_DAYS: usize = 7;
 
-/// All days of a job's name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DayHistory {
     format: u32,
@@ -29,11 +28,9 @@ pub(crate) struct DayHistory {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DayRecord {
-    /// The model that it started from.
     pub(crate) from: Option<String>,
     /// That model, scored on this day's rows before any of them was learned from. `None` on a first day.
     pub(crate) before: Option<Evaluation>,
-    /// Samples trained on.
     pub(crate) samples: u64,
     /// Steps of all days so far, if steps count on.
     pub(crate) steps: u64,
@@ -45,7 +42,6 @@ pub(crate) struct DayRecord {
     /// What was learned; `None` in files of earlier releases.
     #[serde(default)]
     pub(crate) data: Option<DayData>,
-    /// The run's folder.
     pub(crate) run: PathBuf,
     /// The model's folder; `None` once it is deleted.
     pub(crate) model: Option<String>,
@@ -53,9 +49,6 @@ pub(crate) struct DayRecord {
 
 impl DayHistory {
     /// Reads that of a job's name; an empty one if there is none.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or is not one of this release.
     pub(crate) fn load(job: &Job) -> Result<Self, Failure> {
         let path = job.output.folder.join(format!("{}.days.json", job.name));
         let text = match std::fs::read(&path) {
@@ -79,7 +72,6 @@ impl DayHistory {
         self.days.get(day)
     }
 
-    /// All days, in their order.
     pub(crate) fn days(&self) -> impl Iterator<Item = (&String, &DayRecord)> {
         self.days.iter()
     }
@@ -95,22 +87,17 @@ impl DayHistory {
     }
 
     /// The earliest of the last seven days before this one whose data were looked at; `None` if that is the last day before.
-    pub(crate) fn reference(&self, day: &str) -> Option<(&String, &DayHealth)> {
+    pub(crate) fn reference_day(&self, day: &str) -> Option<(&String, &DayHealth)> {
         let looked_at = self.days.range(..day.to_owned()).rev();
         let looked_at = looked_at.filter_map(|(day, record)| Some((day, record.health.as_ref()?)));
         looked_at.take(REFERENCE_DAYS).skip(1).last()
     }
 
-    /// Where the page of all days is.
     pub(crate) fn page_file(&self) -> PathBuf {
         self.path.with_extension("html")
     }
 
-    /// Notes a day, and writes all.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub(crate) fn note(&mut self, day: &str, record: DayRecord) -> Result<(), Failure> {
+    pub(crate) fn record_day(&mut self, day: &str, record: DayRecord) -> Result<(), Failure> {
         self.days.insert(day.to_owned(), record);
         self.write()
     }
@@ -122,10 +109,6 @@ impl DayHistory {
         models.skip(keep.max(1)).collect()
     }
 
-    /// Notes that the model of a day is deleted.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn forget_model(&mut self, day: &str) -> Result<(), Failure> {
         if let Some(record) = self.days.get_mut(day) {
             record.model = None;
@@ -185,10 +168,10 @@ mod tests {
         let health = DayHealth { profile, tables: vec![], reference: None, warnings: vec![] };
         for day in 1..=9 {
             history
-                .note(&format!("2026-11-{day:02}"), DayRecord { health: Some(health.clone()), ..record("a") })
+                .record_day(&format!("2026-11-{day:02}"), DayRecord { health: Some(health.clone()), ..record("a") })
                 .unwrap();
         }
-        let reference = |day: &str| history.reference(day).map(|(day, _)| day.clone());
+        let reference = |day: &str| history.reference_day(day).map(|(day, _)| day.clone());
         assert_eq!((reference("2026-11-01"), reference("2026-11-02")), (None, None));
         assert_eq!(reference("2026-11-03").as_deref(), Some("2026-11-01"));
         assert_eq!(reference("2026-11-10").as_deref(), Some("2026-11-03"));
@@ -200,7 +183,7 @@ mod tests {
         let job = job(&folder.path().join("runs"));
         let mut history = DayHistory::load(&job).unwrap();
         for (day, model) in [("2026-11-01", "a"), ("2026-11-02", "b"), ("2026-11-03", "c")] {
-            history.note(day, record(model)).unwrap();
+            history.record_day(day, record(model)).unwrap();
         }
         let again = DayHistory::load(&job).unwrap();
         assert_eq!(again.get("2026-11-02"), Some(&record("b")));
@@ -222,7 +205,7 @@ mod tests {
         for text in ["{", r#"{"format": 2, "days": {}}"#] {
             std::fs::write(folder.path().join("ads.days.json"), text).unwrap();
             let failure = DayHistory::load(&job).unwrap_err();
-            assert_eq!(failure.exit(), Exit::Storage);
+            assert_eq!(failure.exit_status(), Exit::Storage);
         }
     }
 }

@@ -25,7 +25,7 @@ use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::durable;
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_shell::{Exit, Failure, OrInternal, note, out};
 use zagros_store::Folder;
 
@@ -34,7 +34,7 @@ use self::health::{DayHealth, IdCounts, ReferenceDrift};
 use self::history::{DayHistory, DayRecord};
 use self::range::PLACEHOLDER;
 use crate::report;
-use crate::resume::{ResumeChoice, Start};
+use crate::resume::{ResumeChoice, RunStart};
 use crate::saved::{SavedModel, check_trust};
 use crate::steps;
 use crate::terminal::Terminal;
@@ -47,7 +47,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Done days whose data is looked at again: rows come late by days, not by months.
 const LATE_DAYS: usize = 7;
 
-/// What is to be trained, day after day.
 pub(crate) struct DailyTraining {
     /// The job, with the placeholder in its paths.
     pub(crate) job: Job,
@@ -59,18 +58,14 @@ pub(crate) struct DailyTraining {
     pub(crate) choice: ResumeChoice,
 }
 
-/// One day's part.
 struct Day {
     name: String,
     job: Job,
 }
 
 impl DailyTraining {
-    /// Scores and trains each day that is not done, and prints a line for each.
-    ///
-    /// # Errors
-    /// When the paths have no placeholder, and whatever goes wrong in scoring or training. What is done stays done.
-    pub(crate) async fn run(self, shutdown: Shutdown, signals: &Signals) -> Result<Exit, Failure> {
+    /// Scores and trains each day that is not done, and prints a line for each. What is done stays done after an error.
+    pub(crate) async fn run(self, shutdown: Shutdown, signals: &StopSignals) -> Result<Exit, Failure> {
         self.check()?;
         let mut history = DayHistory::load(&self.job)?;
         let days: Vec<String> = self.dates.days().iter().map(ToString::to_string).collect();
@@ -92,12 +87,12 @@ impl DailyTraining {
             let day = self.day(day, from.clone());
             let (profile, reference) = profile(&day, &history, signals).await?;
             let Some((mut record, counts)) = train_day(&day, self.choice, &shutdown, signals).await? else {
-                return Ok(report::interrupted(signals));
+                return Ok(report::interrupt_exit(signals));
             };
             record.health = Some(health(&day, (profile, reference), &counts, &history));
             from.clone_from(&record.model);
             print(&day.name, &record);
-            history.note(&day.name, record)?;
+            history.record_day(&day.name, record)?;
             write_page(&self.job.name, &history);
             self.delete_models(&mut history, &day.name)?;
         }
@@ -130,9 +125,8 @@ impl DailyTraining {
         Ok(())
     }
 
-    /// How many days are done, as this job says.
     fn done(&self, days: &[String], history: &DayHistory) -> usize {
-        chain::done(days, history, |day, record, model| {
+        chain::done_count(days, history, |day, record, model| {
             let given = self.job.train.start_from.clone().filter(|_| *day == days[0]);
             was_trained_so(model, &self.day(day, given.or_else(|| record.from.clone())).job)
         })
@@ -160,7 +154,6 @@ impl DailyTraining {
         }
     }
 
-    /// A day's part: its data, its own name, and the model that it starts from.
     fn day(&self, name: &str, from: Option<String>) -> Day {
         let mut job = self.job.clone();
         let dated = |path: &mut PathBuf| *path = path.to_string_lossy().replace(PLACEHOLDER, name).into();
@@ -249,7 +242,7 @@ const PROFILED_ROWS: u64 = 1_000_000;
 async fn profile(
     day: &Day,
     history: &DayHistory,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<(DataProfile, Option<ReferenceDrift>), Failure> {
     let of_day = |(day, health): (&String, &DayHealth)| (day.clone(), health.profile.clone());
     let previous = history.health_before(&day.name).map(of_day);
@@ -257,20 +250,19 @@ async fn profile(
     if let Some((earlier, previous)) = &previous {
         health::warnings(&profile, earlier, previous).iter().for_each(|warning| warn(&day.name, warning));
     }
-    let Some((earlier, reference)) = history.reference(&day.name).map(of_day) else { return Ok((profile, None)) };
+    let Some((earlier, reference)) = history.reference_day(&day.name).map(of_day) else { return Ok((profile, None)) };
     let reference = ReferenceDrift::new(&earlier, &look(day, Some(reference), signals).await?);
     reference.warnings(&profile).iter().for_each(|warning| warn(&day.name, warning));
     Ok((profile, Some(reference)))
 }
 
-async fn look(day: &Day, before: Option<DataProfile>, signals: &Signals) -> Result<DataProfile, Failure> {
+async fn look(day: &Day, before: Option<DataProfile>, signals: &StopSignals) -> Result<DataProfile, Failure> {
     let (job, files) = (day.job.clone(), day.job.data.train.clone());
-    let look = move || ingest::profile(&job, &files, PROFILED_ROWS, before.as_ref());
+    let look = move || ingest::profile_files(&job, &files, PROFILED_ROWS, before.as_ref());
     let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
     looked.map_err(|error| report::failure(WorkerError::from(error), signals))
 }
 
-/// The state of a day's data, once it is learned.
 fn health(
     day: &Day,
     (profile, reference): (DataProfile, Option<ReferenceDrift>),
@@ -278,7 +270,7 @@ fn health(
     history: &DayHistory,
 ) -> DayHealth {
     let names = day.job.tables.iter().map(|table| table.name.clone());
-    let tables = health::tables(names, counts.scored.as_ref(), &counts.trained);
+    let tables = health::table_health(names, counts.scored.as_ref(), &counts.trained);
     let mut warnings = Vec::new();
     if let Some((earlier, before)) = history.health_before(&day.name) {
         warnings.extend(health::warnings(&profile, earlier, &before.profile));
@@ -302,7 +294,6 @@ fn write_page(name: &str, history: &DayHistory) {
     }
 }
 
-/// What the embedding servers counted.
 struct DayCounts {
     /// While the day was scored; `None` on a first day.
     scored: Option<IdCounts>,
@@ -315,7 +306,7 @@ async fn train_day(
     day: &Day,
     choice: ResumeChoice,
     shutdown: &Shutdown,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<Option<(DayRecord, DayCounts)>, Failure> {
     let (before, scored) = match &day.job.train.start_from {
         Some(model) => {
@@ -326,7 +317,7 @@ async fn train_day(
         None => (None, None),
     };
     let data = DayData::measure(&day.job).await;
-    let start = Start::find(&day.job, choice)?;
+    let start = RunStart::find(&day.job, choice)?;
     let run = start.folder.path().to_owned();
     let mut job = day.job.clone();
     steps::count_epochs(&mut job, start.point.as_ref())?;
@@ -351,10 +342,10 @@ async fn score(
     model: &Path,
     job: &Job,
     shutdown: &Shutdown,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<(Evaluation, IdCounts), Failure> {
     let saved = SavedModel::find(model, TIMEOUT)?;
-    let of_model = saved.job(&[])?;
+    let of_model = saved.load_job(&[])?;
     // The job that trains vouches for its module.
     let trusted = match &job.model {
         Model::TorchScript { sha256, .. } => Some(sha256.as_str()),
@@ -381,9 +372,9 @@ async fn score(
 
 async fn train(
     job: &Job,
-    start: Start,
+    start: RunStart,
     shutdown: &Shutdown,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<(Summary, IdCounts), Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(job).await?;
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
@@ -399,6 +390,6 @@ async fn train(
 
 /// Whether a model is there, and learned what this job learns.
 fn was_trained_so(model: &str, job: &Job) -> bool {
-    let of_model = SavedModel::find(Path::new(model), TIMEOUT).and_then(|saved| saved.job(&[]));
+    let of_model = SavedModel::find(Path::new(model), TIMEOUT).and_then(|saved| saved.load_job(&[]));
     of_model.is_ok_and(|of_model| !job.changes_since(&of_model).iter().any(KeyChange::is_learning))
 }

@@ -2,7 +2,7 @@
 //! offline, made from the history.
 
 use indicatif::HumanCount;
-use zagros_chart::html::{NOTHING, document, escaped, table};
+use zagros_chart::html::{NOTHING, render_document, escape_html, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_dense_worker::Evaluation;
 use zagros_ingest::profile::FeatureProfile;
@@ -13,7 +13,6 @@ use super::history::{DayHistory, DayRecord};
 
 type NamedDay<'a> = (&'a String, &'a DayRecord);
 
-/// The whole page.
 pub(crate) fn page(name: &str, history: &DayHistory) -> String {
     let days: Vec<NamedDay<'_>> = history.days().collect();
     let newest = days.iter().rev().find_map(|(day, record)| Some((*day, record.health.as_ref()?)));
@@ -27,18 +26,18 @@ pub(crate) fn page(name: &str, history: &DayHistory) -> String {
         parts.push(section(&format!("Tables on {day}"), &tables(&health.tables)));
     }
     parts.push(section("Drift of each feature from the day before (PSI)", &drift(&days)));
-    document(&format!("{name} · days · Zagros"), &parts.concat())
+    render_document(&format!("{name} · days · Zagros"), &parts.concat())
 }
 
 fn section(title: &str, content: &str) -> String {
-    if content.is_empty() { String::new() } else { format!("<h2>{}</h2>\n{content}\n", escaped(title)) }
+    if content.is_empty() { String::new() } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
 fn heading(name: &str, days: &[NamedDay<'_>]) -> String {
     let ends = days.first().zip(days.last()).map_or_else(String::new, |(first, last)| {
         format!("{} days from {} to {}", HumanCount(days.len() as u64), first.0, last.0)
     });
-    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escaped(name), escaped(&ends))
+    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escape_html(name), escape_html(&ends))
 }
 
 fn charts(days: &[NamedDay<'_>]) -> String {
@@ -64,14 +63,14 @@ fn charts(days: &[NamedDay<'_>]) -> String {
         ),
         chart("Largest drift", "PSI of the feature that differs most from the day before", series("PSI", &worst)),
     ];
-    let figures: String = charts.iter().filter_map(Chart::figure).collect();
+    let figures: String = charts.iter().filter_map(Chart::render_figure).collect();
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
 }
 
 fn warnings(days: &[NamedDay<'_>]) -> String {
     let lines = days.iter().rev().flat_map(|(day, record)| {
         let warnings = record.health.iter().flat_map(|health| &health.warnings);
-        warnings.map(move |warning| format!("<p class=\"note\">{day}: {}</p>\n", escaped(warning)))
+        warnings.map(move |warning| format!("<p class=\"note\">{day}: {}</p>\n", escape_html(warning)))
     });
     lines.collect()
 }
@@ -93,7 +92,7 @@ fn measures(days: &[NamedDay<'_>]) -> String {
         ("", cells)
     };
     let head = ["day", "AUC", "logloss", "calibration", "positive", "trained on", "rows in tables"];
-    table(&head, &days.iter().map(row).collect::<Vec<_>>())
+    render_table(&head, &days.iter().map(row).collect::<Vec<_>>())
 }
 
 fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
@@ -123,7 +122,7 @@ fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
         .map_or_else(|| "drift (PSI) since an earlier day".to_owned(), |reference| format!("since {}", reference.day));
     let head =
         ["feature", "coverage", "the day before", "distinct values", "the day before", "drift (PSI)", since.as_str()];
-    table(&head, &rows)
+    render_table(&head, &rows)
 }
 
 fn tables(tables: &[TableHealth]) -> String {
@@ -133,7 +132,7 @@ fn tables(tables: &[TableHealth]) -> String {
         ("", vec![table.table.clone(), share(table.new_ids), created, share(table.admitted)])
     };
     let rows: Vec<_> = tables.iter().map(row).collect();
-    if rows.is_empty() { String::new() } else { table(&["table", "new ids", "rows created", "admitted"], &rows) }
+    if rows.is_empty() { String::new() } else { render_table(&["table", "new ids", "rows created", "admitted"], &rows) }
 }
 
 /// A line for each feature, a column for each of the last days.
@@ -152,7 +151,7 @@ fn drift(days: &[NamedDay<'_>]) -> String {
     };
     let rows: Vec<_> = newest.profile.features.iter().map(row).collect();
     let head: Vec<&str> = ["feature"].into_iter().chain(with_health.iter().map(|(day, _)| day.as_str())).collect();
-    table(&head, &rows)
+    render_table(&head, &rows)
 }
 
 fn shown(value: Option<f64>, digits: usize) -> String {
@@ -161,13 +160,13 @@ fn shown(value: Option<f64>, digits: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::profile::{Bins, DataProfile, Distribution};
+    use zagros_ingest::profile::{ColumnBins, DataProfile, ValueDistribution};
     use zagros_job::{Job, Overrides};
 
     use super::*;
 
     fn record(drift: Option<f64>, auc: Option<f64>) -> DayRecord {
-        let distribution = Distribution { bins: Bins::Below(vec![]), shares: vec![0.25, 0.75] };
+        let distribution = ValueDistribution { bins: ColumnBins::Below(vec![]), shares: vec![0.25, 0.75] };
         let feature =
             FeatureProfile { column: "<price>".to_owned(), missing: 0.25, distinct: None, drift, distribution };
         let features = vec![feature];
@@ -196,9 +195,9 @@ mod tests {
             format!("name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a'\n[output]\nfolder = {:?}\n", folder.path());
         let job = Job::parse(&text, "job.toml".as_ref(), &Overrides::none()).unwrap();
         let mut history = DayHistory::load(&job).unwrap();
-        history.note("2026-11-01", record(None, None)).unwrap();
-        history.note("2026-11-02", record(Some(0.5), Some(0.625))).unwrap();
-        history.note("2026-11-03", record(Some(0.0), Some(0.75))).unwrap();
+        history.record_day("2026-11-01", record(None, None)).unwrap();
+        history.record_day("2026-11-02", record(Some(0.5), Some(0.625))).unwrap();
+        history.record_day("2026-11-03", record(Some(0.0), Some(0.75))).unwrap();
         let page = page("ads", &history);
         assert!(page.contains("3 days from 2026-11-01 to 2026-11-03"), "{page}");
         assert!(page.contains("2026-11-02: &lt;price&gt;: drifts") && !page.contains("<price>"), "{page}");

@@ -8,7 +8,6 @@ use jiff::civil::Date;
 pub(crate) const PLACEHOLDER: &str = "{date}";
 const MOST: usize = 3_660;
 
-/// Days, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DateRange(Vec<Date>);
 

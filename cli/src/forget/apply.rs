@@ -7,7 +7,7 @@ use zagros_dense_worker::{FileRecord, JOB, MANIFEST, Manifest};
 use zagros_plumbing::durable;
 use zagros_shell::Failure;
 use zagros_snapshot::{FollowedFile, copy_without};
-use zagros_store::{Folder, hexadecimal};
+use zagros_store::{Folder, hex_digits};
 
 use super::plan::{PlannedCopy, is_row_file};
 use super::vocabulary::{ChangedJob, clean_run};
@@ -15,10 +15,8 @@ use super::{ForgetPlace, ForgetPlan, WantedIds, audit};
 use crate::resume::failed;
 use crate::saved::{not_written, refused, saved_file, snapshot_failure};
 
-/// Removes the rows. `passed` gets the number of bytes of each file that was copied. Returns how many files were deleted.
-///
-/// # Errors
-/// When a file is damaged, or cannot be read or written. The same command then goes on.
+/// `passed` gets the number of bytes of each file that was copied. Returns how many files were deleted. The same command
+/// continues after an error.
 pub(crate) fn apply(
     place: &ForgetPlace,
     plan: &ForgetPlan,
@@ -71,7 +69,6 @@ fn check_files(plan: &ForgetPlan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the copy of a file.
 fn copy(planned: &PlannedCopy, copies: &[FileRecord], wanted: &WantedIds) -> Result<FileRecord, Failure> {
     let PlannedCopy { folder, name, copy, bytes, follows, .. } = planned;
     let follows = follows.map(|before| {
@@ -83,7 +80,7 @@ fn copy(planned: &PlannedCopy, copies: &[FileRecord], wanted: &WantedIds) -> Res
         .write_unless(copy, *bytes, |to| copy_without(&file, (&wanted.table, &wanted.ids), follows, to))
         .map_err(|error| not_written((folder, copy), error, "nothing is removed yet"))?
         .map_err(snapshot_failure)?;
-    Ok(FileRecord { name: copy.clone(), bytes: written.bytes, sha256: hexadecimal(&written.sha256) })
+    Ok(FileRecord { name: copy.clone(), bytes: written.bytes, sha256: hex_digits(&written.sha256) })
 }
 
 /// Gives the copy of the same file in another folder a second name, as its file had. `false` where that is not possible.
@@ -112,12 +109,12 @@ fn delete_unnamed(place: &ForgetPlace) -> Result<usize, Failure> {
     let mut named = BTreeSet::new();
     for save in &place.saves {
         let manifest = Manifest::read(save).map_err(failed)?;
-        let files = manifest.row_files.iter().filter_map(|file| save.locate(file));
+        let files = manifest.row_files.iter().filter_map(|file| save.locate_file(file));
         named.extend(files.map(|(folder, name)| (folder.to_string(), name.to_owned())));
     }
     let mut deleted = 0;
     for folder in place.saves.iter().chain(&place.others) {
-        for name in folder.files().map_err(refused)?.into_iter().filter(|name| is_row_file(name)) {
+        for name in folder.file_names().map_err(refused)?.into_iter().filter(|name| is_row_file(name)) {
             if !named.contains(&(folder.to_string(), name.clone())) {
                 folder.delete_file(&name).map_err(refused)?;
                 deleted += 1;

@@ -20,7 +20,6 @@ pub(crate) const AUDIT: &str = "forgotten.jsonl";
 
 #[derive(Serialize)]
 struct AuditLine<'a> {
-    /// When the line was written, UTC.
     time: String,
     /// Folder of the model or checkpoint.
     save: String,
@@ -33,18 +32,12 @@ struct AuditLine<'a> {
     count: bool,
     /// Whether a fitted vocabulary of the save's job had this id.
     vocabulary: bool,
-    /// Names of files that were replaced.
     files: Vec<&'a str>,
-    /// SHA-256 of the manifest before.
+    /// SHA-256, as `manifest_after`.
     manifest_before: &'a str,
-    /// SHA-256 of the manifest after.
     manifest_after: &'a str,
 }
 
-/// Adds the lines of saves that change.
-///
-/// # Errors
-/// When the file cannot be read or written.
 pub(super) fn note(named: &Folder, wanted: &WantedIds, saves: &[(&SavePlan, Manifest)]) -> Result<(), Failure> {
     let earlier = match named.read(AUDIT) {
         Err(error) if error.is_missing() => Vec::new(),
@@ -61,7 +54,6 @@ pub(super) fn note(named: &Folder, wanted: &WantedIds, saves: &[(&SavePlan, Mani
     if text == earlier { Ok(()) } else { named.write(AUDIT, text.as_bytes()).map_err(refused) }
 }
 
-/// A line of a run that trained.
 #[derive(Serialize)]
 struct LiveLine<'a> {
     time: &'a str,
@@ -73,9 +65,6 @@ struct LiveLine<'a> {
 }
 
 /// Adds a line for each id that the servers of a run that trains were asked to remove. `removed` had a row.
-///
-/// # Errors
-/// When the file cannot be read or written.
 pub(super) fn note_live(named: &Folder, wanted: &WantedIds, removed: &BTreeSet<u64>) -> Result<(), Failure> {
     let mut text = match named.read(AUDIT) {
         Err(error) if error.is_missing() => Vec::new(),

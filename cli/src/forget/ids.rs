@@ -8,10 +8,6 @@ use zagros_shell::{Exit, Failure};
 
 use crate::args::{ForgetArgs, parse_id};
 
-/// All ids of the arguments.
-///
-/// # Errors
-/// When a file cannot be read, a line is no id, or there is none at all.
 pub(crate) fn wanted_ids(args: &ForgetArgs) -> Result<BTreeSet<u64>, Failure> {
     let mut ids: BTreeSet<u64> = args.id.iter().copied().collect();
     ids.extend(args.value.iter().map(|value| hash(value)));

@@ -32,10 +32,8 @@ use crate::resume::failed;
 
 /// Time within which a checkpoint that is being written is complete, unless its process has ended.
 const SOON: Duration = Duration::from_secs(10);
-/// Pause between two looks at it.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The answer of a run that trains, and what it has saved.
 #[derive(Debug)]
 pub(crate) struct LiveRemoval {
     /// Those that the servers have removed, which had a row or a frequency count. `None` if they were not asked.
@@ -45,9 +43,6 @@ pub(crate) struct LiveRemoval {
 }
 
 /// Removes the rows from the servers of a run that trains, unless `dry_run`.
-///
-/// # Errors
-/// When there is no such table, the list or the audit file cannot be written, or a server refuses or does not answer in time.
 pub(crate) async fn forget_live(
     run: &Path,
     coordinator: &FoundCoordinator,
@@ -62,9 +57,9 @@ pub(crate) async fn forget_live(
         let done = forget_rows(&client, &wanted.table, &wanted.ids).await.map_err(|error| {
             let what = format!("not every embedding server has removed the rows: {error}");
             let help = "give the same command again; a run that goes back to an earlier state removes them by itself";
-            Failure::with_help(failed(error).exit(), what, help)
+            Failure::with_help(failed(error).exit_status(), what, help)
         })?;
-        note_live(&Folder::disk(run), wanted, &done)?;
+        note_live(&Folder::on_disk(run), wanted, &done)?;
         removed = Some(done);
     }
     let plan = written_saves(run, timeout).await.and_then(|place| ForgetPlan::prepare(&place, wanted));
@@ -78,9 +73,6 @@ fn not_noted(error: std::io::Error) -> Failure {
 
 /// The saves of a run that trains, once the one is complete that was being written when the servers removed the rows: its files may be of
 /// before. A save that does not become complete soon was left by a process that ended.
-///
-/// # Errors
-/// When there is none yet.
 async fn written_saves(run: &Path, timeout: Duration) -> Result<ForgetPlace, Failure> {
     let deadline = Deadline::from_now(SOON.min(timeout));
     let mut place = ForgetPlace::of_live_run(run, timeout)?;

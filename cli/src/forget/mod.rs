@@ -27,10 +27,8 @@ pub(crate) use live::{LiveRemoval, forget_live};
 pub(crate) use places::ForgetPlace;
 pub(crate) use plan::{ForgetPlan, SavePlan};
 
-/// Rows that are to be removed.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedIds {
-    /// Name of their table.
     pub(crate) table: String,
     /// At least one.
     pub(crate) ids: std::collections::BTreeSet<u64>,

@@ -26,7 +26,6 @@ pub(crate) struct ForgetPlace {
     pub(crate) saves: Vec<Folder>,
     /// Folders without one, which may hold rows: of saves that did not finish, and of files that other saves need.
     pub(crate) others: Vec<Folder>,
-    /// The run folder, where it is known.
     run: Option<PathBuf>,
     /// The folders of logs and rows beyond memory that the run's servers left.
     left: Option<RowFolders>,
@@ -34,10 +33,8 @@ pub(crate) struct ForgetPlace {
 }
 
 impl ForgetPlace {
-    /// Finds the folders of a model or a run: a path, or `s3://bucket/prefix`.
-    ///
-    /// # Errors
-    /// When there is none, when one checkpoint of several is named, or when the run trains.
+    /// Finds the folders of a model or a run: a path, or `s3://bucket/prefix`. Refuses one checkpoint of several, and a run
+    /// that trains.
     pub(crate) fn find(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         if named.is_file() {
             let what = format!("{} is a file", named.display());
@@ -45,9 +42,9 @@ impl ForgetPlace {
         }
         let named = saved::open(named, timeout)?;
         // `.` has no name and no parent.
-        let whole = named.path().and_then(|path| path.canonicalize().ok()).map(Folder::disk);
+        let whole = named.path().and_then(|path| path.canonicalize().ok()).map(Folder::on_disk);
         let named = whole.unwrap_or(named);
-        if named.has(MANIFEST).map_err(refused)? { Self::of_model(named) } else { Self::of_run(named, timeout) }
+        if named.has_file(MANIFEST).map_err(refused)? { Self::of_model(named) } else { Self::of_run(named, timeout) }
     }
 
     fn of_model(named: Folder) -> Result<Self, Failure> {
@@ -70,9 +67,6 @@ impl ForgetPlace {
     }
 
     /// The folders of a run that trains. Only for reading.
-    ///
-    /// # Errors
-    /// When there is none yet.
     pub(crate) fn of_live_run(run: &Path, timeout: Duration) -> Result<Self, Failure> {
         Self::folders(saved::open(run, timeout)?, timeout, None)
     }
@@ -91,14 +85,14 @@ impl ForgetPlace {
             roots.push(Folder::open(root, job.cluster.timeout).map_err(refused)?.join(name));
         }
         for root in roots {
-            let states = root.folders().map_err(refused)?.into_iter().filter(|name| is_state(name));
+            let states = root.folder_names().map_err(refused)?.into_iter().filter(|name| is_state(name));
             folders.extend(states.map(|name| root.join(&name)));
         }
         folders.sort_by_key(ToString::to_string);
         folders.dedup_by_key(|folder| folder.to_string());
         let (mut saves, mut others) = (Vec::new(), Vec::new());
         for folder in folders {
-            if folder.has(MANIFEST).map_err(refused)? { saves.push(folder) } else { others.push(folder) }
+            if folder.has_file(MANIFEST).map_err(refused)? { saves.push(folder) } else { others.push(folder) }
         }
         if saves.is_empty() {
             return Err(saved::no_model(&named));
@@ -113,7 +107,6 @@ impl ForgetPlace {
         Ok(Self { named, saves, others, run, left, _lock: lock })
     }
 
-    /// The run folder, where it is known.
     pub(super) fn run(&self) -> Option<&Path> {
         self.run.as_deref()
     }

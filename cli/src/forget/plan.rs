@@ -14,12 +14,11 @@ use crate::saved::{saved_file, snapshot_failure};
 
 /// Between the name of a file and the part that tells its copies apart.
 const COPY: &str = ".without-";
-/// The ending of files of rows.
 const ROWS: &str = ".zrows";
 /// Digits of a hash in a copy's name.
 const DIGITS: usize = 12;
 
-/// All that is to be done, and nothing that is left to decide.
+/// Nothing is left to decide.
 #[derive(Debug)]
 pub(crate) struct ForgetPlan {
     /// Files to copy, each after the file that it follows.
@@ -27,24 +26,18 @@ pub(crate) struct ForgetPlan {
     pub(crate) saves: Vec<SavePlan>,
 }
 
-/// A file, and its copy without the ids.
 #[derive(Debug)]
 pub(crate) struct PlannedCopy {
     /// Where both are.
     pub(crate) folder: Folder,
-    /// Name of the file.
     pub(crate) name: String,
-    /// Name of the copy.
     pub(crate) copy: String,
-    /// Bytes of the file.
     pub(crate) bytes: u64,
-    /// SHA-256 of the file, hexadecimal.
     pub(crate) sha256: String,
     /// Position of the copy that this one follows.
     pub(crate) follows: Option<usize>,
 }
 
-/// A model, state or checkpoint.
 #[derive(Debug)]
 pub(crate) struct SavePlan {
     pub(crate) folder: Folder,
@@ -63,17 +56,13 @@ pub(crate) struct SavePlan {
 
 impl ForgetPlan {
     /// Reads what the files say of the ids. Of large files, only the blocks of the ids' buckets are read.
-    ///
-    /// # Errors
-    /// When no save has the table, or a file is damaged or of a release that states no hashes.
     pub(crate) fn prepare(place: &ForgetPlace, wanted: &WantedIds) -> Result<Self, Failure> {
-        let mut planner = Planner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
+        let mut planner = ForgetPlanner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
         let saves = place.saves.iter().map(|folder| planner.save(folder)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { copies: planner.copies, saves })
     }
 
-    /// Ids that no file names.
-    pub(crate) fn missing<'a>(&self, wanted: &'a WantedIds) -> Vec<&'a u64> {
+    pub(crate) fn missing_ids<'a>(&self, wanted: &'a WantedIds) -> Vec<&'a u64> {
         let is_found = |id: &u64| {
             let is_in = |save: &SavePlan| [&save.rows, &save.counts, &save.traces].iter().any(|ids| ids.contains(id));
             self.saves.iter().any(|save| is_in(save) || save.has_in_vocabulary(id))
@@ -81,24 +70,20 @@ impl ForgetPlan {
         wanted.ids.iter().filter(|id| !is_found(id)).collect()
     }
 
-    /// Bytes of the files that are copied.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn copied_bytes(&self) -> u64 {
         self.copies.iter().map(|copy| copy.bytes).sum()
     }
 }
 
 impl SavePlan {
-    /// Whether it names any of the ids.
     pub(crate) fn is_changed(&self) -> bool {
         !self.replaced.is_empty() || self.job.is_some()
     }
 
-    /// Names of files that are replaced.
     pub(crate) fn changed_files(&self) -> Vec<&str> {
         self.replaced.keys().map(String::as_str).chain(self.job.as_ref().map(|_| JOB)).collect()
     }
 
-    /// Whether an id is in a vocabulary of the job.
     pub(crate) fn has_in_vocabulary(&self, id: &u64) -> bool {
         self.job.as_ref().is_some_and(|job| job.ids.contains(id))
     }
@@ -125,7 +110,7 @@ impl SavePlan {
     }
 }
 
-struct Planner<'a> {
+struct ForgetPlanner<'a> {
     wanted: &'a WantedIds,
     copies: Vec<PlannedCopy>,
     /// Positions of copies by folder and name of the file.
@@ -134,7 +119,7 @@ struct Planner<'a> {
     read: BTreeMap<String, MentionedIds>,
 }
 
-impl Planner<'_> {
+impl ForgetPlanner<'_> {
     fn save(&mut self, folder: &Folder) -> Result<SavePlan, Failure> {
         let manifest = Manifest::read(folder).map_err(failed)?;
         let mut save = SavePlan {
@@ -185,7 +170,7 @@ impl Planner<'_> {
         }
         let WantedIds { table, ids } = self.wanted;
         let saved = file.saved();
-        saved.open().and_then(|reader| reader.table(table).map(drop)).map_err(snapshot_failure)?;
+        saved.open().and_then(|reader| reader.find_table(table).map(drop)).map_err(snapshot_failure)?;
         let said = mentioned_ids(&saved, table, ids).map_err(snapshot_failure)?;
         self.read.insert(file.sha256.clone(), said.clone());
         Ok(said)
@@ -205,7 +190,6 @@ impl Planner<'_> {
     }
 }
 
-/// A file of rows of a save.
 struct RowFile {
     /// Its name in the manifest.
     named: String,
@@ -218,7 +202,7 @@ struct RowFile {
 impl RowFile {
     fn new(save: &SavePlan, named: &str) -> Self {
         // The manifest was checked: its names lead to this folder or to one beside it, and each has a record.
-        let (folder, name) = save.folder.locate(named).unwrap_or_else(|| (save.folder.clone(), named));
+        let (folder, name) = save.folder.locate_file(named).unwrap_or_else(|| (save.folder.clone(), named));
         let record = save.manifest.files.iter().find(|record| record.name == named);
         let (bytes, sha256) = record.map(|record| (record.bytes, record.sha256.clone())).unwrap_or_default();
         Self { named: named.to_owned(), folder, name: name.to_owned(), bytes, sha256 }
@@ -246,7 +230,7 @@ fn copy_name(name: &str, sha256: &str, WantedIds { table, ids }: &WantedIds) -> 
     let stem = stem.split_once(COPY).map_or(stem, |(stem, _)| stem);
     let mut text = format!("{sha256} {table}");
     ids.iter().for_each(|id| text.push_str(&format!(" {id}")));
-    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::compute(text.as_bytes()).sha256);
+    let hash = zagros_store::hex_digits(&zagros_store::ContentDigest::compute(text.as_bytes()).sha256);
     format!("{stem}{COPY}{}{ROWS}", &hash[..DIGITS])
 }
 

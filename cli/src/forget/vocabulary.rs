@@ -12,7 +12,6 @@ use zagros_store::Folder;
 use super::WantedIds;
 use crate::resume::failed;
 
-/// A job without some ids.
 #[derive(Debug)]
 pub(crate) struct ChangedJob {
     pub(crate) text: Vec<u8>,
@@ -21,9 +20,6 @@ pub(crate) struct ChangedJob {
 }
 
 /// The job of a save without the ids in the vocabularies of the table's features; `None` if none of them is there.
-///
-/// # Errors
-/// When the job is damaged or cannot be read.
 pub(super) fn changed_job(
     save: &Folder,
     manifest: &Manifest,
@@ -37,9 +33,6 @@ pub(super) fn changed_job(
 }
 
 /// Removes the ids from the job of a run folder, which no manifest knows.
-///
-/// # Errors
-/// When it cannot be read or written.
 pub(super) fn clean_run(run: &Path, wanted: &WantedIds) -> Result<(), Failure> {
     let path = run.join(JOB);
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };

@@ -7,7 +7,7 @@ use zagros_launch::split_time;
 
 /// The level of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum LogLevel {
     /// Everything.
     Trace,
     /// Details for finding a fault.
@@ -20,7 +20,7 @@ pub(crate) enum Level {
     Error,
 }
 
-impl Level {
+impl LogLevel {
     const ALL: [(Self, &'static str); 5] = [
         (Self::Trace, "TRACE"),
         (Self::Debug, "DEBUG"),
@@ -41,22 +41,21 @@ impl Level {
     }
 }
 
-/// A log line of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct LogLine {
     pub(crate) time: SystemTime,
     /// The time as written.
     pub(crate) stamp: String,
-    pub(crate) level: Level,
+    pub(crate) level: LogLevel,
     pub(crate) text: String,
 }
 
-impl Line {
+impl LogLine {
     /// Parses a line of a log file; `None` if it does not start with a time, such as half a line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (time, stamp, text) = split_time(line)?;
         let text = text.trim_start().to_owned();
-        Some(Self { time, stamp: stamp.to_owned(), level: Level::from_line(&text), text })
+        Some(Self { time, stamp: stamp.to_owned(), level: LogLevel::from_line(&text), text })
     }
 }
 
@@ -66,30 +65,30 @@ mod tests {
 
     #[test]
     fn a_line_is_parsed() {
-        let line = Line::parse("2026-11-22T02:09:29.123456Z  WARN server is slow").unwrap();
-        assert_eq!((line.stamp.as_str(), line.level), ("2026-11-22T02:09:29.123456Z", Level::Warn));
+        let line = LogLine::parse("2026-11-22T02:09:29.123456Z  WARN server is slow").unwrap();
+        assert_eq!((line.stamp.as_str(), line.level), ("2026-11-22T02:09:29.123456Z", LogLevel::Warn));
         assert_eq!(line.text, "WARN server is slow");
         assert_eq!(humantime::format_rfc3339_micros(line.time).to_string(), line.stamp);
         for half in ["", "slow", "2026-11-22", "2026-13-45T00:00:00Z x", "yesterdayZ x"] {
-            assert_eq!(Line::parse(half), None, "{half}");
+            assert_eq!(LogLine::parse(half), None, "{half}");
         }
     }
 
     #[test]
     fn levels_are_found_in_text_in_json_and_in_printed_errors() {
         for (text, level) in [
-            ("INFO training starts", Level::Info),
-            ("step 12  epoch 1/3", Level::Info),
-            ("INFORMAL", Level::Info),
-            ("{\"timestamp\":\"2026\",\"level\":\"ERROR\",\"message\":\"x\"}", Level::Error),
-            ("{\"level\":\"DEBUG\"}", Level::Debug),
-            ("  × the run failed", Level::Error),
-            ("  │ because", Level::Error),
-            ("Error:   × the run failed", Level::Error),
-            ("TRACE x", Level::Trace),
+            ("INFO training starts", LogLevel::Info),
+            ("step 12  epoch 1/3", LogLevel::Info),
+            ("INFORMAL", LogLevel::Info),
+            ("{\"timestamp\":\"2026\",\"level\":\"ERROR\",\"message\":\"x\"}", LogLevel::Error),
+            ("{\"level\":\"DEBUG\"}", LogLevel::Debug),
+            ("  × the run failed", LogLevel::Error),
+            ("  │ because", LogLevel::Error),
+            ("Error:   × the run failed", LogLevel::Error),
+            ("TRACE x", LogLevel::Trace),
         ] {
-            assert_eq!(Level::from_line(text), level, "{text}");
+            assert_eq!(LogLevel::from_line(text), level, "{text}");
         }
-        assert!(Level::Warn < Level::Error && Level::Info < Level::Warn);
+        assert!(LogLevel::Warn < LogLevel::Error && LogLevel::Info < LogLevel::Warn);
     }
 }

@@ -3,5 +3,5 @@
 mod line;
 mod read;
 
-pub(crate) use line::{Level, Line};
-pub(crate) use read::{Source, merged, sources};
+pub(crate) use line::{LogLevel, LogLine};
+pub(crate) use read::{LogSource, merge_by_time, find_sources};

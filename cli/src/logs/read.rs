@@ -6,39 +6,34 @@ use std::path::{Path, PathBuf};
 
 use zagros_launch::earlier_log;
 
-use super::line::Line;
+use super::line::LogLine;
 
-/// The log of one role.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct LogSource {
     /// `dense worker 0`.
     pub(crate) name: String,
     path: PathBuf,
-    /// Bytes read so far.
     read: u64,
     /// The start of a line whose end is not written yet.
     rest: Vec<u8>,
 }
 
 /// The logs in a folder, by name.
-///
-/// # Errors
-/// When the folder cannot be read.
-pub(crate) fn sources(folder: &Path) -> io::Result<Vec<Source>> {
+pub(crate) fn find_sources(folder: &Path) -> io::Result<Vec<LogSource>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // `dense-worker-0.1.log` has the earlier lines of `dense-worker-0.log`.
         if let Some(role) = name.strip_suffix(".log").filter(|role| !role.contains('.')) {
-            found.push(Source { name: role.replace('-', " "), path, read: 0, rest: Vec::new() });
+            found.push(LogSource { name: role.replace('-', " "), path, read: 0, rest: Vec::new() });
         }
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(found)
 }
 
-impl Source {
+impl LogSource {
     /// Whether it is the log of this role and index, as far as these are given.
     pub(crate) fn is_of(&self, role: Option<&str>, index: Option<u32>) -> bool {
         let (of, number) = match self.name.rsplit_once(' ') {
@@ -48,11 +43,8 @@ impl Source {
         role.is_none_or(|role| role == of) && (index.is_none() || number == index)
     }
 
-    /// All present lines, those of the older file first. [`Self::news`] returns later ones.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
-    pub(crate) fn all(&mut self) -> io::Result<impl Iterator<Item = Line> + use<>> {
+    /// All present lines, those of the older file first. [`Self::read_new`] returns later ones.
+    pub(crate) fn read_all(&mut self) -> io::Result<impl Iterator<Item = LogLine> + use<>> {
         let older = match File::open(earlier_log(&self.path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             file => Some(file?),
@@ -66,10 +58,7 @@ impl Source {
     }
 
     /// Whole lines that were added since the last call.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub(crate) fn news(&mut self) -> io::Result<Vec<Line>> {
+    pub(crate) fn read_new(&mut self) -> io::Result<Vec<LogLine>> {
         let mut file = File::open(&self.path)?;
         let mut added = Vec::new();
         if file.metadata()?.len() < self.read {
@@ -88,12 +77,12 @@ impl Source {
     }
 }
 
-fn parse(line: &[u8]) -> Option<Line> {
-    Line::parse(&String::from_utf8_lossy(line))
+fn parse(line: &[u8]) -> Option<LogLine> {
+    LogLine::parse(&String::from_utf8_lossy(line))
 }
 
 /// Lines of several sources, each in order, merged in the order of time. Each line comes with the index of its source.
-pub(crate) fn merged(sources: Vec<impl Iterator<Item = Line>>) -> impl Iterator<Item = (usize, Line)> {
+pub(crate) fn merge_by_time(sources: Vec<impl Iterator<Item = LogLine>>) -> impl Iterator<Item = (usize, LogLine)> {
     let mut sources: Vec<_> = sources.into_iter().map(Iterator::peekable).collect();
     std::iter::from_fn(move || {
         let times = sources.iter_mut().enumerate().filter_map(|(index, lines)| Some((lines.peek()?.time, index)));
@@ -108,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn texts(lines: impl IntoIterator<Item = Line>) -> Vec<String> {
+    fn texts(lines: impl IntoIterator<Item = LogLine>) -> Vec<String> {
         lines.into_iter().map(|line| line.text).collect()
     }
 
@@ -124,7 +113,7 @@ mod tests {
         {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
-        let found = sources(folder.path()).unwrap();
+        let found = find_sources(folder.path()).unwrap();
         let names: Vec<&str> = found.iter().map(|source| source.name.as_str()).collect();
         assert_eq!(names, ["coordinator", "dense worker 0", "dense worker 11"]);
         let count = |role, index| found.iter().filter(|source| source.is_of(role, index)).count();
@@ -142,9 +131,9 @@ mod tests {
         write("a.1.log", line(1, "a1"));
         write("a.log", line(4, "a4") + "half a line\n" + &line(5, "a5"));
         write("b.log", line(2, "b2") + &line(4, "b4") + &line(9, "b9"));
-        let mut sources = sources(folder.path()).unwrap();
-        let all = sources.iter_mut().map(|source| source.all().unwrap()).collect();
-        assert_eq!(texts(merged(all).map(|(_, line)| line)), ["a1", "b2", "a4", "b4", "a5", "b9"]);
+        let mut sources = find_sources(folder.path()).unwrap();
+        let all = sources.iter_mut().map(|source| source.read_all().unwrap()).collect();
+        assert_eq!(texts(merge_by_time(all).map(|(_, line)| line)), ["a1", "b2", "a4", "b4", "a5", "b9"]);
     }
 
     #[test]
@@ -155,19 +144,19 @@ mod tests {
             File::options().create(true).append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
         };
         add(&line(1, "one"));
-        let mut source = sources(folder.path()).unwrap().remove(0);
-        assert_eq!(texts(source.all().unwrap()), ["one"]);
-        assert!(source.news().unwrap().is_empty());
+        let mut source = find_sources(folder.path()).unwrap().remove(0);
+        assert_eq!(texts(source.read_all().unwrap()), ["one"]);
+        assert!(source.read_new().unwrap().is_empty());
         let two = line(2, "two");
         let (start, end) = two.split_at(10);
         add(start);
-        assert!(source.news().unwrap().is_empty(), "half a line was returned");
+        assert!(source.read_new().unwrap().is_empty(), "half a line was returned");
         add(end);
         add(&line(3, "three"));
-        assert_eq!(texts(source.news().unwrap()), ["two", "three"]);
+        assert_eq!(texts(source.read_new().unwrap()), ["two", "three"]);
         add(&line(4, "four"));
         std::fs::rename(&path, earlier_log(&path)).unwrap();
         add(&line(5, "five"));
-        assert_eq!(texts(source.news().unwrap()), ["four", "five"]);
+        assert_eq!(texts(source.read_new().unwrap()), ["four", "five"]);
     }
 }

@@ -18,12 +18,10 @@ const REPEATS: u64 = 4;
 /// Parsed batches that wait for their turn.
 const PARSED_BATCHES: u64 = 3;
 
-/// Refuses a job that cannot fit into the memory of this process or this machine. Warns of one that may not fit.
-///
-/// # Errors
-/// Names the key to change.
+/// Refuses a job that cannot fit into the memory of this process or this machine, and names the key to change. Warns of
+/// one that may not fit.
 pub(crate) fn check(job: &Job, machine: &Machine) -> Result<(), Failure> {
-    let (need, limit) = (Need::new(job, machine), MemoryLimit::of_this_process());
+    let (need, limit) = (MemoryNeed::new(job, machine), MemoryLimit::of_this_process());
     need.check(limit)?;
     if let Some(warning) = need.warning(limit) {
         tracing::warn!("{warning}");
@@ -32,11 +30,8 @@ pub(crate) fn check(job: &Job, machine: &Machine) -> Result<(), Failure> {
 }
 
 /// As [`check`], for a dense worker whose servers are other processes.
-///
-/// # Errors
-/// Names the key to change.
 pub(crate) fn check_worker(job: &Job) -> Result<(), Failure> {
-    Need::of_worker(job).check(MemoryLimit::of_this_process())
+    MemoryNeed::of_worker(job).check(MemoryLimit::of_this_process())
 }
 
 /// The same job with streamed weights; `None` where they cannot be.
@@ -47,7 +42,7 @@ pub(crate) fn with_streamed_weights(job: &Job) -> Option<Job> {
 
 /// Bytes that the processes of one machine need for a job, as far as they are known before the data is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Need {
+pub(crate) struct MemoryNeed {
     /// The programs themselves, with the rows that they shuffle.
     pub(crate) programs: u64,
     /// Dense networks of all workers, or the layers that they hold if the weights are streamed.
@@ -66,9 +61,7 @@ pub(crate) struct Need {
     pub(crate) rows: Option<u64>,
     /// Mean bytes of a row over the tables.
     row: u64,
-    /// Weights of the dense network.
     weights: u64,
-    /// How the weights are held.
     holding: WeightHolding,
 }
 
@@ -79,7 +72,6 @@ enum WeightHolding {
     Resident { streamed: Option<u64> },
     /// A worker has two layers.
     Streamed {
-        /// Bytes of them, in one worker.
         layers: u64,
         /// The most that they may take: `train.memory`.
         most: Option<u64>,
@@ -88,8 +80,7 @@ enum WeightHolding {
     },
 }
 
-impl Need {
-    /// The need of the workers and servers of `machine`.
+impl MemoryNeed {
     pub(crate) fn new(job: &Job, machine: &Machine) -> Self {
         let mut need = Self::as_it_is(job, machine);
         if let WeightHolding::Resident { streamed } = &mut need.holding {
@@ -174,7 +165,6 @@ fn shuffled_bytes(job: &Job) -> u64 {
     (job.data.shuffle_rows as u64).saturating_mul(parsed_bytes(job))
 }
 
-/// A parsed sample.
 fn parsed_bytes(job: &Job) -> u64 {
     let ids = |feature: &Categorical| feature.values.sequence().map_or(1, |sequence| sequence.length as u64);
     4 * (job.features.numeric_inputs() as u64 + 1) + 8 * job.features.categorical.iter().map(ids).sum::<u64>()
@@ -203,8 +193,8 @@ mod tests {
         Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
     }
 
-    fn need(sets: &[&str], workers: usize) -> Need {
-        Need::new(&job(sets), &Machine { cores: 4, workers, servers: 1 })
+    fn need(sets: &[&str], workers: usize) -> MemoryNeed {
+        MemoryNeed::new(&job(sets), &Machine { cores: 4, workers, servers: 1 })
     }
 
     #[test]
@@ -225,9 +215,9 @@ mod tests {
         let resident = need(&[LARGE, "train.batch_size=256", "train.threads=1"], 1);
         assert!(processes.dense < resident.dense / 3, "{} {}", processes.dense, resident.dense);
         // In one process the rows are in it, and no messages of a server.
-        let one = Need::new(&job(&sets), &Machine { cores: 4, workers: 1, servers: 0 });
+        let one = MemoryNeed::new(&job(&sets), &Machine { cores: 4, workers: 1, servers: 0 });
         assert_eq!(one.dense_rows, footprint.store);
-        assert_eq!(Need::of_worker(&job(&sets)).dense_rows, 0);
+        assert_eq!(MemoryNeed::of_worker(&job(&sets)).dense_rows, 0);
         let WeightHolding::Resident { streamed } = resident.holding else { panic!("{resident:?}") };
         assert_eq!(streamed, Some(processes.at_least()));
     }

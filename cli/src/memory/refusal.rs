@@ -5,15 +5,12 @@ use zagros_job::ModelSize;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
-use super::{Need, WeightHolding};
+use super::{MemoryNeed, WeightHolding};
 
 /// The share of the available memory that this process can use, at most. The system needs the rest.
 const USABLE: f64 = 0.9;
 
-impl Need {
-    /// Refuses a job that cannot fit.
-    ///
-    /// # Errors
+impl MemoryNeed {
     /// Names the budget, by how much it is short, and the key of the largest part.
     pub(crate) fn check(&self, limit: Option<MemoryLimit>) -> Result<(), Failure> {
         self.check_layers()?;
@@ -46,7 +43,6 @@ impl Need {
         Err(Failure::with_help(Exit::Usage, what, help))
     }
 
-    /// The parts of the need in words.
     fn parts(&self) -> String {
         let (dense, at_servers) = match self.holding {
             WeightHolding::Resident { .. } => ("for the dense network", "for it at the embedding servers"),
@@ -66,7 +62,6 @@ impl Need {
         parts.map(|(bytes, what)| format!("{} {what}", HumanBytes(*bytes))).collect::<Vec<_>>().join(", ")
     }
 
-    /// The key of the largest part.
     fn help(&self, limit: MemoryLimit) -> String {
         let of_dense = self.dense.saturating_add(self.saving).saturating_add(self.dense_rows);
         if self.sketches > of_dense.max(self.batches) {
@@ -99,7 +94,6 @@ impl Need {
         }
     }
 
-    /// A warning, if the job may not fit.
     pub(crate) fn warning(&self, limit: Option<MemoryLimit>) -> Option<String> {
         let limit = limit?;
         let (rows, usable) = (self.rows?, (limit.bytes as f64 * USABLE) as u64);
@@ -117,7 +111,7 @@ impl Need {
     }
 
     /// How many rows fit, in words.
-    pub(crate) fn room(&self, limit: Option<MemoryLimit>) -> Option<String> {
+    pub(crate) fn room_text(&self, limit: Option<MemoryLimit>) -> Option<String> {
         let limit = limit?;
         let left = ((limit.bytes as f64 * USABLE) as u64).saturating_sub(self.at_least());
         let (bytes, which) = match self.rows {
@@ -141,10 +135,10 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn need(sets: &[&str]) -> Need {
+    fn need(sets: &[&str]) -> MemoryNeed {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[cluster]\ncold_folder = 'cold'\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        Need::new(&job, &Machine { cores: 4, workers: 1, servers: 0 })
+        MemoryNeed::new(&job, &Machine { cores: 4, workers: 1, servers: 0 })
     }
 
     fn limit(bytes: u64) -> Option<MemoryLimit> {
@@ -152,7 +146,7 @@ mod tests {
     }
 
     /// The message of a refusal, without the lines that it is broken into.
-    fn refused(need: &Need, limit: Option<MemoryLimit>) -> String {
+    fn refused(need: &MemoryNeed, limit: Option<MemoryLimit>) -> String {
         let text = format!("{:?}", need.check(limit).unwrap_err());
         text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
     }
@@ -243,7 +237,7 @@ mod tests {
         assert_eq!(limited.warning(limit(64 * GIB)), None);
         let open = need(&[]);
         assert_eq!(open.warning(limit(GIB)), None);
-        let room = open.room(limit(23 * GIB)).unwrap();
+        let room = open.room_text(limit(23 * GIB)).unwrap();
         assert!(room.contains("unless cluster.memory") && room.contains("this machine has 23.00 GiB"), "{room}");
     }
 }

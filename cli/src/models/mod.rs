@@ -12,8 +12,8 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
 use crate::args::ModelsArgs;
-use crate::memory::{Need, with_streamed_weights};
-use rate::Speed;
+use crate::memory::{MemoryNeed, with_streamed_weights};
+use rate::TrainingSpeed;
 
 /// Every built-in network, and what it is.
 const NETWORKS: [(&str, &str); 12] = [
@@ -36,12 +36,9 @@ const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'criteo'\n";
 /// The sequence that `din` and `bst` read there.
 const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', { column = 'C3', table = 'C2', separator = '|', sequence = { length = 50 } }]\n";
 
-/// The whole table.
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelTable {
-    /// The input in words.
     pub(crate) input: String,
-    /// Samples of a step.
     pub(crate) batch_size: usize,
     /// Floating-point operations in a second, if samples a second are those of the dense network alone.
     pub(crate) flop_per_second: Option<f64>,
@@ -50,17 +47,14 @@ pub(crate) struct ModelTable {
     pub(crate) networks: Vec<NetworkRows>,
 }
 
-/// A network at each size.
 #[derive(Debug, Serialize)]
 pub(crate) struct NetworkRows {
     pub(crate) kind: &'static str,
     pub(crate) about: &'static str,
     pub(crate) sizes: Vec<SizeRow>,
-    /// Why a size is not there, or none.
     pub(crate) refused: Option<String>,
 }
 
-/// A network of a size.
 #[derive(Debug, Serialize)]
 pub(crate) struct SizeRow {
     pub(crate) size: String,
@@ -70,7 +64,6 @@ pub(crate) struct SizeRow {
     pub(crate) width: u64,
     /// Peak of `zagros train`, without rows.
     pub(crate) resident_bytes: u64,
-    /// Whether that fits.
     pub(crate) fits: bool,
     /// Peak of a dense worker with streamed weights, whose servers are other processes; none where the job's weights cannot be streamed.
     pub(crate) streamed_worker_bytes: Option<u64>,
@@ -83,9 +76,8 @@ pub(crate) struct SizeRow {
 }
 
 impl ModelTable {
-    /// # Errors
-    /// A kind that there is not, and a job that cannot be read.
-    pub(crate) fn new(args: &ModelsArgs, speed: &Speed, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
+    /// Refuses a kind that there is not.
+    pub(crate) fn new(args: &ModelsArgs, speed: &TrainingSpeed, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
         let kinds = wanted(&args.kinds)?;
         let text = args.job.as_deref().map(read).transpose()?;
         let source = JobSource { path: args.job.as_deref(), text: text.as_deref(), sets: &args.sets };
@@ -104,14 +96,13 @@ impl ModelTable {
         };
         let networks = kinds.iter().map(network).collect();
         let flop_per_second = match speed {
-            Speed::Flops(flops) => Some(*flops),
-            Speed::Calibrated(_) => None,
+            TrainingSpeed::Flops(flops) => Some(*flops),
+            TrainingSpeed::Calibrated(_) => None,
         };
         Ok(Self { input, batch_size: job.train.batch_size, flop_per_second, memory_bytes, networks })
     }
 }
 
-/// The networks that are asked for.
 fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
     let names = NETWORKS.map(|(kind, _)| kind);
     if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
@@ -139,7 +130,6 @@ struct JobSource<'a> {
 }
 
 impl JobSource<'_> {
-    /// The job with another network, or its own.
     fn parse(&self, model: Option<(&str, &str)>) -> Result<Job, JobErrors> {
         let reads_sequence = matches!(model, Some(("din" | "bst", _)));
         let own = format!("{CRITEO}{}", if reads_sequence { SEQUENCE } else { "" });
@@ -151,7 +141,7 @@ impl JobSource<'_> {
         Job::parse(self.text.unwrap_or(&own), path, &overrides)
     }
 
-    fn row(&self, kind: &str, size: &str, speed: &Speed, memory: Option<u64>) -> Result<SizeRow, String> {
+    fn row(&self, kind: &str, size: &str, speed: &TrainingSpeed, memory: Option<u64>) -> Result<SizeRow, String> {
         let job = self.parse(Some((kind, size))).map_err(|errors| {
             errors.problems().first().map_or_else(String::new, |problem| problem.message().to_owned())
         })?;
@@ -159,14 +149,14 @@ impl JobSource<'_> {
         let layout = job.dense_layout().ok_or_else(none)?;
         let streamed = with_streamed_weights(&job);
         let store = streamed.as_ref().and_then(Job::streamed_footprint).map(|footprint| footprint.store);
-        let resident_bytes = Need::new(&job, &Machine::this()).usual_peak();
+        let resident_bytes = MemoryNeed::new(&job, &Machine::this()).usual_peak();
         Ok(SizeRow {
             size: size.to_owned(),
             weights: layout.parameter_count(),
             width: job.model.main_width().unwrap_or(0),
             resident_bytes,
             fits: memory.is_none_or(|memory| resident_bytes <= memory),
-            streamed_worker_bytes: streamed.map(|job| Need::of_worker(&job).usual_peak()),
+            streamed_worker_bytes: streamed.map(|job| MemoryNeed::of_worker(&job).usual_peak()),
             streamed_store_bytes: store,
             flop_per_sample: layout.step_flop(),
             samples_per_second: speed
@@ -187,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_network_is_shown_at_every_size() {
-        let table = ModelTable::new(&args(&[]), &Speed::Flops(1e11), None).unwrap();
+        let table = ModelTable::new(&args(&[]), &TrainingSpeed::Flops(1e11), None).unwrap();
         assert_eq!(table.networks.len(), 12);
         for NetworkRows { kind, sizes, refused, .. } in &table.networks {
             assert_eq!((sizes.len(), refused), (LADDER.len(), &None), "{kind}");
@@ -207,15 +197,15 @@ mod tests {
 
     #[test]
     fn a_network_of_another_name_is_refused_with_the_nearest() {
-        let failure = format!("{:?}", ModelTable::new(&args(&["dlmr"]), &Speed::Flops(1e11), None).unwrap_err());
+        let failure = format!("{:?}", ModelTable::new(&args(&["dlmr"]), &TrainingSpeed::Flops(1e11), None).unwrap_err());
         assert!(failure.contains("did you mean `dlrm`?"), "{failure}");
-        assert_eq!(ModelTable::new(&args(&["bst"]), &Speed::Flops(1e11), None).unwrap().networks.len(), 1);
+        assert_eq!(ModelTable::new(&args(&["bst"]), &TrainingSpeed::Flops(1e11), None).unwrap().networks.len(), 1);
     }
 
     #[test]
     fn what_does_not_fit_is_marked() {
         let limit = MemoryLimit { bytes: 8 << 30, bound: zagros_plumbing::memory::MemoryBound::Machine };
-        let table = ModelTable::new(&args(&["ffnn"]), &Speed::Flops(1e11), Some(limit)).unwrap();
+        let table = ModelTable::new(&args(&["ffnn"]), &TrainingSpeed::Flops(1e11), Some(limit)).unwrap();
         let fits: Vec<bool> = table.networks[0].sizes.iter().map(|row| row.fits).collect();
         assert_eq!(fits, [true, true, true, true, true, false, false, false]);
     }

@@ -7,7 +7,6 @@ use owo_colors::OwoColorize;
 
 use super::{ModelTable, NetworkRows, SizeRow};
 
-/// The whole page.
 pub(crate) fn text(table: &ModelTable) -> String {
     let mut page = format!("input: {}\n", table.input);
     for network in &table.networks {

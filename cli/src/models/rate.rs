@@ -13,18 +13,15 @@ use crate::planning;
 
 /// How many samples a second a job may have.
 #[derive(Debug)]
-pub(crate) enum Speed {
+pub(crate) enum TrainingSpeed {
     /// As far as the dense network alone is concerned, by its floating-point operations in a second.
     Flops(f64),
     /// By the cost model of `zagros plan`, with all stages.
     Calibrated(Box<Calibration>),
 }
 
-impl Speed {
+impl TrainingSpeed {
     /// The given number of operations, else this user's calibration, else that of a second of steps.
-    ///
-    /// # Errors
-    /// When the calibration cannot be read, or libtorch fails.
     pub(crate) fn choose(flops: Option<f64>, machine: &Machine) -> Result<Self, Failure> {
         let is_calibrated = planning::calibration_file().is_some_and(|file| file.is_file());
         match flops {
@@ -35,15 +32,12 @@ impl Speed {
     }
 
     /// Samples a second of a job whose step has so many operations for each sample.
-    ///
-    /// # Errors
-    /// When the cost model does not know the network.
     pub(crate) fn samples_per_second(&self, job: &Job, flop: u64) -> Result<f64, Failure> {
         match self {
             Self::Flops(flops) => Ok(flops / flop.max(1) as f64),
             Self::Calibrated(calibration) => {
                 let machines = planning::this_machine(job, &Machine::this());
-                Ok(planning::forecast(job, &DataShape::assumed(job), calibration, &machines)?.samples_per_second())
+                Ok(planning::forecast(job, &DataShape::from_job(job), calibration, &machines)?.samples_per_second())
             }
         }
     }
@@ -55,9 +49,6 @@ const JOB: &str = "[data]\nformat = 'criteo'\ntrain = 'none'\n[model]\nkind = 'f
 const STEPS: usize = 3;
 
 /// Floating-point operations in a second of the dense network's steps, with the threads that a job has here.
-///
-/// # Errors
-/// When libtorch fails.
 fn measure(machine: &Machine) -> Result<f64, Failure> {
     let threads = format!("train.threads={}", machine.plan_threads().torch);
     let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));
@@ -93,8 +84,8 @@ mod tests {
     fn a_calibration_counts_every_stage() {
         let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::sets(["model.hidden=[8]"])).unwrap();
         let flop = job.dense_layout().unwrap().step_flop();
-        let calibrated = Speed::Calibrated(Box::default()).samples_per_second(&job, flop).unwrap();
-        let alone = Speed::Flops(100e9).samples_per_second(&job, flop).unwrap();
+        let calibrated = TrainingSpeed::Calibrated(Box::default()).samples_per_second(&job, flop).unwrap();
+        let alone = TrainingSpeed::Flops(100e9).samples_per_second(&job, flop).unwrap();
         assert!(alone == 100e9 / flop as f64 && calibrated < alone / 2.0, "{calibrated} {alone}");
     }
 }

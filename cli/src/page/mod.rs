@@ -8,20 +8,17 @@ use std::path::PathBuf;
 use zagros_dense_worker::RunFolder;
 use zagros_plumbing::{disk, durable};
 
-pub(crate) use record::Record;
+pub(crate) use record::RunRecord;
 use zagros_shell::{Exit, Failure};
 
 /// Writes the page into the run folder. Returns its path.
-///
-/// # Errors
-/// When the folder has no measures, or the page cannot be written.
 pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
-    let record = Record::read(folder)?;
+    let record = RunRecord::read(folder)?;
     let path = folder.report_file();
     let written = durable::write(&path, sections::page(&record).as_bytes());
     written.map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
     })?;
     Ok(path)
 }

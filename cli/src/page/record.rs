@@ -7,14 +7,12 @@ use serde::Deserialize;
 use zagros_dense_worker::{Evaluation, RunFolder, Summary};
 use zagros_shell::{Exit, Failure};
 
-/// The content of a run's files.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
-    /// Name of the folder.
+pub(crate) struct RunRecord {
     pub(crate) name: String,
-    pub(crate) steps: Vec<Step>,
-    pub(crate) evaluations: Vec<Scored>,
-    pub(crate) epochs: Vec<Epoch>,
+    pub(crate) steps: Vec<TrainingStep>,
+    pub(crate) evaluations: Vec<ScoredPart>,
+    pub(crate) epochs: Vec<EpochMeasures>,
     /// Step of the state that became the model, if one was chosen.
     pub(crate) chosen: Option<u64>,
     /// `None` if the run did not finish.
@@ -30,11 +28,11 @@ pub(crate) struct Record {
 /// A line of `metrics.jsonl`, with the fields that the page shows.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Line {
-    Step(Step),
-    Evaluation(Scored),
+enum MetricsLine {
+    Step(TrainingStep),
+    Evaluation(ScoredPart),
     /// Releases before 0.2 wrote `pass`.
-    Epoch(Epoch),
+    Epoch(EpochMeasures),
     Choice {
         step: u64,
     },
@@ -44,9 +42,8 @@ enum Line {
     Checkpoint {},
 }
 
-/// A training step.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-pub(crate) struct Step {
+pub(crate) struct TrainingStep {
     pub(crate) step: u64,
     pub(crate) samples_per_second: f64,
     pub(crate) loss_smoothed: f64,
@@ -56,9 +53,8 @@ pub(crate) struct Step {
     pub(crate) staleness: u32,
 }
 
-/// Measures of a held-out part.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Scored {
+pub(crate) struct ScoredPart {
     pub(crate) step: u64,
     /// `validation` or `test`. Runs of the first release scored only the test part.
     #[serde(default = "test")]
@@ -69,7 +65,7 @@ pub(crate) struct Scored {
 
 /// Measures of the training rows of an epoch.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Epoch {
+pub(crate) struct EpochMeasures {
     pub(crate) epoch: u32,
     pub(crate) step: u64,
     #[serde(flatten)]
@@ -80,11 +76,8 @@ fn test() -> String {
     "test".to_owned()
 }
 
-impl Record {
-    /// Reads all files. A failed run has no summary. The last line of a running one may be incomplete.
-    ///
-    /// # Errors
-    /// When there is no `metrics.jsonl`.
+impl RunRecord {
+    /// A failed run has no summary. The last line of a running one may be incomplete. Without `metrics.jsonl` there is no record.
     pub(crate) fn read(folder: &RunFolder) -> Result<Self, Failure> {
         let path = folder.metrics_file();
         let metrics = fs::read_to_string(&path).map_err(|error| {
@@ -106,12 +99,12 @@ impl Record {
 
     fn add(&mut self, line: &str) {
         match serde_json::from_str(line) {
-            Ok(Line::Step(step)) => self.steps.push(step),
-            Ok(Line::Evaluation(scored)) => self.evaluations.push(scored),
-            Ok(Line::Epoch(epoch)) => self.epochs.push(epoch),
-            Ok(Line::Choice { step }) => self.chosen = Some(step),
-            Ok(Line::Resumed { step }) => self.forget_after(step),
-            Ok(Line::Checkpoint {}) => {}
+            Ok(MetricsLine::Step(step)) => self.steps.push(step),
+            Ok(MetricsLine::Evaluation(scored)) => self.evaluations.push(scored),
+            Ok(MetricsLine::Epoch(epoch)) => self.epochs.push(epoch),
+            Ok(MetricsLine::Choice { step }) => self.chosen = Some(step),
+            Ok(MetricsLine::Resumed { step }) => self.forget_after(step),
+            Ok(MetricsLine::Checkpoint {}) => {}
             Err(_) => self.unread += 1,
         }
     }
@@ -123,8 +116,7 @@ impl Record {
         self.epochs.retain(|later| later.step <= step);
     }
 
-    /// Evaluations of one part, in order.
-    pub(crate) fn of_part(&self, part: &str) -> impl Iterator<Item = &Scored> {
+    pub(crate) fn of_part(&self, part: &str) -> impl Iterator<Item = &ScoredPart> {
         self.evaluations.iter().filter(move |scored| scored.part == part)
     }
 }
@@ -141,7 +133,7 @@ mod tests {
 
     #[test]
     fn lines_are_read_by_their_type_and_unknown_ones_are_counted() {
-        let mut record = Record::default();
+        let mut record = RunRecord::default();
         for line in [
             r#"{"type":"step","time":1.0,"step":3,"epoch":0,"samples_per_second":5.0,"loss":0.7,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}"#,
             r#"{"type":"evaluation","time":1.0,"step":3,"epoch":0,"samples":9,"auc":0.75,"positive_rate":0.5,"logloss":null,"normalised_entropy":null,"calibration":null}"#,
@@ -161,7 +153,7 @@ mod tests {
 
     #[test]
     fn steps_after_the_one_that_a_run_went_back_to_are_void() {
-        let mut record = Record::default();
+        let mut record = RunRecord::default();
         let step = |step: u64| {
             format!(
                 r#"{{"type":"step","step":{step},"samples_per_second":5.0,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}}"#
@@ -178,7 +170,7 @@ mod tests {
     #[test]
     fn a_folder_without_measures_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = Record::read(&RunFolder::open(folder.path()).unwrap()).unwrap_err();
+        let refused = RunRecord::read(&RunFolder::open(folder.path()).unwrap()).unwrap_err();
         assert!(format!("{refused:?}").contains("holds no run"), "{refused:?}");
     }
 }

@@ -3,14 +3,13 @@
 use indicatif::{HumanBytes, HumanCount};
 use zagros_dense_worker::{Evaluation, Outcome, Summary, TargetMeasures};
 
-use super::record::{Record, Scored, Step};
+use super::record::{RunRecord, ScoredPart, TrainingStep};
 use crate::measures;
-use zagros_chart::html::{NOTHING, document, escaped, facts, table};
+use zagros_chart::html::{NOTHING, render_document, escape_html, render_facts, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_store::hide_secrets;
 
-/// The whole page.
-pub(crate) fn page(record: &Record) -> String {
+pub(crate) fn page(record: &RunRecord) -> String {
     let parts = [
         heading(record),
         tiles(record),
@@ -23,14 +22,14 @@ pub(crate) fn page(record: &Record) -> String {
         section("Job, with every default", job(record)),
         section("Files", files(record)),
     ];
-    document(&format!("{} · Zagros", record.name), &parts.concat())
+    render_document(&format!("{} · Zagros", record.name), &parts.concat())
 }
 
 fn section(title: &str, content: String) -> String {
-    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escaped(title)) }
+    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
-fn heading(record: &Record) -> String {
+fn heading(record: &RunRecord) -> String {
     let lead = match &record.summary {
         Some(summary) => {
             let verb = if summary.outcome == Outcome::Finished { "Trained on" } else { "Stopped after" };
@@ -43,15 +42,15 @@ fn heading(record: &Record) -> String {
         }
     };
     let choice = record.summary.as_ref().and_then(|summary| summary.choice.as_deref());
-    let note = choice.map_or_else(String::new, |choice| format!("<p class=\"note\">{}</p>", escaped(choice)));
+    let note = choice.map_or_else(String::new, |choice| format!("<p class=\"note\">{}</p>", escape_html(choice)));
     let unread = match record.unread {
         0 => String::new(),
         lines => format!("<p class=\"lead\">{lines} line(s) of metrics.jsonl could not be read and are skipped</p>"),
     };
-    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{note}{unread}\n", escaped(&record.name), escaped(&lead))
+    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{note}{unread}\n", escape_html(&record.name), escape_html(&lead))
 }
 
-fn tiles(record: &Record) -> String {
+fn tiles(record: &RunRecord) -> String {
     let Some(summary) = &record.summary else { return String::new() };
     let measure = |name: &'static str, value: Option<f64>| value.map(|value| (name, format!("{value:.4}")));
     let test = summary.evaluation.as_ref();
@@ -67,41 +66,41 @@ fn tiles(record: &Record) -> String {
         Some(("rows created", HumanCount(summary.rows).to_string())),
         Some(("of embeddings", HumanBytes(summary.table_bytes).to_string())),
     ];
-    let tile = |(name, value): (&str, String)| format!("<div><b>{}</b><span>{name}</span></div>", escaped(&value));
+    let tile = |(name, value): (&str, String)| format!("<div><b>{}</b><span>{name}</span></div>", escape_html(&value));
     format!("<div class=\"tiles\">{}</div>\n", tiles.into_iter().flatten().map(tile).collect::<String>())
 }
 
-fn curves(record: &Record) -> String {
+fn curves(record: &RunRecord) -> String {
     let charts = [loss(record), auc(record), calibration(record), throughput(record), staleness(record)];
-    let figures: String = charts.iter().filter_map(Chart::figure).collect();
+    let figures: String = charts.iter().filter_map(Chart::render_figure).collect();
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
 }
 
-fn training(record: &Record, colour: usize, value: impl Fn(&Step) -> Option<f64>) -> ChartSeries {
-    let point = |step: &Step| Some((step.step as f64, value(step)?));
+fn training(record: &RunRecord, colour: usize, value: impl Fn(&TrainingStep) -> Option<f64>) -> ChartSeries {
+    let point = |step: &TrainingStep| Some((step.step as f64, value(step)?));
     ChartSeries { name: "training", colour, dots: false, points: record.steps.iter().filter_map(point).collect() }
 }
 
 /// The held-out parts as curves with a dot per evaluation.
-fn held_out(record: &Record, value: fn(&Evaluation) -> Option<f64>) -> [ChartSeries; 2] {
+fn held_out(record: &RunRecord, value: fn(&Evaluation) -> Option<f64>) -> [ChartSeries; 2] {
     [("validation", 1), ("test", 2)].map(|(name, colour)| {
-        let point = |scored: &Scored| Some((scored.step as f64, value(&scored.evaluation)?));
+        let point = |scored: &ScoredPart| Some((scored.step as f64, value(&scored.evaluation)?));
         ChartSeries { name, colour, dots: true, points: record.of_part(name).filter_map(point).collect() }
     })
 }
 
-fn with_held_out(record: &Record, training: ChartSeries, value: fn(&Evaluation) -> Option<f64>) -> Chart {
+fn with_held_out(record: &RunRecord, training: ChartSeries, value: fn(&Evaluation) -> Option<f64>) -> Chart {
     let series = std::iter::once(training).chain(held_out(record, value)).collect();
     Chart { series, mark: record.chosen.map(|step| (step, "the model")), ..Chart::default() }
 }
 
-fn loss(record: &Record) -> Chart {
+fn loss(record: &RunRecord) -> Chart {
     let training = training(record, 0, |step| Some(step.loss_smoothed));
     let (title, subtitle) = ("Loss", "mean binary cross-entropy, nats; training over about 100 steps");
     Chart { title, subtitle, ..with_held_out(record, training, |measures| measures.logloss) }
 }
 
-fn auc(record: &Record) -> Chart {
+fn auc(record: &RunRecord) -> Chart {
     let training = training(record, 0, |step| step.auc_so_far);
     let subtitle = "training over about 100,000 samples, each scored before it was learned from";
     let mut chart = with_held_out(record, training, |measures| measures.auc);
@@ -111,38 +110,38 @@ fn auc(record: &Record) -> Chart {
     Chart { title: "AUC", subtitle, ..chart }
 }
 
-fn calibration(record: &Record) -> Chart {
+fn calibration(record: &RunRecord) -> Chart {
     let training = training(record, 0, |step| step.calibration);
     let (title, subtitle) = ("Calibration", "predicted clicks per real one; 1 is right");
     Chart { title, subtitle, ..with_held_out(record, training, |measures| measures.calibration) }
 }
 
-fn throughput(record: &Record) -> Chart {
+fn throughput(record: &RunRecord) -> Chart {
     let series = vec![training(record, 0, |step| (step.samples_per_second > 0.0).then_some(step.samples_per_second))];
     Chart { title: "Throughput", subtitle: "samples a second, over 5 s", series, from_zero: true, ..Chart::default() }
 }
 
-fn staleness(record: &Record) -> Chart {
+fn staleness(record: &RunRecord) -> Chart {
     let series = vec![training(record, 0, |step| Some(f64::from(step.staleness)))];
     let subtitle = "earlier batches whose gradients were not acknowledged at the lookup";
     Chart { title: "Staleness", subtitle, series, from_zero: true, ..Chart::default() }
 }
 
-fn evaluations(record: &Record) -> String {
+fn evaluations(record: &RunRecord) -> String {
     if record.evaluations.is_empty() {
         return String::new();
     }
-    let row = |scored: &Scored| {
+    let row = |scored: &ScoredPart| {
         let is_model = scored.part == "validation" && record.chosen == Some(scored.step);
         let named = [scored.part.clone(), HumanCount(scored.step).to_string()];
         (if is_model { "best" } else { "" }, named.into_iter().chain(measures(&scored.evaluation)).collect())
     };
     let rows: Vec<_> = record.evaluations.iter().map(row).collect();
-    table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+    render_table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
 }
 
 /// Measures of each of several targets.
-fn targets(record: &Record) -> String {
+fn targets(record: &RunRecord) -> String {
     let targets = record.summary.as_ref().map_or(&[][..], |summary| &summary.targets);
     if targets.is_empty() {
         return String::new();
@@ -151,21 +150,21 @@ fn targets(record: &Record) -> String {
         let samples = HumanCount(of.evaluation.samples).to_string();
         ("", vec![of.target.clone(), measures::in_words(&of.evaluation), samples])
     };
-    table(&["label", "measures", "samples"], &targets.iter().map(row).collect::<Vec<_>>())
+    render_table(&["label", "measures", "samples"], &targets.iter().map(row).collect::<Vec<_>>())
 }
 
-fn epochs(record: &Record) -> String {
+fn epochs(record: &RunRecord) -> String {
     if record.epochs.is_empty() {
         return String::new();
     }
-    let row = |epoch: &super::record::Epoch| {
+    let row = |epoch: &super::record::EpochMeasures| {
         let named = [format!("{}", epoch.epoch + 1), HumanCount(epoch.step).to_string()];
         ("", named.into_iter().chain(measures(&epoch.training)).collect())
     };
     let rows: Vec<_> = record.epochs.iter().map(row).collect();
     let note = "<p class=\"lead\">Training rows, each scored before it was learned from.</p>";
     note.to_owned()
-        + &table(&["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+        + &render_table(&["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
 }
 
 fn measures(of: &Evaluation) -> [String; 6] {
@@ -174,7 +173,7 @@ fn measures(of: &Evaluation) -> [String; 6] {
     [text(of.auc), text(of.gauc), text(of.logloss), text(of.normalised_entropy), text(of.calibration), samples]
 }
 
-fn stages(record: &Record) -> String {
+fn stages(record: &RunRecord) -> String {
     let Some(summary) = &record.summary else { return String::new() };
     let stages = named_stages(summary);
     let most = stages.iter().map(|stage| stage.2).fold(f64::MIN_POSITIVE, f64::max);
@@ -210,11 +209,11 @@ fn named_stages(summary: &Summary) -> [(&'static str, &'static str, f64); 10] {
     ]
 }
 
-fn machine(record: &Record) -> String {
+fn machine(record: &RunRecord) -> String {
     let Some(summary) = &record.summary else { return String::new() };
     let (machine, unknown) = (&summary.machine, || "not known".to_owned());
     let bytes = |bytes: Option<u64>| bytes.map_or_else(unknown, |bytes| HumanBytes(bytes).to_string());
-    facts(&[
+    render_facts(&[
         ("processor", machine.processor.clone().unwrap_or_else(unknown)),
         ("cores", machine.cores.to_string()),
         ("memory", bytes(machine.memory_bytes)),
@@ -223,21 +222,21 @@ fn machine(record: &Record) -> String {
     ])
 }
 
-fn job(record: &Record) -> String {
+fn job(record: &RunRecord) -> String {
     if record.job.is_empty() {
         return String::new();
     }
     format!(
         "<details class=\"card\"><summary>job.toml</summary><pre>{}</pre></details>",
-        escaped(&hide_secrets(&record.job))
+        escape_html(&hide_secrets(&record.job))
     )
 }
 
-fn files(record: &Record) -> String {
-    let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escaped(name));
+fn files(record: &RunRecord) -> String {
+    let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escape_html(name));
     let model = record.summary.as_ref().and_then(|summary| summary.model.clone());
     // A model in the run folder is already among the files.
-    let model_place = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escaped(&model)));
+    let model_place = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escape_html(&model)));
     let links: Vec<String> = record.files.iter().map(link).chain(model_place).collect();
     if links.is_empty() { String::new() } else { format!("<p>{}</p>", links.join(" · ")) }
 }
@@ -246,19 +245,19 @@ fn files(record: &Record) -> String {
 mod tests {
     use super::*;
 
-    fn step(step: u64) -> Step {
+    fn step(step: u64) -> TrainingStep {
         let auc_so_far = Some(0.5 + step as f64 / 1000.0);
-        Step { step, samples_per_second: 1e5, loss_smoothed: 0.5, auc_so_far, calibration: Some(1.0), staleness: 1 }
+        TrainingStep { step, samples_per_second: 1e5, loss_smoothed: 0.5, auc_so_far, calibration: Some(1.0), staleness: 1 }
     }
 
-    fn scored(step: u64, part: &str) -> Scored {
+    fn scored(step: u64, part: &str) -> ScoredPart {
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), gauc: Some(0.625), ..Evaluation::default() };
-        Scored { step, part: part.to_owned(), evaluation }
+        ScoredPart { step, part: part.to_owned(), evaluation }
     }
 
     #[test]
     fn a_run_that_failed_still_has_its_curves() {
-        let record = Record { name: "<run>".to_owned(), steps: (1..50).map(step).collect(), ..Record::default() };
+        let record = RunRecord { name: "<run>".to_owned(), steps: (1..50).map(step).collect(), ..RunRecord::default() };
         let page = page(&record);
         assert!(page.contains("No summary: the run failed or still runs; the last recorded step is 49"), "{page}");
         assert!(page.contains("<h1>&lt;run&gt;</h1>") && !page.contains("<run>"));
@@ -274,7 +273,7 @@ mod tests {
         let steps = (1..30).map(step).collect();
         let job = "a = \"<b>\"\ntrain = \"https://me:word@host/a.csv?sig=secret\"\n".to_owned();
         let files = vec!["summary.json".to_owned()];
-        let page = page(&Record { evaluations, steps, chosen: Some(10), job, files, ..Record::default() });
+        let page = page(&RunRecord { evaluations, steps, chosen: Some(10), job, files, ..RunRecord::default() });
         assert_eq!(
             page.matches("<tr class=\"best\"><td>validation</td><td>10</td><td>0.7500</td><td>0.6250</td>").count(),
             1

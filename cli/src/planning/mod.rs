@@ -16,8 +16,8 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
 pub(crate) use print::{PlanFigures, print_calibration};
-pub(crate) use sample::shape;
-pub(crate) use streaming::announcement;
+pub(crate) use sample::measure_shape;
+pub(crate) use streaming::streaming_notice;
 
 /// Where `zagros calibrate` writes for this user.
 pub(crate) fn calibration_file() -> Option<PathBuf> {
@@ -27,9 +27,6 @@ pub(crate) fn calibration_file() -> Option<PathBuf> {
 }
 
 /// The figures of a file, or of this user's, or the defaults.
-///
-/// # Errors
-/// When the named file cannot be read, or a file is no calibration.
 pub(crate) fn calibration(named: Option<&Path>) -> Result<Calibration, Failure> {
     let file = named.map(Path::to_owned).or_else(|| calibration_file().filter(|file| file.is_file()));
     match file {
@@ -38,10 +35,6 @@ pub(crate) fn calibration(named: Option<&Path>) -> Result<Calibration, Failure> 
     }
 }
 
-/// The machines of a file.
-///
-/// # Errors
-/// When it cannot be read, or describes no machines that can train.
 pub(crate) fn machines(file: &Path) -> Result<Machines, Failure> {
     Machines::from_toml(&read(file)?).map_err(|error| refused(file, &error))
 }
@@ -67,10 +60,6 @@ pub(crate) fn this_machine(job: &Job, machine: &Machine) -> Machines {
     Machines { groups: vec![group], currency: String::new() }
 }
 
-/// The forecast of a job.
-///
-/// # Errors
-/// When nothing is known of its network.
 pub(crate) fn forecast(
     job: &Job,
     data: &DataShape,
@@ -84,7 +73,7 @@ pub(crate) fn forecast(
 
 fn read(file: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(file).map_err(|error| {
-        Failure::with_help(Exit::Usage, format!("cannot read {}: {error}", file.display()), disk::advice(&error))
+        Failure::with_help(Exit::Usage, format!("cannot read {}: {error}", file.display()), disk::next_step(&error))
     })
 }
 

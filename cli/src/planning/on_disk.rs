@@ -24,7 +24,6 @@ pub(crate) struct DiskFigures {
     reads_per_sample: f64,
     written_bytes_per_sample: f64,
     cpu_us_per_sample: f64,
-    /// Samples a second that the disks allow.
     samples_per_second: f64,
     /// Batches that are hinted before their lookup; with 0, lookups wait for the disk.
     lookahead: usize,
@@ -46,9 +45,9 @@ impl DiskFigures {
             zipf_exponent: rows.exponent,
             read_share: rows.share,
             reads_per_sample: rows.reads,
-            written_bytes_per_sample: rows.written(),
+            written_bytes_per_sample: rows.written_bytes(),
             cpu_us_per_sample: 1e6 * (stage(PlanStage::ColdRows) + stage(PlanStage::ServerColdRows)),
-            samples_per_second: machines.disks() / forecast.stages.disk,
+            samples_per_second: machines.disk_count() / forecast.stages.disk,
             lookahead: job.lookahead_batches(),
             is_refused: rows.is_refused,
         })
@@ -117,7 +116,7 @@ mod tests {
         let text =
             "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'ffnn'\nhidden = [8]\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        let data = DataShape { rows, ..DataShape::assumed(&job) };
+        let data = DataShape { rows, ..DataShape::from_job(&job) };
         let (calibration, machines) = (Calibration::default(), Machines::from_toml(ONE).unwrap());
         let plan = forecast(&job, &data, &calibration, &machines).unwrap();
         let all = PlanFigures::new((&job, &data), (&calibration, &machines), &plan);

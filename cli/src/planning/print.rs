@@ -10,7 +10,6 @@ use zagros_shell::out;
 use super::on_disk::DiskFigures;
 use super::streaming::{StreamingBalance, short};
 
-/// All that a forecast says.
 #[derive(Debug, Serialize)]
 pub(crate) struct PlanFigures {
     /// Where the speed of a core comes from.
@@ -90,7 +89,6 @@ struct MemoryFigures {
 }
 
 impl PlanFigures {
-    /// The figures of a forecast.
     pub(crate) fn new(
         (job, data): (&Job, &DataShape),
         (calibration, machines): (&Calibration, &Machines),
@@ -110,18 +108,18 @@ impl PlanFigures {
         Self {
             calibration: calibration.source.clone(),
             is_data_measured: data.is_measured,
-            workers: machines.workers(),
-            servers: machines.servers(),
+            workers: machines.worker_count(),
+            servers: machines.server_count(),
             samples_per_second: forecast.samples_per_second(),
-            cpu_us_per_sample: micro(forecast.cpu()),
+            cpu_us_per_sample: micro(forecast.cpu_per_sample()),
             worker_cpu_us_per_sample: micro(stages.worker_cpu()),
             bottleneck: bottleneck.map(zagros_cost::RateLimit::name).unwrap_or_default(),
             advice: bottleneck.map(|limit| limit.advice(stages, machines).to_owned()).unwrap_or_default(),
             flop_per_sample: work.dense.flop,
             dense_parameters: work.dense.parameters,
-            distinct_rows_per_sample: work.distinct(),
+            distinct_rows_per_sample: work.distinct_rows(),
             network_bytes_per_sample: if machines.is_embedded() { 0.0 } else { work.bytes_up + work.bytes_down },
-            all_reduce_bytes_per_sample: work.reduce_bytes(machines.workers()),
+            all_reduce_bytes_per_sample: work.reduce_bytes(machines.worker_count()),
             stages: stages.cpu.iter().map(stage).collect(),
             limits: limits
                 .rates
@@ -191,8 +189,8 @@ impl PlanFigures {
         out!("  {:<18}{:<28}{:>12.2}", "all", "", self.cpu_us_per_sample);
         out!(
             "  {} FLOP of {} dense weights; {:.1} distinct rows; {} on the network, {} for the all-reduce",
-            short(self.flop_per_sample),
-            short(self.dense_parameters),
+            short_number(self.flop_per_sample),
+            short_number(self.dense_parameters),
             self.distinct_rows_per_sample,
             bytes(self.network_bytes_per_sample),
             bytes(self.all_reduce_bytes_per_sample)
@@ -261,16 +259,16 @@ impl MemoryFigures {
         let is_streamed = memory.is_streamed();
         let either = |streamed: f64, resident: f64| if is_streamed { streamed } else { resident };
         Self {
-            worker: memory.worker(),
+            worker: memory.worker_bytes(),
             worker_dense: either(memory.streamed_layers, memory.weights),
             worker_optimizer: either(0.0, memory.optimizer),
             worker_activations: either(memory.streamed_activations, memory.activations),
             worker_batches: memory.batches,
-            server_dense: memory.server(),
+            server_dense: memory.server_bytes(),
             resident_worker: memory.resident_worker(),
             streamed_worker: memory.streamed_worker(),
             streamed_server: memory.streamed_server,
-            streamed_bytes_per_step: forecast.work.traffic.bytes(),
+            streamed_bytes_per_step: forecast.work.traffic.step_bytes(),
             streaming_batch: forecast.streaming_batch,
             million_rows: mean_row(job) * 1e6,
             server_rows: rows.map(|rows| rows.in_memory),
@@ -279,12 +277,10 @@ impl MemoryFigures {
     }
 }
 
-/// Bytes of a mean row of all tables.
 fn mean_row(job: &Job) -> f64 {
     job.tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / job.tables.len().max(1) as f64
 }
 
-/// Bytes of each server's rows.
 #[derive(Clone, Copy, Debug)]
 struct ServerRows {
     /// With the index of those on disk.
@@ -295,7 +291,7 @@ struct ServerRows {
 impl ServerRows {
     /// `None` if the number of rows is not known.
     fn new((job, data): (&Job, &DataShape), machines: &Machines, on_disk: Option<DiskFigures>) -> Option<Self> {
-        let servers = machines.servers().max(1.0);
+        let servers = machines.server_count().max(1.0);
         let all = data.rows? as f64 * mean_row(job) / servers;
         let (in_memory, on_disk) = on_disk.map_or((all, 0.0), |rows| rows.of_each(servers));
         Some(Self { in_memory, on_disk })
@@ -305,7 +301,7 @@ impl ServerRows {
 /// The groups whose machines are too small, and by how much. `rows` are the bytes of rows in each server.
 fn too_little(memory: &RoleMemory, machines: &Machines, rows: f64) -> Vec<String> {
     let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
-    let need = |group: &MachineGroup| group.workers * memory.worker() + servers(group) * (rows + memory.server());
+    let need = |group: &MachineGroup| group.workers * memory.worker_bytes() + servers(group) * (rows + memory.server_bytes());
     let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
     let words = |group: &MachineGroup| {
         let short = bytes(need(group) - group.memory);
@@ -315,7 +311,6 @@ fn too_little(memory: &RoleMemory, machines: &Machines, rows: f64) -> Vec<String
     small.map(words).collect()
 }
 
-/// The figures of a calibration.
 pub(crate) fn print_calibration(calibration: &Calibration) {
     let Calibration { source, memory_bytes_per_second, dense, rows, ids, step, wire, parse, disk, cold, .. } =
         calibration;

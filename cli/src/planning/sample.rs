@@ -4,23 +4,22 @@ use std::collections::HashSet;
 
 use zagros_cost::DataShape;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, files, training_rows,
+    Batch, BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, find_files, training_rows,
 };
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-/// The most samples that are looked at.
 const MOST: usize = 1 << 16;
 
 /// Measures the first batch, or assumes what cannot be measured: data that are not there, that are elsewhere, or that need statistics of
 /// all rows before they can be read.
-pub(crate) fn shape(job: &Job, samples: Option<u64>) -> DataShape {
-    let assumed = DataShape { samples, ..DataShape::assumed(job) };
+pub(crate) fn measure_shape(job: &Job, samples: Option<u64>) -> DataShape {
+    let assumed = DataShape { samples, ..DataShape::from_job(job) };
     let is_elsewhere = job.data.train.iter().any(|path| path.to_string_lossy().contains("://"));
     if is_elsewhere || job.data.reads_stdin() {
         return assumed;
     }
-    let Ok(found) = files(job, &job.data.train) else { return assumed };
+    let Ok(found) = find_files(job, &job.data.train) else { return assumed };
     let Some(batch) = first_batch(job, &found) else { return assumed };
     let rows = training_rows(job, &found).ok().map(|count| count.rows()).filter(|rows| *rows > 0);
     let bytes = found.iter().map(|file| file.bytes).sum::<u64>() as f64;
@@ -77,7 +76,7 @@ mod tests {
     fn ids_are_counted_by_feature_and_distinct_rows_by_table() {
         let folder = tempfile::tempdir().unwrap();
         let text = "y,u,l\n1,a,b|c\n0,a,\n1,b,c\n0,d,a|b|c\n";
-        let shape = shape(&job(folder.path(), text), None);
+        let shape = measure_shape(&job(folder.path(), text), None);
         assert!(shape.is_measured);
         assert_eq!((shape.ids, shape.distinct, shape.samples), (vec![1.0, 1.5], vec![1.0], Some(4)));
         assert_eq!(shape.bytes, text.len() as f64 / 4.0);
@@ -88,7 +87,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut job = job(folder.path(), "y,u,l\n1,a,b\n");
         job.data.train = vec![folder.path().join("absent.csv")];
-        let shape = shape(&job, Some(7));
+        let shape = measure_shape(&job, Some(7));
         assert!(!shape.is_measured);
         assert_eq!(shape.samples, Some(7));
     }

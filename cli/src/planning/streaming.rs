@@ -7,14 +7,12 @@ use zagros_job::{Job, WeightStore};
 
 use super::{calibration, calibration_file, forecast, this_machine};
 
-/// Bytes of a step against the arithmetic of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StreamingBalance {
     /// Weights and gradients between a worker and the servers in a step, in bytes.
     pub(crate) bytes: f64,
     /// Additions and multiplications of a worker's step.
     pub(crate) flop: f64,
-    /// Samples of a worker's step.
     batch: f64,
     /// Samples from which on weights arrive as fast as they are used.
     least: f64,
@@ -25,7 +23,7 @@ pub(crate) struct StreamingBalance {
 impl StreamingBalance {
     pub(crate) fn new(plan: &Forecast) -> Self {
         Self {
-            bytes: plan.work.traffic.bytes(),
+            bytes: plan.work.traffic.step_bytes(),
             flop: plan.work.dense.flop * plan.work.batch,
             batch: plan.work.batch,
             least: plan.streaming_batch.ceil(),
@@ -33,9 +31,8 @@ impl StreamingBalance {
         }
     }
 
-    /// What a step moves and computes.
     fn amounts(&self) -> String {
-        format!("{} and {}FLOP a step of a worker", HumanBytes(self.bytes as u64), short(self.flop))
+        format!("{} and {}FLOP a step of a worker", HumanBytes(self.bytes as u64), short_number(self.flop))
     }
 
     /// Whether one hides behind the other.
@@ -57,13 +54,13 @@ impl StreamingBalance {
 
 /// What a run with streamed weights says before it starts; `None` for other runs. It says whether they hide only where `zagros calibrate`
 /// has measured this machine.
-pub(crate) fn announcement(job: &Job, machine: &Machine) -> Option<String> {
+pub(crate) fn streaming_notice(job: &Job, machine: &Machine) -> Option<String> {
     if job.train.weights != WeightStore::Streamed {
         return None;
     }
     let is_calibrated = calibration_file().is_some_and(|file| file.is_file());
     let (speed, machines) = (calibration(None).ok()?, this_machine(job, machine));
-    let plan = forecast(job, &DataShape::assumed(job), &speed, &machines).ok()?;
+    let plan = forecast(job, &DataShape::from_job(job), &speed, &machines).ok()?;
     let balance = StreamingBalance::new(&plan);
     Some(if is_calibrated {
         format!("streamed weights, by the calibration of this machine: {}", balance.in_words())
@@ -76,7 +73,7 @@ pub(crate) fn announcement(job: &Job, machine: &Machine) -> Option<String> {
 }
 
 /// Three digits and a letter: `1.23 M`.
-pub(super) fn short(value: f64) -> String {
+pub(super) fn short_number(value: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match units.into_iter().find(|(size, _)| value >= *size) {
         Some((size, letter)) => format!("{:.2} {letter}", value / size),
@@ -103,7 +100,7 @@ mod tests {
     fn balance(batch: u32) -> StreamingBalance {
         let job = job(&["train.weights=streamed", &format!("train.batch_size={batch}")]);
         let machines = this_machine(&job, &MACHINE);
-        StreamingBalance::new(&forecast(&job, &DataShape::assumed(&job), &Calibration::default(), &machines).unwrap())
+        StreamingBalance::new(&forecast(&job, &DataShape::from_job(&job), &Calibration::default(), &machines).unwrap())
     }
 
     #[test]
@@ -121,8 +118,8 @@ mod tests {
 
     #[test]
     fn only_streamed_weights_are_announced() {
-        assert_eq!(announcement(&job(&[]), &MACHINE), None);
-        let said = announcement(&job(&["train.weights=streamed"]), &MACHINE).unwrap();
+        assert_eq!(streaming_notice(&job(&[]), &MACHINE), None);
+        let said = streaming_notice(&job(&["train.weights=streamed"]), &MACHINE).unwrap();
         assert!(said.starts_with("streamed weights"), "{said}");
     }
 }

@@ -14,7 +14,7 @@ use crate::args::QuantizeArgs;
 use crate::resume::failed;
 use crate::saved::{self, SavedModel, refused, saved_file, snapshot_failure};
 
-/// All that is to be done, and nothing that is left to decide.
+/// Nothing is left to decide.
 pub(crate) struct QuantizePlan {
     pub(crate) from: Folder,
     pub(crate) to: Folder,
@@ -29,14 +29,11 @@ pub(crate) struct QuantizePlan {
 
 /// A file of rows with its deltas, which become one file.
 pub(crate) struct PlannedChain {
-    /// Name of that file.
     pub(crate) name: String,
     pub(crate) chain: FileChain,
-    /// Bytes of the files.
     pub(crate) bytes: u64,
 }
 
-/// A table whose rows change.
 #[derive(Debug)]
 pub(crate) struct PlannedTable {
     pub(crate) saved: TableHeader,
@@ -44,10 +41,6 @@ pub(crate) struct PlannedTable {
 }
 
 impl QuantizePlan {
-    /// Reads manifest, job and the headers of the files.
-    ///
-    /// # Errors
-    /// When there is no such model or table, no row would change, or the target exists.
     pub(crate) fn prepare(args: &QuantizeArgs) -> Result<Self, Failure> {
         let timeout = Duration::from_secs(args.timeout);
         let model = SavedModel::find(&args.model, timeout)?;
@@ -69,33 +62,30 @@ impl QuantizePlan {
             let what = format!("the tables of {from} have {} rows already", args.element.name());
             return Err(Failure::with_help(Exit::Usage, what, "there is nothing to convert: use the model as it is"));
         }
-        let mut job = model.job(&[])?;
+        let mut job = model.load_job(&[])?;
         change_job(&mut job, &chosen, args.element, state);
         Ok(Self { from, to: target, manifest, job, chains, tables, state })
     }
 
     /// How the rows of a saved table are converted; those of others stay as they are.
-    pub(crate) fn conversion(&self, saved: &TableHeader) -> RowConversion {
+    pub(crate) fn row_conversion(&self, saved: &TableHeader) -> RowConversion {
         let planned = self.tables.iter().find(|table| table.saved.name == saved.name);
         planned.map_or_else(|| RowConversion::unchanged(saved), |table| table.conversion.clone())
     }
 
-    /// The files beside rows and job.
-    pub(crate) fn others(&self) -> Vec<&FileRecord> {
+    pub(crate) fn other_files(&self) -> Vec<&FileRecord> {
         self.manifest.files_beside_rows(self.state == StateConversion::Keep)
     }
 
-    /// Bytes of the files of rows.
     pub(crate) fn row_bytes(&self) -> u64 {
         self.chains.iter().map(|chain| chain.bytes).sum()
     }
 }
 
-/// Refuses a folder that exists.
 fn check_is_new(to: &Folder) -> Result<(), Failure> {
     let exists = match to.path() {
         Some(path) => path.symlink_metadata().is_ok(),
-        None => !to.files().map_err(refused)?.is_empty() || !to.folders().map_err(refused)?.is_empty(),
+        None => !to.file_names().map_err(refused)?.is_empty() || !to.folder_names().map_err(refused)?.is_empty(),
     };
     if !exists {
         return Ok(());
@@ -110,7 +100,7 @@ fn chains(from: &Folder, manifest: &Manifest) -> Result<Vec<PlannedChain>, Failu
     // One save names no two files alike.
     let record = |name: &str| manifest.files.iter().find(|file| own_name(&file.name) == name);
     // In the folder or in one beside it. The manifest was checked: each name leads to a file.
-    let places = manifest.row_files.iter().filter_map(|name| from.locate(name));
+    let places = manifest.row_files.iter().filter_map(|name| from.locate_file(name));
     let files: Vec<SavedFile> = places.map(|(folder, name)| saved_file(&folder, name)).collect();
     let sha256_of = |name: &str| record(name).map(|file| file.sha256.clone());
     let planned = |chain: FileChain| {
@@ -119,7 +109,7 @@ fn chains(from: &Folder, manifest: &Manifest) -> Result<Vec<PlannedChain>, Failu
         let bytes = names.iter().filter_map(|name| record(name)).map(|file| file.bytes).sum();
         PlannedChain { name: names.into_iter().next().unwrap_or_default(), chain, bytes }
     };
-    let chains = FileChain::group(&files, sha256_of).map_err(snapshot_failure)?;
+    let chains = FileChain::group_files(&files, sha256_of).map_err(snapshot_failure)?;
     Ok(chains.into_iter().map(planned).collect())
 }
 

@@ -2,19 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 use zagros_scaling::{
-    Forecast, ForecastPlan, ForecastTarget, Law, Measurements, Optimum, last_value, line_in_log_compute,
+    LossForecast, ForecastPlan, ForecastTarget, Law, Measurements, ComputeOptimum, last_value, line_in_log_compute,
 };
 use zagros_shell::Failure;
 
-use super::member::{Member, MemberPoint};
+use super::member::{FamilyMember, MemberPoint};
 use super::setup::FamilySetup;
 use super::state::{FORECAST, FamilyPlan, read_json, write_json};
 
 /// Probability of the interval of a forecast.
 const LEVEL: f64 = 0.9;
-/// Laws of the bootstrap.
 const REPLAYS: usize = 400;
-/// Seed of the bootstrap.
 const SEED: u64 = 1;
 /// Compute budgets for which the best size is shown, as multiples of the largest trained compute.
 const BUDGETS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
@@ -24,16 +22,15 @@ const BUDGETS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 pub(super) struct KeptForecast {
     /// The size, as it was asked for.
     pub(super) size: String,
-    pub(super) forecast: Forecast,
+    pub(super) forecast: LossForecast,
     /// Log loss of the largest trained size: "no gain".
     pub(super) last_value: Option<f64>,
     /// Log loss by a line in the logarithm of the compute.
     pub(super) line_in_log_compute: Option<f64>,
 }
 
-/// The forecast beside the truth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Verification {
+pub(super) struct ForecastVerification {
     pub(super) size: String,
     /// Log loss that was measured, nats.
     pub(super) loss: f64,
@@ -47,31 +44,28 @@ pub(super) struct Verification {
     pub(super) line_error: Option<f64>,
 }
 
-/// All that is known of a family.
-pub(super) struct Analysis {
+pub(super) struct FamilyAnalysis {
     pub(super) points: Vec<MemberPoint>,
     pub(super) measured: Option<Measurements>,
-    /// Shares of the rows.
     pub(super) shares: Vec<f64>,
     /// `None` with `problem`.
     pub(super) forecast: Option<KeptForecast>,
     /// Why there is no law.
     pub(super) problem: Option<String>,
-    pub(super) verification: Option<Verification>,
+    pub(super) verification: Option<ForecastVerification>,
 }
 
-impl Analysis {
-    /// Fits what is measured.
+impl FamilyAnalysis {
     pub(super) fn fit(setup: &FamilySetup, plan: &FamilyPlan, points: Vec<MemberPoint>) -> Self {
         let shares = plan.family.shares.clone();
-        let longest = Member::next(setup, &shares);
+        let longest = FamilyMember::next(setup, &shares);
         let target =
-            ForecastTarget { parameters: setup.next.parameters as f64, samples: setup.samples(longest.steps(setup)) };
+            ForecastTarget { parameters: setup.next.parameters as f64, samples: setup.sample_count(longest.step_count(setup)) };
         let size = setup.next.size.to_string();
         let measured = Measurements::new(points.iter().map(|point| point.measured).collect());
         let made = measured.and_then(|measured| {
             let plan = ForecastPlan { target, level: LEVEL, replays: REPLAYS, seed: SEED };
-            let forecast = Forecast::make(&measured, &plan)?;
+            let forecast = LossForecast::from_measurements(&measured, &plan)?;
             Ok((measured, forecast))
         });
         match made {
@@ -89,17 +83,14 @@ impl Analysis {
     }
 
     /// Writes the forecast of the whole family. Once the next size has been started, the forecast that was written before stays.
-    ///
-    /// # Errors
-    /// When it cannot be read or written.
     pub(super) fn keep_forecast(&mut self, setup: &FamilySetup) -> Result<(), Failure> {
         let path = setup.folder.join(FORECAST);
-        let next = Member::next(setup, &self.shares);
+        let next = FamilyMember::next(setup, &self.shares);
         if next.folder.exists()
             && let Some(kept) = read_json::<KeptForecast>(&path)?
         {
-            let truth = next.points(setup).and_then(|points| points.last().cloned());
-            self.verification = truth.map(|truth| Verification::new(&kept, &truth));
+            let truth = next.measured_points(setup).and_then(|points| points.last().cloned());
+            self.verification = truth.map(|truth| ForecastVerification::new(&kept, &truth));
             self.forecast = Some(kept);
             return Ok(());
         }
@@ -109,27 +100,26 @@ impl Analysis {
         }
     }
 
-    /// The chosen law.
-    pub(super) fn law(&self) -> Option<&Law> {
-        self.forecast.as_ref().map(|kept| kept.forecast.law())
+    pub(super) fn chosen_law(&self) -> Option<&Law> {
+        self.forecast.as_ref().map(|kept| kept.forecast.chosen_law())
     }
 
     /// Best sizes for compute budgets around the trained ones.
-    pub(super) fn optima(&self) -> Vec<Optimum> {
-        let (Some(law), Some(measured)) = (self.law(), &self.measured) else { return Vec::new() };
-        let most = measured.all().iter().map(zagros_scaling::Measurement::compute).fold(0.0, f64::max);
+    pub(super) fn optima(&self) -> Vec<ComputeOptimum> {
+        let (Some(law), Some(measured)) = (self.chosen_law(), &self.measured) else { return Vec::new() };
+        let most = measured.as_slice().iter().map(zagros_scaling::Measurement::training_flop).fold(0.0, f64::max);
         BUDGETS.iter().filter_map(|times| law.optimum(times * most)).collect()
     }
 }
 
-impl Verification {
+impl ForecastVerification {
     pub(super) fn new(kept: &KeptForecast, truth: &MemberPoint) -> Self {
         let loss = truth.measured.loss;
         Self {
             size: kept.size.clone(),
             loss,
             error: kept.forecast.loss - loss,
-            inside: kept.forecast.holds(loss),
+            inside: kept.forecast.interval_contains(loss),
             last_value_error: kept.last_value.map(|value| value - loss),
             line_error: kept.line_in_log_compute.map(|value| value - loss),
         }

@@ -3,18 +3,15 @@
 use zagros_chart::{LogChart, LogMark, LogSeries};
 use zagros_scaling::{Law, LawCell, Measurements};
 
-use super::analysis::Analysis;
+use super::analysis::FamilyAnalysis;
 
-/// Points of a curve.
 const POINTS: usize = 60;
-/// Lines of equal loss.
 const LEVELS: usize = 6;
 /// How far beyond the measurements curves are drawn, as a factor.
 const BEYOND: f64 = 8.0;
 
-/// All charts of a law.
-pub(super) fn charts(analysis: &Analysis) -> Vec<LogChart> {
-    let (Some(law), Some(measured)) = (analysis.law(), &analysis.measured) else { return Vec::new() };
+pub(super) fn charts(analysis: &FamilyAnalysis) -> Vec<LogChart> {
+    let (Some(law), Some(measured)) = (analysis.chosen_law(), &analysis.measured) else { return Vec::new() };
     let family = FamilyCharts { analysis, law, measured };
     let mut charts = vec![family.by_size(), family.by_samples(), family.by_compute()];
     charts.extend(family.equal_loss());
@@ -22,7 +19,7 @@ pub(super) fn charts(analysis: &Analysis) -> Vec<LogChart> {
 }
 
 struct FamilyCharts<'a> {
-    analysis: &'a Analysis,
+    analysis: &'a FamilyAnalysis,
     law: &'a Law,
     measured: &'a Measurements,
 }
@@ -48,9 +45,9 @@ impl FamilyCharts<'_> {
     }
 
     fn by_size(&self) -> LogChart {
-        let most = self.measured.samples().last().copied().unwrap_or(1.0);
+        let most = self.measured.sample_counts().last().copied().unwrap_or(1.0);
         let points_at = |samples: f64| {
-            let here = self.measured.all().iter().filter(move |one| one.samples == samples);
+            let here = self.measured.as_slice().iter().filter(move |one| one.samples == samples);
             here.map(|one| (one.parameters, self.above_floor(one.loss))).collect::<Vec<_>>()
         };
         let line = |parameters: f64| (parameters, self.above_floor(self.law.loss(parameters, most)));
@@ -91,10 +88,10 @@ impl FamilyCharts<'_> {
         let mut series = Vec::new();
         for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
             let of_size = self.cells().filter(|cell| cell.parameters == parameters);
-            let points = of_size.map(|cell| (cell.samples, self.above_floor(cell.mean()))).collect();
+            let points = of_size.map(|cell| (cell.samples, self.above_floor(cell.mean_loss()))).collect();
             let line = |samples: f64| (samples, self.above_floor(self.law.loss(parameters, samples)));
             series.push(LogSeries { name: self.name(parameters), colour, mark: LogMark::Dots, points });
-            let points = curve(&self.measured.samples(), line);
+            let points = curve(&self.measured.sample_counts(), line);
             series.push(LogSeries { name: String::new(), colour, mark: LogMark::Line, points });
         }
         self.chart("samples", "samples D", series)
@@ -104,10 +101,10 @@ impl FamilyCharts<'_> {
         let mut series = Vec::new();
         for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
             let of_size = self.cells().filter(|cell| cell.parameters == parameters);
-            let points = of_size.map(|cell| (cell.compute(), self.above_floor(cell.mean()))).collect();
+            let points = of_size.map(|cell| (cell.training_flop(), self.above_floor(cell.mean_loss()))).collect();
             series.push(LogSeries { name: self.name(parameters), colour, mark: LogMark::Dots, points });
         }
-        let computes: Vec<f64> = self.cells().map(|cell| cell.compute()).collect();
+        let computes: Vec<f64> = self.cells().map(|cell| cell.training_flop()).collect();
         let best = |compute: f64| self.law.optimum(compute).map(|best| (compute, self.above_floor(best.loss)));
         let best: Vec<(f64, f64)> = spaced(&computes).into_iter().filter_map(best).collect();
         series.push(LogSeries {
@@ -123,7 +120,7 @@ impl FamilyCharts<'_> {
     /// Lines of equal loss over size and samples, of a law of both.
     fn equal_loss(&self) -> Option<LogChart> {
         let sizes = self.sizes();
-        let samples = self.measured.samples();
+        let samples = self.measured.sample_counts();
         let (least, most) = (samples.first()? / 2.0, samples.last()? * BEYOND);
         let mut series = Vec::new();
         let worst = self.law.loss(*sizes.first()?, *samples.first()?);
@@ -138,7 +135,7 @@ impl FamilyCharts<'_> {
             let points = line.filter(|point| (least..=most).contains(&point.1)).collect();
             series.push(LogSeries { name: format!("{loss:.4}"), colour: level, mark: LogMark::Line, points });
         }
-        let computes: Vec<f64> = self.cells().map(|cell| cell.compute()).collect();
+        let computes: Vec<f64> = self.cells().map(|cell| cell.training_flop()).collect();
         let best = spaced(&computes).into_iter().filter_map(|compute| self.law.optimum(compute));
         let inside = |point: &(f64, f64)| (least..=most).contains(&point.1);
         let best: Vec<(f64, f64)> = best.map(|best| (best.parameters, best.samples)).filter(inside).collect();

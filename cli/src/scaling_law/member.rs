@@ -6,15 +6,14 @@ use serde::{Deserialize, Serialize};
 use zagros_scaling::{Measurement, MemberRun};
 
 use super::setup::{FamilySetup, FamilySize, size_set};
-use crate::page::Record;
+use crate::page::RunRecord;
 use crate::train_process::{folder_set, newest_run, thread_sets};
 
 /// Evaluations without an improvement that no run reaches: a family trains all runs to their end.
 const PATIENCE: u32 = 1_000_000;
 
-/// A run that is to be trained.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Member {
+pub(super) struct FamilyMember {
     pub(super) size: FamilySize,
     pub(super) seed: u64,
     /// Shares of the rows after which it is measured; the last one is its length.
@@ -31,17 +30,14 @@ pub(super) struct MemberPoint {
     #[serde(flatten)]
     pub(super) measured: Measurement,
     pub(super) auc: Option<f64>,
-    /// Seconds of training of the whole run.
     pub(super) seconds: f64,
 }
 
-impl Member {
-    /// A run of the plan.
+impl FamilyMember {
     pub(super) fn from_run(setup: &FamilySetup, run: &MemberRun) -> Self {
         Self::new(setup, &setup.sizes[run.size], run.seed, &run.shares)
     }
 
-    /// The run of the next size.
     pub(super) fn next(setup: &FamilySetup, shares: &[f64]) -> Self {
         let last = &shares[shares.len().saturating_sub(1)..];
         Self::new(setup, &setup.next, 1, last)
@@ -56,20 +52,17 @@ impl Member {
         Self { size: size.clone(), seed, shares: shares.to_vec(), folder }
     }
 
-    /// Its name in messages.
     pub(super) fn name(&self) -> String {
         format!("size {}, seed {}", self.size.size, self.seed)
     }
 
-    /// Steps of the whole run.
-    pub(super) fn steps(&self, setup: &FamilySetup) -> u64 {
-        self.shares.last().map_or(1, |share| setup.steps(*share))
+    pub(super) fn step_count(&self, setup: &FamilySetup) -> u64 {
+        self.shares.last().map_or(1, |share| setup.step_count(*share))
     }
 
-    /// Changes that make the job one of this run.
-    pub(super) fn sets(&self, setup: &FamilySetup) -> Vec<String> {
-        let steps = self.steps(setup);
-        let every = self.shares.first().map_or(steps, |share| setup.steps(*share));
+    pub(super) fn job_sets(&self, setup: &FamilySetup) -> Vec<String> {
+        let steps = self.step_count(setup);
+        let every = self.shares.first().map_or(steps, |share| setup.step_count(*share));
         let mut sets = process_sets(setup, self.size.size, &self.folder, steps);
         sets.push(format!("train.seed={}", self.seed));
         sets.push(format!("train.evaluate_every={every}"));
@@ -81,16 +74,16 @@ impl Member {
     }
 
     /// What it measured, if it has come to its end.
-    pub(super) fn points(&self, setup: &FamilySetup) -> Option<Vec<MemberPoint>> {
+    pub(super) fn measured_points(&self, setup: &FamilySetup) -> Option<Vec<MemberPoint>> {
         let run = newest_run(&self.folder).filter(zagros_dense_worker::RunFolder::is_complete)?;
-        let record = Record::read(&run).ok()?;
+        let record = RunRecord::read(&run).ok()?;
         let seconds = record.summary.as_ref()?.seconds;
         // With a validation part, only that is scored while training.
         let part = if record.of_part("validation").next().is_some() { "validation" } else { "test" };
         let point = |share: &f64| {
-            let step = setup.steps(*share);
+            let step = setup.step_count(*share);
             let scored = record.of_part(part).find(|scored| scored.step == step)?;
-            let (parameters, samples) = (self.size.parameters as f64, setup.samples(step));
+            let (parameters, samples) = (self.size.parameters as f64, setup.sample_count(step));
             let measured = Measurement { parameters, samples, seed: self.seed, loss: scored.evaluation.logloss? };
             let size = self.size.size.to_string();
             Some(MemberPoint { size, share: *share, measured, auc: scored.evaluation.auc, seconds })

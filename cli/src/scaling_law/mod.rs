@@ -27,13 +27,13 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_scaling::{Family, ForecastDecision};
 use zagros_shell::{Exit, Failure, note, watch_signals};
 
-use self::analysis::{Analysis, Verification};
-use self::member::{Member, MemberPoint};
+use self::analysis::{FamilyAnalysis, ForecastVerification};
+use self::member::{FamilyMember, MemberPoint};
 use self::setup::FamilySetup;
 use self::state::FamilyPlan;
 use self::training::TrainingEnd;
 use crate::args::ScalingLawArgs;
-use crate::report::interrupted;
+use crate::report::interrupt_exit;
 use crate::resume::failed;
 
 /// Far enough away for a family without a budget.
@@ -41,10 +41,7 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Part of the budget that a plan may use: a short run is not exact.
 const PLANNED: f64 = 0.85;
 
-/// Trains the family, and prints and writes what came of it.
-///
-/// # Errors
-/// What is wrong with the job or the sizes, and what keeps runs from being trained at all. What is measured stays measured.
+/// After an error, what was measured stays.
 pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let started = Instant::now();
     let setup = FamilySetup::load(&args)?;
@@ -60,14 +57,14 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let signals = watch_signals(&shutdown)?;
     let plan = tokio::select! {
         plan = plan(&setup, &args) => plan?,
-        () = shutdown.requested() => return Ok(interrupted(&signals)),
+        () = shutdown.requested() => return Ok(interrupt_exit(&signals)),
     };
     report::print_plan(&setup, &plan);
     let deadline = started + if args.budget.is_zero() { FOREVER } else { args.budget };
-    let members: Vec<Member> = plan.family.runs.iter().map(|run| Member::from_run(&setup, run)).collect();
+    let members: Vec<FamilyMember> = plan.family.runs.iter().map(|run| FamilyMember::from_run(&setup, run)).collect();
     let mut end = training::train(&setup, &members, &shutdown, deadline).await?;
-    let points: Vec<MemberPoint> = members.iter().filter_map(|member| member.points(&setup)).flatten().collect();
-    let mut analysis = Analysis::fit(&setup, &plan, points);
+    let points: Vec<MemberPoint> = members.iter().filter_map(|member| member.measured_points(&setup)).flatten().collect();
+    let mut analysis = FamilyAnalysis::fit(&setup, &plan, points);
     if end == TrainingEnd::Over {
         analysis.keep_forecast(&setup)?;
         if args.verify && analysis.is_forecast() {
@@ -85,7 +82,7 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
         }
         TrainingEnd::Stopped => {
             note!("stopped; the same command goes on");
-            Ok(interrupted(&signals))
+            Ok(interrupt_exit(&signals))
         }
     }
 }
@@ -97,9 +94,9 @@ async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, 
         return Ok(plan);
     }
     let speed = speed::measure(setup).await?;
-    let request = setup.request(speed.held_out, args.verify);
+    let request = setup.family_request(speed.held_out, args.verify);
     let family = if args.budget.is_zero() {
-        Family::whole(&request, &speed.cost)
+        Family::without_budget(&request, &speed.cost)
     } else {
         let family = Family::within_budget(&request, &speed.cost, args.budget.as_secs_f64() * PLANNED);
         family.map_err(|error| Failure::from_error(Exit::Usage, error))?
@@ -110,24 +107,23 @@ async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, 
 /// Trains the next size, and compares it with its forecast, which is durable by now.
 async fn verify(
     setup: &FamilySetup,
-    analysis: &mut Analysis,
+    analysis: &mut FamilyAnalysis,
     shutdown: &Shutdown,
     deadline: Instant,
 ) -> Result<TrainingEnd, Failure> {
-    let member = Member::next(setup, &analysis.shares);
+    let member = FamilyMember::next(setup, &analysis.shares);
     note!("training the next size, {}", setup.next.size);
     let end = training::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
-    let truth = member.points(setup).and_then(|points| points.last().cloned());
+    let truth = member.measured_points(setup).and_then(|points| points.last().cloned());
     if let (Some(truth), Some(forecast)) = (truth, &analysis.forecast) {
-        let verification = Verification::new(forecast, &truth);
+        let verification = ForecastVerification::new(forecast, &truth);
         state::write_json(&setup.folder.join(state::VERIFICATION), &verification)?;
         analysis.verification = Some(verification);
     }
     Ok(end)
 }
 
-impl Analysis {
-    /// Whether there is a forecast to verify.
+impl FamilyAnalysis {
     fn is_forecast(&self) -> bool {
         self.forecast.as_ref().is_some_and(|kept| kept.forecast.decision == ForecastDecision::Made)
     }

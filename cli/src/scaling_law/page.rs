@@ -2,28 +2,24 @@
 
 use indicatif::{HumanCount, HumanDuration};
 use zagros_chart::LogChart;
-use zagros_chart::html::{NOTHING, document, escaped, facts, table};
-use zagros_scaling::{Candidate, Optimum};
+use zagros_chart::html::{NOTHING, render_document, escape_html, render_facts, render_table};
+use zagros_scaling::{LawCandidate, ComputeOptimum};
 use zagros_shell::Failure;
 
-use super::analysis::Analysis;
+use super::analysis::FamilyAnalysis;
 use super::charts::charts;
 use super::member::MemberPoint;
 use super::report::{PAGE, SIZE_HEAD, forecast_text, size_rows, verification_text};
 use super::setup::FamilySetup;
 use super::state::{FamilyPlan, write};
 
-/// Writes the page.
-///
-/// # Errors
-/// When the file cannot be written.
-pub(super) fn write_page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Result<(), Failure> {
+pub(super) fn write_page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Result<(), Failure> {
     write(&setup.folder.join(PAGE), page(setup, plan, analysis).as_bytes())
 }
 
-fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> String {
+fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> String {
     let name = &setup.job.name;
-    let figures: String = charts(analysis).iter().filter_map(LogChart::figure).collect();
+    let figures: String = charts(analysis).iter().filter_map(LogChart::render_figure).collect();
     let figures = if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>\n") };
     let parts = [
         heading(name, plan, analysis),
@@ -34,31 +30,31 @@ fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> String {
         section("Laws that were compared", candidates(analysis)),
         section("All measurements", runs(&analysis.points)),
     ];
-    document(&format!("{name}: scaling law · Zagros"), &parts.concat())
+    render_document(&format!("{name}: scaling law · Zagros"), &parts.concat())
 }
 
 fn section(title: &str, content: String) -> String {
-    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escaped(title)) }
+    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
-fn heading(name: &str, plan: &FamilyPlan, analysis: &Analysis) -> String {
+fn heading(name: &str, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> String {
     let family = &plan.family;
     let time = HumanDuration(std::time::Duration::from_secs_f64(family.seconds));
     let runs = family.runs.len();
     let measured = analysis.points.iter().filter(|point| Some(&point.share) == family.shares.last()).count();
     let lead = format!("{measured} of {runs} runs have come to their end; the plan was {time}");
     let note =
-        |skipped: &String| format!("<p class=\"lead\">Skipped, to end within the budget: {}</p>", escaped(skipped));
+        |skipped: &String| format!("<p class=\"lead\">Skipped, to end within the budget: {}</p>", escape_html(skipped));
     let skipped: String = family.skipped.iter().map(note).collect();
-    format!("<h1>{}: scaling law</h1>\n<p class=\"lead\">{}</p>{skipped}\n", escaped(name), escaped(&lead))
+    format!("<h1>{}: scaling law</h1>\n<p class=\"lead\">{}</p>{skipped}\n", escape_html(name), escape_html(&lead))
 }
 
-fn law(analysis: &Analysis) -> String {
+fn law(analysis: &FamilyAnalysis) -> String {
     if let Some(problem) = &analysis.problem {
-        return format!("<p class=\"note\">No law: {}</p>", escaped(problem));
+        return format!("<p class=\"note\">No law: {}</p>", escape_html(problem));
     }
     let Some(kept) = &analysis.forecast else { return String::new() };
-    let law = kept.forecast.law();
+    let law = kept.forecast.chosen_law();
     let deviation = kept.forecast.seed_deviation.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.5} nats"));
     let mut rows = vec![
         ("form", law.form.formula().to_owned()),
@@ -67,14 +63,14 @@ fn law(analysis: &Analysis) -> String {
         ("forecast", forecast_text(kept)),
     ];
     rows.extend(analysis.verification.as_ref().map(|truth| ("verification", verification_text(truth))));
-    facts(&rows)
+    render_facts(&rows)
 }
 
-fn optima(optima: &[Optimum]) -> String {
+fn optima(optima: &[ComputeOptimum]) -> String {
     if optima.is_empty() {
         return String::new();
     }
-    let row = |best: &Optimum| {
+    let row = |best: &ComputeOptimum| {
         let count = |value: f64| HumanCount(value as u64).to_string();
         (
             "",
@@ -86,25 +82,25 @@ fn optima(optima: &[Optimum]) -> String {
             ],
         )
     };
-    table(&["FLOP", "parameters", "samples", "log loss"], &optima.iter().map(row).collect::<Vec<_>>())
+    render_table(&["FLOP", "parameters", "samples", "log loss"], &optima.iter().map(row).collect::<Vec<_>>())
 }
 
-fn sizes(analysis: &Analysis) -> String {
+fn sizes(analysis: &FamilyAnalysis) -> String {
     let rows: Vec<_> = size_rows(analysis).into_iter().map(|row| ("", row)).collect();
-    if rows.is_empty() { String::new() } else { table(&SIZE_HEAD, &rows) }
+    if rows.is_empty() { String::new() } else { render_table(&SIZE_HEAD, &rows) }
 }
 
-fn candidates(analysis: &Analysis) -> String {
+fn candidates(analysis: &FamilyAnalysis) -> String {
     let Some(kept) = &analysis.forecast else { return String::new() };
     let choice = &kept.forecast.choice;
-    let row = |(number, candidate): (usize, &Candidate)| {
+    let row = |(number, candidate): (usize, &LawCandidate)| {
         let class = if number == choice.chosen { "best" } else { "" };
         let error = candidate.error.map_or_else(|| NOTHING.to_owned(), |error| format!("{error:+.5}"));
         (class, vec![candidate.law.to_string(), error])
     };
     let lead = "<p class=\"lead\">Each law is also fitted without the largest size, and forecasts it. The chosen law is bold.</p>";
     let rows: Vec<_> = choice.candidates.iter().enumerate().map(row).collect();
-    format!("{lead}{}", table(&["law", "error of the largest size"], &rows))
+    format!("{lead}{}", render_table(&["law", "error of the largest size"], &rows))
 }
 
 fn runs(points: &[MemberPoint]) -> String {
@@ -118,7 +114,7 @@ fn runs(points: &[MemberPoint]) -> String {
             point.measured.seed.to_string(),
             count(point.measured.parameters),
             count(point.measured.samples),
-            format!("{:.2e}", point.measured.compute()),
+            format!("{:.2e}", point.measured.training_flop()),
             format!("{:.5}", point.measured.loss),
             point.auc.map_or_else(|| NOTHING.to_owned(), |auc| format!("{auc:.4}")),
             format!("{:.1}", point.seconds),
@@ -126,7 +122,7 @@ fn runs(points: &[MemberPoint]) -> String {
         ("", cells)
     };
     let head = ["size", "seed", "parameters", "samples", "FLOP", "log loss", "AUC", "seconds of the run"];
-    table(&head, &points.iter().map(row).collect::<Vec<_>>())
+    render_table(&head, &points.iter().map(row).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -134,12 +130,12 @@ mod tests {
     use zagros_job::{Job, ModelSize};
     use zagros_scaling::{Family, Measurement, RunCost};
 
-    use super::super::analysis::Verification;
+    use super::super::analysis::ForecastVerification;
     use super::super::setup::FamilySize;
     use super::*;
 
     /// A family of four sizes with a law that holds.
-    fn family(floor: f64) -> (FamilySetup, FamilyPlan, Analysis, tempfile::TempDir) {
+    fn family(floor: f64) -> (FamilySetup, FamilyPlan, FamilyAnalysis, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("job.toml");
         let text = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\n";
@@ -161,11 +157,11 @@ mod tests {
             folder: folder.path().to_owned(),
         };
         let cost = RunCost { start: 1.0, sample: 1e-5, parameter: 1e-10 };
-        let request = setup.request(1000, true);
+        let request = setup.family_request(1000, true);
         let mut points = Vec::new();
         for (size, seed) in setup.sizes.iter().flat_map(|size| [(size, 1), (size, 2)]) {
             for share in &setup.shares {
-                let (parameters, samples) = (size.parameters as f64, setup.samples(setup.steps(*share)));
+                let (parameters, samples) = (size.parameters as f64, setup.sample_count(setup.step_count(*share)));
                 let noise = if seed == 1 { 1e-5 } else { -1e-5 };
                 let loss = floor + 3.0 * parameters.powf(-0.4) + 20.0 * samples.powf(-0.5) + noise;
                 let measured = Measurement { parameters, samples, seed, loss };
@@ -180,7 +176,7 @@ mod tests {
         }
         let plan =
             FamilyPlan::write(&setup, cost, 1000, Family::within_budget(&request, &cost, 100_000.0).unwrap()).unwrap();
-        let analysis = Analysis::fit(&setup, &plan, points);
+        let analysis = FamilyAnalysis::fit(&setup, &plan, points);
         (setup, plan, analysis, folder)
     }
 
@@ -190,7 +186,7 @@ mod tests {
         let kept = analysis.forecast.clone().unwrap();
         let mut truth = analysis.points[0].clone();
         truth.measured.loss = kept.forecast.loss + 1e-6;
-        analysis.verification = Some(Verification::new(&kept, &truth));
+        analysis.verification = Some(ForecastVerification::new(&kept, &truth));
         let text = page(&setup, &plan, &analysis);
         assert_eq!(text.matches("<figure>").count(), 4, "{text}");
         for part in [
@@ -209,9 +205,9 @@ mod tests {
     #[test]
     fn a_family_without_a_law_says_why() {
         let (setup, plan, analysis, _folder) = family(0.45);
-        let few = Analysis::fit(&setup, &plan, analysis.points[..3].to_vec());
+        let few = FamilyAnalysis::fit(&setup, &plan, analysis.points[..3].to_vec());
         assert!(few.forecast.is_some(), "the samples alone have a law");
-        let none = Analysis::fit(&setup, &plan, analysis.points[..1].to_vec());
+        let none = FamilyAnalysis::fit(&setup, &plan, analysis.points[..1].to_vec());
         let text = page(&setup, &plan, &none);
         assert!(text.contains("No law: ") && !text.contains("<figure>"), "{text}");
         assert!(none.problem.is_some_and(|problem| problem.contains("needs 3 measurements")));

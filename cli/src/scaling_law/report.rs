@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use indicatif::{HumanCount, HumanDuration};
 use serde_json::{Value, json};
-use zagros_scaling::{Forecast, ForecastDecision, LawCell};
+use zagros_scaling::{LossForecast, ForecastDecision, LawCell};
 use zagros_shell::{Failure, note, out};
 
-use super::analysis::{Analysis, KeptForecast, Verification};
+use super::analysis::{FamilyAnalysis, KeptForecast, ForecastVerification};
 use super::setup::FamilySetup;
 use super::state::{FORECAST, FamilyPlan, write_json};
 
-/// Names of the files in the folder of the family.
 const JSON: &str = "scaling-law.json";
 pub(super) const PAGE: &str = "report.html";
 
@@ -37,16 +36,16 @@ pub(super) fn print_plan(setup: &FamilySetup, plan: &FamilyPlan) {
 }
 
 /// Sizes with their loss after the most samples, from small to large: size, parameters, samples, seeds, mean, deviation.
-pub(super) fn size_rows(analysis: &Analysis) -> Vec<Vec<String>> {
+pub(super) fn size_rows(analysis: &FamilyAnalysis) -> Vec<Vec<String>> {
     let Some(measured) = &analysis.measured else { return Vec::new() };
-    let most = measured.samples().last().copied().unwrap_or(0.0);
+    let most = measured.sample_counts().last().copied().unwrap_or(0.0);
     let cells = measured.cells().into_iter().filter(|cell| cell.samples == most);
     let row = |cell: LawCell| {
         let point = analysis.points.iter().find(|point| point.measured.parameters == cell.parameters);
         let deviation = match cell.losses.len() {
             1 => "-".to_owned(),
             count => {
-                let squares: f64 = cell.losses.iter().map(|loss| (loss - cell.mean()).powi(2)).sum();
+                let squares: f64 = cell.losses.iter().map(|loss| (loss - cell.mean_loss()).powi(2)).sum();
                 format!("{:.5}", (squares / (count - 1) as f64).sqrt())
             }
         };
@@ -55,7 +54,7 @@ pub(super) fn size_rows(analysis: &Analysis) -> Vec<Vec<String>> {
             HumanCount(cell.parameters as u64).to_string(),
             HumanCount(cell.samples as u64).to_string(),
             cell.losses.len().to_string(),
-            format!("{:.5}", cell.mean()),
+            format!("{:.5}", cell.mean_loss()),
             deviation,
         ]
     };
@@ -65,8 +64,7 @@ pub(super) fn size_rows(analysis: &Analysis) -> Vec<Vec<String>> {
 /// Heads of [`size_rows`].
 pub(super) const SIZE_HEAD: [&str; 6] = ["size", "parameters", "samples", "seeds", "log loss", "deviation"];
 
-/// Prints the sizes, the law and the forecast.
-pub(super) fn print(setup: &FamilySetup, analysis: &Analysis) {
+pub(super) fn print(setup: &FamilySetup, analysis: &FamilyAnalysis) {
     let line = |cells: &[String]| cells.iter().map(|cell| format!("{cell:>13}")).collect::<String>();
     out!("{}", line(&SIZE_HEAD.map(str::to_owned)));
     size_rows(analysis).iter().for_each(|row| out!("{}", line(row)));
@@ -75,8 +73,8 @@ pub(super) fn print(setup: &FamilySetup, analysis: &Analysis) {
         out!("\n  no law                {problem}");
     }
     if let Some(kept) = &analysis.forecast {
-        let form = kept.forecast.law().form.formula();
-        out!("\n  law                   {}   ({form})", kept.forecast.law());
+        let form = kept.forecast.chosen_law().form.formula();
+        out!("\n  law                   {}   ({form})", kept.forecast.chosen_law());
         out!("  forecast              {}", forecast_text(kept));
         if kept.forecast.decision == ForecastDecision::Made {
             out!("  written to            {folder}/{FORECAST}");
@@ -99,7 +97,7 @@ pub(super) fn print(setup: &FamilySetup, analysis: &Analysis) {
 
 /// The forecast in words, or why there is none.
 pub(super) fn forecast_text(kept: &KeptForecast) -> String {
-    let Forecast { target, level, loss, low, high, last, decision, .. } = &kept.forecast;
+    let LossForecast { target, level, loss, low, high, last, decision, .. } = &kept.forecast;
     match decision {
         ForecastDecision::Made => format!(
             "size {} on {} samples: log loss {loss:.5}, {:.0} % interval {low:.5} to {high:.5} (the largest trained size has {last:.5})",
@@ -111,8 +109,7 @@ pub(super) fn forecast_text(kept: &KeptForecast) -> String {
     }
 }
 
-/// Forecast and truth in words.
-pub(super) fn verification_text(verification: &Verification) -> String {
+pub(super) fn verification_text(verification: &ForecastVerification) -> String {
     let side = if verification.inside { "inside" } else { "outside" };
     let error = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:+.5}"));
     format!(
@@ -126,20 +123,17 @@ pub(super) fn verification_text(verification: &Verification) -> String {
 }
 
 /// Writes what programs read.
-///
-/// # Errors
-/// When the file cannot be written.
-pub(super) fn write_summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Result<(), Failure> {
+pub(super) fn write_summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Result<(), Failure> {
     write_json(&setup.folder.join(JSON), &summary(setup, plan, analysis))
 }
 
-fn summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Value {
+fn summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Value {
     json!({
         "job": setup.job.name,
         "family": plan.family,
         "cost": plan.cost,
         "runs": analysis.points,
-        "law": analysis.law(),
+        "law": analysis.chosen_law(),
         "problem": analysis.problem,
         "forecast": analysis.forecast,
         "optima": analysis.optima(),

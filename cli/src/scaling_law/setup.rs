@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use zagros_ingest::files;
+use zagros_ingest::find_files;
 use zagros_job::threads::core_count;
 use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
 use zagros_scaling::FamilyRequest;
@@ -14,7 +14,6 @@ use crate::steps::EpochPlan;
 /// Sizes of a family without `--sizes`, a factor of four apart.
 const SIZES: [ModelSize; 5] =
     [ModelSize(28_000), ModelSize(111_000), ModelSize(440_000), ModelSize(1_800_000), ModelSize(7_000_000)];
-/// Sizes that a law needs.
 const LEAST_SIZES: usize = 3;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -25,12 +24,9 @@ pub(super) struct FamilySize {
     pub(super) parameters: u64,
 }
 
-/// A family that can start.
 pub(super) struct FamilySetup {
-    /// The job of the smallest size.
     pub(super) job: Job,
     pub(super) file: PathBuf,
-    /// Changes of the command line.
     pub(super) sets: Vec<String>,
     /// From small to large.
     pub(super) sizes: Vec<FamilySize>,
@@ -42,19 +38,12 @@ pub(super) struct FamilySetup {
     pub(super) unit: u64,
     /// Rows of the training part, at least.
     pub(super) rows: u64,
-    /// Whether each share is a run of its own.
     pub(super) run_for_each_share: bool,
-    /// Runs side by side.
     pub(super) jobs: usize,
-    /// The folder of the family.
     pub(super) folder: PathBuf,
 }
 
 impl FamilySetup {
-    /// Loads the job with each size.
-    ///
-    /// # Errors
-    /// What is wrong with the job, a size or the shares.
     pub(super) fn load(args: &ScalingLawArgs) -> Result<Self, Failure> {
         let (file, sets) = (args.job.job.clone(), args.job.sets());
         check_sets(&sets)?;
@@ -88,7 +77,7 @@ impl FamilySetup {
     }
 
     /// What is asked for, for a plan. `held_out` is the number of rows that are scored.
-    pub(super) fn request(&self, held_out: u64, verify: bool) -> FamilyRequest {
+    pub(super) fn family_request(&self, held_out: u64, verify: bool) -> FamilyRequest {
         FamilyRequest {
             sizes: self.sizes.iter().map(|size| size.parameters).collect(),
             seeds: self.seeds,
@@ -101,13 +90,12 @@ impl FamilySetup {
         }
     }
 
-    /// Steps of a share of the rows.
-    pub(super) fn steps(&self, share: f64) -> u64 {
+    pub(super) fn step_count(&self, share: f64) -> u64 {
         // A halved family has shares of half a unit.
         ((share / self.shares[0]) * self.unit as f64).round().max(1.0) as u64
     }
 
-    pub(super) fn samples(&self, steps: u64) -> f64 {
+    pub(super) fn sample_count(&self, steps: u64) -> f64 {
         (steps * self.job.train.batch_size as u64) as f64
     }
 }
@@ -137,7 +125,6 @@ fn load_size(file: &std::path::Path, sets: &[String], size: ModelSize) -> Result
     Ok((job, FamilySize { size, parameters }))
 }
 
-/// The change to the job that gives it a size.
 pub(super) fn size_set(size: ModelSize) -> String {
     format!("model.size=\"{size}\"")
 }
@@ -224,7 +211,7 @@ fn shares(given: &[f64]) -> Result<Vec<f64>, Failure> {
 }
 
 fn rows(job: &Job) -> Result<u64, Failure> {
-    let found = files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let found = find_files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
     EpochPlan::new(job, &found).map(|plan| plan.least_rows()).filter(|rows| *rows > 0).ok_or_else(|| {
         let what = "the rows of the training part can neither be counted nor estimated";
         Failure::with_help(
@@ -291,7 +278,7 @@ mod tests {
         assert_eq!((family.shares.clone(), family.jobs, family.run_for_each_share), (vec![0.25, 0.5, 1.0], 3, false));
         // About 900 rows are trained on, a quarter of which are 22 steps of 10.
         assert!((20..=24).contains(&family.unit), "{}", family.unit);
-        assert_eq!((family.steps(0.25), family.steps(1.0), family.samples(8)), (family.unit, 4 * family.unit, 80.0));
+        assert_eq!((family.step_count(0.25), family.step_count(1.0), family.sample_count(8)), (family.unit, 4 * family.unit, 80.0));
         assert!(family.folder.ends_with("runs/ads-scaling"), "{}", family.folder.display());
         let defaults = setup(JOB, "").unwrap();
         assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));

@@ -6,8 +6,8 @@ use zagros_shell::{Exit, Failure, OrInternal, note};
 
 use super::member::process_sets;
 use super::setup::{FamilySetup, FamilySize};
-use crate::page::Record;
-use crate::train_process::{EndKind, TrainProcess, hopeless, newest_run, reason};
+use crate::page::RunRecord;
+use crate::train_process::{EndKind, TrainProcess, hopeless_failure, newest_run, failure_reason};
 
 /// Compute of a short run, FLOP: some seconds of a core.
 const COMPUTE: f64 = 1e11;
@@ -17,12 +17,10 @@ const STEPS: (f64, f64) = (10.0, 400.0);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MeasuredSpeed {
     pub(super) cost: RunCost,
-    /// Rows of the held-out part.
     pub(super) held_out: u64,
 }
 
 struct ShortRun {
-    /// Seconds of a sample.
     sample: f64,
     /// Seconds of the process besides training.
     rest: f64,
@@ -30,9 +28,6 @@ struct ShortRun {
 }
 
 /// Trains both for a few steps.
-///
-/// # Errors
-/// When one of them fails, or measures no log loss.
 pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failure> {
     let (small, large) = (&setup.sizes[0], &setup.sizes[setup.sizes.len() - 1]);
     note!("measuring the speed of the sizes {} and {}", small.size, large.size);
@@ -40,7 +35,7 @@ pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failur
     let line = |size: &FamilySize, run: &ShortRun| (size.parameters as f64, run.sample);
     let cost = RunCost::from_runs(0.0, line(small, &first), line(large, &second));
     // The rest of the process is its start and the scoring of the held-out part.
-    let scoring = cost.seconds(small.parameters as f64, 0.0, first.held_out as f64);
+    let scoring = cost.run_seconds(small.parameters as f64, 0.0, first.held_out as f64);
     let start = (first.rest - scoring).max(0.0);
     Ok(MeasuredSpeed { cost: RunCost { start, ..cost }, held_out: first.held_out })
 }
@@ -48,23 +43,23 @@ pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failur
 async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, Failure> {
     let folder = std::path::absolute(setup.folder.join(format!("speed-{}", size.size))).or_internal()?;
     let steps =
-        steps(size.parameters, setup.job.train.batch_size).min(setup.steps(setup.shares[setup.shares.len() - 1]));
+        steps(size.parameters, setup.job.train.batch_size).min(setup.step_count(setup.shares[setup.shares.len() - 1]));
     let sets = process_sets(setup, size.size, &folder, steps);
     let started = Instant::now();
     let process = TrainProcess::start(&setup.file, &folder, &sets, &["--fresh".to_owned()]).or_internal()?;
-    let (status, _) = process.ended().await;
+    let (status, _) = process.wait_end().await;
     let wall = started.elapsed().as_secs_f64();
     let status = status.or_internal()?;
     let name = format!("a short run of size {}", size.size);
     match EndKind::from_status(status) {
         EndKind::Well => {}
         EndKind::Failed => {
-            let what = format!("{name} failed: {}", reason(&folder, status));
+            let what = format!("{name} failed: {}", failure_reason(&folder, status));
             return Err(Failure::with_help(Exit::Usage, what, format!("its output is in {}", folder.display())));
         }
-        EndKind::Interrupted | EndKind::Hopeless => return Err(hopeless(&name, "family", &folder, status)),
+        EndKind::Interrupted | EndKind::Hopeless => return Err(hopeless_failure(&name, "family", &folder, status)),
     }
-    let record = newest_run(&folder).and_then(|run| Record::read(&run).ok());
+    let record = newest_run(&folder).and_then(|run| RunRecord::read(&run).ok());
     let summary = record.as_ref().and_then(|record| record.summary.as_ref());
     let Some(summary) = summary.filter(|summary| summary.samples > 0) else {
         return Err(Failure::with_help(

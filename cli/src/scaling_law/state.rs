@@ -33,13 +33,11 @@ struct FamilyIdentity {
     rows: u64,
 }
 
-/// A planned family.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct FamilyPlan {
     identity: FamilyIdentity,
     /// As it was measured.
     pub(super) cost: RunCost,
-    /// Rows of the held-out part.
     pub(super) held_out: u64,
     pub(super) family: Family,
 }
@@ -60,10 +58,7 @@ impl FamilyIdentity {
 }
 
 impl FamilyPlan {
-    /// The plan in the folder, if there is one.
-    ///
-    /// # Errors
-    /// When it is of another family or of another job, or cannot be read.
+    /// The plan in the folder, if there is one. Refuses that of another family or of another job.
     pub(super) fn read(setup: &FamilySetup) -> Result<Option<Self>, Failure> {
         let path = setup.folder.join(FAMILY);
         if !path.exists() {
@@ -93,9 +88,6 @@ impl FamilyPlan {
     }
 
     /// Writes it. The job is there before the plan, so a plan has its job.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub(super) fn write(setup: &FamilySetup, cost: RunCost, held_out: u64, family: Family) -> Result<Self, Failure> {
         let plan = Self { identity: FamilyIdentity::new(setup), cost, held_out, family };
         write(&setup.folder.join(JOB), setup.job.to_toml().as_bytes())?;
@@ -105,35 +97,26 @@ impl FamilyPlan {
 }
 
 /// Writes a value as JSON, whole or not at all.
-///
-/// # Errors
-/// When it cannot be written.
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     write(path, &serde_json::to_vec_pretty(value).or_internal()?)
 }
 
 /// Writes a file, whole or not at all.
-///
-/// # Errors
-/// When it cannot be written.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     durable::write(path, content).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
     })
 }
 
 /// Reads a value; `None` if there is no file, or one of another layout.
-///
-/// # Errors
-/// When the file cannot be read.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
             let what = format!("cannot read {}: {error}", path.display());
-            Err(Failure::with_help(Exit::Storage, what, disk::advice(&error)))
+            Err(Failure::with_help(Exit::Storage, what, disk::next_step(&error)))
         }
     }
 }

@@ -10,16 +10,13 @@ use tokio::time::Instant;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Failure, OrInternal, note};
 
-use super::member::Member;
+use super::member::FamilyMember;
 use super::setup::FamilySetup;
-use crate::train_process::{EndKind, TrainProcess, ask_to_end, hopeless, reason, wait_for_earlier};
+use crate::train_process::{EndKind, TrainProcess, ask_to_end, hopeless_failure, failure_reason, wait_for_earlier};
 
-/// Why training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrainingEnd {
-    /// Every run has ended.
     Over,
-    /// The time is over.
     OutOfTime,
     /// A signal asked for it.
     Stopped,
@@ -27,33 +24,29 @@ pub(super) enum TrainingEnd {
 
 type ProcessEnd = (usize, std::io::Result<ExitStatus>, Duration);
 
-/// Runs that train and that wait.
-struct Training<'a> {
+struct FamilyTraining<'a> {
     setup: &'a FamilySetup,
-    members: &'a [Member],
+    members: &'a [FamilyMember],
     /// Number of the member that is started next.
     next: usize,
     running: BTreeMap<usize, Option<Pid>>,
     processes: JoinSet<ProcessEnd>,
 }
 
-/// Trains the members that are not complete. On every way out, no process is left.
-///
-/// # Errors
-/// What keeps any run from being trained. A run that fails by its own size is a note.
+/// Trains the members that are not complete. On every way out, no process is left. A run that fails by its own size is a note.
 pub(super) async fn train(
     setup: &FamilySetup,
-    members: &[Member],
+    members: &[FamilyMember],
     shutdown: &Shutdown,
     deadline: Instant,
 ) -> Result<TrainingEnd, Failure> {
-    let mut training = Training { setup, members, next: 0, running: BTreeMap::new(), processes: JoinSet::new() };
+    let mut training = FamilyTraining { setup, members, next: 0, running: BTreeMap::new(), processes: JoinSet::new() };
     let ended = training.run(shutdown, deadline).await;
     training.stop().await;
     ended
 }
 
-impl Training<'_> {
+impl FamilyTraining<'_> {
     async fn run(&mut self, shutdown: &Shutdown, deadline: Instant) -> Result<TrainingEnd, Failure> {
         loop {
             while self.running.len() < self.setup.jobs && self.next < self.members.len() {
@@ -76,15 +69,15 @@ impl Training<'_> {
         self.next += 1;
         let member = &self.members[number];
         wait_for_earlier(&member.folder).await?;
-        if member.points(self.setup).is_some() {
+        if member.measured_points(self.setup).is_some() {
             return Ok(());
         }
         let folder = std::path::absolute(&member.folder).or_internal()?;
-        let sets = Member { folder: folder.clone(), ..member.clone() }.sets(self.setup);
+        let sets = FamilyMember { folder: folder.clone(), ..member.clone() }.job_sets(self.setup);
         let process = TrainProcess::start(&self.setup.file, &folder, &sets, &[]).or_internal()?;
         self.running.insert(number, process.pid());
         self.processes.spawn(async move {
-            let (status, length) = process.ended().await;
+            let (status, length) = process.wait_end().await;
             (number, status, length)
         });
         Ok(())
@@ -96,14 +89,14 @@ impl Training<'_> {
         let member = &self.members[number];
         match EndKind::from_status(status) {
             EndKind::Well => {
-                let last = member.points(self.setup).and_then(|points| points.last().map(|point| point.measured.loss));
+                let last = member.measured_points(self.setup).and_then(|points| points.last().map(|point| point.measured.loss));
                 let loss =
                     last.map_or_else(|| "no log loss was measured".to_owned(), |loss| format!("log loss {loss:.5}"));
                 note!("{}: {loss} ({:.1} s)", member.name(), length.as_secs_f64());
             }
             EndKind::Interrupted => {}
-            EndKind::Failed => note!("{} failed: {}", member.name(), reason(&member.folder, status)),
-            EndKind::Hopeless => return Err(hopeless(&member.name(), "family", &member.folder, status)),
+            EndKind::Failed => note!("{} failed: {}", member.name(), failure_reason(&member.folder, status)),
+            EndKind::Hopeless => return Err(hopeless_failure(&member.name(), "family", &member.folder, status)),
         }
         Ok(())
     }

@@ -17,9 +17,6 @@ use crate::planning;
 pub(crate) use print::SimulationFigures;
 
 /// The run that is to be simulated, and its name.
-///
-/// # Errors
-/// When a file cannot be read, or does not describe a run.
 pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failure> {
     let calibration = planning::calibration(args.calibration.as_deref())?;
     let file = args.machines.as_deref().map(read).transpose()?;
@@ -28,7 +25,7 @@ pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failur
         (None, Some(file)) => {
             let name =
                 args.machines.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-            (name.unwrap_or_default(), file.scenario(&calibration).map_err(refused)?)
+            (name.unwrap_or_default(), file.build_scenario(&calibration).map_err(refused)?)
         }
         (Some(_), Some(file)) if file.workload.is_some() => return Err(refused(SimError::TwoWorkloads)),
         (Some(job), file) => of_job(args, job, file, &calibration)?,
@@ -55,8 +52,8 @@ fn of_job(
     let mut job = load_job_for(file, &sets, &here)?;
     let (machines, calibration, settings) = match cluster {
         Some(cluster) => {
-            job.cluster.workers = cluster.machines.workers().max(1.0) as u32;
-            let calibration = cluster.calibration(calibration).map_err(refused)?;
+            job.cluster.workers = cluster.machines.worker_count().max(1.0) as u32;
+            let calibration = cluster.merge_calibration(calibration).map_err(refused)?;
             (cluster.machines, calibration, cluster.settings)
         }
         None => {
@@ -71,7 +68,7 @@ fn of_job(
         tracing::warn!("streamed weights are not simulated: each worker has the whole dense network here");
         job.train.weights = WeightStore::Resident;
     }
-    let data = planning::shape(&job, None);
+    let data = planning::measure_shape(&job, None);
     let work = SampleWork::new(&job, &data).map_err(|error| refused(error.into()))?;
     let (parameters, bytes) = rows(&job, args.rows);
     Ok((job.name.clone(), Scenario { machines, calibration, work, settings, parameters, row_bytes: bytes }))
@@ -88,7 +85,7 @@ fn rows(job: &Job, rows: Option<u64>) -> (Option<f64>, Option<f64>) {
 
 fn read(file: &Path) -> Result<ClusterFile, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::with_help(Exit::Usage, format!("cannot read {}: {error}", file.display()), disk::advice(&error))
+        Failure::with_help(Exit::Usage, format!("cannot read {}: {error}", file.display()), disk::next_step(&error))
     })?;
     ClusterFile::from_toml(&text).map_err(|error| {
         let what = format!("{}: {error}", file.display());
@@ -96,7 +93,6 @@ fn read(file: &Path) -> Result<ClusterFile, Failure> {
     })
 }
 
-/// An error of a simulation for a person.
 pub(crate) fn refused(error: SimError) -> Failure {
     let exit = if matches!(error, SimError::Stuck { .. }) { Exit::Internal } else { Exit::Usage };
     Failure::with_help(exit, error.to_string(), "docs/how-to/simulate.md says what can be simulated")

@@ -6,7 +6,6 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use zagros_sim::{FailureReport, Scenario, SimReport};
 
-/// All that simulated runs say.
 #[derive(Debug, Serialize)]
 pub(crate) struct SimulationFigures {
     name: String,

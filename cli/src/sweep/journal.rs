@@ -31,7 +31,6 @@ struct JournalHeader {
     trials: Option<usize>,
 }
 
-/// An open journal.
 pub(super) struct SweepJournal {
     file: File,
     path: PathBuf,
@@ -53,10 +52,8 @@ impl JournalHeader {
 }
 
 impl SweepJournal {
-    /// Opens the journal in the folder of the sweep, and replays it. A last line that was not written whole is removed.
-    ///
-    /// # Errors
-    /// When it is of another sweep or of another job, is damaged, or cannot be read or written.
+    /// Opens the journal in the folder of the sweep, and replays it. A last line that was not written whole is removed. The
+    /// journal of another sweep or of another job is refused.
     pub(super) fn open(setup: &SweepSetup) -> Result<(Self, Sweep), Failure> {
         let path = setup.folder.join(JOURNAL);
         let text = match std::fs::read_to_string(&path) {
@@ -76,7 +73,7 @@ impl SweepJournal {
                 Failure::with_help(Exit::Data, what, "start over in another folder: --folder FOLDER")
             };
             let record: SweepRecord = serde_json::from_str(line).map_err(|error| damaged(&error))?;
-            sweep.note(&record).map_err(|why| damaged(&why))?;
+            sweep.apply_record(&record).map_err(|why| damaged(&why))?;
         }
         let file = OpenOptions::new().append(true).open(&path).map_err(|error| storage(&path, &error))?;
         if !whole.is_empty() {
@@ -94,10 +91,7 @@ impl SweepJournal {
         durable::write(path, line.as_bytes()).map_err(|error| storage(path, &error))
     }
 
-    /// Adds a record. It is durable when this returns.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// The record is durable when this returns.
     pub(super) fn append(&mut self, record: &SweepRecord) -> Result<(), Failure> {
         let mut line = serde_json::to_string(record).or_internal()?;
         line.push('\n');

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use zagros_sweep::Task;
+use zagros_sweep::TrialTask;
 
 /// The trials that were killed beside others. Each is trained once more, alone, before it counts as failed.
 #[derive(Debug, Default)]
 pub(super) struct KilledTrials {
     /// Those that have not started again.
-    waiting: Vec<Task>,
+    waiting: Vec<TrialTask>,
     /// All of them. They run alone from now on.
     known: BTreeSet<usize>,
 }
@@ -16,16 +16,15 @@ pub(super) struct KilledTrials {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStart {
     /// A trial that was killed, alone.
-    Alone(Task),
+    Alone(TrialTask),
     /// Nothing, until a trial ends.
     Wait,
-    /// Any trial of the sweep.
     Any,
 }
 
 impl KilledTrials {
     /// Notes that a trial was killed while so many others ran. Returns whether it is trained again.
-    pub(super) fn note(&mut self, task: Task, others: usize) -> bool {
+    pub(super) fn note(&mut self, task: TrialTask, others: usize) -> bool {
         let again = others > 0 && self.known.insert(task.trial);
         self.waiting.extend(again.then_some(task));
         again
@@ -47,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_trial_that_was_killed_beside_others_is_trained_once_more_alone() {
-        let task = |trial| Task { trial, rung: 0 };
+        let task = |trial| TrialTask { trial, rung: 0 };
         let mut killed = KilledTrials::default();
         assert_eq!(killed.next([3, 4].into_iter()), NextStart::Any);
         assert!(killed.note(task(3), 1));

@@ -1,9 +1,9 @@
 //! `zagros sweep`: trains a job with many settings, side by side, and writes out the best job.
 //!
 //! ```text
-//!  zagros_sweep::Sweep ── next() ──► zagros train JOB --set …   (a process for each trial, in a folder of its own)
-//!        ▲                                   │ ends
-//!        └── journal.jsonl ◄── measures of the validation part, from the run folder
+//!  Sweep ── next_action() ──► zagros train JOB --set …   (a process for each trial, in a folder of its own)
+//!    ▲                              │ ends
+//!    └── journal.jsonl ◄── measures of the validation part, from the run folder
 //! ```
 //!
 //! The journal has what was chosen and measured. The same command replays it, resumes trials that were interrupted, and trains no
@@ -25,24 +25,21 @@ use tokio::time::Instant;
 use zagros_dense_worker::RunFolder;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, note, watch_signals};
-use zagros_sweep::{Next, Sweep, SweepRecord, Task};
+use zagros_sweep::{NextAction, Sweep, SweepRecord, TrialTask};
 
 use self::journal::SweepJournal;
 use self::killed::{KilledTrials, NextStart};
 use self::setup::SweepSetup;
 use self::trial::{TrialEnd, TrialProcess};
 use crate::args::SweepArgs;
-use crate::report::interrupted;
+use crate::report::interrupt_exit;
 use crate::resume::failed;
-use crate::train_process::{self, EndKind, ask_to_end, hopeless, is_killed, wait_for_earlier};
+use crate::train_process::{self, EndKind, ask_to_end, hopeless_failure, is_killed, wait_for_earlier};
 
 /// Far enough away for a sweep without a budget.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Trains all trials, and prints and writes what came of them.
-///
-/// # Errors
-/// What is wrong with the job or the space, and what keeps trials from being trained at all. What is measured stays measured.
+/// After an error, what was measured stays.
 pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     let setup = SweepSetup::load(&args)?;
     std::fs::create_dir_all(&setup.folder).map_err(|error| {
@@ -70,24 +67,20 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
         SearchEnd::OutOfTime => note!("the time of --budget is over; the same command goes on"),
         SearchEnd::Stopped => {
             note!("stopped; the same command goes on");
-            return Ok(interrupted(&signals));
+            return Ok(interrupt_exit(&signals));
         }
     }
     Ok(Exit::Success)
 }
 
-/// Why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SearchEnd {
-    /// Every trial is scored or failed.
     Over,
-    /// The time is over.
     OutOfTime,
     /// A signal asked for it.
     Stopped,
 }
 
-/// A sweep and its running trials.
 struct SweepSearch<'a> {
     setup: &'a SweepSetup,
     journal: SweepJournal,
@@ -150,16 +143,16 @@ impl SweepSearch<'_> {
                 }
             }
             let running: BTreeSet<usize> = self.running.keys().copied().collect();
-            match self.sweep.next(&running) {
-                Next::Note(record) => self.note(&record)?,
-                Next::Train(task) => self.start(task).await?,
-                Next::Wait | Next::Done => break,
+            match self.sweep.next_action(&running) {
+                NextAction::Note(record) => self.note(&record)?,
+                NextAction::Train(task) => self.start(task).await?,
+                NextAction::Wait | NextAction::Done => break,
             }
         }
         Ok(())
     }
 
-    async fn start(&mut self, task: Task) -> Result<(), Failure> {
+    async fn start(&mut self, task: TrialTask) -> Result<(), Failure> {
         wait_for_earlier(&trial::folder(&self.setup.folder, task.trial)).await?;
         // A process may have ended well just before this command was killed.
         if let Some(record) = self.scored(task, Duration::ZERO) {
@@ -168,13 +161,13 @@ impl SweepSearch<'_> {
         let values = &self.sweep.trials()[task.trial].values;
         let process = TrialProcess::start(self.setup, values, task).or_internal()?;
         self.running.insert(task.trial, process.pid());
-        self.processes.spawn(process.ended());
+        self.processes.spawn(process.wait_end());
         Ok(())
     }
 
     fn note(&mut self, record: &SweepRecord) -> Result<(), Failure> {
         self.journal.append(record)?;
-        let noted = self.sweep.note(record);
+        let noted = self.sweep.apply_record(record);
         noted.map_err(|why| {
             Failure::with_help(Exit::Internal, why, "this is a bug; the journal of the sweep shows it")
         })?;
@@ -203,19 +196,19 @@ impl SweepSearch<'_> {
                 Ok(())
             }
             EndKind::Failed => {
-                let reason = train_process::reason(&trial::folder(&self.setup.folder, task.trial), *status);
+                let reason = train_process::failure_reason(&trial::folder(&self.setup.folder, task.trial), *status);
                 self.note(&SweepRecord::Failed { trial: task.trial, reason })
             }
             EndKind::Hopeless => {
                 let folder = trial::folder(&self.setup.folder, task.trial);
-                Err(hopeless(&format!("trial {}", task.trial), "sweep", &folder, *status))
+                Err(hopeless_failure(&format!("trial {}", task.trial), "sweep", &folder, *status))
             }
         }
     }
 
-    fn scored(&self, task: Task, length: Duration) -> Option<SweepRecord> {
-        let trial::Measured { measures, steps } =
-            trial::measured(&self.setup.folder, self.setup.plan.rungs.as_ref(), task)?;
+    fn scored(&self, task: TrialTask, length: Duration) -> Option<SweepRecord> {
+        let trial::RungMeasures { measures, steps } =
+            trial::rung_measures(&self.setup.folder, self.setup.plan.rungs.as_ref(), task)?;
         let earlier_seconds = self.sweep.trials()[task.trial].scores.last().map_or(0.0, |score| score.seconds);
         let seconds = earlier_seconds + length.as_secs_f64();
         Some(SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps, seconds })

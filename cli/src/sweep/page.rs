@@ -1,6 +1,6 @@
 //! The page of a sweep, `sweep.html`: one file that opens offline.
 
-use zagros_chart::html::{document, escaped, facts, table};
+use zagros_chart::html::{render_document, escape_html, render_facts, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_shell::Failure;
 use zagros_sweep::{Metric, Sweep};
@@ -9,10 +9,6 @@ use zagros_zip::ZipEq;
 use super::report::{PAGE, TrialTable, write_file};
 use super::setup::SweepSetup;
 
-/// Writes the page.
-///
-/// # Errors
-/// When the file cannot be written.
 pub(super) fn write_page(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     write_file(&setup.folder.join(PAGE), page(setup, sweep).as_bytes())
 }
@@ -20,10 +16,10 @@ pub(super) fn write_page(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failur
 fn page(setup: &SweepSetup, sweep: &Sweep) -> String {
     let name = &setup.job.name;
     let heading =
-        format!("<h1>{}: sweep</h1>\n<p class=\"lead\">{}</p>\n", escaped(name), escaped(&lead(setup, sweep)));
+        format!("<h1>{}: sweep</h1>\n<p class=\"lead\">{}</p>\n", escape_html(name), escape_html(&lead(setup, sweep)));
     let charts =
-        format!("<h2>Trials</h2>\n<div class=\"charts\">{}</div>\n", chart(setup, sweep).figure().unwrap_or_default());
-    document(&format!("{name}: sweep · Zagros"), &[heading, best(setup, sweep), charts, trials(setup, sweep)].concat())
+        format!("<h2>Trials</h2>\n<div class=\"charts\">{}</div>\n", chart(setup, sweep).render_figure().unwrap_or_default());
+    render_document(&format!("{name}: sweep · Zagros"), &[heading, best(setup, sweep), charts, trials(setup, sweep)].concat())
 }
 
 fn lead(setup: &SweepSetup, sweep: &Sweep) -> String {
@@ -35,11 +31,11 @@ fn lead(setup: &SweepSetup, sweep: &Sweep) -> String {
 }
 
 fn best(setup: &SweepSetup, sweep: &Sweep) -> String {
-    let Some(best) = sweep.best() else { return String::new() };
+    let Some(best) = sweep.best_trial() else { return String::new() };
     let TrialTable { head, rows } = TrialTable::new(setup, sweep);
     let Some(row) = rows.first() else { return String::new() };
     let cells = head.iter().map(String::as_str).zip_eq(row.iter().cloned()).filter(|(_, cell)| !cell.is_empty());
-    format!("<h2>The best: trial {best}</h2>\n{}\n", facts(&cells.collect::<Vec<_>>()))
+    format!("<h2>The best: trial {best}</h2>\n{}\n", render_facts(&cells.collect::<Vec<_>>()))
 }
 
 /// Each trial's measure in the order of the trials, and the best so far.
@@ -81,9 +77,9 @@ fn chart(setup: &SweepSetup, sweep: &Sweep) -> Chart {
 /// All trials, the best last: a long table shows its last rows.
 fn trials(setup: &SweepSetup, sweep: &Sweep) -> String {
     let TrialTable { head, rows } = TrialTable::new(setup, sweep);
-    let best = sweep.best().map(|best| best.to_string());
+    let best = sweep.best_trial().map(|best| best.to_string());
     let class = |row: &Vec<String>| if row.first() == best.as_ref() { "best" } else { "" };
     let rows: Vec<_> = rows.iter().rev().map(|row| (class(row), row.clone())).collect();
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    format!("<p class=\"lead\">The best is the last.</p>{}", table(&head, &rows))
+    format!("<p class=\"lead\">The best is the last.</p>{}", render_table(&head, &rows))
 }

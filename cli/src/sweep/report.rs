@@ -13,7 +13,6 @@ use zagros_zip::ZipEq;
 use super::setup::{SweepSetup, unit_name};
 use super::trial;
 
-/// Names of the files in the folder of the sweep.
 pub(super) const JSON: &str = "sweep.json";
 pub(super) const PAGE: &str = "sweep.html";
 pub(super) const BEST: &str = "best.toml";
@@ -23,7 +22,6 @@ const LONGEST: usize = 60;
 /// A cell without a value.
 const NOTHING: &str = "-";
 
-/// Says what is about to be trained.
 pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {
     let plan = &setup.plan;
     let how = match plan.sampler {
@@ -42,7 +40,6 @@ pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {
     }
 }
 
-/// Says what has just happened.
 pub(super) fn print_record(setup: &SweepSetup, sweep: &Sweep, record: &SweepRecord) {
     let values = |trial: usize| pairs(setup, &sweep.trials()[trial]);
     match record {
@@ -53,7 +50,7 @@ pub(super) fn print_record(setup: &SweepSetup, sweep: &Sweep, record: &SweepReco
                 Some(rungs) => format!(" after {} {}", HumanCount(rungs.levels[*rung]), unit_name(rungs.unit)),
                 None => String::new(),
             };
-            let best = sweep.best().map_or_else(String::new, |best| format!(" (best: trial {best})"));
+            let best = sweep.best_trial().map_or_else(String::new, |best| format!(" (best: trial {best})"));
             note!(
                 "trial {trial}{level}: {} {}{best}  {}",
                 metric.name(),
@@ -71,7 +68,6 @@ fn pairs(setup: &SweepSetup, trial: &Trial) -> String {
     pairs.map(|(parameter, value)| format!("{}={value}", parameter.key)).collect::<Vec<_>>().join(" ")
 }
 
-/// The table of all trials, the best first.
 pub(super) struct TrialTable {
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
@@ -83,7 +79,7 @@ impl TrialTable {
         let measures = metrics(setup).map(|metric| metric.name().to_owned());
         let head = ["trial".to_owned()].into_iter().chain(keys).chain(measures);
         let head = head.chain(["steps", "seconds", "note"].map(str::to_owned)).collect();
-        Self { head, rows: sweep.ranking().into_iter().map(|number| row(setup, sweep, number)).collect() }
+        Self { head, rows: sweep.ranked_trials().into_iter().map(|number| row(setup, sweep, number)).collect() }
     }
 }
 
@@ -121,7 +117,6 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"))
 }
 
-/// Prints the table, and what to do next.
 pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
     let TrialTable { head, rows } = TrialTable::new(setup, sweep);
     let width = |column: usize| {
@@ -140,7 +135,7 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
     out!("{}", line(&head).dimmed());
     rows.iter().for_each(|row| out!("{}", line(row)));
     let folder = setup.folder.display();
-    let Some(best) = sweep.best() else {
+    let Some(best) = sweep.best_trial() else {
         out!("\nno trial was scored; what the trials printed is in {folder}/trial-*/log.txt");
         return;
     };
@@ -154,16 +149,12 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
     out!("  train it              zagros train {folder}/{BEST}");
 }
 
-/// Writes the files.
-///
-/// # Errors
-/// When one of them cannot be written.
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
     write_file(&setup.folder.join(JSON), &json.unwrap_or_default())?;
-    let Some(best) = sweep.best() else { return Ok(()) };
+    let Some(best) = sweep.best_trial() else { return Ok(()) };
     let trial = &sweep.trials()[best];
-    let job = load_job(&setup.file, &setup.values(&trial.values))?;
+    let job = load_job(&setup.file, &setup.trial_sets(&trial.values))?;
     let metric = setup.plan.metric;
     let value = trial.scores.last().and_then(|score| metric.value(&score.measures));
     let head = format!(
@@ -179,13 +170,13 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
 pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
     durable::write(path, content).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
     })
 }
 
 fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
     let plan = &setup.plan;
-    let trials: Vec<Value> = sweep.ranking().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
+    let trials: Vec<Value> = sweep.ranked_trials().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
     json!({
         "job": setup.job.name,
         "sampler": plan.sampler,
@@ -193,7 +184,7 @@ fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
         "seed": plan.seed,
         "metric": plan.metric,
         "rungs": plan.rungs,
-        "best": sweep.best(),
+        "best": sweep.best_trial(),
         "trials": trials,
     })
 }

@@ -22,28 +22,19 @@ const FIXED: [(&str, &str); 7] = [
     ("data.test_fraction", "trials must be compared on the same rows"),
 ];
 
-/// A sweep that can start.
 pub(super) struct SweepSetup {
-    /// The job that trials change.
     pub(super) job: Job,
     pub(super) file: PathBuf,
-    /// Changes of the command line.
     pub(super) sets: Vec<String>,
     pub(super) plan: SweepPlan,
-    /// The texts of the space.
     pub(super) texts: Vec<String>,
-    /// Trials side by side.
     pub(super) jobs: usize,
-    /// The folder of the sweep.
     pub(super) folder: PathBuf,
     save_models: bool,
 }
 
 impl SweepSetup {
-    /// Reads the job and the space, and loads the job with the extremes of each key.
-    ///
-    /// # Errors
-    /// What is wrong with either, and a job without a validation part.
+    /// Reads the job and the space, and loads the job with the extremes of each key. Refuses a job without a validation part.
     pub(super) fn load(args: &SweepArgs) -> Result<Self, Failure> {
         let (file, sets) = (args.job.job.clone(), args.job.sets());
         let job = load_job(&file, &sets)?;
@@ -56,7 +47,7 @@ impl SweepSetup {
         };
         let space = Space::parse(texts.iter().map(String::as_str)).map_err(refused)?;
         let asked = usize::try_from(args.trials).unwrap_or(usize::MAX);
-        let trials = SweepPlan::count(&space, sampler, asked).map_err(refused)?;
+        let trials = SweepPlan::count_trials(&space, sampler, asked).map_err(refused)?;
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
         let planned = (core_count() / 2).max(1);
         let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)).min(trials);
@@ -68,15 +59,15 @@ impl SweepSetup {
     }
 
     /// Changes to the job that make it a trial's.
-    pub(super) fn values(&self, values: &Values) -> Vec<String> {
+    pub(super) fn trial_sets(&self, values: &Values) -> Vec<String> {
         let pairs = self.plan.space.parameters().iter().zip_eq(values);
         let own = pairs.map(|(parameter, value)| format!("{}={value}", parameter.key));
         self.sets.iter().cloned().chain(own).collect()
     }
 
-    /// As [`Self::values`], with what a trial's process needs besides: its folder, its share of the cores.
+    /// As [`Self::trial_sets`], with what a trial's process needs besides: its folder, its share of the cores.
     pub(super) fn sets_of_process(&self, values: &Values, folder: &std::path::Path) -> Vec<String> {
-        let mut sets = self.values(values);
+        let mut sets = self.trial_sets(values);
         sets.push(folder_set(folder));
         if !self.save_models {
             sets.push("output.save_model=false".to_owned());
@@ -84,7 +75,7 @@ impl SweepSetup {
         if let Some(rungs) = &self.plan.rungs {
             sets.push(format!("checkpoint.keep={}", self.job.checkpoint.keep.max(1)));
             if rungs.unit == RungUnit::Steps {
-                sets.push(format!("train.evaluate_every={}", rungs.first()));
+                sets.push(format!("train.evaluate_every={}", rungs.first_level()));
             }
         }
         let threads = thread_sets(&self.file, &sets, self.jobs);
@@ -113,10 +104,10 @@ impl SweepSetup {
                     "all trials must be as long, so that halves can be compared",
                 ));
             }
-            for value in parameter.extremes() {
+            for value in parameter.extreme_values() {
                 let mut values = first.clone();
                 values[number] = value;
-                load_job(&self.file, &self.values(&values))?;
+                load_job(&self.file, &self.trial_sets(&values))?;
             }
         }
         Ok(())
@@ -152,7 +143,6 @@ fn rungs(job: &Job, trials: usize) -> Result<Rungs, Failure> {
     })
 }
 
-/// A unit in words.
 pub(super) fn unit_name(unit: RungUnit) -> &'static str {
     match unit {
         RungUnit::Steps => "steps",
@@ -195,7 +185,7 @@ mod tests {
         assert_eq!((grid.plan.trials, grid.plan.sampler, grid.jobs), (4, Sampler::Grid, 4));
         assert!(grid.folder.ends_with("runs/ads-sweep"), "{}", grid.folder.display());
         let values = vec!["512".to_owned(), "8".to_owned()];
-        assert_eq!(grid.values(&values), ["train.batch_size=512", "embedding.dim=8"]);
+        assert_eq!(grid.trial_sets(&values), ["train.batch_size=512", "embedding.dim=8"]);
         let sets = grid.sets_of_process(&values, std::path::Path::new("/x y")).join(" ");
         assert!(sets.contains("output.folder=\"/x y\"") && sets.contains("train.threads="), "{sets}");
         let tpe = setup(JOB, "--tpe embedding.dim=8..16 --halving --set train.max_steps=900 --trials 9").unwrap();

@@ -7,31 +7,27 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use zagros_dense_worker::{Evaluation, RunFolder};
-use zagros_sweep::{RungUnit, Rungs, Task, TrialMeasures, Values};
+use zagros_sweep::{RungUnit, Rungs, TrialTask, TrialMeasures, Values};
 
 use super::setup::SweepSetup;
-use crate::page::Record;
+use crate::page::RunRecord;
 use crate::train_process::{TrainProcess, newest_run};
 
 const HELD_OUT: &str = "validation";
 
-/// A process that trains a trial to a rung.
 pub(super) struct TrialProcess {
-    pub(super) task: Task,
+    pub(super) task: TrialTask,
     process: TrainProcess,
 }
 
-/// The end of a process.
 pub(super) struct TrialEnd {
-    pub(super) task: Task,
+    pub(super) task: TrialTask,
     pub(super) status: io::Result<ExitStatus>,
-    /// How long it ran.
     pub(super) length: Duration,
 }
 
-/// A measurement of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct RungMeasures {
     pub(super) measures: TrialMeasures,
     pub(super) steps: u64,
 }
@@ -41,11 +37,8 @@ pub(super) fn folder(sweep: &Path, trial: usize) -> PathBuf {
 }
 
 impl TrialProcess {
-    /// Starts it. It resumes what an earlier process of the trial has left.
-    ///
-    /// # Errors
-    /// When a file or a process cannot be made.
-    pub(super) fn start(setup: &SweepSetup, values: &Values, task: Task) -> io::Result<Self> {
+    /// Resumes what an earlier process of the trial has left.
+    pub(super) fn start(setup: &SweepSetup, values: &Values, task: TrialTask) -> io::Result<Self> {
         let folder = std::path::absolute(folder(&setup.folder, task.trial))?;
         let mut options = Vec::new();
         if let Some(rungs) = setup.plan.rungs.as_ref().filter(|rungs| task.rung + 1 < rungs.levels.len()) {
@@ -64,20 +57,19 @@ impl TrialProcess {
         self.process.pid()
     }
 
-    /// Waits for its end.
-    pub(super) async fn ended(self) -> TrialEnd {
-        let (status, length) = self.process.ended().await;
+    pub(super) async fn wait_end(self) -> TrialEnd {
+        let (status, length) = self.process.wait_end().await;
         TrialEnd { task: self.task, status, length }
     }
 }
 
 /// The measures of a trial at a rung, if its run has come there. A run that ended before, by early stopping, has those of its end.
-pub(super) fn measured(sweep: &Path, rungs: Option<&Rungs>, Task { trial, rung }: Task) -> Option<Measured> {
+pub(super) fn rung_measures(sweep: &Path, rungs: Option<&Rungs>, TrialTask { trial, rung }: TrialTask) -> Option<RungMeasures> {
     let run = newest_run(&folder(sweep, trial))?;
-    let record = Record::read(&run).ok()?;
+    let record = RunRecord::read(&run).ok()?;
     if run.is_complete() {
         let summary = record.summary.as_ref()?;
-        return Some(Measured { measures: measures(summary.validation.as_ref()?), steps: summary.steps });
+        return Some(RungMeasures { measures: measures(summary.validation.as_ref()?), steps: summary.steps });
     }
     let rungs = rungs.filter(|rungs| rung + 1 < rungs.levels.len())?;
     let level = rungs.levels[rung];
@@ -86,13 +78,13 @@ pub(super) fn measured(sweep: &Path, rungs: Option<&Rungs>, Task { trial, rung }
         RungUnit::Epochs => record.epochs.iter().find(|epoch| u64::from(epoch.epoch) + 1 == level)?.step,
     };
     let scored = record.evaluations.iter().rev().find(|scored| scored.part == HELD_OUT && scored.step == step)?;
-    Some(Measured { measures: measures(&scored.evaluation), steps: step })
+    Some(RungMeasures { measures: measures(&scored.evaluation), steps: step })
 }
 
 /// The measures of a finished trial on the test part.
 pub(super) fn tested(sweep: &Path, trial: usize) -> Option<Evaluation> {
     let run = newest_run(&folder(sweep, trial)).filter(RunFolder::is_complete)?;
-    Record::read(&run).ok()?.summary?.evaluation
+    RunRecord::read(&run).ok()?.summary?.evaluation
 }
 
 fn measures(evaluation: &Evaluation) -> TrialMeasures {
@@ -120,7 +112,7 @@ mod tests {
         let sweep = tempfile::tempdir().unwrap();
         let rungs = Rungs { unit: RungUnit::Steps, levels: vec![10, 30] };
         let auc_at =
-            |rung| measured(sweep.path(), Some(&rungs), Task { trial: 2, rung }).map(|measured| measured.measures.auc);
+            |rung| rung_measures(sweep.path(), Some(&rungs), TrialTask { trial: 2, rung }).map(|measured| measured.measures.auc);
         assert_eq!(auc_at(0), None);
         let trial = folder(sweep.path(), 2);
         write(&trial.join("ads-20260101-000000"), &[evaluation(10, HELD_OUT, 0.9)]);
@@ -130,11 +122,11 @@ mod tests {
         );
         assert_eq!((auc_at(0), auc_at(1)), (Some(Some(0.6)), None));
         let epochs = Rungs { unit: RungUnit::Epochs, levels: vec![2, 6] };
-        let task = Task { trial: 2, rung: 0 };
-        assert_eq!(measured(sweep.path(), Some(&epochs), task), None);
+        let task = TrialTask { trial: 2, rung: 0 };
+        assert_eq!(rung_measures(sweep.path(), Some(&epochs), task), None);
         let epoch = r#"{"type":"epoch","step":20,"epoch":1,"samples":9,"auc":0.5,"logloss":0.5,"positive_rate":0.5,"normalised_entropy":null,"calibration":null}"#;
         write(&trial.join("ads-20260103-000000"), &[evaluation(20, HELD_OUT, 0.75), epoch.to_owned()]);
-        let found = measured(sweep.path(), Some(&epochs), task).map(|found| (found.steps, found.measures.auc));
+        let found = rung_measures(sweep.path(), Some(&epochs), task).map(|found| (found.steps, found.measures.auc));
         assert_eq!(found, Some((20, Some(0.75))));
     }
 }

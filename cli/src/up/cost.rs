@@ -16,12 +16,12 @@ pub(super) fn record(folder: &RunFolder, before: Option<Duration>, console: &Run
     let summary = read.and_then(|text| serde_json::from_slice::<Summary>(&text).ok());
     let Some(summary) = spent.zip(summary).and_then(|(spent, summary)| with_cost(summary, spent)) else { return };
     if let Some(words) = summary.cost.in_words() {
-        console.say(format!("cost: {words}"));
+        console.print_line(format!("cost: {words}"));
     }
     if let Err(error) = folder.write_summary(&summary) {
-        console.warn(format!("the cost of all processes is not in the summary: {error}"));
+        console.print_warning(format!("the cost of all processes is not in the summary: {error}"));
     } else if let Err(failure) = page::write(folder) {
-        failure.warn("the cost of all processes is not on the page of the run");
+        failure.log_warning("the cost of all processes is not on the page of the run");
     }
 }
 

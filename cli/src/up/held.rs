@@ -20,10 +20,10 @@ const TIMES: u64 = 2;
 const METRICS: [&str; 2] = ["zagros_embedding_table_bytes{", "zagros_embedding_cold_bytes{"];
 
 /// Bytes that the embedding servers hold, by their metrics. Servers that do not answer are skipped.
-pub(super) async fn held(run: &Path, credentials: &Credentials, servers: u32) -> u64 {
+pub(super) async fn held_bytes(run: &Path, credentials: &Credentials, servers: u32) -> u64 {
     let token = credentials.page_token();
     let answers = (0..servers).map(async |index| {
-        let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement(run))?;
+        let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement_file(run))?;
         let (_, metrics) = ask_with(&server.admin, "/metrics", token.as_deref(), ANSWER).await.ok()?;
         Some(bytes_in(&String::from_utf8_lossy(&metrics)))
     });
@@ -31,7 +31,7 @@ pub(super) async fn held(run: &Path, credentials: &Credentials, servers: u32) ->
 }
 
 /// How long workers may take to save so many bytes: the time of a slow disk, plus the timeout of one answer.
-pub(super) fn grace(bytes: u64, timeout: Duration) -> Duration {
+pub(super) fn save_grace(bytes: u64, timeout: Duration) -> Duration {
     timeout + Duration::from_secs(bytes.saturating_mul(TIMES).div_ceil(SLOW))
 }
 
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn more_rows_have_more_time() {
         let timeout = Duration::from_secs(30);
-        assert_eq!(grace(0, timeout), timeout);
-        assert_eq!(grace(10 << 30, timeout), timeout + Duration::from_secs(1024));
-        assert!(grace(u64::MAX, timeout) > timeout);
+        assert_eq!(save_grace(0, timeout), timeout);
+        assert_eq!(save_grace(10 << 30, timeout), timeout + Duration::from_secs(1024));
+        assert!(save_grace(u64::MAX, timeout) > timeout);
     }
 }

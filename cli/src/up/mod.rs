@@ -17,9 +17,9 @@ use zagros_dense_worker::ResumePoint;
 use zagros_job::Job;
 use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
-    Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable,
+    Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable_address,
 };
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{
     Announcement, Exit, Failure, Logging, OrInternal, ProcessChange, ProcessRecord, UP, is_key_given, load_job,
@@ -28,13 +28,12 @@ use zagros_shell::{
 
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
-use crate::resume::{ResumeChoice, Start};
+use crate::resume::{ResumeChoice, RunStart};
 use crate::steps;
 use crate::{memory, plan, planning, saved};
-use targets::Targets;
+use targets::ScrapeTargets;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
-/// Runs the job to its end.
 pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
     if let Some(dates) = &args.dates {
         let what = format!("`zagros up` trains on one set of files, and --dates {dates} names several days");
@@ -47,7 +46,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         zagros_shell::dashboard::check_terminal()?;
     }
     let job = load_job(&args.job.job, &sets)?;
-    dense_worker::backend(&job)?;
+    dense_worker::choose_backend(&job)?;
     dense_worker::refuse_stdin(&job)?;
     let machine = machine_of_job(&job, zagros_job::threads::core_count());
     if args.dry_run {
@@ -61,7 +60,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let console = RunConsole::default();
     let is_given = is_key_given(&args.job.job, &sets, "cluster.coordinator");
     let addresses = RoleAddresses::from_job(&job, is_given, &console)?;
-    let start = Start::find(&job, ResumeChoice::new(args.fresh, args.resume))?;
+    let start = RunStart::find(&job, ResumeChoice::new(args.fresh, args.resume))?;
     let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
@@ -89,8 +88,8 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         secret,
     };
     print_processes(&job, folder);
-    steps::announce(&job);
-    if let Some(said) = planning::announcement(&job, &machine) {
+    steps::announce_steps(&job);
+    if let Some(said) = planning::streaming_notice(&job, &machine) {
         note!("{said}");
     }
     if let Err(error) = ProcessRecord::now(UP, std::process::id(), ProcessChange::Started).append(folder) {
@@ -99,10 +98,10 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let cpu_before = cpu_time_of_children();
     let wanted = Sender::new(WantedRoles::default());
     let listed = args.prometheus_targets.as_deref();
-    let targets = listed.map(|file| Targets::follow(file, folder, &job, wanted.subscribe())).transpose()?;
+    let targets = listed.map(|file| ScrapeTargets::follow(file, folder, &job, wanted.subscribe())).transpose()?;
     let run = train(&plan, &job, args.restarts, (&stop, &signals), &wanted);
     let ended = if args.watch {
-        watch::along(run, (folder, plan.credentials()), timeout, console.clone()).await
+        watch::run_with_dashboard(run, (folder, plan.credentials()), timeout, console.clone()).await
     } else {
         run.await
     };
@@ -133,13 +132,13 @@ fn secret(run: &Path) -> Result<RoleKey, Failure> {
 }
 
 /// Adds how to resume, if a process was lost or a disk was full, and there is a checkpoint.
-fn with_way_on(failure: Failure, job: &Job, start: &Start, fresh: bool) -> Failure {
-    if !matches!(failure.exit(), Exit::Cluster | Exit::Storage) {
+fn with_way_on(failure: Failure, job: &Job, start: &RunStart, fresh: bool) -> Failure {
+    if !matches!(failure.exit_status(), Exit::Cluster | Exit::Storage) {
         return failure;
     }
     // Without a readable checkpoint there is no advice.
     let Ok(Some(point)) = ResumePoint::newest(job, &start.folder) else { return failure };
-    failure.advise(way_on(point.step(), point.folder(), fresh))
+    failure.with_advice(way_on(point.step(), point.folder(), fresh))
 }
 
 fn way_on(step: u64, checkpoint: &impl std::fmt::Display, fresh: bool) -> String {
@@ -166,11 +165,10 @@ fn overrides(args: &UpArgs) -> Result<Vec<String>, Failure> {
     Ok(sets)
 }
 
-/// Requests by Ctrl-C and SIGTERM.
 struct StopRequests {
-    /// An orderly end.
+    /// For an orderly end.
     first: Shutdown,
-    /// An end at once.
+    /// For an end at once.
     second: Shutdown,
 }
 
@@ -189,7 +187,7 @@ async fn train(
     plan: &LaunchPlan<'_>,
     job: &Job,
     restarts: u32,
-    (stop, signals): (&StopRequests, &Signals),
+    (stop, signals): (&StopRequests, &StopSignals),
     wanted: &Sender<WantedRoles>,
 ) -> Result<Exit, Failure> {
     let loss = WorkerLoss::from_job(job);
@@ -203,7 +201,7 @@ async fn train(
         let ended = supervise(plan, job, left, (stop, signals), wanted, &mut lost).await;
         let Some(lost) = lost.filter(|_| ended.is_err() && of_all > 0) else { return ended };
         of_all -= 1;
-        plan.output.console.warn(format!(
+        plan.output.console.print_warning(format!(
             "{lost}; the run goes back to its newest checkpoint, in all processes ({of_all} restarts left, --restarts)"
         ));
     }
@@ -222,12 +220,12 @@ async fn supervise(
     plan: &LaunchPlan<'_>,
     job: &Job,
     left: RestartsLeft,
-    (stop, signals): (&StopRequests, &Signals),
+    (stop, signals): (&StopRequests, &StopSignals),
     wanted: &Sender<WantedRoles>,
     lost: &mut Option<String>,
 ) -> Result<Exit, Failure> {
     let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(plan.output.console.clone());
-    let mut supervisor = supervisor.hurried_by(stop.second.clone()).following(wanted.subscribe());
+    let mut supervisor = supervisor.hurried_by(stop.second.clone()).following_roles(wanted.subscribe());
     let coordinator = match start_all(plan, job, &mut supervisor).await {
         Ok(coordinator) => coordinator,
         Err(cause) => {
@@ -235,11 +233,11 @@ async fn supervise(
             return Err(cause);
         }
     };
-    let address = reachable(&coordinator.address);
+    let address = reachable_address(&coordinator.address);
     let start = |role| match role {
         // This process saw the end of the worker's earlier process.
         RoleName::DenseWorker(index) => plan.start_worker(index, &address, &["--supersede"]),
-        RoleName::EmbeddingServer(_) => plan.start(role, &address, &[]),
+        RoleName::EmbeddingServer(_) => plan.start_role(role, &address, &[]),
         RoleName::Coordinator => plan.restart_coordinator(&coordinator),
     };
     let least = job.cluster.least_workers() as usize;
@@ -257,7 +255,7 @@ async fn supervise(
     let watched = match watched {
         Err(_) if is_complete(plan.folder) => {
             let who = supervisor.lost_worker().unwrap_or_else(|| "a process ended".to_owned());
-            plan.output.console.warn(format!("{who} after the run was complete; nothing is lost"));
+            plan.output.console.print_warning(format!("{who} after the run was complete; nothing is lost"));
             Ok(WatchEnd::Done)
         }
         watched => watched,
@@ -286,9 +284,9 @@ async fn supervise(
 /// Stops the run before the end of its data. The workers get as long as a checkpoint and a model may take.
 async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) {
     supervisor.ask_workers();
-    let held = held::held(plan.folder, &plan.credentials(), supervisor.server_count()).await;
-    let workers = held::grace(held, job.cluster.timeout);
-    plan.output.console.say(format!(
+    let held = held::held_bytes(plan.folder, &plan.credentials(), supervisor.server_count()).await;
+    let workers = held::save_grace(held, job.cluster.timeout);
+    plan.output.console.print_line(format!(
         "stopping: the dense workers finish their step and save {} of rows, for up to {}; a second Ctrl-C ends \
          everything at once and saves nothing",
         HumanBytes(held),
@@ -300,12 +298,12 @@ async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Superv
 /// Returns where the coordinator listens.
 async fn start_all(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) -> Result<Announcement, Failure> {
     let address = plan.start_servers(job, supervisor).await?;
-    let announced = RoleName::Coordinator.announcement(plan.folder);
+    let announced = RoleName::Coordinator.announcement_file(plan.folder);
     let coordinator = Announcement::read(&announced).ok_or_else(|| {
         let what = format!("the coordinator's file {} is gone", announced.display());
         Failure::with_help(Exit::Storage, what, "is the run folder still there?")
     })?;
-    plan.output.console.say(format!("live page: http://{}/", reachable(&coordinator.admin)));
+    plan.output.console.print_line(format!("live page: http://{}/", reachable_address(&coordinator.admin)));
     plan.start_workers(job, &address, supervisor)?;
     Ok(coordinator)
 }

@@ -10,14 +10,10 @@ use zagros_protocol::control::StatusRequest;
 use zagros_shell::{Exit, Failure};
 use zagros_transport::Credentials;
 
-/// How often the coordinator is asked.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Tells `wanted` again and again what the run is to have, once a scale request has asked for other numbers. Ends with the task
 /// that awaits it.
-///
-/// # Errors
-/// When the address of the coordinator does not parse.
 pub(super) async fn follow(
     coordinator: &str,
     credentials: &Credentials,

@@ -19,17 +19,14 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The file of one run. It follows the roles that the run has, and where they listen.
-pub(crate) struct Targets {
+pub(crate) struct ScrapeTargets {
     file: PathBuf,
     looking: JoinHandle<()>,
 }
 
-impl Targets {
+impl ScrapeTargets {
     /// Empties `file` and lists in it the roles that announce themselves below `run`: those of `job`, and as many as are `wanted`
     /// once a scale request has asked for another number.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn follow(
         file: &Path,
         run: &Path,
@@ -42,7 +39,7 @@ impl Targets {
         })?;
         forget_announcements(run);
         let (servers, workers) = (job.cluster.servers, job.cluster.workers);
-        let listing = Listing { file: file.to_owned(), run: run.to_owned(), servers, workers, wanted };
+        let listing = TargetListing { file: file.to_owned(), run: run.to_owned(), servers, workers, wanted };
         let looking = tokio::spawn(listing.look());
         Ok(Self { file: file.to_owned(), looking })
     }
@@ -57,7 +54,7 @@ impl Targets {
 }
 
 /// The roles to look for, and the file that lists them.
-struct Listing {
+struct TargetListing {
     file: PathBuf,
     run: PathBuf,
     /// Those of the job.
@@ -66,7 +63,7 @@ struct Listing {
     wanted: watch::Receiver<WantedRoles>,
 }
 
-impl Listing {
+impl TargetListing {
     async fn look(self) {
         let mut listed = Vec::new();
         loop {
@@ -95,11 +92,10 @@ impl Listing {
         std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect()
     }
 
-    /// One entry for each of these roles that listens.
     fn found(&self, roles: &[RoleName]) -> Vec<Value> {
         let run = self.run.file_name().unwrap_or_default().to_string_lossy();
         let group = |role: &RoleName| {
-            let announced = Announcement::read(&role.announcement(&self.run))?;
+            let announced = Announcement::read(&role.announcement_file(&self.run))?;
             let (word, index) = role.word_and_index();
             let labels = json!({ "role": word, "index": index.to_string(), "run": run });
             Some(json!({ "targets": [announced.admin], "labels": labels }))
@@ -110,7 +106,7 @@ impl Listing {
 
 /// Earlier processes may have left their files.
 fn forget_announcements(run: &Path) {
-    let coordinator = RoleName::Coordinator.announcement(run);
+    let coordinator = RoleName::Coordinator.announcement_file(run);
     let entries = coordinator.parent().and_then(|folder| std::fs::read_dir(folder).ok());
     for announcement in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
         if announcement.extension() == coordinator.extension() {
@@ -123,7 +119,7 @@ fn write(file: &Path, groups: &[Value]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    durable::write(file, serde_json::to_string_pretty(groups)?.as_bytes()).map_err(durable::naming(file))
+    durable::write(file, serde_json::to_string_pretty(groups)?.as_bytes()).map_err(durable::add_path(file))
 }
 
 #[cfg(test)]
@@ -140,7 +136,7 @@ mod tests {
     fn announce(run: &Path, role: RoleName, admin: &str) {
         let announced =
             Announcement { role: role.file_name(), pid: 1, address: String::new(), admin: admin.to_owned() };
-        announced.write(&role.announcement(run)).unwrap();
+        announced.write(&role.announcement_file(run)).unwrap();
     }
 
     async fn groups(file: &Path, count: usize) -> Value {
@@ -159,7 +155,7 @@ mod tests {
         let (run, file) = (folder.path().join("small-1"), folder.path().join("targets/local.json"));
         announce(&run, RoleName::EmbeddingServer(0), "127.0.0.1:9");
         let wanted = watch::Sender::new(WantedRoles::default());
-        let targets = Targets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
+        let targets = ScrapeTargets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
         announce(&run, RoleName::Coordinator, "127.0.0.1:1");
         let timeout = Duration::from_secs(20);
         tokio::time::timeout(timeout, groups(&file, 1)).await.expect("the coordinator is listed");
@@ -187,7 +183,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (run, file) = (folder.path().join("small-1"), folder.path().join("local.json"));
         let wanted = watch::Sender::new(WantedRoles::default());
-        let targets = Targets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
+        let targets = ScrapeTargets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
         announce(&run, RoleName::Coordinator, "127.0.0.1:1");
         tokio::time::timeout(Duration::from_secs(20), groups(&file, 1)).await.expect("the coordinator is listed");
         targets.end(false);
@@ -199,7 +195,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "").unwrap();
         let wanted = watch::Sender::new(WantedRoles::default()).subscribe();
-        let refused = Targets::follow(&folder.path().join("file/below.json"), folder.path(), &job(), wanted).err();
+        let refused = ScrapeTargets::follow(&folder.path().join("file/below.json"), folder.path(), &job(), wanted).err();
         let text = format!("{:?}", refused.expect("refused"));
         assert!(text.contains("below.json") && text.contains("--prometheus-targets"), "{text}");
     }

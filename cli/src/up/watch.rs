@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use zagros_coordinator_client::GrpcControlPlane;
 use zagros_plumbing::Shutdown;
-use zagros_shell::dashboard::{self, Left, Watched};
+use zagros_shell::dashboard::{self, DashboardEnd, WatchedRun};
 use zagros_shell::{Announcement, Exit, Failure};
 
 use zagros_launch::RoleName;
@@ -19,7 +19,7 @@ const KEYS: &str = "q leaves this view, the run goes on   Ctrl-C stops the run a
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the job, with a dashboard until the user leaves it or the run is over.
-pub(super) async fn along(
+pub(super) async fn run_with_dashboard(
     run: impl Future<Output = Result<Exit, Failure>>,
     (folder, credentials): (&Path, Credentials),
     timeout: Duration,
@@ -34,7 +34,7 @@ pub(super) async fn along(
     let dashboard = async {
         // The run does not depend on its dashboard.
         if let Err(failure) = show((folder, &credentials), timeout, &console, &run_end).await {
-            failure.warn("there is no dashboard; the run goes on");
+            failure.log_warning("there is no dashboard; the run goes on");
         }
     };
     tokio::join!(run, dashboard).0
@@ -50,11 +50,11 @@ async fn show(
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let lines = console.clone();
-    let watched = Watched { control: Arc::new(control), timeout, lines: Box::new(move || lines.last()), keys: KEYS };
-    console.hold();
+    let watched = WatchedRun { control: Arc::new(control), timeout, lines: Box::new(move || lines.last_lines()), keys: KEYS };
+    console.hold_output();
     let left = dashboard::watch(&watched, over.requested()).await;
-    console.release();
-    if let (Left::Stop, _) = left? {
+    console.release_output();
+    if let (DashboardEnd::Stop, _) = left? {
         // The same as a Ctrl-C at a terminal without a dashboard: it is counted, passed on, and obeyed.
         let _ = kill_process(getpid(), Signal::INT);
     }
@@ -63,7 +63,7 @@ async fn show(
 
 /// The coordinator's announcement, once it listens; `None` if the run is over before.
 async fn coordinator(folder: &Path, over: &Shutdown) -> Option<Announcement> {
-    let path = RoleName::Coordinator.announcement(folder);
+    let path = RoleName::Coordinator.announcement_file(folder);
     let earlier = Announcement::read(&path);
     loop {
         // The announcement of an earlier process in this folder does not count.
@@ -89,7 +89,7 @@ mod tests {
     #[tokio::test]
     async fn the_coordinator_of_this_run_is_found_and_not_an_earlier_one() {
         let folder = tempfile::tempdir().unwrap();
-        let path = RoleName::Coordinator.announcement(folder.path());
+        let path = RoleName::Coordinator.announcement_file(folder.path());
         announced("127.0.0.1:1").write(&path).unwrap();
         let run_end = Shutdown::new();
         let later = async {

@@ -6,11 +6,7 @@ use crate::{Parameter, SpaceError};
 /// The most combinations of a grid. No user trains more, and a typing error makes more.
 const MOST: usize = 100_000;
 
-/// How many combinations a space has.
-///
-/// # Errors
-/// When a parameter is a range, or there are too many.
-pub(crate) fn size(space: &Space) -> Result<usize, SpaceError> {
+pub(crate) fn combination_count(space: &Space) -> Result<usize, SpaceError> {
     let mut count = 1_u128;
     for Parameter { key, domain } in space.parameters() {
         match domain {
@@ -45,17 +41,17 @@ mod tests {
     #[test]
     fn the_last_parameter_changes_fastest() {
         let space = Space::parse(["a=1,2", "b=x,y,z"]).unwrap();
-        assert_eq!(size(&space), Ok(6));
+        assert_eq!(combination_count(&space), Ok(6));
         let all: Vec<String> = (0..6).map(|number| point(&space, number).join("")).collect();
         assert_eq!(all, ["1x", "1y", "1z", "2x", "2y", "2z"]);
     }
 
     #[test]
     fn ranges_and_huge_grids_are_refused() {
-        assert!(size(&Space::parse(["a=1..3"]).unwrap()).unwrap_err().to_string().contains("a is a range"));
+        assert!(combination_count(&Space::parse(["a=1..3"]).unwrap()).unwrap_err().to_string().contains("a is a range"));
         let wide: Vec<String> = (0..20).map(|key| format!("k{key}=1,2")).collect();
         let space = Space::parse(wide.iter().map(String::as_str)).unwrap();
-        assert!(size(&space).unwrap_err().to_string().contains("1048576 combinations"));
+        assert!(combination_count(&space).unwrap_err().to_string().contains("1048576 combinations"));
     }
 
     proptest! {
@@ -67,7 +63,7 @@ mod tests {
             };
             let texts: Vec<String> = lengths.iter().enumerate().map(text).collect();
             let space = Space::parse(texts.iter().map(String::as_str)).unwrap();
-            let count = size(&space).unwrap();
+            let count = combination_count(&space).unwrap();
             let all: BTreeSet<Values> = (0..count).map(|number| point(&space, number)).collect();
             prop_assert_eq!((all.len(), count), (count, lengths.iter().product()));
         }

@@ -28,7 +28,6 @@ pub enum RungUnit {
 /// How far trials go before the best of them go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rungs {
-    /// The unit of the levels.
     pub unit: RungUnit,
     /// Ascending; the last is the whole training.
     pub levels: Vec<u64>,
@@ -52,15 +51,14 @@ impl Rungs {
         Some(Self { unit, levels })
     }
 
-    /// The first level, of which the others are multiples.
+    /// The others are multiples of it.
     #[must_use]
-    pub fn first(&self) -> u64 {
+    pub fn first_level(&self) -> u64 {
         self.levels[0]
     }
 }
 
-/// How many trials of a rung go on.
-pub(crate) fn promoted(trials: usize) -> usize {
+pub(crate) fn promoted_count(trials: usize) -> usize {
     trials.div_ceil(ETA as usize)
 }
 

@@ -1,9 +1,9 @@
 //! The search for good settings of a job: what is tried, in which order, how far each trial goes, and which is the best.
 //!
 //! ```text
-//!  journal ─► Sweep (all records so far) ── next() ──► Run { trial, rung } | Wait | Done
-//!                ▲                                        │
-//!                └───────────── SweepRecord: scored, failed ◄──┘  the caller trains and evaluates
+//!  journal ─► Sweep (all records so far) ── next_action() ──► Train { trial, rung } | Wait | Done
+//!                ▲                                                │
+//!                └──────────── SweepRecord: scored, failed ◄──────┘  the caller trains and evaluates
 //! ```
 //!
 //! The crate reads no file, starts no process and knows no time. Each choice is a function of the plan, its seed and the
@@ -23,4 +23,4 @@ pub use error::SpaceError;
 pub use halving::{RungUnit, Rungs};
 pub use record::{Metric, SweepRecord, TrialMeasures};
 pub use space::{Domain, Parameter, Space, ValueScale, Values};
-pub use sweep::{Next, Sampler, Sweep, SweepPlan, Task, Trial, TrialState};
+pub use sweep::{NextAction, Sampler, Sweep, SweepPlan, TrialTask, Trial, TrialState};

@@ -13,7 +13,6 @@ const MOST_NARROW: usize = 100;
 /// A normal distribution whose mean is in the interval hits it at least every third time.
 const TRIES: u32 = 200;
 
-/// A density of positions from 0 to 1.
 #[derive(Clone, Debug)]
 pub(crate) struct PositionDensity {
     /// Mean and width.
@@ -34,15 +33,13 @@ impl PositionDensity {
         Self { kernels }
     }
 
-    /// A position by chance.
     pub(crate) fn sample(&self, chance: &mut impl Rng) -> f64 {
         let (mean, width) = self.kernels[chance.random_range(0..self.kernels.len())];
         let try_once = |_| mean + width * normal(chance);
         (0..TRIES).map(try_once).find(|position| (0.0..=1.0).contains(position)).unwrap_or(mean)
     }
 
-    /// The logarithm of the density.
-    pub(crate) fn log(&self, position: f64) -> f64 {
+    pub(crate) fn log_density(&self, position: f64) -> f64 {
         let density = |(mean, width): &(f64, f64)| {
             let inside = below((1.0 - mean) / width) - below(-mean / width);
             let distance = (position - mean) / width;
@@ -52,7 +49,6 @@ impl PositionDensity {
     }
 }
 
-/// The shares of choices.
 #[derive(Clone, Debug)]
 pub(crate) struct ChoiceDensity {
     shares: Vec<f64>,
@@ -67,7 +63,6 @@ impl ChoiceDensity {
         Self { shares: counts.iter().map(|count| count / all).collect() }
     }
 
-    /// A choice by chance.
     pub(crate) fn sample(&self, chance: &mut impl Rng) -> usize {
         let mut left: f64 = chance.random();
         let is_it = |share: &f64| {
@@ -77,8 +72,7 @@ impl ChoiceDensity {
         self.shares.iter().position(is_it).unwrap_or(self.shares.len() - 1)
     }
 
-    /// The logarithm of the share.
-    pub(crate) fn log(&self, choice: usize) -> f64 {
+    pub(crate) fn log_density(&self, choice: usize) -> f64 {
         self.shares[choice].ln()
     }
 }
@@ -103,7 +97,7 @@ mod tests {
     use super::*;
 
     fn integral(density: &PositionDensity) -> f64 {
-        (0..2000).map(|number| density.log((f64::from(number) + 0.5) / 2000.0).exp() / 2000.0).sum()
+        (0..2000).map(|number| density.log_density((f64::from(number) + 0.5) / 2000.0).exp() / 2000.0).sum()
     }
 
     proptest! {
@@ -123,7 +117,7 @@ mod tests {
         #[test]
         fn shares_are_one_in_all(chosen in prop::collection::vec(0_usize..4, 0..20)) {
             let density = ChoiceDensity::new(&chosen, 4);
-            let all: f64 = (0..4).map(|choice| density.log(choice).exp()).sum();
+            let all: f64 = (0..4).map(|choice| density.log_density(choice).exp()).sum();
             prop_assert!((all - 1.0).abs() < 1e-9);
         }
     }
@@ -133,7 +127,7 @@ mod tests {
         let (near, mut chance) = (PositionDensity::new(vec![0.2; 30]), Pcg64::seed_from_u64(1));
         let close = (0..1000).filter(|_| (near.sample(&mut chance) - 0.2).abs() < 0.2).count();
         assert!(close > 700, "{close}");
-        assert!(near.log(0.2) > near.log(0.7) + 1.0);
+        assert!(near.log_density(0.2) > near.log_density(0.7) + 1.0);
         let choices = ChoiceDensity::new(&[2; 17], 3);
         let second = (0..1000).filter(|_| choices.sample(&mut chance) == 2).count();
         assert!((850..950).contains(&second), "{second}");

@@ -16,10 +16,9 @@ pub enum Metric {
     Gauc,
 }
 
-/// TrialMeasures of a trial on the validation part.
+/// Measures of a trial on the validation part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialMeasures {
-    /// Area under the ROC curve.
     pub auc: Option<f64>,
     /// Mean binary cross-entropy, nats.
     pub logloss: Option<f64>,
@@ -28,7 +27,6 @@ pub struct TrialMeasures {
 }
 
 impl Metric {
-    /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,14 +53,12 @@ impl Metric {
     }
 }
 
-/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SweepRecord {
     /// A trial was chosen. Trials are numbered from 0 in this order.
     Chosen {
         trial: usize,
-        /// Its values by key.
         values: BTreeMap<String, String>,
     },
     /// A trial was trained to a rung, and scored.
@@ -78,7 +74,6 @@ pub enum SweepRecord {
     /// A trial ended before it was scored.
     Failed {
         trial: usize,
-        /// Why, in words.
         reason: String,
     },
 }

@@ -26,28 +26,21 @@ pub enum ValueScale {
     Log,
 }
 
-/// The values that a parameter may have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Domain {
-    /// One of these.
     Choice(Vec<String>),
-    /// A real number.
     Real {
         low: f64,
         high: f64,
-        /// How values are chosen.
         scale: ValueScale,
     },
-    /// A whole number.
     Whole {
         low: i64,
         high: i64,
-        /// How values are chosen.
         scale: ValueScale,
     },
 }
 
-/// A key of the job and its domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     pub key: String,
@@ -59,10 +52,7 @@ pub struct Parameter {
 pub struct Space(Vec<Parameter>);
 
 impl Space {
-    /// Reads one text for each parameter.
-    ///
-    /// # Errors
-    /// The first text that describes no parameter, or a key that is named twice.
+    /// Reads one text for each parameter. The error is that of the first text that describes none.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, SpaceError> {
         let parameters = texts.into_iter().map(Parameter::parse).collect::<Result<Vec<_>, _>>()?;
         let mut keys = BTreeSet::new();
@@ -80,9 +70,6 @@ impl Space {
 
 impl Parameter {
     /// Reads `KEY=VALUE,…` or `KEY=LOW..HIGH[:log]`.
-    ///
-    /// # Errors
-    /// When the text is neither.
     pub fn parse(text: &str) -> Result<Self, SpaceError> {
         let no_key = || SpaceError::NoKey { text: text.to_owned() };
         let (key, values) = text.split_once('=').ok_or_else(no_key)?;
@@ -97,7 +84,6 @@ impl Parameter {
         Ok(Self { key: key.to_owned(), domain })
     }
 
-    /// The value at a position from 0 to 1.
     #[must_use]
     pub fn value_at(&self, position: f64) -> String {
         let position = position.clamp(0.0, 1.0);
@@ -135,7 +121,7 @@ impl Parameter {
 
     /// Values by which it shows whether the job takes the whole domain: all of a list, the ends of a range.
     #[must_use]
-    pub fn extremes(&self) -> Vec<String> {
+    pub fn extreme_values(&self) -> Vec<String> {
         match &self.domain {
             Domain::Choice(values) => values.clone(),
             Domain::Real { .. } | Domain::Whole { .. } => vec![self.value_at(0.0), self.value_at(1.0)],
@@ -259,8 +245,8 @@ mod tests {
 
     #[test]
     fn ends_are_part_of_a_range_and_numbers_are_short() {
-        assert_eq!(parameter("lr=1e-4..1e-2:log").extremes(), ["0.0001", "0.01"]);
-        assert_eq!(parameter("dim=4..16").extremes(), ["4", "16"]);
+        assert_eq!(parameter("lr=1e-4..1e-2:log").extreme_values(), ["0.0001", "0.01"]);
+        assert_eq!(parameter("dim=4..16").extreme_values(), ["4", "16"]);
         assert_eq!(parameter("lr=0.0..1.0").value_at(1.0 / 3.0), "0.33333");
         assert_eq!(parameter("lr=1.0..3.0").value_at(0.5), "2.0", "a real number stays one");
     }

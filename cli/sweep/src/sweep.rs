@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use crate::halving::promoted;
+use crate::halving::promoted_count;
 use crate::record::{Metric, SweepRecord, TrialMeasures};
 use crate::space::{Space, Values};
 use crate::{Rungs, SpaceError, grid, random, tpe};
@@ -30,11 +30,9 @@ pub enum Sampler {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepPlan {
     pub space: Space,
-    /// How points are chosen.
     pub sampler: Sampler,
     /// Seed of every choice by chance.
     pub seed: u64,
-    /// How many points.
     pub trials: usize,
     /// What trials are compared by.
     pub metric: Metric,
@@ -44,12 +42,9 @@ pub struct SweepPlan {
 
 impl SweepPlan {
     /// The number of trials of a space: all combinations of a grid, else as many as were asked for.
-    ///
-    /// # Errors
-    /// When a grid has a range, or too many combinations.
-    pub fn count(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, SpaceError> {
+    pub fn count_trials(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, SpaceError> {
         match sampler {
-            Sampler::Grid => grid::size(space),
+            Sampler::Grid => grid::combination_count(space),
             Sampler::Random | Sampler::Tpe => Ok(asked),
         }
     }
@@ -61,15 +56,13 @@ impl SweepPlan {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrialState {
-    /// It can be trained on.
     Open,
     /// It cannot, for this reason.
     Failed(String),
 }
 
-/// How a trial was at a rung.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
+pub struct RungScore {
     /// On the validation part.
     pub measures: TrialMeasures,
     pub steps: u64,
@@ -77,36 +70,30 @@ pub struct Score {
     pub seconds: f64,
 }
 
-/// A point that is tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// Its values, in the order of the space.
     pub values: Values,
-    /// Its scores by rung.
-    pub scores: Vec<Score>,
+    pub scores: Vec<RungScore>,
     pub state: TrialState,
 }
 
-/// A trial that is to be trained to a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TrialTask {
     pub trial: usize,
     pub rung: usize,
 }
 
-/// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum NextAction {
     /// Note that this trial is chosen, and ask again.
     Note(SweepRecord),
-    Train(Task),
+    Train(TrialTask),
     /// Nothing, until a trial that runs is scored or fails.
     Wait,
-    /// The sweep is over.
     Done,
 }
 
-/// A sweep so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
     plan: SweepPlan,
@@ -114,7 +101,6 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep without trials.
     #[must_use]
     pub fn new(plan: SweepPlan) -> Self {
         Self { plan, trials: Vec::new() }
@@ -125,17 +111,13 @@ impl Sweep {
         &self.plan
     }
 
-    /// The trials by number.
     #[must_use]
     pub fn trials(&self) -> &[Trial] {
         &self.trials
     }
 
-    /// Takes a record into account.
-    ///
-    /// # Errors
-    /// When it does not follow those before, as in the journal of another sweep.
-    pub fn note(&mut self, record: &SweepRecord) -> Result<(), &'static str> {
+    /// Refuses a record that does not follow those before, as in the journal of another sweep.
+    pub fn apply_record(&mut self, record: &SweepRecord) -> Result<(), &'static str> {
         match record {
             SweepRecord::Chosen { trial, values } => {
                 if *trial != self.trials.len() {
@@ -151,7 +133,7 @@ impl Sweep {
                 if *rung != trial.scores.len() {
                     return Err("a trial is scored out of order");
                 }
-                trial.scores.push(Score { measures: *measures, steps: *steps, seconds: *seconds });
+                trial.scores.push(RungScore { measures: *measures, steps: *steps, seconds: *seconds });
             }
             SweepRecord::Failed { trial, reason } => {
                 let trial = self.trials.get_mut(*trial).ok_or("a trial failed that was not chosen")?;
@@ -163,29 +145,29 @@ impl Sweep {
 
     /// What is to be done while these trials run. Trials of a rung that are open come before new ones.
     #[must_use]
-    pub fn next(&self, running: &BTreeSet<usize>) -> Next {
+    pub fn next_action(&self, running: &BTreeSet<usize>) -> NextAction {
         let mut members: Vec<usize> = (0..self.trials.len()).collect();
         for rung in 0..self.plan.rung_count() {
             let open: Vec<usize> = members.iter().copied().filter(|trial| self.is_open(*trial, rung)).collect();
             if let Some(trial) = open.iter().find(|trial| !running.contains(trial)) {
-                return Next::Train(Task { trial: *trial, rung });
+                return NextAction::Train(TrialTask { trial: *trial, rung });
             }
             if rung == 0 && self.trials.len() < self.plan.trials {
-                return Next::Note(self.choose());
+                return NextAction::Note(self.choose());
             }
             if !open.is_empty() {
-                return Next::Wait;
+                return NextAction::Wait;
             }
             members.retain(|trial| self.merit(*trial, rung).is_some());
             members.sort_by(|one, other| self.by_merit(*one, *other, rung));
-            members.truncate(promoted(members.len()));
+            members.truncate(promoted_count(members.len()));
         }
-        Next::Done
+        NextAction::Done
     }
 
     /// The trials from the best on: those of a higher rung first, failed ones last.
     #[must_use]
-    pub fn ranking(&self) -> Vec<usize> {
+    pub fn ranked_trials(&self) -> Vec<usize> {
         let mut trials: Vec<usize> = (0..self.trials.len()).collect();
         let rungs = |trial: usize| match self.trials[trial].state {
             TrialState::Open => self.trials[trial].scores.len(),
@@ -201,10 +183,9 @@ impl Sweep {
         trials
     }
 
-    /// The best trial that was scored.
     #[must_use]
-    pub fn best(&self) -> Option<usize> {
-        let best = *self.ranking().first()?;
+    pub fn best_trial(&self) -> Option<usize> {
+        let best = *self.ranked_trials().first()?;
         let trial = &self.trials[best];
         let merit = trial.scores.last().and_then(|score| self.plan.metric.merit(&score.measures));
         (trial.state == TrialState::Open && merit.is_some()).then_some(best)
@@ -214,14 +195,14 @@ impl Sweep {
         let (number, SweepPlan { space, seed, .. }) = (self.trials.len(), &self.plan);
         let values = match self.plan.sampler {
             Sampler::Grid => grid::point(space, number),
-            Sampler::Random => random::point(space, &mut random::chance(*seed, number)),
+            Sampler::Random => random::point(space, &mut random::trial_rng(*seed, number)),
             Sampler::Tpe => {
                 let merit = |trial: &Trial| {
                     let score = trial.scores.last().filter(|_| trial.state == TrialState::Open)?;
                     self.plan.metric.merit(&score.measures)
                 };
                 let tried: Vec<_> = self.trials.iter().map(|trial| (&trial.values, merit(trial))).collect();
-                tpe::point(space, &mut random::chance(*seed, number), &tried)
+                tpe::point(space, &mut random::trial_rng(*seed, number), &tried)
             }
         };
         let keys = space.parameters().iter().map(|parameter| parameter.key.clone());

@@ -20,13 +20,11 @@ const BY_CHANCE: usize = 10;
 const GOOD: usize = 10;
 /// … and no more than this.
 const MOST_GOOD: usize = 25;
-/// Candidates of which the best is taken.
 const CANDIDATES: usize = 24;
 
 /// A trial, and its merit if it has one: more is better.
 pub(crate) type Tried<'a> = (&'a Values, Option<f64>);
 
-/// The point of the next trial.
 pub(crate) fn point(space: &Space, chance: &mut Pcg64, tried: &[Tried<'_>]) -> Values {
     let mut scored: Vec<(&Values, f64)> =
         tried.iter().filter_map(|(values, merit)| Some((*values, (*merit)?))).collect();
@@ -55,7 +53,7 @@ fn value(parameter: &Parameter, chance: &mut Pcg64, good: &[String], others: &[S
             };
             let [good, others] = [good, others].map(|values| ChoiceDensity::new(&numbers(values), choices.len()));
             let candidates = (0..CANDIDATES).map(|_| good.sample(chance)).collect();
-            let best = best(candidates, |choice| good.log(*choice) - others.log(*choice));
+            let best = best(candidates, |choice| good.log_density(*choice) - others.log_density(*choice));
             choices[best.unwrap_or(0)].clone()
         }
         Domain::Real { .. } | Domain::Whole { .. } => {
@@ -63,7 +61,7 @@ fn value(parameter: &Parameter, chance: &mut Pcg64, good: &[String], others: &[S
                 |values: &[String]| values.iter().filter_map(|value| parameter.position(value)).collect::<Vec<_>>();
             let [good, others] = [good, others].map(|values| PositionDensity::new(positions(values)));
             let candidates = (0..CANDIDATES).map(|_| good.sample(chance)).collect();
-            let best = best(candidates, |position| good.log(*position) - others.log(*position));
+            let best = best(candidates, |position| good.log_density(*position) - others.log_density(*position));
             parameter.value_at(best.unwrap_or(0.5))
         }
     }
@@ -77,7 +75,7 @@ fn best<T>(candidates: Vec<T>, ratio: impl Fn(&T) -> f64) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::chance;
+    use crate::random::trial_rng;
 
     fn space() -> Space {
         Space::parse(["lr=1e-4..1.0:log", "dim=1..64", "kind=good,bad,worse"]).unwrap()
@@ -95,7 +93,7 @@ mod tests {
         let mut tried: Vec<(Values, Option<f64>)> = Vec::new();
         for number in 0..trials {
             let history: Vec<Tried<'_>> = tried.iter().map(|(values, merit)| (values, *merit)).collect();
-            let values = point(&history, &mut chance(seed, number));
+            let values = point(&history, &mut trial_rng(seed, number));
             let merit = merit(&values);
             tried.push((values, Some(merit)));
         }
@@ -114,15 +112,15 @@ mod tests {
     fn the_same_history_makes_the_same_point() {
         let (space, mut tried) = (space(), Vec::new());
         for number in 0..12 {
-            let values = random::point(&space, &mut chance(5, number));
+            let values = random::point(&space, &mut trial_rng(5, number));
             let merit = merit(&values);
             tried.push((values, Some(merit)));
         }
         let history: Vec<Tried<'_>> = tried.iter().map(|(values, merit)| (values, *merit)).collect();
-        let next = || point(&space, &mut chance(5, 12), &history);
+        let next = || point(&space, &mut trial_rng(5, 12), &history);
         assert_eq!(next(), next());
         let failed: Vec<Tried<'_>> = tried.iter().map(|(values, _)| (values, None)).collect();
-        assert_eq!(point(&space, &mut chance(5, 12), &failed), random::point(&space, &mut chance(5, 12)));
+        assert_eq!(point(&space, &mut trial_rng(5, 12), &failed), random::point(&space, &mut trial_rng(5, 12)));
     }
 
     /// Where every merit is the same or extreme, points stay in their space.
@@ -130,9 +128,9 @@ mod tests {
     fn equal_and_infinite_merits_are_taken() {
         let space = space();
         for merit in [0.0, f64::NEG_INFINITY, f64::INFINITY] {
-            let tried: Vec<Values> = (0..15).map(|number| random::point(&space, &mut chance(1, number))).collect();
+            let tried: Vec<Values> = (0..15).map(|number| random::point(&space, &mut trial_rng(1, number))).collect();
             let history: Vec<Tried<'_>> = tried.iter().map(|values| (values, Some(merit))).collect();
-            let values = point(&space, &mut chance(1, 99), &history);
+            let values = point(&space, &mut trial_rng(1, 99), &history);
             let dim: i64 = values[1].parse().unwrap();
             assert!((1..=64).contains(&dim), "{values:?}");
         }

@@ -11,58 +11,48 @@ use zagros_protocol::control::{
     StatusResponse, TransformsRequest, TransformsResponse,
 };
 
-/// The answer to a call.
 pub type ControlAnswer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
 
 /// The coordinator's calls, one for one as in `control/v1/coordinator.proto`.
 pub trait ControlPlane: Send + Sync {
     /// For messages: `coordinator (127.0.0.1:7700)`.
     fn name(&self) -> &str;
-    /// Joins the run.
     fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse>;
-    /// Renews the lease and reports progress.
     fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse>;
-    /// Leaves the run and reports the outcome.
     fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse>;
-    /// Which server owns which bucket.
     fn placement(&self, request: PlacementRequest) -> ControlAnswer<'_, PlacementResponse>;
-    /// The process group of a worker. A coordinator of one worker has no group.
+    /// A coordinator of one worker has no group.
     fn group(&self, _: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
         let alone = Refusal::invalid("this coordinator forms no group of workers");
         Box::pin(std::future::ready(Err(alone)))
     }
-    /// The vote of a worker at a barrier. A coordinator of one worker has no barriers.
+    /// A coordinator of one worker has no barriers.
     fn barrier(&self, _: BarrierRequest) -> ControlAnswer<'_, BarrierResponse> {
         let alone = Refusal::invalid("this coordinator holds no barriers");
         Box::pin(std::future::ready(Err(alone)))
     }
-    /// The next split to read.
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse>;
-    /// How much of an epoch has been read.
     fn position(&self, _: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
         let unknown = Refusal::invalid("this coordinator deals out no data");
         Box::pin(std::future::ready(Err(unknown)))
     }
-    /// Reports or gets the transforms of numeric columns.
+    /// Reports the transforms of numeric columns, or gets them.
     fn transforms(&self, _: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
         let unknown = Refusal::invalid("this coordinator knows no transforms");
         Box::pin(std::future::ready(Err(unknown)))
     }
     /// Reports splits whose gradients are all acknowledged.
     fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse>;
-    /// Reports the measures of an evaluation.
     fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse>;
     /// Changes the number of embedding servers while the run trains. A coordinator in the process of its members cannot.
     fn scale(&self, _: ScaleRequest) -> ControlAnswer<'_, ScaleResponse> {
         let fixed = Refusal::invalid("this coordinator cannot change its members");
         Box::pin(std::future::ready(Err(fixed)))
     }
-    /// The source or target of a move of buckets reports.
     fn report_move(&self, _: ReportMoveRequest) -> ControlAnswer<'_, ReportMoveResponse> {
         let none = Refusal::invalid("this coordinator moves no buckets");
         Box::pin(std::future::ready(Err(none)))
     }
-    /// The status of the run.
     fn status(&self, request: StatusRequest) -> ControlAnswer<'_, StatusResponse>;
 }
 

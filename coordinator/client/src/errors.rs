@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use zagros_protocol::Refusal;
 
-/// Why a role is not part of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
     /// The coordinator did not answer, or did not admit the caller, before the timeout.
@@ -13,28 +12,22 @@ pub enum MemberError {
          (a longer `cluster.timeout_seconds` waits longer)"
     )]
     Unreachable {
-        /// Who was asked.
         coordinator: String,
         /// What was asked: `join the run`.
         what: &'static str,
-        /// How long the caller tried.
         waited: Duration,
-        /// The last answer.
         last: Refusal,
     },
     /// The coordinator refused. A retry would be refused too.
     #[error("{coordinator} refused to {what}: {refusal}")]
     Refused {
-        /// Who was asked.
         coordinator: String,
-        /// What was asked.
         what: &'static str,
         refusal: Refusal,
     },
     /// Training is over, so the caller has nothing to do.
     #[error("{coordinator} says that training is over: nothing is left to do")]
     Over {
-        /// Who was asked.
         coordinator: String,
     },
     /// The rows that an embedding server has recovered are of another run: it starts empty and joins again.
@@ -42,7 +35,6 @@ pub enum MemberError {
         "{coordinator} says that the rows in the log of this server are of another run; it must start with empty tables"
     )]
     ForeignRows {
-        /// Who was asked.
         coordinator: String,
     },
     /// The run did not become ready before the timeout.
@@ -50,11 +42,9 @@ pub enum MemberError {
         "{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start the missing process, or read its log"
     )]
     NotReady {
-        /// Who was asked.
         coordinator: String,
-        /// What was asked for: `placement`.
+        /// `placement`, or the group of workers.
         what: &'static str,
-        /// How long the caller waited.
         waited: Duration,
         /// What the coordinator waits for, in its words.
         waiting_for: String,
@@ -62,9 +52,7 @@ pub enum MemberError {
     /// Shutdown was requested during the wait.
     #[error("stopped while waiting to {what} ({coordinator})")]
     Stopped {
-        /// Who was asked.
         coordinator: String,
-        /// What was asked.
         what: &'static str,
     },
 }

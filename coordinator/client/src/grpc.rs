@@ -18,7 +18,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 use zagros_transport::control::coordinator_client::CoordinatorClient;
-use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, status_of};
+use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_run, status_of};
 
 use crate::control_plane::{ControlAnswer, ControlPlane};
 
@@ -36,16 +36,12 @@ pub struct GrpcControlPlane {
 impl GrpcControlPlane {
     /// Prepares calls to `address` (`host:port`), each ended after `call_timeout`. The connection is made by the
     /// first call and made again when it breaks. Each connection proves what `credentials` says.
-    ///
-    /// # Errors
-    /// When the address does not parse.
     pub fn connect(address: &str, call_timeout: Duration, credentials: &Credentials) -> Result<Self, InvalidAddress> {
-        let client = CoordinatorClient::new(channel(address, credentials, PeerRole::Coordinator)?);
+        let client = CoordinatorClient::new(open_channel(address, credentials, PeerRole::Coordinator)?);
         let client = client.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         Ok(Self { name: format!("coordinator ({address})"), call_timeout, client, run: Arc::default() })
     }
 
-    /// A request that names the run, once one was joined.
     fn named_run<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(run) = self.run.get() {

@@ -16,7 +16,6 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A moment by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaseMoment {
     /// By the clock of timers, which stands still while the machine is suspended.
@@ -52,15 +51,14 @@ impl LeaseProof {
         (renewals, Self { valid, renewed })
     }
 
-    /// Whether the lease is proven now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.age() < self.valid
+        self.renewal_age() < self.valid
     }
 
     /// The time since the last answered heartbeat was sent.
     #[must_use]
-    pub fn age(&self) -> Duration {
+    pub fn renewal_age(&self) -> Duration {
         self.renewed.borrow().elapsed()
     }
 
@@ -84,7 +82,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(5999)).await;
         assert!(proof.is_valid());
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert!(!proof.is_valid() && proof.age() >= Duration::from_secs(6));
+        assert!(!proof.is_valid() && proof.renewal_age() >= Duration::from_secs(6));
         // An answer to a heartbeat that was sent long ago proves nothing.
         let now = LeaseMoment::now();
         renew.send_replace(LeaseMoment { awake: now.awake - Duration::from_secs(6), ..now });

@@ -55,7 +55,6 @@ pub struct MemberView {
 /// A barrier of asynchronous workers, between two steps of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnouncedBarrier {
-    /// Number of the barrier, counted from 1.
     pub number: u64,
     /// The time of the barrier: every worker learns of the barrier before it.
     pub at: Instant,
@@ -74,7 +73,6 @@ pub struct Membership {
     heartbeats: JoinHandle<()>,
 }
 
-/// What the next heartbeat carries.
 #[derive(Clone, Debug, Default)]
 struct HeartbeatReport {
     progress: Option<Progress>,
@@ -89,11 +87,7 @@ struct HeartbeatReport {
 impl Membership {
     /// Joins the run and starts the heartbeats. Tries again while the coordinator is away, or while a process that is gone
     /// still holds the slot.
-    ///
-    /// # Errors
-    /// [`MemberError::Unreachable`] after `timeout`, [`MemberError::Refused`] at once when a retry cannot help,
-    /// [`MemberError::Over`] where nothing is left to do, [`MemberError::ForeignRows`] where an embedding server has rows of
-    /// another run, [`MemberError::Stopped`] when shutdown is requested first.
+    /// A retry that cannot help is not made.
     pub async fn join(
         control: Arc<dyn ControlPlane>,
         request: JoinRequest,
@@ -113,7 +107,7 @@ impl Membership {
             Ok(joined) if joined.over => Err(MemberError::Over { coordinator: control.name().to_owned() }),
             Ok(joined) if joined.discard => Err(MemberError::ForeignRows { coordinator: control.name().to_owned() }),
             Ok(joined) => Ok(Self::start(control, joined)),
-            Err(refusal) => Err(MemberError::from_refusal(control.name(), WHAT, deadline.waited(), refusal)),
+            Err(refusal) => Err(MemberError::from_refusal(control.name(), WHAT, deadline.time_waited(), refusal)),
         }
     }
 
@@ -123,7 +117,7 @@ impl Membership {
         let (publish, view) = watch::channel(first);
         let (newest_batch, may_leave) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (renewals, proof) = LeaseProof::starting_now(lease(&joined) - heartbeat_interval(&joined));
-        let task = Heartbeats {
+        let task = HeartbeatTask {
             control: Arc::clone(&control),
             joined,
             reports,
@@ -137,13 +131,12 @@ impl Membership {
 
     /// Member id; a worker's is its writer id on the data path.
     #[must_use]
-    pub fn member(&self) -> u64 {
+    pub fn member_id(&self) -> u64 {
         self.joined.member
     }
 
-    /// The run that was joined.
     #[must_use]
-    pub fn run(&self) -> RunId {
+    pub fn run_id(&self) -> RunId {
         RunId(self.joined.run)
     }
 
@@ -165,41 +158,30 @@ impl Membership {
         lease(&self.joined)
     }
 
-    /// The proof of the lease, by this process's own clock.
     #[must_use]
-    pub fn proof(&self) -> LeaseProof {
+    pub fn lease_proof(&self) -> LeaseProof {
         self.proof.clone()
-    }
-
-    /// Generation of the placement, as last heard.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.view.borrow().generation
     }
 
     /// Generation of the newest process group, as last heard; 0 before the first.
     #[must_use]
-    pub fn group(&self) -> u64 {
+    pub fn group_generation(&self) -> u64 {
         self.view.borrow().group
     }
 
-    /// The coordinator's answers, as they change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<MemberView> {
         self.view.clone()
     }
 
-    /// Sets the training progress that the next heartbeat carries.
     pub fn set_progress(&self, progress: Progress) {
         self.report.send_modify(|report| report.progress = Some(progress));
     }
 
-    /// Changes the training progress that the next heartbeat carries.
     pub fn update_progress(&self, change: impl FnOnce(&mut Progress)) {
         self.report.send_modify(|report| change(report.progress.get_or_insert_default()));
     }
 
-    /// Sets the server load that the next heartbeat carries.
     pub fn set_load(&self, load: ServerLoad) {
         self.report.send_modify(|report| report.load = Some(load));
     }
@@ -250,9 +232,7 @@ impl Membership {
 
     /// Stops the heartbeats, reports the last progress and leaves. Tries for one lease at most: after that the coordinator
     /// counts this member as lost.
-    ///
-    /// # Errors
-    /// When the coordinator does not answer or no longer knows this member; the member is gone either way.
+    /// After an error the member is gone all the same.
     pub async fn leave(&self, outcome: Outcome, reason: &str) -> Result<(), MemberError> {
         const WHAT: &str = "leave the run";
         self.heartbeats.abort();
@@ -261,14 +241,14 @@ impl Membership {
         // When this call fails, only the status page misses a number.
         let _ = answer(Deadline::from_now(heartbeat_interval(&self.joined)), self.control.heartbeat(last_report)).await;
         let request = LeaveRequest {
-            member: self.member(),
+            member: self.member_id(),
             incarnation: self.incarnation(),
             outcome: outcome as i32,
             reason: reason.to_owned(),
         };
         let leave = || answer(deadline, self.control.leave(request.clone()));
         let left = Backoff::default().retry(deadline, is_retryable, leave).await;
-        let refused = |refusal| MemberError::from_refusal(self.control.name(), WHAT, deadline.waited(), refusal);
+        let refused = |refusal| MemberError::from_refusal(self.control.name(), WHAT, deadline.time_waited(), refusal);
         left.map(|_| ()).map_err(refused)
     }
 }
@@ -279,8 +259,7 @@ impl Drop for Membership {
     }
 }
 
-/// The background task.
-struct Heartbeats {
+struct HeartbeatTask {
     control: Arc<dyn ControlPlane>,
     joined: JoinResponse,
     reports: watch::Receiver<HeartbeatReport>,
@@ -291,7 +270,7 @@ struct Heartbeats {
     may_leave: Arc<AtomicBool>,
 }
 
-impl Heartbeats {
+impl HeartbeatTask {
     async fn run(self) {
         let mut ticks = tokio::time::interval(heartbeat_interval(&self.joined).min(LONGEST_PAUSE));
         // After a stall one heartbeat is enough.
@@ -403,6 +382,6 @@ fn heartbeat_request(joined: &JoinResponse, report: &HeartbeatReport) -> Heartbe
         disk: report.disk,
         barrier: report.barrier,
         leaving: report.leaving,
-        long_waits: report.long_waits.long(),
+        long_waits: report.long_waits.long_waits(),
     }
 }

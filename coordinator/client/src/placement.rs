@@ -13,11 +13,7 @@ use crate::{ControlPlane, MemberError};
 /// the first step.
 pub(crate) const POLL: Backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(250) };
 
-/// Polls until there is a placement.
-///
-/// # Errors
-/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] if the
-/// coordinator did not answer; [`MemberError::Refused`] if a retry cannot help; [`MemberError::Stopped`] on shutdown.
+/// Polls until there is a placement. The error after `timeout` says what the coordinator waits for.
 pub async fn wait_for_placement(
     control: &dyn ControlPlane,
     timeout: Duration,
@@ -26,21 +22,21 @@ pub async fn wait_for_placement(
     const WHAT: &str = "get the placement";
     let deadline = Deadline::from_now(timeout);
     let found = tokio::select! {
-        found = POLL.retry(deadline, Missing::is_retryable, || ask(control, deadline)) => found,
+        found = POLL.retry(deadline, MissingAnswer::is_retryable, || ask(control, deadline)) => found,
         () = shutdown.requested() => {
             return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
         }
     };
-    found.map_err(|missing| missing.error(control, "placement", WHAT, deadline.waited()))
+    found.map_err(|missing| missing.error(control, "placement", WHAT, deadline.time_waited()))
 }
 
 /// Why there is no placement, or no group, yet.
-pub(crate) enum Missing {
+pub(crate) enum MissingAnswer {
     WaitingFor(String),
     Refused(Refusal),
 }
 
-impl Missing {
+impl MissingAnswer {
     pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Self::WaitingFor(_) => true,
@@ -48,7 +44,6 @@ impl Missing {
         }
     }
 
-    /// The error after the timeout.
     pub(crate) fn error(
         self,
         control: &dyn ControlPlane,
@@ -64,10 +59,10 @@ impl Missing {
     }
 }
 
-async fn ask(control: &dyn ControlPlane, deadline: Deadline) -> Result<PlacementResponse, Missing> {
-    let placement = answer(deadline, control.placement(PlacementRequest {})).await.map_err(Missing::Refused)?;
+async fn ask(control: &dyn ControlPlane, deadline: Deadline) -> Result<PlacementResponse, MissingAnswer> {
+    let placement = answer(deadline, control.placement(PlacementRequest {})).await.map_err(MissingAnswer::Refused)?;
     if placement.generation == Generation::NONE.0 {
-        return Err(Missing::WaitingFor(placement.waiting_for));
+        return Err(MissingAnswer::WaitingFor(placement.waiting_for));
     }
     Ok(placement)
 }

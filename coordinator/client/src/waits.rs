@@ -32,15 +32,13 @@ impl Waiting {
         Self { part, kind, what, number: None, server: None, timeout: None }
     }
 
-    /// The number that follows the noun, such as that of a step.
     #[must_use]
-    pub const fn numbered(self, number: u64) -> Self {
+    pub const fn with_number(self, number: u64) -> Self {
         Self { number: Some(number), ..self }
     }
 
-    /// The embedding server that is waited for.
     #[must_use]
-    pub const fn server(self, index: u32) -> Self {
+    pub const fn with_server(self, index: u32) -> Self {
         Self { server: Some(index), ..self }
     }
 
@@ -84,8 +82,7 @@ pub struct WaitGuard {
 }
 
 impl Waits {
-    /// Starts a wait.
-    pub fn begin(&self, waiting: Waiting) -> WaitGuard {
+    pub fn begin_wait(&self, waiting: Waiting) -> WaitGuard {
         let entry = Some((waiting, Instant::now()));
         let mut table = lock(&self.table);
         let place = match table.free.pop() {
@@ -102,7 +99,7 @@ impl Waits {
     }
 
     /// Notes that a part waits, or with `None` that it does not. The wait counts from the first of equal notes.
-    pub fn note(&self, part: &'static str, kind: WaitKind, what: Option<String>) {
+    pub fn note_wait(&self, part: &'static str, kind: WaitKind, what: Option<String>) {
         let mut table = lock(&self.table);
         let known = table.notes.iter().position(|note| note.part == part);
         match (known, what) {
@@ -118,15 +115,14 @@ impl Waits {
         lock(&self.table).requests = requests;
     }
 
-    /// The servers that leave requests of this process unanswered, as last set.
     #[must_use]
-    pub fn requests(&self) -> Vec<ServerWait> {
+    pub fn unanswered_requests(&self) -> Vec<ServerWait> {
         lock(&self.table).requests.clone()
     }
 
     /// The waits that have lasted for a second or longer, oldest first; at most 16.
     #[must_use]
-    pub fn long(&self) -> Vec<LongWait> {
+    pub fn long_waits(&self) -> Vec<LongWait> {
         self.longer_than(WORTH_REPORTING)
     }
 
@@ -197,8 +193,8 @@ mod tests {
     #[test]
     fn a_wait_is_reported_while_its_guard_lives_and_its_place_is_used_again() {
         let waits = Waits::default();
-        let first = waits.begin(ALL_REDUCE.numbered(812).with_timeout(Duration::from_secs(60)));
-        let second = waits.begin(Waiting::new("checkpoint", WaitKind::Servers, "a snapshot").server(2));
+        let first = waits.begin_wait(ALL_REDUCE.with_number(812).with_timeout(Duration::from_secs(60)));
+        let second = waits.begin_wait(Waiting::new("checkpoint", WaitKind::Servers, "a snapshot").with_server(2));
         let reported = waits.longer_than(Duration::ZERO);
         let find_wait = |what: &str| reported.iter().find(|wait| wait.what == what).unwrap();
         let all_reduce = find_wait("the all-reduce of step 812");
@@ -207,7 +203,7 @@ mod tests {
         assert_eq!((&find_wait("a snapshot").indices[..], find_wait("a snapshot").left_ms), (&[2][..], None));
         drop(first);
         assert_eq!(texts(&waits), ["a snapshot"]);
-        let third = waits.begin(ALL_REDUCE.numbered(813));
+        let third = waits.begin_wait(ALL_REDUCE.with_number(813));
         assert_eq!(lock(&waits.table).places.len(), 2, "a place was not used again");
         drop((second, third));
         assert!(texts(&waits).is_empty());
@@ -216,8 +212,8 @@ mod tests {
     #[test]
     fn short_waits_are_not_reported_and_many_are_cut_to_the_oldest() {
         let waits = Waits::default();
-        let guards: Vec<WaitGuard> = (0..40).map(|number| waits.begin(ALL_REDUCE.numbered(number))).collect();
-        assert!(waits.long().is_empty());
+        let guards: Vec<WaitGuard> = (0..40).map(|number| waits.begin_wait(ALL_REDUCE.with_number(number))).collect();
+        assert!(waits.long_waits().is_empty());
         assert_eq!(texts(&waits).len(), MOST);
         drop(guards);
     }
@@ -225,14 +221,14 @@ mod tests {
     #[test]
     fn a_note_keeps_its_age_until_it_is_taken_back() {
         let waits = Waits::default();
-        waits.note("log", WaitKind::Disk, Some("no space left on device".to_owned()));
+        waits.note_wait("log", WaitKind::Disk, Some("no space left on device".to_owned()));
         let since = lock(&waits.table).notes[0].since;
-        waits.note("log", WaitKind::Disk, Some("é".repeat(LONGEST)));
+        waits.note_wait("log", WaitKind::Disk, Some("é".repeat(LONGEST)));
         assert_eq!(lock(&waits.table).notes[0].since, since);
         let [noted] = &waits.longer_than(Duration::ZERO)[..] else { panic!("not one wait") };
         assert!(noted.what.len() <= LONGEST + 5 && noted.what.ends_with("é…"), "{}", noted.what);
-        waits.note("log", WaitKind::Disk, None);
-        waits.note("log", WaitKind::Disk, None);
+        waits.note_wait("log", WaitKind::Disk, None);
+        waits.note_wait("log", WaitKind::Disk, None);
         assert!(texts(&waits).is_empty());
     }
 }

@@ -45,7 +45,7 @@ async fn a_join_waits_for_a_coordinator_that_starts_late() {
         if tries < 4 { Err(away()) } else { Ok(JoinResponse { member: 9, incarnation: 1, ..JoinResponse::default() }) }
     });
     let membership = member(&coordinator).await;
-    assert_eq!((membership.member(), membership.incarnation()), (9, 1));
+    assert_eq!((membership.member_id(), membership.incarnation()), (9, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,6 @@ use crate::{MemberSlot, Role};
 /// Bytes of an address, and of a release.
 const LONGEST_NAME: usize = 1 << 10;
 
-/// Checks that release and job of the process are those of the run.
 pub(crate) fn check_same_run(config: &CoreConfig, request: &JoinRequest) -> Result<(), Refusal> {
     let mismatch = |message: String| Err(Refusal::new(RefusalKind::Mismatch, message));
     if request.protocol_version != PROTOCOL_VERSION {
@@ -29,11 +28,10 @@ pub(crate) fn check_same_run(config: &CoreConfig, request: &JoinRequest) -> Resu
     Ok(())
 }
 
-/// The member slot that a process requests.
 pub(crate) fn requested_slot(config: &CoreConfig, request: &JoinRequest) -> Result<MemberSlot, Refusal> {
     let role =
         Role::from_wire(request.role).ok_or_else(|| Refusal::invalid(format!("unknown role {}", request.role)))?;
-    let (slot, slots) = (MemberSlot { role, index: request.index }, config.slots(role));
+    let (slot, slots) = (MemberSlot { role, index: request.index }, config.slot_count(role));
     if slot.index >= slots {
         let key = if role == Role::DenseWorker { "cluster.max_workers" } else { "cluster" };
         return Err(Refusal::invalid(format!(
@@ -44,7 +42,7 @@ pub(crate) fn requested_slot(config: &CoreConfig, request: &JoinRequest) -> Resu
 }
 
 /// Why a process gets no slot once more.
-pub(crate) fn replaced(slot: MemberSlot) -> Refusal {
+pub(crate) fn replaced_refusal(slot: MemberSlot) -> Refusal {
     let message = format!(
         "this process has held the place of {slot} before, and was lost, has left, or was replaced by another process since; \
          stop it and start another one"

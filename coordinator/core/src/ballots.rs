@@ -32,7 +32,7 @@ const LONGEST_COUNTS: usize = 4 << 10;
 /// workers came to end it; until then, those who did come again. `None` when the workers are not at the same point of their
 /// runs, and for no votes. A checkpoint that was due when a worker leaves comes when the next one does.
 #[must_use]
-pub fn decide(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
+pub fn decide_barrier(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
     let anyone = |reason| reasons.contains(&reason);
     if reasons.is_empty() || anyone(BarrierReason::Unspecified) {
         return None;
@@ -82,20 +82,18 @@ const NAMED: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Voter {
     pub(crate) index: u32,
-    pub(crate) presence: Presence,
+    pub(crate) presence: VoterPresence,
 }
 
-/// Whether a worker can still vote.
+/// Whether a worker can still vote. Its silence counts from its last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub(crate) enum VoterPresence {
     /// It is alive and may vote at any time.
     Expected {
-        /// Since its last heartbeat.
         silence: Duration,
     },
     /// Its lease has expired. It votes if it is heard again.
     Silent {
-        /// Since its last heartbeat.
         silence: Duration,
     },
     /// It has left the run, which goes on without it.
@@ -106,7 +104,6 @@ pub(crate) enum Presence {
     Deserted,
     /// It never votes: it is lost.
     Lost {
-        /// Since its last heartbeat.
         silence: Duration,
     },
 }
@@ -143,12 +140,8 @@ struct OpenBallot {
 }
 
 impl Ballots {
-    /// Takes the request of the worker with this `rank`, and answers what is known of its ballot. `voters` are the workers
-    /// of the group of this `generation`, by rank; a worker may be silent for `timeout`. It looks at each voter once.
-    ///
-    /// # Errors
-    /// `Invalid` for a ballot that is not the group's newest, the one before it or the next one, and for a malformed vote.
-    pub(crate) fn take(
+    /// `voters` are the workers of the group of this `generation`, by rank; a worker may be silent for `timeout`.
+    pub(crate) fn take_request(
         &mut self,
         (now, timeout): (Duration, Duration),
         (generation, voters): (u64, &[Voter]),
@@ -172,7 +165,7 @@ impl Ballots {
 
     /// The result of this ballot, where some of the workers leave by it. A worker that has missed it learns what these have done,
     /// also once the others have formed the next group: no other process says it again.
-    pub(crate) fn regrouping(&self, group: u64, number: u64) -> Option<BarrierResponse> {
+    pub(crate) fn regroup_result(&self, group: u64, number: u64) -> Option<BarrierResponse> {
         let newest = self.newest.as_ref().filter(|ballot| (self.group, ballot.number) == (group, number))?;
         match &newest.state {
             BallotState::Decided(result) if result.decision() == BarrierDecision::Regroup => {
@@ -183,7 +176,7 @@ impl Ballots {
     }
 
     /// The coordinator itself stood still for `gap` and could hear no worker.
-    pub(crate) fn extend(&mut self, gap: Duration) {
+    pub(crate) fn extend_deadlines(&mut self, gap: Duration) {
         if let Some(Ballot { state: BallotState::Open(open), .. }) = &mut self.newest {
             open.first_vote.iter_mut().chain(open.on_the_way.iter_mut().flatten()).for_each(|heard| *heard += gap);
         }
@@ -226,7 +219,6 @@ impl OpenBallot {
         }
     }
 
-    /// What this ballot is now, where it is open no more.
     fn close(&self, (now, timeout): (Duration, Duration), number: u64, voters: &[Voter]) -> Option<BallotState> {
         let first_vote = self.first_vote?;
         let (mut missing, mut late, mut lost) = (0_usize, false, false);
@@ -262,14 +254,13 @@ impl OpenBallot {
     /// Workers that have not voted and have not left the run, with their ranks.
     fn missing<'a>(&'a self, voters: &'a [Voter]) -> impl Iterator<Item = (usize, &'a Voter)> {
         let all = voters.iter().enumerate();
-        all.filter(|(rank, voter)| self.vote(*rank).is_none() && voter.presence != Presence::Left)
+        all.filter(|(rank, voter)| self.vote(*rank).is_none() && voter.presence != VoterPresence::Left)
     }
 
     fn vote(&self, rank: usize) -> Option<&BarrierVote> {
         self.votes.get(rank).and_then(Option::as_ref)
     }
 
-    /// When the worker of this rank last said that it is on its way.
     fn heard(&self, rank: usize) -> Option<Duration> {
         self.on_the_way.get(rank).copied().flatten()
     }
@@ -282,7 +273,7 @@ impl OpenBallot {
         let votes: Vec<CountedVote> = all.filter_map(counted).collect();
         let reasons: Vec<BarrierReason> =
             votes.iter().flat_map(|counted| &counted.vote).map(BarrierVote::reason).collect();
-        match decide(&reasons) {
+        match decide_barrier(&reasons) {
             Some(decision) => BallotState::Decided(BarrierResult { decision: decision.into(), votes }),
             None => BallotState::Failed(BarrierFailure {
                 workers: Vec::new(),
@@ -319,25 +310,25 @@ impl Voter {
 
     fn loss(&self) -> Option<String> {
         let why = match self.presence {
-            Presence::Replaced => "was replaced by another process, which is not in this group".to_owned(),
-            Presence::Deserted => "has left the run".to_owned(),
-            Presence::Lost { silence } => format!("is lost: silent for {silence:.1?}"),
-            Presence::Expected { .. } | Presence::Silent { .. } | Presence::Left => return None,
+            VoterPresence::Replaced => "was replaced by another process, which is not in this group".to_owned(),
+            VoterPresence::Deserted => "has left the run".to_owned(),
+            VoterPresence::Lost { silence } => format!("is lost: silent for {silence:.1?}"),
+            VoterPresence::Expected { .. } | VoterPresence::Silent { .. } | VoterPresence::Left => return None,
         };
         Some(format!("{} {why}", self.name()))
     }
 
     fn lateness(&self) -> Option<String> {
         let heard = match self.presence {
-            Presence::Expected { silence } => format!("it was last heard {silence:.1?} ago"),
-            Presence::Silent { silence } => format!("it is lost: silent for {silence:.1?}"),
-            Presence::Left | Presence::Replaced | Presence::Deserted | Presence::Lost { .. } => return None,
+            VoterPresence::Expected { silence } => format!("it was last heard {silence:.1?} ago"),
+            VoterPresence::Silent { silence } => format!("it is lost: silent for {silence:.1?}"),
+            VoterPresence::Left | VoterPresence::Replaced | VoterPresence::Deserted | VoterPresence::Lost { .. } => return None,
         };
         Some(format!("{} did not come ({heard})", self.name()))
     }
 }
 
-impl Presence {
+impl VoterPresence {
     fn is_lost(self) -> bool {
         matches!(self, Self::Replaced | Self::Deserted | Self::Lost { .. })
     }
@@ -365,17 +356,17 @@ mod tests {
     #[test]
     fn an_epoch_ends_once_all_came_to_end_it_and_whoever_stops_has_all_stop() {
         use BarrierReason::{Checkpoint, EpochEnd, Leave, Ready, Saved, Stop, Unspecified};
-        assert_eq!(decide(&[EpochEnd; 3]), Some(BarrierDecision::EpochOver));
-        assert_eq!(decide(&[EpochEnd, Checkpoint, EpochEnd]), Some(BarrierDecision::Checkpoint));
-        assert_eq!(decide(&[Checkpoint, Stop, EpochEnd]), Some(BarrierDecision::Stop));
-        assert_eq!([decide(&[Ready; 2]), decide(&[Ready, Stop])].map(Option::unwrap), {
+        assert_eq!(decide_barrier(&[EpochEnd; 3]), Some(BarrierDecision::EpochOver));
+        assert_eq!(decide_barrier(&[EpochEnd, Checkpoint, EpochEnd]), Some(BarrierDecision::Checkpoint));
+        assert_eq!(decide_barrier(&[Checkpoint, Stop, EpochEnd]), Some(BarrierDecision::Stop));
+        assert_eq!([decide_barrier(&[Ready; 2]), decide_barrier(&[Ready, Stop])].map(Option::unwrap), {
             [BarrierDecision::Continue, BarrierDecision::Stop]
         });
-        assert_eq!([decide(&[Saved; 2]), decide(&[Saved, Stop])].map(Option::unwrap), {
+        assert_eq!([decide_barrier(&[Saved; 2]), decide_barrier(&[Saved, Stop])].map(Option::unwrap), {
             [BarrierDecision::Continue, BarrierDecision::Stop]
         });
-        assert_eq!(decide(&[Checkpoint, Leave, EpochEnd]), Some(BarrierDecision::Regroup));
-        assert_eq!(decide(&[Leave, Stop]), Some(BarrierDecision::Stop));
+        assert_eq!(decide_barrier(&[Checkpoint, Leave, EpochEnd]), Some(BarrierDecision::Regroup));
+        assert_eq!(decide_barrier(&[Leave, Stop]), Some(BarrierDecision::Stop));
         let mixed = [
             &[Ready, EpochEnd][..],
             &[Leave, Ready],
@@ -385,7 +376,7 @@ mod tests {
             &[EpochEnd, Saved],
         ];
         for nonsense in mixed.into_iter().chain([&[EpochEnd, Unspecified][..], &[]]) {
-            assert_eq!(decide(nonsense), None, "{nonsense:?}");
+            assert_eq!(decide_barrier(nonsense), None, "{nonsense:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct BarrierSchedule {
 impl BarrierSchedule {
     /// Notes that a worker requests a barrier. A lease has three heartbeats. The barrier is two of them away, so every
     /// worker learns of the barrier before it happens.
-    pub(crate) fn request(&mut self, now: Duration, number: u64, lease: Duration) {
+    pub(crate) fn request_barrier(&mut self, now: Duration, number: u64, lease: Duration) {
         // A request that is ahead of all others would be the last one.
         if self.number.checked_add(1) == Some(number) {
             *self = Self { number, at: now + (lease * 2 / 3).min(LONGEST_NOTICE) };
@@ -27,7 +27,7 @@ impl BarrierSchedule {
     }
 
     /// The number of the newest barrier, and in how many milliseconds it is.
-    pub(crate) fn newest(self, now: Duration) -> (u64, u32) {
+    pub(crate) fn newest_barrier(self, now: Duration) -> (u64, u32) {
         let left = self.at.saturating_sub(now).as_millis();
         (self.number, u32::try_from(left).unwrap_or(u32::MAX))
     }
@@ -46,16 +46,16 @@ mod tests {
     #[test]
     fn a_barrier_is_two_heartbeats_away_and_a_second_request_does_not_delay_it() {
         let mut barriers = BarrierSchedule::default();
-        barriers.request(time(5), 0, LEASE);
-        assert_eq!(barriers.newest(time(5)), (0, 0));
-        barriers.request(time(100), 1, LEASE);
-        barriers.request(time(400), 1, LEASE);
-        assert_eq!([100, 400, 700, 900].map(|now| barriers.newest(time(now))), [(1, 600), (1, 300), (1, 0), (1, 0)]);
-        barriers.request(time(1000), 2, LEASE);
-        assert_eq!(barriers.newest(time(1000)), (2, 600));
+        barriers.request_barrier(time(5), 0, LEASE);
+        assert_eq!(barriers.newest_barrier(time(5)), (0, 0));
+        barriers.request_barrier(time(100), 1, LEASE);
+        barriers.request_barrier(time(400), 1, LEASE);
+        assert_eq!([100, 400, 700, 900].map(|now| barriers.newest_barrier(time(now))), [(1, 600), (1, 300), (1, 0), (1, 0)]);
+        barriers.request_barrier(time(1000), 2, LEASE);
+        assert_eq!(barriers.newest_barrier(time(1000)), (2, 600));
         // A worker that has not heard of the next barrier requests one that is over.
-        barriers.request(time(1100), 1, LEASE);
-        assert_eq!(barriers.newest(time(1100)), (2, 500));
+        barriers.request_barrier(time(1100), 1, LEASE);
+        assert_eq!(barriers.newest_barrier(time(1100)), (2, 500));
     }
 
     /// No barrier could come after the last number.
@@ -63,17 +63,17 @@ mod tests {
     fn a_request_for_a_barrier_beyond_the_next_one_is_for_none() {
         let mut barriers = BarrierSchedule::default();
         for number in [2, 1 << 40, u64::MAX] {
-            barriers.request(time(5), number, LEASE);
-            assert_eq!(barriers.newest(time(5)), (0, 0));
+            barriers.request_barrier(time(5), number, LEASE);
+            assert_eq!(barriers.newest_barrier(time(5)), (0, 0));
         }
-        barriers.request(time(5), 1, LEASE);
-        assert_eq!(barriers.newest(time(5)), (1, 600));
+        barriers.request_barrier(time(5), 1, LEASE);
+        assert_eq!(barriers.newest_barrier(time(5)), (1, 600));
     }
 
     #[test]
     fn a_long_lease_does_not_delay_a_barrier() {
         let mut barriers = BarrierSchedule::default();
-        barriers.request(time(0), 1, Duration::from_secs(3600));
-        assert_eq!(barriers.newest(time(0)), (1, 2000));
+        barriers.request_barrier(time(0), 1, Duration::from_secs(3600));
+        assert_eq!(barriers.newest_barrier(time(0)), (1, 2000));
     }
 }

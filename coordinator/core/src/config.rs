@@ -1,4 +1,3 @@
-//! What a run is made of.
 
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use crate::{Role, SplitOrder};
 pub struct CoreConfig {
     /// Tells this run from every other.
     pub run: RunId,
-    /// Name of the job, for the status page.
     pub job: String,
     /// Embedding servers. A change of their number changes this value.
     pub servers: u32,
@@ -26,7 +24,6 @@ pub struct CoreConfig {
     pub min_workers: u32,
     /// Buckets that rows are placed by; at least one per server.
     pub buckets: u32,
-    /// Epochs of the job.
     pub epochs: u32,
     /// Whether each split belongs to one worker, so that a worker reads the same data in every run.
     pub fixed_splits: bool,
@@ -34,7 +31,7 @@ pub struct CoreConfig {
     pub order: SplitOrder,
     /// Whether the workers are asynchronous: each makes its own steps, and steps and samples add up.
     pub asynchronous: bool,
-    /// The largest staleness that the job allows, batches.
+    /// In batches.
     pub staleness: u32,
     /// The interval of checkpoints, where the job asks for them by time.
     pub checkpoint_every: Option<Duration>,
@@ -49,11 +46,11 @@ pub struct CoreConfig {
 impl CoreConfig {
     /// Whether workers form process groups: there are several, or there may be.
     pub(crate) fn has_groups(&self) -> bool {
-        self.slots(Role::DenseWorker) > 1
+        self.slot_count(Role::DenseWorker) > 1
     }
 
     /// Member slots of a role.
-    pub(crate) fn slots(&self, role: Role) -> u32 {
+    pub(crate) fn slot_count(&self, role: Role) -> u32 {
         match role {
             Role::EmbeddingServer => self.servers,
             Role::DenseWorker => self.max_workers.max(self.workers),

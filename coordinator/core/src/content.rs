@@ -27,9 +27,7 @@ pub(crate) enum ServerContent {
     Foreign,
     /// It has not the rows that the run has put there.
     Lost {
-        /// The log with the rows.
         known: Lineage,
-        /// The log that the server has.
         brought: Option<Lineage>,
     },
 }
@@ -89,7 +87,7 @@ mod tests {
     fn content(before: Option<JoinRequest>, now: &JoinRequest) -> ServerContent {
         let mut members = Members::new(Duration::from_secs(10));
         if let Some(before) = &before {
-            members.admit(Duration::ZERO, SLOT, before);
+            members.admit_member(Duration::ZERO, SLOT, before);
         }
         ServerContent::new(SLOT, members.iter().next().map(|(_, record)| record), now)
     }

@@ -27,7 +27,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Lineage, Refusal};
 
-use crate::admission::{check_join_payload, check_report, check_same_run, replaced, requested_slot};
+use crate::admission::{check_join_payload, check_report, check_same_run, replaced_refusal, requested_slot};
 use crate::ballots::Ballots;
 use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
@@ -50,6 +50,7 @@ use departure::nothing_more;
 const RELEASED: &str = "its buckets were handed over to the other embedding servers";
 
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
+/// A call of a process that is no longer a member is refused as `Fenced`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Core {
     config: CoreConfig,
@@ -65,14 +66,12 @@ pub struct Core {
     barriers: BarrierSchedule,
     ballots: Ballots,
     watch: TrainingWatch,
-    /// Time of the last call.
     now: Option<Duration>,
     #[serde(skip)]
     events: Vec<RunEvent>,
 }
 
 impl Core {
-    /// A run that no process has joined.
     #[must_use]
     pub fn new(config: CoreConfig) -> Self {
         Self {
@@ -94,10 +93,6 @@ impl Core {
     }
 
     /// A process takes its slot. The same call once more changes nothing.
-    ///
-    /// # Errors
-    /// `Mismatch` when release, job or files differ, `Invalid` when there is no such slot, `Unavailable` while another
-    /// process holds it, `Fenced` when the run is over, or another process has held the slot since. Nothing has changed then.
     pub fn join(&mut self, now: Duration, request: &JoinRequest) -> Result<JoinResponse, Refusal> {
         let now = self.advance(now);
         if self.has_no_work_for(request) {
@@ -116,15 +111,15 @@ impl Core {
         match self.members.earlier_join(slot, request.instance) {
             EarlierJoin::None => {}
             // The answer was lost, or the network has repeated the request: nothing changes, not even the lease.
-            EarlierJoin::Holds { incarnation } => return Ok(self.joined(slot, incarnation)),
-            EarlierJoin::Gone => return Err(replaced(slot)),
+            EarlierJoin::Holds { incarnation } => return Ok(self.join_response(slot, incarnation)),
+            EarlierJoin::Gone => return Err(replaced_refusal(slot)),
         }
         if self.run == RunState::Saved && slot.role == Role::DenseWorker {
             // It comes in the place of a worker that was lost after its work was done.
             self.check_vacant(now, slot, request)?;
             return Ok(JoinResponse { over: true, ..JoinResponse::default() });
         }
-        let resumed = self.data.resume(&self.config, slot, request)?;
+        let resumed = self.data.resumed_data(&self.config, slot, request)?;
         let content = self.content_of(slot, request);
         if content == ServerContent::Foreign {
             return Ok(JoinResponse { discard: true, ..JoinResponse::default() });
@@ -133,15 +128,15 @@ impl Core {
             self.check_vacant(now, slot, request)?;
         }
         if let ServerContent::Lost { known, brought } = content {
-            self.finish(RunOutcome::Failed(why_lost(slot, known, brought)));
+            self.finish_run(RunOutcome::Failed(why_lost(slot, known, brought)));
             self.run.check_not_ended()?;
         }
 
-        let previous = self.members.get(slot).map(|previous| (previous.instance, now.saturating_sub(previous.heard)));
+        let previous = self.members.newest_holder(slot).map(|previous| (previous.instance, now.saturating_sub(previous.heard)));
         if previous.is_some_and(|(instance, _)| instance != request.instance) {
             self.abandon_move_of(now, slot, "is another process now");
         }
-        let incarnation = self.members.admit(now, slot, request);
+        let incarnation = self.members.admit_member(now, slot, request);
         self.events.push(RunEvent::MemberJoined { slot, incarnation, address: request.address.clone() });
         if let (ServerContent::Kept, Some((instance, silence))) = (content, previous)
             && instance != request.instance
@@ -153,25 +148,22 @@ impl Core {
             Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
-        Ok(self.joined(slot, incarnation))
+        Ok(self.join_response(slot, incarnation))
     }
 
     /// Renews the lease of a member and keeps its report.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member.
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
         check_report(&self.config, request)?;
         let (slot, was_silent) = self.renew(now, request.member, request.incarnation)?;
-        self.members.report(now, slot, request);
+        self.members.note_report(now, slot, request);
         let is_first = slot == MemberSlot::worker(0);
-        request.progress.into_iter().for_each(|progress| self.watch.report(now, is_first, progress));
+        request.progress.into_iter().for_each(|progress| self.watch.note_progress(now, is_first, progress));
         if was_silent {
             self.events.push(RunEvent::MemberReturned { slot });
         }
         if self.config.asynchronous {
-            self.barriers.request(now, request.barrier, self.config.lease);
+            self.barriers.request_barrier(now, request.barrier, self.config.lease);
         }
         let is_released = self.is_released(slot);
         if request.leaving && !is_released && !self.lets_go(slot) && !self.hand_over(now, slot) {
@@ -179,7 +171,7 @@ impl Core {
         }
         let outcome = self.run.outcome();
         let reason = outcome.map(ToString::to_string).or(is_released.then(|| RELEASED.to_owned()));
-        let (barrier, barrier_in_ms) = self.barriers.newest(now);
+        let (barrier, barrier_in_ms) = self.barriers.newest_barrier(now);
         Ok(HeartbeatResponse {
             generation: self.placement.generation().0,
             stop: reason.is_some(),
@@ -187,57 +179,49 @@ impl Core {
             group: self.groups.generation(),
             barrier,
             barrier_in_ms,
-            draining: self.run.draining().unwrap_or_default().to_owned(),
-            broken_group: self.groups.broken(),
+            draining: self.run.drain_reason().unwrap_or_default().to_owned(),
+            broken_group: self.groups.broken_generation(),
             batch: self.watch.newest_batch(),
-            bucket_move: self.resharding.active().map_or(0, |active| active.id),
+            bucket_move: self.resharding.active_move().map_or(0, |active| active.id),
             leave: self.is_to_leave(slot),
             finished: outcome == Some(&RunOutcome::Finished),
         })
     }
 
     /// A member leaves. The run ends when every worker has finished, and when a member leaves for another reason.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member, `Invalid` when it reports no outcome.
     pub fn leave(&mut self, now: Duration, request: &LeaveRequest) -> Result<LeaveResponse, Refusal> {
         let now = self.advance(now);
-        let slot = self.members.known(request.member, request.incarnation)?;
-        if matches!(self.members.state(slot), Some(MemberState::Left { .. })) {
+        let slot = self.members.check_known(request.member, request.incarnation)?;
+        if matches!(self.members.member_state(slot), Some(MemberState::Left { .. })) {
             // The answer to the first call was lost.
             return Ok(LeaveResponse {});
         }
-        if self.departs(slot, request) {
+        if self.note_departure(slot, request) {
             return Ok(LeaveResponse {});
         }
         if slot.role == Role::DenseWorker {
             self.renew(now, request.member, request.incarnation)?;
         }
-        let outcome = RunOutcome::reported(slot, request)?;
-        self.members.leave(slot, outcome == RunOutcome::Finished);
-        self.data.release(slot);
+        let outcome = RunOutcome::from_report(slot, request)?;
+        self.members.note_leave(slot, outcome == RunOutcome::Finished);
+        self.data.release_splits(slot);
         self.events.push(RunEvent::MemberLeft { slot, outcome: outcome.to_string() });
         self.end_after(slot, outcome);
         self.end_drain();
         Ok(LeaveResponse {})
     }
 
-    /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
         self.view_placement()
     }
 
-    /// The placement as of the last call. It changes nothing.
     #[must_use]
     pub fn view_placement(&self) -> PlacementResponse {
-        self.placement.response(self.roster(), self.resharding.announced())
+        self.placement.placement_response(self.roster(), self.resharding.announced_move())
     }
 
-    /// The next split for a worker.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member or the run is over, `Invalid` for an epoch that the job does not have.
+    /// The next split for a worker. `Invalid` for an epoch that the job does not have.
     pub fn assign(&mut self, now: Duration, request: &AssignRequest) -> Result<AssignResponse, Refusal> {
         self.advance(now);
         self.run.check_not_ended()?;
@@ -245,48 +229,35 @@ impl Core {
         if self.members.is_leaving(slot) {
             return Ok(nothing_more());
         }
-        self.data.assign(slot, request, self.members.present_workers())
+        self.data.assign_split(slot, request, self.members.present_workers())
     }
 
     /// How much of an epoch has been read, for a checkpoint. The workers add their resume cursors.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member, `Invalid` for an epoch that the job does not have.
     pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         self.advance(now);
         self.view_position(request)
     }
 
     /// The position as of the last call. It changes nothing.
-    ///
-    /// # Errors
-    /// As [`Self::position`].
     pub fn view_position(&self, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         let slot = self.worker(request.member, request.incarnation)?;
-        let (position, held) = self.data.position(slot, request.epoch)?;
+        let (position, held) = self.data.read_position(slot, request.epoch)?;
         let completed = self.members.completed_of(slot, request.epoch);
         Ok(PositionResponse { position: Some(position), completed, held })
     }
 
     /// A worker reports the transforms of numeric columns, or asks for them. The first report stays.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member, `Invalid` when another worker than the first reports, or reports no numbers.
     pub fn transforms(&mut self, now: Duration, request: &TransformsRequest) -> Result<TransformsResponse, Refusal> {
         self.advance(now);
         let slot = self.worker(request.member, request.incarnation)?;
         self.transforms.exchange(slot, request)
     }
 
-    /// A worker reports splits whose every gradient is acknowledged.
-    ///
-    /// # Errors
-    /// `Fenced` when the worker is no longer a member. `Invalid` when it does not hold one of the splits: then none is
-    /// completed.
+    /// A worker reports splits whose every gradient is acknowledged. If it does not hold one of them, none is complete.
     pub fn complete(&mut self, now: Duration, request: &CompleteRequest) -> Result<CompleteResponse, Refusal> {
         self.advance(now);
         let slot = self.worker(request.member, request.incarnation)?;
-        if self.data.complete(slot, request)? {
+        if self.data.complete_splits(slot, request)? {
             self.events.push(RunEvent::EpochCompleted { epoch: request.epoch });
         }
         self.members.add_completed(slot, request.epoch, &request.splits);
@@ -294,9 +265,6 @@ impl Core {
     }
 
     /// A worker reports its measures on the held-out part.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member, `Invalid` when the report has none.
     pub fn report_evaluation(
         &mut self,
         now: Duration,
@@ -309,20 +277,19 @@ impl Core {
         Ok(ReportEvaluationResponse {})
     }
 
-    /// The status of the run.
     #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
-        self.view(now)
+        self.view_status(now)
     }
 
     /// The status as of the last call, at a time that is not before it. It changes nothing.
     #[must_use]
-    pub fn view(&self, now: Duration) -> StatusResponse {
+    pub fn view_status(&self, now: Duration) -> StatusResponse {
         let Self { config, run, placement, resharding, data, watch, groups, .. } = self;
         let workers = WorkerGoal { wanted: self.workers_wanted(), was_changed: self.wanted_workers.is_some() };
         StatusView { config, run, roster: self.roster(), placement, resharding, workers, data, watch, groups }
-            .status(now)
+            .build_status(now)
     }
 
     /// Lets leases expire. Every other call does this first.
@@ -330,13 +297,12 @@ impl Core {
         self.advance(now);
     }
 
-    /// Drains the run, because a process was asked to end: `reason` says which. Without a worker the run is over at once.
-    /// A second call changes nothing.
+    /// Drains the run, because a process was asked to end. Without a worker the run is over at once.
     ///
     /// A checkpoint needs every server and the coordinator (invariant MB-4). A server or coordinator that is asked to end
     /// therefore continues to serve. Each worker learns of the drain with its next heartbeat, finishes its step, writes a
     /// checkpoint and leaves. The run is then over. The servers learn so with their next heartbeat and end.
-    pub fn drain(&mut self, now: Duration, reason: &str) {
+    pub fn drain_run(&mut self, now: Duration, reason: &str) {
         self.advance(now);
         self.start_drain(reason);
     }
@@ -351,24 +317,22 @@ impl Core {
         let now = now.max(last);
         self.now = Some(now);
         self.members.start_leases_anew(now, now - last);
-        self.ballots.extend(now - last);
-        self.resharding.extend(now - last);
+        self.ballots.extend_deadlines(now - last);
+        self.resharding.extend_wait(now - last);
         self.events.push(RunEvent::CoordinatorRecovered { gap: now - last });
     }
 
-    /// The run that it coordinates.
     #[must_use]
     pub fn config(&self) -> &CoreConfig {
         &self.config
     }
 
     /// Ends the run from outside, as when the coordinator's process is asked to stop. The first outcome stays.
-    pub fn end(&mut self, now: Duration, outcome: RunOutcome) {
+    pub fn end_run(&mut self, now: Duration, outcome: RunOutcome) {
         self.advance(now);
-        self.finish(outcome);
+        self.finish_run(outcome);
     }
 
-    /// How the run ended, once it has.
     #[must_use]
     pub fn outcome(&self) -> Option<&RunOutcome> {
         self.run.outcome()
@@ -386,7 +350,6 @@ impl Core {
         self.roster().is_deserted()
     }
 
-    /// The events since the last call.
     pub fn take_events(&mut self) -> Vec<RunEvent> {
         std::mem::take(&mut self.events)
     }
@@ -395,7 +358,7 @@ impl Core {
         Roster { config: &self.config, members: &self.members }
     }
 
-    /// Moves the clock and lets leases expire. Returns the time, which never runs backwards.
+    /// Returns the time, which never runs backwards.
     fn advance(&mut self, now: Duration) -> Duration {
         let last = self.now.unwrap_or(now);
         let now = now.max(last);
@@ -404,11 +367,11 @@ impl Core {
         // No call came for so long, so this process itself stood still and heard no member.
         if gap > self.config.lease / 2 && !self.is_deserted() {
             self.members.extend_leases(gap);
-            self.ballots.extend(gap);
-            self.resharding.extend(gap);
+            self.ballots.extend_deadlines(gap);
+            self.resharding.extend_wait(gap);
             self.events.push(RunEvent::CoordinatorStalled { gap });
         }
-        self.expire(now);
+        self.expire_leases(now);
         self.end_drain();
         self.advance_moves(now);
         if self.run == RunState::Training && self.watch.is_due(now) {
@@ -419,14 +382,14 @@ impl Core {
 
     /// The content of an embedding server that joins. Before training a run has put no rows anywhere.
     fn content_of(&self, slot: MemberSlot, request: &JoinRequest) -> ServerContent {
-        let content = ServerContent::new(slot, self.members.get(slot), request);
+        let content = ServerContent::new(slot, self.members.newest_holder(slot), request);
         if self.run == RunState::Waiting { content.before_training(request) } else { content }
     }
 
     fn take_server(&mut self, slot: MemberSlot, request: &JoinRequest, content: ServerContent) {
         let lineage = Lineage::from_wire(request.lineage);
         let address = ServerAddress { address: request.address.clone(), instance: request.instance, lineage };
-        if content == ServerContent::Kept && self.placement.map().is_some() {
+        if content == ServerContent::Kept && self.placement.bucket_map().is_some() {
             return self.placement.keep_rows_at(slot.index, address);
         }
         if let Some(generation) = self.placement.set_address(slot.index, address) {
@@ -436,22 +399,21 @@ impl Core {
 
     fn take_worker(&mut self, slot: MemberSlot, request: &JoinRequest, resumed: Option<ResumedData>) {
         // An earlier incarnation held these splits. It is fenced now.
-        self.data.release(slot);
-        let uneven = self.data.plan(&self.config, &request.files);
+        self.data.release_splits(slot);
+        let uneven = self.data.plan_once(&self.config, &request.files);
         self.events.extend(uneven.map(|why| RunEvent::UnevenShares { why }));
         resumed.into_iter().for_each(|resumed| self.data.go_on_from(resumed));
     }
 
     fn start_when_ready(&mut self) {
-        if self.run == RunState::Waiting && self.placement.map().is_some() && self.data.is_known() {
+        if self.run == RunState::Waiting && self.placement.bucket_map().is_some() && self.data.is_known() {
             self.run = RunState::Training;
             self.events.push(RunEvent::TrainingStarted);
         }
     }
 
-    /// The caller's slot, for calls that only workers make.
     fn worker(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
-        let slot = self.members.active(member, incarnation)?;
+        let slot = self.members.check_active(member, incarnation)?;
         if slot.role == Role::DenseWorker && self.data.is_known() {
             return Ok(slot);
         }
@@ -462,16 +424,16 @@ impl Core {
     /// worker may return while no other worker reads its splits. A short outage of the coordinator therefore ends no run.
     fn renew(&mut self, now: Duration, member: u64, incarnation: u32) -> Result<(MemberSlot, bool), Refusal> {
         let Self { members, data, .. } = self;
-        let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.reclaim(slot);
-        members.renew(now, member, incarnation, may_return)
+        let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.reclaim_splits(slot);
+        members.renew_lease(now, member, incarnation, may_return)
     }
 
     /// Checks that the caller may take the slot. A caller that vouches for the end of the last holder does not wait for the
     /// lease of that holder.
     fn check_vacant(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> Result<(), Refusal> {
-        let is_held = self.members.held(slot, request.instance).is_some();
+        let is_held = self.members.other_holder(slot, request.instance).is_some();
         if is_held && request.supersede && slot.role == Role::DenseWorker {
-            let silence = self.members.lose(now, slot);
+            let silence = self.members.end_lease(now, slot);
             self.note_loss(now, ExpiredLease { slot, silence });
         }
         self.members.check_vacant(now, slot, request.instance)

@@ -10,7 +10,6 @@ use crate::ledger::{SplitLedger, SplitShares};
 use crate::splits::{plan_splits, uneven_shares};
 use crate::{MemberSlot, Role};
 
-/// Training files of a run.
 const MOST_FILES: usize = 1 << 18;
 
 /// The training data. It is known once the first worker has joined: that worker's list of files is the run's list.
@@ -32,18 +31,15 @@ pub(crate) struct ResumedData {
 }
 
 impl TrainingData {
-    /// Whether a worker has brought the files.
     pub(crate) fn is_known(&self) -> bool {
         self.ledger.is_some()
     }
 
-    /// The ledger, once the files are known.
     pub(crate) fn ledger(&self) -> Option<&SplitLedger> {
         self.ledger.as_ref()
     }
 
-    /// Which workers have little or no data to read, in words.
-    pub(crate) fn uneven(&self) -> Option<&str> {
+    pub(crate) fn uneven_warning(&self) -> Option<&str> {
         self.uneven.as_deref()
     }
 
@@ -78,7 +74,7 @@ impl TrainingData {
 
     /// Where a resumed run continues. A single worker may set its own run back. The first of several workers may do so only
     /// before a split was dealt out. After that, it continues where the others are.
-    pub(crate) fn resume(
+    pub(crate) fn resumed_data(
         &self,
         config: &CoreConfig,
         slot: MemberSlot,
@@ -90,31 +86,30 @@ impl TrainingData {
         if config.has_groups() && self.ledger.as_ref().is_some_and(|ledger| !ledger.is_untouched()) {
             return Ok(None);
         }
-        let ledger = SplitLedger::resume(position, config.epochs, shares(config), request.files.len())?;
+        let ledger = SplitLedger::from_position(position, config.epochs, shares(config), request.files.len())?;
         Ok(Some(ResumedData { ledger, bad_rows: position.bad_rows }))
     }
 
     /// Plans the splits of a worker's files, unless the files are known. For a new plan, returns which workers have little
     /// to read.
-    pub(crate) fn plan(&mut self, config: &CoreConfig, files: &[DataFile]) -> Option<String> {
+    pub(crate) fn plan_once(&mut self, config: &CoreConfig, files: &[DataFile]) -> Option<String> {
         if self.is_known() {
             return None;
         }
         self.files = files.to_vec();
         // Workers that join later read some, too.
-        let plan = plan_splits(files, config.slots(Role::DenseWorker), config.order);
+        let plan = plan_splits(files, config.slot_count(Role::DenseWorker), config.order);
         self.uneven = uneven_shares(&plan, files, config.workers);
         self.ledger = Some(SplitLedger::new(plan, config.epochs, shares(config)));
         self.uneven.clone()
     }
 
-    /// Continues where an earlier run stopped.
     pub(crate) fn go_on_from(&mut self, resumed: ResumedData) {
         (self.ledger, self.bad_rows) = (Some(resumed.ledger), resumed.bad_rows);
     }
 
-    /// Marks splits as complete. Returns whether the epoch became complete.
-    pub(crate) fn complete(&mut self, slot: MemberSlot, request: &CompleteRequest) -> Result<bool, Refusal> {
+    /// Returns whether the epoch became complete.
+    pub(crate) fn complete_splits(&mut self, slot: MemberSlot, request: &CompleteRequest) -> Result<bool, Refusal> {
         let CompleteRequest { epoch, splits, bad_rows, .. } = request;
         if !bad_rows.is_empty() && bad_rows.len() != splits.len() {
             return Err(Refusal::invalid(format!("{} counts of bad rows for {} splits", bad_rows.len(), splits.len())));
@@ -125,50 +120,47 @@ impl TrainingData {
         let counted = if bad_rows.is_empty() { &[] } else { splits.as_slice() };
         let new = counted.iter().zip_eq(bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
         let new = new.fold(0, u64::saturating_add);
-        let is_complete = ledger.complete(*epoch, splits, slot)?;
+        let is_complete = ledger.complete_splits(*epoch, splits, slot)?;
         self.bad_rows = self.bad_rows.saturating_add(new);
         Ok(is_complete)
     }
 
-    /// Malformed rows of the complete splits, over all epochs and workers.
     pub(crate) fn bad_rows(&self) -> u64 {
         self.bad_rows
     }
 
-    /// What a worker reads next, where so many workers are present.
-    pub(crate) fn assign(
+    pub(crate) fn assign_split(
         &mut self,
         slot: MemberSlot,
         request: &AssignRequest,
         present: usize,
     ) -> Result<AssignResponse, Refusal> {
-        self.ledger.as_mut().ok_or_else(unknown)?.assign(request, slot, present)
+        self.ledger.as_mut().ok_or_else(unknown)?.assign_split(request, slot, present)
     }
 
     /// How much of an epoch has been read, without the workers' resume cursors; and the ids of its splits that a worker
     /// holds.
-    pub(crate) fn position(&self, slot: MemberSlot, epoch: u32) -> Result<(Position, Vec<u64>), Refusal> {
+    pub(crate) fn read_position(&self, slot: MemberSlot, epoch: u32) -> Result<(Position, Vec<u64>), Refusal> {
         let ledger = self.ledger.as_ref().ok_or_else(unknown)?;
-        let position = Position { bad_rows: self.bad_rows, ..ledger.position(epoch)? };
+        let position = Position { bad_rows: self.bad_rows, ..ledger.epoch_position(epoch)? };
         Ok((position, ledger.held_in(epoch, slot)))
     }
 
     /// Frees the splits that a member holds. Returns how many.
-    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
-        self.ledger.as_mut().map_or(0, |ledger| ledger.release(slot))
+    pub(crate) fn release_splits(&mut self, slot: MemberSlot) -> usize {
+        self.ledger.as_mut().map_or(0, |ledger| ledger.release_splits(slot))
     }
 
     /// Notes that the lease of a member has expired. Returns how many splits the member holds.
-    pub(crate) fn suspend(&mut self, slot: MemberSlot) -> usize {
-        self.ledger.as_mut().map_or(0, |ledger| ledger.suspend(slot))
+    pub(crate) fn suspend_holder(&mut self, slot: MemberSlot) -> usize {
+        self.ledger.as_mut().map_or(0, |ledger| ledger.suspend_holder(slot))
     }
 
     /// Notes that a suspended member is heard again. Returns whether it still holds its splits.
-    pub(crate) fn reclaim(&mut self, slot: MemberSlot) -> bool {
-        self.ledger.as_mut().is_some_and(|ledger| ledger.reclaim(slot))
+    pub(crate) fn reclaim_splits(&mut self, slot: MemberSlot) -> bool {
+        self.ledger.as_mut().is_some_and(|ledger| ledger.reclaim_splits(slot))
     }
 
-    /// Splits that a member holds.
     pub(crate) fn held_by(&self, slot: MemberSlot) -> usize {
         self.ledger.as_ref().map_or(0, |ledger| ledger.held_by(slot))
     }

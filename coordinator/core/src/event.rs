@@ -13,30 +13,26 @@ pub enum RunEvent {
     /// A process took a slot.
     MemberJoined {
         slot: MemberSlot,
-        /// How many processes have taken the slot so far.
+        /// Counts the processes that have taken the slot.
         incarnation: u32,
         /// Where it listens; empty for workers.
         address: String,
     },
     MemberLeft {
-        /// Which slot is free.
         slot: MemberSlot,
         /// The outcome that the member reported: `finished`, `interrupted: …`, `failed: …`.
         outcome: String,
     },
     /// A member was silent for longer than its lease.
     MemberLost {
-        /// Which slot is free.
         slot: MemberSlot,
-        /// The time since its last heartbeat.
         silence: Duration,
-        /// Splits that it held, which others will read.
+        /// Others will read them.
         splits: usize,
     },
     /// An embedding server was silent for longer than its lease, and its rows are in a log: the run waits for it.
     ServerAway {
         slot: MemberSlot,
-        /// Since its last heartbeat.
         silence: Duration,
         /// How long workers wait for it.
         timeout: Duration,
@@ -44,14 +40,11 @@ pub enum RunEvent {
     /// An embedding server came back as another process, with the rows that it held.
     ServerRecovered {
         slot: MemberSlot,
-        /// How many processes have held the slot so far.
         incarnation: u32,
-        /// Since the last heartbeat of the process before.
         silence: Duration,
     },
     /// A worker was lost, and the run continues without it.
     WorkerGivenUp {
-        /// Its slot, in which no other process is expected any more.
         slot: MemberSlot,
         /// How long the run waited for another process.
         timeout: Duration,
@@ -62,7 +55,6 @@ pub enum RunEvent {
     MemberReturned { slot: MemberSlot },
     /// The bucket map or an address in it changed.
     PlacementChanged {
-        /// The new generation.
         generation: Generation,
     },
     /// Another number of embedding servers was asked for.
@@ -77,9 +69,7 @@ pub enum RunEvent {
     MoveStarted {
         /// Counts the moves of the run.
         id: u64,
-        /// Who owns the buckets.
         source: MemberSlot,
-        /// Who will own them.
         target: MemberSlot,
         buckets: u32,
     },
@@ -90,38 +80,30 @@ pub enum RunEvent {
         /// Rows that were copied, changed rows once for each time.
         rows: u64,
         bytes: u64,
-        /// How long the source had been frozen.
+        /// Of the source.
         frozen: Duration,
     },
     /// A move was given up. Its source keeps the buckets.
     MoveAbandoned { what: String, reason: String },
     /// An embedding server owns nothing any more, and ends.
     ServerReleased { slot: MemberSlot },
-    /// There is a placement and a worker.
     TrainingStarted,
-    /// Some workers have little or no data to read.
     UnevenShares {
         /// Which workers, why, and what to do.
         why: String,
     },
-    /// Every split of an epoch is complete.
     EpochCompleted {
-        /// 0, 1, ….
         epoch: u32,
     },
-    /// The coordinator itself did not run. No member could be heard, so all leases are extended.
+    /// The coordinator itself did not run for `gap`. No member could be heard, so all leases are extended.
     CoordinatorStalled {
-        /// For how long.
         gap: Duration,
     },
-    /// The coordinator's process came back with the state of the process before. Leases start anew.
+    /// There was no coordinator for `gap`; it came back with the state of the process before. Leases start anew.
     CoordinatorRecovered {
-        /// How long there was no coordinator.
         gap: Duration,
     },
-    /// A process was asked to end: workers save and leave first.
     DrainStarted {
-        /// Which process, in words.
         reason: String,
         /// The workers, in words; empty when there is none.
         waiting_for: String,

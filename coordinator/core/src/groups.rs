@@ -7,7 +7,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
 use zagros_zip::ZipEq;
 
-use crate::ballots::{Presence, Voter};
+use crate::ballots::{VoterPresence, Voter};
 use crate::members::MemberState;
 use crate::roster::Roster;
 use crate::{MemberSlot, Role};
@@ -25,7 +25,6 @@ pub(crate) struct ProcessGroups {
     broken: u64,
 }
 
-/// A process in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct GroupMember {
     index: u32,
@@ -39,21 +38,19 @@ impl ProcessGroups {
     }
 
     /// Indices of the workers of the newest group, by rank.
-    pub(crate) fn workers(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn worker_indices(&self) -> impl Iterator<Item = u32> {
         self.members.iter().map(|member| member.index)
     }
 
     /// The newest group that lost a worker, and whose other workers would wait for it in vain. 0 before the first.
-    pub(crate) fn broken(&self) -> u64 {
+    pub(crate) fn broken_generation(&self) -> u64 {
         self.broken
     }
 
-    /// Whether this process is in the newest group.
-    pub(crate) fn has(&self, slot: MemberSlot, incarnation: u32) -> bool {
+    pub(crate) fn has_member(&self, slot: MemberSlot, incarnation: u32) -> bool {
         self.members.contains(&GroupMember { index: slot.index, incarnation })
     }
 
-    /// A member was lost, perhaps a worker of the newest group.
     pub(crate) fn note_loss(&mut self, slot: MemberSlot) {
         let is_in_group = self.members.iter().any(|member| member.index == slot.index);
         if slot.role == Role::DenseWorker && is_in_group {
@@ -62,7 +59,7 @@ impl ProcessGroups {
     }
 
     /// The group of a worker that asks for one newer than `after`, once all workers have joined.
-    pub(crate) fn form(&mut self, roster: Roster<'_>, slot: MemberSlot, after: u64) -> Result<GroupResponse, Refusal> {
+    pub(crate) fn form_group(&mut self, roster: Roster<'_>, slot: MemberSlot, after: u64) -> Result<GroupResponse, Refusal> {
         check_nobody_finished(roster)?;
         if let Some(waiting_for) = roster.missing_workers() {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
@@ -91,11 +88,7 @@ impl ProcessGroups {
         Ok(GroupResponse { generation, rank, world, store, waiting_for: String::new(), workers })
     }
 
-    /// The workers that vote at the barriers of the group of this `generation`, which a worker says that it is in, by rank;
-    /// and the rank of that worker.
-    ///
-    /// # Errors
-    /// `Invalid` when there is a newer group, or the process of the worker is not in this one.
+    /// The workers that vote at the barriers of the group of this `generation`, by rank, and the rank of the asker.
     pub(crate) fn voters(
         &self,
         roster: Roster<'_>,
@@ -153,7 +146,6 @@ impl ProcessGroups {
         self.members.iter().zip_eq(&self.given_up).filter_map(remains)
     }
 
-    /// Why there is no newer group yet, in words.
     fn waiting_for(&self) -> String {
         let remaining: Vec<String> = self.remaining().map(|index| MemberSlot::worker(index).to_string()).collect();
         format!(
@@ -165,24 +157,22 @@ impl ProcessGroups {
 }
 
 impl GroupMember {
-    /// Whether this process can still vote at a barrier.
-    fn presence(self, roster: Roster<'_>, now: Duration) -> Presence {
+    fn presence(self, roster: Roster<'_>, now: Duration) -> VoterPresence {
         let slot = MemberSlot::worker(self.index);
-        let Some(holder) = roster.members.get(slot).filter(|holder| holder.incarnation == self.incarnation) else {
-            return Presence::Replaced;
+        let Some(holder) = roster.members.newest_holder(slot).filter(|holder| holder.incarnation == self.incarnation) else {
+            return VoterPresence::Replaced;
         };
         let silence = now.saturating_sub(holder.heard);
         match holder.state {
-            MemberState::Alive => Presence::Expected { silence },
-            MemberState::Silent | MemberState::Away => Presence::Silent { silence },
-            MemberState::Left { finished: true } | MemberState::GivenUp | MemberState::Released => Presence::Left,
-            MemberState::Left { finished: false } => Presence::Deserted,
-            MemberState::Lost => Presence::Lost { silence },
+            MemberState::Alive => VoterPresence::Expected { silence },
+            MemberState::Silent | MemberState::Away => VoterPresence::Silent { silence },
+            MemberState::Left { finished: true } | MemberState::GivenUp | MemberState::Released => VoterPresence::Left,
+            MemberState::Left { finished: false } => VoterPresence::Deserted,
+            MemberState::Lost => VoterPresence::Lost { silence },
         }
     }
 }
 
-/// A worker that has finished joins no group.
 fn check_nobody_finished(roster: Roster<'_>) -> Result<(), Refusal> {
     let finished = MemberState::Left { finished: true };
     let gone = roster.members.iter().find(|(slot, member)| slot.role == Role::DenseWorker && member.state == finished);

@@ -21,9 +21,8 @@ pub(crate) struct TrainingMoment {
     pub(crate) auc: Option<f64>,
 }
 
-/// Points over time, oldest first.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct History {
+pub(crate) struct TrainingHistory {
     points: Vec<HistoryPoint>,
     most: usize,
     stretch: Duration,
@@ -32,7 +31,6 @@ pub(crate) struct History {
     current: PointSum,
 }
 
-/// The moments of the next point.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct PointSum {
     rate: RunningMean,
@@ -40,7 +38,6 @@ struct PointSum {
     staleness: u32,
 }
 
-/// The mean of the values added so far.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct RunningMean {
     sum: f64,
@@ -58,13 +55,13 @@ impl RunningMean {
     }
 }
 
-impl Default for History {
+impl Default for TrainingHistory {
     fn default() -> Self {
         Self::with_capacity(MOST)
     }
 }
 
-impl History {
+impl TrainingHistory {
     /// A history of at most `most` points, at least two.
     fn with_capacity(most: usize) -> Self {
         Self { points: Vec::new(), most, stretch: FIRST_STRETCH, ended: None, current: PointSum::default() }
@@ -74,7 +71,7 @@ impl History {
         &self.points
     }
 
-    /// Adds a moment. Times do not run backwards.
+    /// Times do not run backwards.
     pub(crate) fn add(&mut self, now: Duration, moment: TrainingMoment) {
         let began = *self.ended.get_or_insert(now);
         self.current.rate.add(moment.samples_per_second);
@@ -139,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_point_is_the_mean_of_its_second_and_its_largest_staleness() {
-        let mut history = History::default();
+        let mut history = TrainingHistory::default();
         history.add(time(0.0), moment(1, 10.0));
         history.add(time(0.5), TrainingMoment { staleness: 4, loss: None, ..moment(2, 30.0) });
         assert!(history.points().is_empty());
@@ -157,11 +154,11 @@ mod tests {
 
     #[test]
     fn a_full_history_merges_neighbours_and_points_come_half_as_often() {
-        let mut history = History::with_capacity(4);
+        let mut history = TrainingHistory::with_capacity(4);
         for second in 0_u32..=5 {
             history.add(time(f64::from(second)), moment(second.into(), f64::from(second)));
         }
-        let times = |history: &History| history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>();
+        let times = |history: &TrainingHistory| history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>();
         assert_eq!(times(&history), [2000, 4000, 5000]);
         assert_eq!(history.points()[1].samples_per_second, 3.5);
         history.add(time(6.0), moment(6, 0.0));
@@ -175,7 +172,7 @@ mod tests {
         fn a_history_is_bounded_and_covers_the_whole_time_in_order(
             gaps in prop::collection::vec(0.0_f64..5.0, 1..400), most in 2_usize..20
         ) {
-            let mut history = History::with_capacity(most);
+            let mut history = TrainingHistory::with_capacity(most);
             let (mut now, mut stalest) = (0.0, 0);
             for (step, gap) in number_from(0, &gaps) {
                 now += gap;

@@ -13,35 +13,21 @@ use crate::{Core, RunOutcome};
 /// An input. Each is a method of [`Core`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum CoreInput {
-    /// [`Core::join`].
     Join(JoinRequest),
-    /// [`Core::heartbeat`].
     Heartbeat(HeartbeatRequest),
-    /// [`Core::leave`].
     Leave(LeaveRequest),
-    /// [`Core::group`].
     Group(GroupRequest),
-    /// [`Core::barrier`].
     Barrier(BarrierRequest),
-    /// [`Core::assign`].
     Assign(AssignRequest),
-    /// [`Core::complete`].
     Complete(CompleteRequest),
-    /// [`Core::transforms`].
     Transforms(TransformsRequest),
-    /// [`Core::report_evaluation`].
     ReportEvaluation(ReportEvaluationRequest),
-    /// [`Core::scale`].
     Scale(ScaleRequest),
-    /// [`Core::report_move`].
     ReportMove(ReportMoveRequest),
     /// [`Core::tick`], and every question: it changes nothing but the time.
     Tick,
-    /// [`Core::drain`], with its reason.
     Drain(String),
-    /// [`Core::end`].
     End(RunOutcome),
-    /// [`Core::recover`].
     Recover,
 }
 
@@ -61,8 +47,8 @@ impl CoreInput {
             Self::Scale(request) => drop(core.scale(now, request)),
             Self::ReportMove(request) => drop(core.report_move(now, request)),
             Self::Tick => core.tick(now),
-            Self::Drain(reason) => core.drain(now, reason),
-            Self::End(outcome) => core.end(now, outcome.clone()),
+            Self::Drain(reason) => core.drain_run(now, reason),
+            Self::End(outcome) => core.end_run(now, outcome.clone()),
             Self::Recover => core.recover(now),
         }
         core.take_events();

@@ -24,7 +24,6 @@ pub(crate) use shares::SplitShares;
 /// How long a worker waits before it asks again.
 const RETRY_MS: u32 = 200;
 
-/// The ledger over all epochs of the run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SplitLedger {
     plan: Vec<SplitRange>,
@@ -47,9 +46,7 @@ struct AnsweredQuestion {
 
 impl AnsweredQuestion {
     /// The answer to a repetition; `None` for a question that is new.
-    ///
-    /// # Errors
-    /// `Invalid` for a repetition that arrives after the next question: its sender does not wait any more.
+    /// Refuses a repetition that arrives after the next question: its sender does not wait any more.
     fn answer_again(&self, request: &AssignRequest) -> Result<Option<AssignResponse>, Refusal> {
         if request.incarnation != self.incarnation {
             return Ok(None);
@@ -66,17 +63,13 @@ impl AnsweredQuestion {
 }
 
 impl SplitLedger {
-    /// The ledger of a run that starts from the beginning.
     pub(crate) fn new(plan: Vec<SplitRange>, epochs: u32, shares: SplitShares) -> Self {
         let epochs = (0..epochs).map(|_| EpochLedger::Untouched).collect();
         Self { epochs, plan, shares, suspended: BTreeSet::new(), answered: BTreeMap::new() }
     }
 
-    /// The ledger of a run that continues an earlier run. The plan is that of the earlier run, for all epochs.
-    ///
-    /// # Errors
-    /// `Invalid` when the position does not fit a run over `files` files.
-    pub(crate) fn resume(position: &Position, epochs: u32, shares: SplitShares, files: usize) -> Result<Self, Refusal> {
+    /// The plan is that of the earlier run, for all epochs. It must fit a run over `files` files.
+    pub(crate) fn from_position(position: &Position, epochs: u32, shares: SplitShares, files: usize) -> Result<Self, Refusal> {
         let plan = plan_of(position, files)?;
         let mut ledger = Self::new(plan, epochs, shares);
         ledger.check_epoch(position.epoch)?;
@@ -97,7 +90,7 @@ impl SplitLedger {
     /// 6. [`EpochDone`]: each split that is not done is held by this worker, or belongs to the fixed share of another.
     ///
     /// A repeated question gets the answer that it got before.
-    pub(crate) fn assign(
+    pub(crate) fn assign_split(
         &mut self,
         request: &AssignRequest,
         slot: MemberSlot,
@@ -112,7 +105,7 @@ impl SplitLedger {
         }
         self.free_splits_of_suspended_holders(epoch, slot);
         let (shares, most) = (self.shares, self.plan.len().div_ceil(present.max(1)));
-        let deal = self.open(epoch).map_or(SplitDeal::Nothing, |open| open.deal(shares, slot, (continuing, most)));
+        let deal = self.open(epoch).map_or(SplitDeal::Nothing, |open| open.deal_next(shares, slot, (continuing, most)));
         let work = match deal {
             SplitDeal::Cursor(cursor) => Work::ResumeCursor(cursor),
             SplitDeal::Split(index) => Work::Split(self.plan[index as usize].on_wire(split_id(epoch, index))),
@@ -134,9 +127,8 @@ impl SplitLedger {
         Ok(answer)
     }
 
-    /// Marks splits as complete: all of them or none. A repeated call changes nothing. Returns whether the epoch became
-    /// complete.
-    pub(crate) fn complete(&mut self, epoch: u32, ids: &[u64], slot: MemberSlot) -> Result<bool, Refusal> {
+    /// All of them or none. A repeated call changes nothing. Returns whether the epoch became complete.
+    pub(crate) fn complete_splits(&mut self, epoch: u32, ids: &[u64], slot: MemberSlot) -> Result<bool, Refusal> {
         self.check_epoch(epoch)?;
         let splits = self.plan.len() as u32;
         let Some(open) = self.open(epoch) else {
@@ -144,8 +136,8 @@ impl SplitLedger {
             let unknown = ids.iter().find(|id| **id != split_id(epoch, **id as u32) || **id as u32 >= splits);
             return unknown.map_or(Ok(false), |id| Err(refused_split(epoch, *id, "does not exist")));
         };
-        let indices = ids.iter().map(|id| open.completable(epoch, *id, slot)).collect::<Result<Vec<_>, _>>()?;
-        open.complete(&indices);
+        let indices = ids.iter().map(|id| open.completable_index(epoch, *id, slot)).collect::<Result<Vec<_>, _>>()?;
+        open.complete_splits(&indices);
         let is_complete = open.is_complete();
         if is_complete {
             self.epochs[epoch as usize] = EpochLedger::Complete;
@@ -153,21 +145,20 @@ impl SplitLedger {
         Ok(is_complete)
     }
 
-    /// Whether a split of an epoch is complete.
     pub(crate) fn is_done(&self, epoch: u32, id: u64) -> bool {
         let index = id as u32;
         let is_planned = id == split_id(epoch, index) && (index as usize) < self.plan.len();
         is_planned && self.epochs.get(epoch as usize).is_some_and(|epoch| epoch.is_done(index))
     }
 
-    /// Notes that the lease of a holder has expired. Returns how many splits it holds.
-    pub(crate) fn suspend(&mut self, slot: MemberSlot) -> usize {
+    /// Returns how many splits the holder has.
+    pub(crate) fn suspend_holder(&mut self, slot: MemberSlot) -> usize {
         self.suspended.insert(slot);
         self.held_by(slot)
     }
 
-    /// Notes that a suspended holder is heard again. Returns whether it still holds its splits.
-    pub(crate) fn reclaim(&mut self, slot: MemberSlot) -> bool {
+    /// Returns whether the holder still holds its splits.
+    pub(crate) fn reclaim_splits(&mut self, slot: MemberSlot) -> bool {
         self.suspended.remove(&slot)
     }
 
@@ -176,18 +167,17 @@ impl SplitLedger {
     fn free_splits_of_suspended_holders(&mut self, epoch: u32, asker: MemberSlot) {
         let Some(open) = self.epochs[epoch as usize].under_way() else { return };
         if let Some(holder) = open.silent_holder(self.shares, asker, &self.suspended) {
-            self.release(holder);
+            self.release_splits(holder);
         }
     }
 
     /// Frees the splits of a member, so that others read them (invariant SP-2). Returns how many.
-    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
+    pub(crate) fn release_splits(&mut self, slot: MemberSlot) -> usize {
         self.suspended.remove(&slot);
         self.answered.remove(&slot);
-        self.epochs.iter_mut().filter_map(EpochLedger::under_way).map(|epoch| epoch.release(slot)).sum()
+        self.epochs.iter_mut().filter_map(EpochLedger::under_way).map(|epoch| epoch.release_splits(slot)).sum()
     }
 
-    /// How many splits a member holds.
     pub(crate) fn held_by(&self, slot: MemberSlot) -> usize {
         self.epochs.iter().map(|epoch| epoch.held_by(slot).count()).sum()
     }
@@ -198,28 +188,26 @@ impl SplitLedger {
         held.map(|index| split_id(epoch, index)).collect()
     }
 
-    /// Splits per epoch.
-    pub(crate) fn splits(&self) -> u32 {
+    pub(crate) fn split_count(&self) -> u32 {
         self.plan.len() as u32
     }
 
     /// The first epoch that is not complete (the last one when all are), and how many of its splits are complete.
-    pub(crate) fn current(&self) -> (u32, u32) {
+    pub(crate) fn current_epoch(&self) -> (u32, u32) {
         let splits = self.plan.len();
         let open = self.epochs.iter().position(|epoch| !epoch.is_complete(splits));
         let index = open.unwrap_or(self.epochs.len().saturating_sub(1));
-        (index as u32, self.epochs.get(index).map_or(0, |epoch| epoch.done(splits).count() as u32))
+        (index as u32, self.epochs.get(index).map_or(0, |epoch| epoch.done_splits(splits).count() as u32))
     }
 
     /// How much of an epoch has been read, without the workers' resume cursors and the bad rows.
-    pub(crate) fn position(&self, epoch: u32) -> Result<Position, Refusal> {
+    pub(crate) fn epoch_position(&self, epoch: u32) -> Result<Position, Refusal> {
         self.check_epoch(epoch)?;
         let plan = number_from(0, &self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
-        let done = self.epochs[epoch as usize].done(self.plan.len()).map(|index| split_id(epoch, index));
+        let done = self.epochs[epoch as usize].done_splits(self.plan.len()).map(|index| split_id(epoch, index));
         Ok(Position { epoch, plan: plan.collect(), done: done.collect(), ..Position::default() })
     }
 
-    /// Whether no split was dealt out yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.epochs.iter().all(EpochLedger::is_untouched)
     }

@@ -29,7 +29,7 @@ mod transforms;
 mod warnings;
 mod watch;
 
-pub use ballots::decide;
+pub use ballots::decide_barrier;
 pub use config::CoreConfig;
 pub use core::Core;
 pub use event::RunEvent;

@@ -32,7 +32,6 @@ pub(crate) enum EarlierJoin {
     Gone,
 }
 
-/// The latest holder of a slot.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MemberRecord {
     pub(crate) address: String,
@@ -41,7 +40,7 @@ pub(crate) struct MemberRecord {
     /// Which log holds the rows of an embedding server. Without a log its rows end with its process.
     pub(crate) lineage: Option<Lineage>,
     pub(crate) state: MemberState,
-    /// When it was last heard.
+    /// When its newest heartbeat came.
     pub(crate) heard: Duration,
     pub(crate) progress: Option<Progress>,
     /// What the earlier processes in the slot had reported when they were lost, added up: steps and samples.
@@ -74,7 +73,6 @@ pub(crate) enum Departure {
 pub(crate) enum MemberState {
     Alive,
     Left {
-        /// Whether its work was done.
         finished: bool,
     },
     /// It was silent for a lease. None of its work was given to others, so it returns when it is heard again.
@@ -116,7 +114,7 @@ impl Members {
 
     /// Checks that a process of this instance may take the slot: the slot is free, or its own.
     pub(crate) fn check_vacant(&self, now: Duration, slot: MemberSlot, instance: u64) -> Result<(), Refusal> {
-        let Some(holder) = self.held(slot, instance) else { return Ok(()) };
+        let Some(holder) = self.other_holder(slot, instance) else { return Ok(()) };
         let silence = now.saturating_sub(holder.heard);
         let address = if holder.address.is_empty() { String::new() } else { format!(" at {}", holder.address) };
         let message = format!(
@@ -128,10 +126,10 @@ impl Members {
     }
 
     /// Gives the slot to the process that asks for it. Returns its incarnation.
-    pub(crate) fn admit(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> u32 {
+    pub(crate) fn admit_member(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> u32 {
         let last = self.by_slot.get(&slot);
         let (incarnation, before) =
-            (last.map_or(0, |member| member.incarnation) + 1, last.map_or((0, 0), MemberRecord::made));
+            (last.map_or(0, |member| member.incarnation) + 1, last.map_or((0, 0), MemberRecord::reported_totals));
         let member = MemberRecord {
             address: request.address.clone(),
             instance: request.instance,
@@ -158,7 +156,7 @@ impl Members {
     }
 
     /// The slot of a caller in any state, unless another process has taken it (invariant MB-1).
-    pub(crate) fn known(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
+    pub(crate) fn check_known(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
         let fenced = |message: String| Err(Refusal::new(RefusalKind::Fenced, message));
         let Some(slot) = MemberSlot::from_member(member) else {
             return fenced(format!("member {member} does not belong to this run"));
@@ -175,9 +173,9 @@ impl Members {
         }
     }
 
-    /// As [`Self::known`], and the caller must still hold its slot.
-    pub(crate) fn active(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
-        let slot = self.known(member, incarnation)?;
+    /// As [`Self::check_known`], and the caller must still hold its slot.
+    pub(crate) fn check_active(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
+        let slot = self.check_known(member, incarnation)?;
         let why = match self.by_slot.get(&slot).map(|member| member.state) {
             // A server that is released may ask what became of its last move.
             Some(MemberState::Alive | MemberState::Released) => return Ok(slot),
@@ -195,24 +193,24 @@ impl Members {
 
     /// Renews the lease of a caller. A silent member returns where `may_return` allows it. Returns the slot, and whether
     /// the member was silent.
-    pub(crate) fn renew(
+    pub(crate) fn renew_lease(
         &mut self,
         now: Duration,
         member: u64,
         incarnation: u32,
         may_return: impl FnOnce(MemberSlot) -> bool,
     ) -> Result<(MemberSlot, bool), Refusal> {
-        let slot = self.known(member, incarnation)?;
-        if self.state(slot) == Some(MemberState::Released) {
+        let slot = self.check_known(member, incarnation)?;
+        if self.member_state(slot) == Some(MemberState::Released) {
             return Ok((slot, false));
         }
-        let was_silent = matches!(self.state(slot), Some(MemberState::Silent | MemberState::Away));
+        let was_silent = matches!(self.member_state(slot), Some(MemberState::Silent | MemberState::Away));
         let returns = was_silent && may_return(slot);
         if was_silent && !returns {
-            self.lose(now, slot);
+            self.end_lease(now, slot);
         }
         if !returns {
-            self.active(member, incarnation)?;
+            self.check_active(member, incarnation)?;
         }
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.heard = now;
@@ -221,8 +219,8 @@ impl Members {
         Ok((slot, was_silent))
     }
 
-    /// Keeps what a member reports of itself.
-    pub(crate) fn report(&mut self, now: Duration, slot: MemberSlot, report: &HeartbeatRequest) {
+    /// An empty list of waits says that the member waits for no server.
+    pub(crate) fn note_report(&mut self, now: Duration, slot: MemberSlot, report: &HeartbeatRequest) {
         let Some(member) = self.by_slot.get_mut(&slot) else { return };
         let step = |progress: Option<Progress>| progress.map(|progress| progress.step);
         if report.progress.is_some() && step(report.progress) != step(member.progress) {
@@ -231,12 +229,10 @@ impl Members {
         member.progress = report.progress.or(member.progress);
         member.load = report.load.or(member.load);
         member.disk = report.disk.or(member.disk);
-        // An empty list says that the member waits for no server.
         member.waits.clone_from(&report.waits);
         member.long_waits.clone_from(&report.long_waits);
     }
 
-    /// Notes splits that were reported as complete in a member's name.
     pub(crate) fn add_completed(&mut self, slot: MemberSlot, epoch: u32, splits: &[u64]) {
         let Some(MemberRecord { completed: (current, all), .. }) = self.by_slot.get_mut(&slot) else { return };
         if *current != epoch {
@@ -251,7 +247,7 @@ impl Members {
         all.map(|(_, splits)| splits.iter().copied().collect()).unwrap_or_default()
     }
 
-    pub(crate) fn leave(&mut self, slot: MemberSlot, finished: bool) {
+    pub(crate) fn note_leave(&mut self, slot: MemberSlot, finished: bool) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.state = MemberState::Left { finished };
         }
@@ -264,25 +260,24 @@ impl Members {
         }
     }
 
-    /// Whether a worker was asked to end, and the run goes on without it.
     pub(crate) fn is_leaving(&self, slot: MemberSlot) -> bool {
-        self.by_slot.get(&slot).is_some_and(MemberRecord::leaves)
+        self.by_slot.get(&slot).is_some_and(MemberRecord::is_leaving)
     }
 
     /// Notes that the others have counted what a worker has done that leaves.
     pub(crate) fn note_counted(&mut self, slot: MemberSlot) {
-        if let Some(member) = self.by_slot.get_mut(&slot).filter(|member| member.leaves()) {
+        if let Some(member) = self.by_slot.get_mut(&slot).filter(|member| member.is_leaving()) {
             member.departure = Departure::Counted;
         }
     }
 
-    /// Whether the others have counted what a worker has done that leaves: it is in no process group any more.
+    /// It is in no process group any more.
     pub(crate) fn is_counted(&self, slot: MemberSlot) -> bool {
         self.by_slot.get(&slot).is_some_and(|member| member.departure == Departure::Counted)
     }
 
     /// Marks each member whose lease has expired as silent, or as away.
-    pub(crate) fn expire(&mut self, now: Duration) -> Vec<ExpiredLease> {
+    pub(crate) fn expire_leases(&mut self, now: Duration) -> Vec<ExpiredLease> {
         let mut expired = Vec::new();
         for (slot, member) in &mut self.by_slot {
             let silence = now.saturating_sub(member.heard);
@@ -295,12 +290,12 @@ impl Members {
     }
 
     /// The holder of a slot, if it is another process than that of `instance`.
-    pub(crate) fn held(&self, slot: MemberSlot, instance: u64) -> Option<&MemberRecord> {
-        self.alive(slot).filter(|holder| holder.instance != instance)
+    pub(crate) fn other_holder(&self, slot: MemberSlot, instance: u64) -> Option<&MemberRecord> {
+        self.alive_member(slot).filter(|holder| holder.instance != instance)
     }
 
     /// Ends the lease of a member whose process is known to be gone. Returns how long the member has been silent.
-    pub(crate) fn lose(&mut self, now: Duration, slot: MemberSlot) -> Duration {
+    pub(crate) fn end_lease(&mut self, now: Duration, slot: MemberSlot) -> Duration {
         self.by_slot.get_mut(&slot).map_or(Duration::ZERO, |member| {
             member.state = MemberState::Lost;
             now.saturating_sub(member.heard)
@@ -308,14 +303,13 @@ impl Members {
     }
 
     /// The buckets of an embedding server were handed over. A process that takes the slot later need not have its rows.
-    pub(crate) fn release(&mut self, slot: MemberSlot) {
+    pub(crate) fn release_server(&mut self, slot: MemberSlot) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.lineage = None;
             member.state = if member.state.may_be_heard() { MemberState::Released } else { member.state };
         }
     }
 
-    /// Notes that no other process is expected in the slot of a lost member.
     pub(crate) fn give_up(&mut self, slot: MemberSlot) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.state = MemberState::GivenUp;
@@ -324,13 +318,12 @@ impl Members {
 
     /// A worker that was lost so long ago that no other process is expected in its slot (invariant WT-1). The coordinator
     /// never gives up a server: workers reach servers without the coordinator, and decide for themselves.
-    pub(crate) fn overdue(&self, now: Duration, timeout: Duration) -> Option<ExpiredLease> {
+    pub(crate) fn overdue_worker(&self, now: Duration, timeout: Duration) -> Option<ExpiredLease> {
         let lost = self.iter().filter(|(slot, member)| slot.role == Role::DenseWorker && member.state.is_missing());
         let mut expired = lost.map(|(slot, member)| ExpiredLease { slot, silence: now.saturating_sub(member.heard) });
         expired.find(|expired| expired.silence.saturating_sub(self.lease) > timeout)
     }
 
-    /// Extends every lease by `gap`.
     pub(crate) fn extend_leases(&mut self, gap: Duration) {
         self.by_slot.values_mut().for_each(|member| member.heard += gap);
     }
@@ -344,27 +337,26 @@ impl Members {
 
     /// Dense workers that have ever joined, with the oldest incarnation of each that may push. It is that of the newest process. No push
     /// of a worker that was given up is taken any more: a server that waited for the rest of one would hand no bucket over.
-    pub(crate) fn workers(&self) -> impl Iterator<Item = (MemberSlot, u32)> {
+    pub(crate) fn writer_incarnations(&self) -> impl Iterator<Item = (MemberSlot, u32)> {
         let workers = self.iter().filter(|(slot, _)| slot.role == Role::DenseWorker);
         workers.map(|(slot, member)| (slot, member.incarnation + u32::from(member.state == MemberState::GivenUp)))
     }
 
     /// Dense workers that read now.
     pub(crate) fn present_workers(&self) -> usize {
-        let reads = |member: &MemberRecord| member.state == MemberState::Alive && !member.leaves();
+        let reads = |member: &MemberRecord| member.state == MemberState::Alive && !member.is_leaving();
         self.iter().filter(|(slot, member)| slot.role == Role::DenseWorker && reads(member)).count()
     }
 
-    pub(crate) fn state(&self, slot: MemberSlot) -> Option<MemberState> {
+    pub(crate) fn member_state(&self, slot: MemberSlot) -> Option<MemberState> {
         self.by_slot.get(&slot).map(|member| member.state)
     }
 
-    /// The newest process that has joined in a slot.
-    pub(crate) fn get(&self, slot: MemberSlot) -> Option<&MemberRecord> {
+    pub(crate) fn newest_holder(&self, slot: MemberSlot) -> Option<&MemberRecord> {
         self.by_slot.get(&slot)
     }
 
-    pub(crate) fn alive(&self, slot: MemberSlot) -> Option<&MemberRecord> {
+    pub(crate) fn alive_member(&self, slot: MemberSlot) -> Option<&MemberRecord> {
         self.by_slot.get(&slot).filter(|member| member.state == MemberState::Alive)
     }
 
@@ -375,13 +367,12 @@ impl Members {
 }
 
 impl MemberRecord {
-    /// Whether it is on its way out of a run that goes on without it.
-    pub(crate) fn leaves(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.departure > Departure::Stays
     }
 
     /// Steps and samples that all processes in the slot have reported as their own.
-    pub(crate) fn made(&self) -> (u64, u64) {
+    pub(crate) fn reported_totals(&self) -> (u64, u64) {
         let (steps, samples) = self.before;
         self.progress.map_or(self.before, |progress| {
             (steps.saturating_add(progress.step), samples.saturating_add(progress.samples))
@@ -395,7 +386,7 @@ impl MemberState {
         matches!(self, Self::Alive | Self::Silent | Self::Away)
     }
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Alive => "alive",
             Self::Left { .. } | Self::Released => "left",
@@ -425,7 +416,7 @@ mod tests {
     fn join(members: &mut Members, seconds: u64, slot: MemberSlot, instance: u64) -> Result<u32, Refusal> {
         members.check_vacant(time(seconds), slot, instance)?;
         let request = JoinRequest { instance, address: "10.0.0.1:1".to_owned(), ..JoinRequest::default() };
-        Ok(members.admit(time(seconds), slot, &request))
+        Ok(members.admit_member(time(seconds), slot, &request))
     }
 
     #[test]
@@ -438,10 +429,10 @@ mod tests {
             refused.message.starts_with("dense worker 1 is held by another process at 10.0.0.1:1, last heard 4.0s")
         );
         assert!(refused.message.ends_with("free in 6.0s"), "{refused}");
-        assert!(members.expire(time(10)).is_empty());
-        assert_eq!(members.expire(time(11)).len(), 1);
+        assert!(members.expire_leases(time(10)).is_empty());
+        assert_eq!(members.expire_leases(time(11)).len(), 1);
         assert_eq!(join(&mut members, 11, SLOT, 2), Ok(2));
-        assert!(members.expire(time(12)).is_empty());
+        assert!(members.expire_leases(time(12)).is_empty());
     }
 
     #[test]
@@ -450,9 +441,9 @@ mod tests {
         assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
         assert_eq!(join(&mut members, 1, SLOT, 1), Ok(2));
         assert!(
-            members.known(SLOT.member(), 1).unwrap_err().message.contains("taken by a newer process (incarnation 2")
+            members.check_known(SLOT.member_id(), 1).unwrap_err().message.contains("taken by a newer process (incarnation 2")
         );
-        assert_eq!(members.known(SLOT.member(), 2), Ok(SLOT));
+        assert_eq!(members.check_known(SLOT.member_id(), 2), Ok(SLOT));
     }
 
     #[test]
@@ -461,24 +452,24 @@ mod tests {
         let server = MemberSlot::server(0);
         join(&mut members, 0, server, 1).unwrap();
         join(&mut members, 0, SLOT, 2).unwrap();
-        assert_eq!(members.expire(time(30)).len(), 2);
-        assert_eq!(members.renew(time(31), server.member(), 1, |_| true), Ok((server, true)));
-        assert_eq!(members.renew(time(32), server.member(), 1, |_| false), Ok((server, false)));
-        assert_eq!(members.active(SLOT.member(), 1).unwrap_err().kind, RefusalKind::Unavailable);
-        let fenced = members.renew(time(31), SLOT.member(), 1, |_| false).unwrap_err();
+        assert_eq!(members.expire_leases(time(30)).len(), 2);
+        assert_eq!(members.renew_lease(time(31), server.member_id(), 1, |_| true), Ok((server, true)));
+        assert_eq!(members.renew_lease(time(32), server.member_id(), 1, |_| false), Ok((server, false)));
+        assert_eq!(members.check_active(SLOT.member_id(), 1).unwrap_err().kind, RefusalKind::Unavailable);
+        let fenced = members.renew_lease(time(31), SLOT.member_id(), 1, |_| false).unwrap_err();
         assert_eq!(fenced.kind, RefusalKind::Fenced);
         assert!(fenced.message.contains("silent for longer than its lease"), "{fenced}");
-        assert_eq!(members.renew(time(32), SLOT.member(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
+        assert_eq!(members.renew_lease(time(32), SLOT.member_id(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
     }
 
     #[test]
     fn an_unknown_member_is_fenced() {
         let mut members = Members::new(LEASE);
         join(&mut members, 0, SLOT, 1).unwrap();
-        for (member, incarnation) in [(SLOT.member(), 9), (MemberSlot::worker(0).member(), 1), (3, 1)] {
-            assert_eq!(members.known(member, incarnation).unwrap_err().kind, RefusalKind::Fenced);
+        for (member, incarnation) in [(SLOT.member_id(), 9), (MemberSlot::worker(0).member_id(), 1), (3, 1)] {
+            assert_eq!(members.check_known(member, incarnation).unwrap_err().kind, RefusalKind::Fenced);
         }
-        members.leave(SLOT, true);
-        assert!(members.active(SLOT.member(), 1).unwrap_err().message.contains("has left the run"));
+        members.note_leave(SLOT, true);
+        assert!(members.check_active(SLOT.member_id(), 1).unwrap_err().message.contains("has left the run"));
     }
 }

@@ -22,7 +22,6 @@ pub(crate) struct ServerPlacement {
     map: Option<BucketMap>,
 }
 
-/// The address of a server, and which process listens there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerAddress {
     pub(crate) address: String,
@@ -36,13 +35,13 @@ impl ServerPlacement {
         Self { server_count: servers, buckets, addresses: BTreeMap::new(), map: None }
     }
 
-    /// Notes that a server has joined. Returns the new generation if this creates or changes the placement.
+    /// Returns the new generation if this creates or changes the placement.
     pub(crate) fn set_address(&mut self, index: u32, address: ServerAddress) -> Option<Generation> {
         let is_new = self.addresses.get(&index) != Some(&address);
         self.addresses.insert(index, address);
         let next = match &self.map {
-            None if self.missing().next().is_none() => {
-                BucketMap::even(Generation::NONE.next(), self.buckets, self.server_count)
+            None if self.missing_servers().next().is_none() => {
+                BucketMap::split_evenly(Generation::NONE.next(), self.buckets, self.server_count)
             }
             Some(map) if is_new && owns_any(map, index) => map.at_generation(map.generation().next()),
             None | Some(_) => return None,
@@ -55,42 +54,42 @@ impl ServerPlacement {
         self.addresses.insert(index, address);
     }
 
-    /// Gives buckets to another server. Returns the new generation; `None` before the first placement.
+    /// Returns the new generation; `None` before the first placement.
     pub(crate) fn move_buckets(&mut self, buckets: &[u32], owner: u32) -> Option<Generation> {
-        let next = self.map.as_ref()?.moved(buckets, ServerIndex(owner));
+        let next = self.map.as_ref()?.with_moved(buckets, ServerIndex(owner));
         Some(self.map.insert(next).generation())
     }
 
     /// Whether a server owns a bucket, or will once there are owners.
-    pub(crate) fn owns(&self, index: u32) -> bool {
-        self.map().is_none_or(|map| owns_any(map, index))
+    pub(crate) fn owns_bucket(&self, index: u32) -> bool {
+        self.bucket_map().is_none_or(|map| owns_any(map, index))
     }
 
     /// A server that owns nothing has gone.
-    pub(crate) fn forget(&mut self, index: u32) {
+    pub(crate) fn forget_server(&mut self, index: u32) {
         self.addresses.remove(&index);
     }
 
     /// The placement as members get it: owners, servers, who may push, and what is waited for.
-    pub(crate) fn response(&self, roster: Roster<'_>, bucket_move: Option<BucketMove>) -> PlacementResponse {
+    pub(crate) fn placement_response(&self, roster: Roster<'_>, bucket_move: Option<BucketMove>) -> PlacementResponse {
         let run = roster.config.run.0;
         // A server that owns nothing yet is named once it does: the indices of the named ones have no gap.
-        let servers = self.map().map_or(u32::MAX, BucketMap::servers);
+        let servers = self.bucket_map().map_or(u32::MAX, BucketMap::server_count);
         let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
             index,
             address: server.address.clone(),
             instance: server.instance,
-            alive: roster.members.alive(MemberSlot::server(index)).is_some(),
+            alive: roster.members.alive_member(MemberSlot::server(index)).is_some(),
             run,
             lineage: server.lineage.map_or(0, |lineage| lineage.0),
         };
-        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
+        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member_id(), incarnation };
         PlacementResponse {
             generation: self.generation().0,
-            owners: self.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
-            servers: self.servers().filter(|(index, _)| *index < servers).map(entry).collect(),
+            owners: self.bucket_map().map(BucketMap::pack_owners).unwrap_or_default().into(),
+            servers: self.server_addresses().filter(|(index, _)| *index < servers).map(entry).collect(),
             waiting_for: roster.missing_servers().unwrap_or_default(),
-            writers: roster.members.workers().map(writer).collect(),
+            writers: roster.members.writer_incarnations().map(writer).collect(),
             bucket_move,
         }
     }
@@ -100,24 +99,22 @@ impl ServerPlacement {
         self.map.as_ref().map_or(Generation::NONE, BucketMap::generation)
     }
 
-    /// The owners, once there are any.
-    pub(crate) fn map(&self) -> Option<&BucketMap> {
+    pub(crate) fn bucket_map(&self) -> Option<&BucketMap> {
         self.map.as_ref()
     }
 
     /// Servers that have never joined.
-    pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn missing_servers(&self) -> impl Iterator<Item = u32> {
         (0..self.server_count).filter(|index| !self.addresses.contains_key(index))
     }
 
-    /// Servers that have joined at some time, by index.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = (u32, &ServerAddress)> {
+    pub(crate) fn server_addresses(&self) -> impl Iterator<Item = (u32, &ServerAddress)> {
         self.addresses.iter().map(|(index, address)| (*index, address))
     }
 }
 
 fn owns_any(map: &BucketMap, index: u32) -> bool {
-    (0..map.buckets()).any(|bucket| map.owner(bucket) == Some(ServerIndex(index)))
+    (0..map.bucket_count()).any(|bucket| map.bucket_owner(bucket) == Some(ServerIndex(index)))
 }
 
 #[cfg(test)]
@@ -135,9 +132,9 @@ mod tests {
         let mut placement = ServerPlacement::new(2, 64);
         assert_eq!(placement.set_address(1, address(1, 11)), None);
         assert_eq!(placement.set_address(1, address(2, 12)), None, "a restart before the first placement");
-        assert_eq!(placement.missing().collect::<Vec<_>>(), [0]);
+        assert_eq!(placement.missing_servers().collect::<Vec<_>>(), [0]);
         assert_eq!(placement.set_address(0, address(0, 10)), Some(Generation(1)));
-        assert_eq!(placement.map(), Some(&BucketMap::even(Generation(1), 64, 2)));
+        assert_eq!(placement.bucket_map(), Some(&BucketMap::split_evenly(Generation(1), 64, 2)));
     }
 
     #[test]
@@ -155,7 +152,7 @@ mod tests {
         placement.set_address(0, address(0, 10));
         placement.keep_rows_at(0, address(9, 11));
         assert_eq!(placement.generation(), Generation(1));
-        assert_eq!(placement.servers().next(), Some((0, &address(9, 11))));
+        assert_eq!(placement.server_addresses().next(), Some((0, &address(9, 11))));
     }
 
     proptest! {
@@ -165,7 +162,7 @@ mod tests {
         ) {
             let mut placement = ServerPlacement::new(servers, 97);
             for (index, port, instance) in joins {
-                let earlier = placement.map().cloned();
+                let earlier = placement.bucket_map().cloned();
                 let announced = placement.set_address(index % servers, address(port, instance));
                 let generation = placement.generation();
                 prop_assert_eq!(
@@ -173,7 +170,7 @@ mod tests {
                     earlier.as_ref().map_or(Generation::NONE, BucketMap::generation) < generation
                 );
                 if let Some(map) = earlier {
-                    prop_assert_eq!(placement.map(), Some(&map.at_generation(generation)));
+                    prop_assert_eq!(placement.bucket_map(), Some(&map.at_generation(generation)));
                     prop_assert!(generation >= map.generation());
                 }
             }

@@ -20,7 +20,6 @@ impl<'a> Roster<'a> {
         self.missing((0..self.config.workers).map(MemberSlot::worker))
     }
 
-    /// The missing servers, in words.
     pub(crate) fn missing_servers(self) -> Option<String> {
         self.missing((0..self.config.servers).map(MemberSlot::server))
     }
@@ -31,7 +30,7 @@ impl<'a> Roster<'a> {
     }
 
     fn absence(self, slot: MemberSlot) -> Option<String> {
-        match self.members.state(slot) {
+        match self.members.member_state(slot) {
             None => Some(format!("{slot} has not joined")),
             Some(MemberState::Silent | MemberState::Lost) => {
                 Some(format!("{slot} is lost: silent for longer than its lease"))
@@ -45,7 +44,6 @@ impl<'a> Roster<'a> {
         }
     }
 
-    /// The workers that hold their slot, by index.
     pub(crate) fn alive_workers(self) -> impl Iterator<Item = (MemberSlot, &'a MemberRecord)> {
         self.members
             .iter()
@@ -57,7 +55,6 @@ impl<'a> Roster<'a> {
         self.alive_workers().filter(|(_, member)| member.departure != Departure::Counted)
     }
 
-    /// How many workers hold their slot.
     pub(crate) fn alive_worker_count(self) -> u32 {
         self.alive_workers().count() as u32
     }
@@ -78,7 +75,6 @@ impl<'a> Roster<'a> {
         self.members.iter().find(is_gone).map(|(slot, _)| slot)
     }
 
-    /// Whether every member has left or is lost.
     pub(crate) fn is_deserted(self) -> bool {
         self.members.iter().all(|(_, member)| member.state != MemberState::Alive)
     }
@@ -92,7 +88,7 @@ impl<'a> Roster<'a> {
     /// Whether all work is done: the first worker, which saves the model, has finished or at least saved, and no worker still works.
     /// `is_in_group` answers whether a process, by slot and incarnation, is in the newest process group.
     pub(crate) fn is_finished(self, run: &RunState, is_in_group: impl Fn(MemberSlot, u32) -> bool) -> bool {
-        let first = self.members.state(MemberSlot::worker(0));
+        let first = self.members.member_state(MemberSlot::worker(0));
         let is_saved = *run == RunState::Saved || first == Some(MemberState::Left { finished: true });
         // A process that took a slot too late to train waits for a group that never forms.
         let works = |(slot, worker): (MemberSlot, &MemberRecord)| {
@@ -104,14 +100,14 @@ impl<'a> Roster<'a> {
 
     /// A worker that was lost so long ago that no other process is expected in its slot (invariant WT-1).
     pub(crate) fn overdue_worker(self, now: Duration) -> Option<ExpiredLease> {
-        self.members.overdue(now, self.config.timeout)
+        self.members.overdue_worker(now, self.config.timeout)
     }
 
     /// Whether a worker that was asked to end may leave while the run goes on: not in mode `sync`, and only if enough
     /// workers stay.
     pub(crate) fn can_let_go(self, slot: MemberSlot) -> bool {
         let CoreConfig { fixed_splits, min_workers, .. } = *self.config;
-        let others = self.alive_workers().filter(|(other, member)| *other != slot && !member.leaves()).count();
+        let others = self.alive_workers().filter(|(other, member)| *other != slot && !member.is_leaving()).count();
         let is_spared = slot.role == Role::DenseWorker && slot.index > 0;
         is_spared && !fixed_splits && !self.is_trained() && others >= min_workers as usize
     }
@@ -122,7 +118,7 @@ impl<'a> Roster<'a> {
         let is_released = |(slot, member): &(MemberSlot, &MemberRecord)| {
             slot.role == Role::DenseWorker && (slot.index >= wanted || member.departure == Departure::Counted)
         };
-        let is_gone = |member: &MemberRecord| member.leaves() && member.state.is_missing();
+        let is_gone = |member: &MemberRecord| member.is_leaving() && member.state.is_missing();
         self.members.iter().find(|found| is_released(found) && is_gone(found.1)).map(|(slot, _)| slot)
     }
 
@@ -136,7 +132,7 @@ impl<'a> Roster<'a> {
     pub(crate) fn why_not_without(self, expired: ExpiredLease) -> String {
         let ExpiredLease { slot, silence } = expired;
         let CoreConfig { min_workers, timeout, .. } = self.config;
-        let few = if *min_workers < self.config.slots(Role::DenseWorker) && slot != MemberSlot::worker(0) {
+        let few = if *min_workers < self.config.slot_count(Role::DenseWorker) && slot != MemberSlot::worker(0) {
             let left = self.alive_worker_count();
             format!("; {left} workers are left, and `cluster.min_workers` is {min_workers}")
         } else {

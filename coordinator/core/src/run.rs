@@ -17,14 +17,12 @@ use crate::MemberSlot;
 /// Bytes of a member's reason to leave that are kept.
 const LONGEST_REASON: usize = 16 << 10;
 
-/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunOutcome {
-    /// Every worker has finished.
     Finished,
-    /// Someone was asked to stop: who, and why.
+    /// Who was asked to stop, and why.
     Interrupted(String),
-    /// Something went wrong: what, and where.
+    /// What went wrong, and where.
     Failed(String),
 }
 
@@ -33,20 +31,18 @@ pub(crate) enum RunState {
     /// Members are still missing.
     #[default]
     Waiting,
-    /// There is a placement and a worker.
     Training,
     /// Model and summary are written, and every worker of the process group knows. The workers only have to leave: the run does
     /// not wait for one that is lost now.
     Saved,
     /// A process was asked to end, for this reason. Workers save and leave first.
     Draining(String),
-    /// The run is over. The first outcome stays.
     Ended(RunOutcome),
 }
 
 impl RunOutcome {
     /// The outcome that a member reports when it leaves, with the member's name.
-    pub(crate) fn reported(slot: MemberSlot, request: &LeaveRequest) -> Result<Self, Refusal> {
+    pub(crate) fn from_report(slot: MemberSlot, request: &LeaveRequest) -> Result<Self, Refusal> {
         // The reason is kept, sent to every member and shown.
         let reported = &request.reason[..request.reason.floor_char_boundary(LONGEST_REASON)];
         let reason = if reported.is_empty() { slot.to_string() } else { format!("{slot}: {reported}") };
@@ -58,9 +54,8 @@ impl RunOutcome {
         }
     }
 
-    /// One word: `finished`, `interrupted` or `failed`.
     #[must_use]
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Finished => "finished",
             Self::Interrupted(_) => "interrupted",
@@ -68,7 +63,6 @@ impl RunOutcome {
         }
     }
 
-    /// Why, where it did not finish.
     #[must_use]
     pub fn reason(&self) -> &str {
         match self {
@@ -81,29 +75,29 @@ impl RunOutcome {
 impl fmt::Display for RunOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason() {
-            "" => write!(f, "run {}", self.word()),
-            reason => write!(f, "run {}: {reason}", self.word()),
+            "" => write!(f, "run {}", self.as_str()),
+            reason => write!(f, "run {}: {reason}", self.as_str()),
         }
     }
 }
 
 impl RunState {
-    pub(crate) fn word(&self) -> &'static str {
+    pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             // Workers still make their last step and save.
             Self::Training | Self::Saved | Self::Draining(_) => "training",
-            Self::Ended(outcome) => outcome.word(),
+            Self::Ended(outcome) => outcome.as_str(),
         }
     }
 
     /// Whether workers train, or have saved what they trained and are about to leave.
-    pub(crate) fn trains(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         matches!(self, Self::Training | Self::Saved)
     }
 
     /// Why the run is drained, while it is.
-    pub(crate) fn draining(&self) -> Option<&str> {
+    pub(crate) fn drain_reason(&self) -> Option<&str> {
         if let Self::Draining(reason) = self { Some(reason) } else { None }
     }
 

@@ -5,7 +5,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control;
 
-/// What a member does in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Role {
     EmbeddingServer,
@@ -15,14 +14,12 @@ pub enum Role {
 /// The slot of one process at a time. A process that restarts takes the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MemberSlot {
-    /// What its holder does.
     pub role: Role,
     /// Position within the role: 0 … count − 1.
     pub index: u32,
 }
 
 impl Role {
-    /// The role on the wire; `None` for a number that is no role.
     #[must_use]
     pub fn from_wire(role: i32) -> Option<Self> {
         match control::Role::try_from(role) {
@@ -32,7 +29,6 @@ impl Role {
         }
     }
 
-    /// The number of the role on the wire.
     #[must_use]
     pub fn to_wire(self) -> i32 {
         match self {
@@ -43,13 +39,11 @@ impl Role {
 }
 
 impl MemberSlot {
-    /// The slot of an embedding server.
     #[must_use]
     pub const fn server(index: u32) -> Self {
         Self { role: Role::EmbeddingServer, index }
     }
 
-    /// The slot of a dense worker.
     #[must_use]
     pub const fn worker(index: u32) -> Self {
         Self { role: Role::DenseWorker, index }
@@ -57,11 +51,10 @@ impl MemberSlot {
 
     /// The member id. It is the same for every process that takes the slot; the incarnation differs.
     #[must_use]
-    pub fn member(self) -> u64 {
+    pub fn member_id(self) -> u64 {
         (self.role.to_wire() as u64) << 32 | u64::from(self.index)
     }
 
-    /// The reverse of [`Self::member`].
     #[must_use]
     pub fn from_member(member: u64) -> Option<Self> {
         let role = Role::from_wire(i32::try_from(member >> 32).ok()?)?;
@@ -92,9 +85,9 @@ mod tests {
     fn a_member_id_leads_back_to_its_slot_and_to_no_other() {
         for slot in [MemberSlot::server(0), MemberSlot::server(u32::MAX), MemberSlot::worker(0), MemberSlot::worker(7)]
         {
-            assert_eq!(MemberSlot::from_member(slot.member()), Some(slot));
+            assert_eq!(MemberSlot::from_member(slot.member_id()), Some(slot));
         }
-        assert_ne!(MemberSlot::server(1).member(), MemberSlot::worker(1).member());
+        assert_ne!(MemberSlot::server(1).member_id(), MemberSlot::worker(1).member_id());
         for number in [0, 1, 9 << 32, u64::MAX] {
             assert_eq!(MemberSlot::from_member(number), None);
         }

@@ -40,7 +40,6 @@ pub struct SplitRange {
 }
 
 impl SplitRange {
-    /// The split as a message.
     pub(crate) fn on_wire(self, id: u64) -> Split {
         let Self { file, start, end } = self;
         Split { id, file, start, end }
@@ -55,7 +54,6 @@ pub enum SplitOrder {
     AsInFiles,
     /// Another permutation for each epoch.
     Shuffled {
-        /// The job's seed.
         seed: u64,
         /// Rows of the workers' shuffle window. A smaller window needs smaller splits.
         window_rows: u64,
@@ -115,7 +113,6 @@ pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<S
     number_from(0, files).flat_map(|(index, file)| divide(index, file, most_of(file))).collect()
 }
 
-/// Whether a file is an object in a store.
 fn is_object(file: &DataFile) -> bool {
     file.path.contains("://")
 }
@@ -156,7 +153,6 @@ fn name_of((worker, share): (u32, &u64)) -> String {
     format!("dense worker {worker} has {share} bytes")
 }
 
-/// The first few.
 fn list(few: &[String]) -> String {
     let more = few.len().checked_sub(NAMED).filter(|more| *more > 0).map(|more| format!(", {more} more"));
     format!("{}{}", few[..few.len().min(NAMED)].join(", "), more.unwrap_or_default())

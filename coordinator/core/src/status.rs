@@ -15,11 +15,10 @@ use crate::resharding::Resharding;
 use crate::roster::Roster;
 use crate::run::RunState;
 use crate::totals::TrainingTotals;
-use crate::warnings::warnings;
+use crate::warnings::status_warnings;
 use crate::watch::{TrainingWatch, millis};
 use crate::{MemberSlot, Role};
 
-/// The components that a status is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatusView<'a> {
     pub(crate) config: &'a CoreConfig,
@@ -33,7 +32,6 @@ pub(crate) struct StatusView<'a> {
     pub(crate) groups: &'a ProcessGroups,
 }
 
-/// How many dense workers the run is to have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerGoal {
     pub(crate) wanted: u32,
@@ -42,27 +40,26 @@ pub(crate) struct WorkerGoal {
 }
 
 impl StatusView<'_> {
-    /// The status of the run.
-    pub(crate) fn status(self, now: Duration) -> StatusResponse {
+    pub(crate) fn build_status(self, now: Duration) -> StatusResponse {
         let Self { config, watch, .. } = self;
-        let (epoch, splits_done) = self.data.ledger().map_or((0, 0), |ledger| ledger.current());
+        let (epoch, splits_done) = self.data.ledger().map_or((0, 0), |ledger| ledger.current_epoch());
         let totals = TrainingTotals::new(self.roster.members, config.asynchronous, now);
         let members: Vec<_> = self.roster.members.iter().map(|(slot, member)| self.member(now, slot, member)).collect();
         let mut status = StatusResponse {
             job: config.job.clone(),
-            state: self.run.word().to_owned(),
+            state: self.run.as_str().to_owned(),
             reason: self.reason(),
             generation: self.placement.generation().0,
             epochs: config.epochs,
             epoch,
-            splits: self.data.ledger().map_or(0, |ledger| ledger.splits()),
+            splits: self.data.ledger().map_or(0, |ledger| ledger.split_count()),
             splits_done,
             splits_held: members.iter().map(|member| member.splits_held).sum(),
             members,
             evaluations: watch.evaluations().collect(),
             elapsed_ms: millis(now),
             history: watch.history().points().to_vec(),
-            checkpoints: watch.checkpoints(now),
+            checkpoints: watch.checkpoint_marks(now),
             warnings: Vec::new(),
             staleness_bound: config.staleness,
             samples_per_second: totals.moment.samples_per_second,
@@ -73,21 +70,21 @@ impl StatusView<'_> {
             workers: self.workers.wanted,
             lease_ms: millis(config.lease),
             timeout_ms: millis(config.timeout),
-            group: self.groups.workers().collect(),
+            group: self.groups.worker_indices().collect(),
             scale: self.scale(),
         };
-        status.warnings = warnings(&status, watch.duration(now));
-        let uneven = self.data.uneven().filter(|_| self.run.outcome().is_none());
+        status.warnings = status_warnings(&status, watch.training_time(now));
+        let uneven = self.data.uneven_warning().filter(|_| self.run.outcome().is_none());
         status.warnings.extend(uneven.map(str::to_owned));
         status
     }
 
     fn scale(self) -> Option<ScaleStatus> {
         let waits = || self.roster.missing_servers().map(|missing| format!("waits: {missing}")).unwrap_or_default();
-        let left = self.resharding.left(self.placement.map()?);
+        let left = self.resharding.buckets_left(self.placement.bucket_map()?);
         let waiting_for = if left == 0 { String::new() } else { waits() };
         let servers = self.config.servers;
-        let moves = self.resharding.status(servers, self.placement.map()?, waiting_for);
+        let moves = self.resharding.scale_status(servers, self.placement.bucket_map()?, waiting_for);
         let unmoved = || ScaleStatus { servers, wanted: servers, ..ScaleStatus::default() };
         let scale = moves.or_else(|| self.workers.was_changed.then(unmoved))?;
         if !self.workers.was_changed {
@@ -104,7 +101,7 @@ impl StatusView<'_> {
     /// The workers that train: those of the newest process group that hold their slot.
     fn training_workers(self) -> impl Iterator<Item = u32> {
         let is_in = move |slot: MemberSlot| {
-            self.groups.generation() == 0 || self.groups.workers().any(|index| index == slot.index)
+            self.groups.generation() == 0 || self.groups.worker_indices().any(|index| index == slot.index)
         };
         self.roster.alive_workers().map(|(slot, _)| slot).filter(move |slot| is_in(*slot)).map(|slot| slot.index)
     }
@@ -114,18 +111,18 @@ impl StatusView<'_> {
         let training: BTreeSet<u32> = self.training_workers().collect();
         let change = |index: u32| {
             let slot = MemberSlot::worker(index);
-            match self.roster.members.alive(slot) {
-                Some(member) if member.leaves() => Some(format!("{slot} leaves")),
+            match self.roster.members.alive_member(slot) {
+                Some(member) if member.is_leaving() => Some(format!("{slot} leaves")),
                 Some(_) if training.contains(&index) => None,
                 Some(_) => Some(format!("{slot} joins")),
                 None if index >= self.workers.wanted => None,
-                None => Some(match self.roster.members.state(slot) {
+                None => Some(match self.roster.members.member_state(slot) {
                     None | Some(MemberState::GivenUp) => format!("{slot} has not joined"),
                     Some(_) => format!("{slot} is lost"),
                 }),
             }
         };
-        let changes: Vec<String> = (0..self.config.slots(Role::DenseWorker)).filter_map(change).collect();
+        let changes: Vec<String> = (0..self.config.slot_count(Role::DenseWorker)).filter_map(change).collect();
         changes.join(", ")
     }
 
@@ -141,7 +138,7 @@ impl StatusView<'_> {
             role: slot.role.to_wire(),
             index: slot.index,
             address: member.address.clone(),
-            state: member.state.word().to_owned(),
+            state: member.state.as_str().to_owned(),
             incarnation: member.incarnation,
             silent_ms: millis(now.saturating_sub(member.heard)),
             progress: member.progress,
@@ -156,8 +153,8 @@ impl StatusView<'_> {
     }
 
     fn buckets(self, slot: MemberSlot) -> u32 {
-        let Some(map) = self.placement.map() else { return 0 };
-        buckets_of(slot, (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|ServerIndex(owner)| owner))
+        let Some(map) = self.placement.bucket_map() else { return 0 };
+        buckets_of(slot, (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).map(|ServerIndex(owner)| owner))
     }
 }
 

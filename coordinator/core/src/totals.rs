@@ -11,7 +11,6 @@ use crate::members::{MemberRecord, Members};
 /// A worker without a step for so long stands still. The speed that it last reported is then void.
 const STILL: Duration = Duration::from_secs(10);
 
-/// The training of all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TrainingTotals {
     pub(crate) samples: u64,
@@ -47,7 +46,7 @@ impl TrainingTotals {
 /// Steps and samples of all workers, also of processes that were lost.
 fn sum_of_all(members: &Members) -> (u64, u64) {
     let workers = members.iter().filter(|(slot, _)| slot.role == Role::DenseWorker);
-    workers.map(|(_, member)| member.made()).fold((0, 0), |(steps, samples): (u64, u64), made| {
+    workers.map(|(_, member)| member.reported_totals()).fold((0, 0), |(steps, samples): (u64, u64), made| {
         (steps.saturating_add(made.0), samples.saturating_add(made.1))
     })
 }
@@ -74,7 +73,7 @@ pub(crate) mod tests {
     pub(crate) fn workers(seconds: u64, steps: [u64; 2]) -> Members {
         let mut members = Members::new(time(10));
         for (index, step) in number_from(0, steps) {
-            members.admit(time(0), MemberSlot::worker(index), &JoinRequest::default());
+            members.admit_member(time(0), MemberSlot::worker(index), &JoinRequest::default());
             let progress = Progress {
                 step,
                 samples: step * 10,
@@ -84,7 +83,7 @@ pub(crate) mod tests {
                 ..Progress::default()
             };
             let report = HeartbeatRequest { progress: Some(progress), ..HeartbeatRequest::default() };
-            members.report(time(seconds), MemberSlot::worker(index), &report);
+            members.note_report(time(seconds), MemberSlot::worker(index), &report);
         }
         members
     }
@@ -105,7 +104,7 @@ pub(crate) mod tests {
     #[test]
     fn what_a_lost_asynchronous_worker_has_made_still_counts() {
         let mut members = workers(1, [3, 4]);
-        members.admit(time(2), MemberSlot::worker(1), &JoinRequest::default());
+        members.admit_member(time(2), MemberSlot::worker(1), &JoinRequest::default());
         let totals = TrainingTotals::new(&members, true, time(2));
         assert_eq!((totals.samples, totals.moment.step), (70, 7));
         assert_eq!(TrainingTotals::new(&members, false, time(2)).moment.step, 3);

@@ -9,7 +9,6 @@ use crate::MemberSlot;
 /// Statistics that a job may have.
 const MOST_STATISTICS: usize = 1 << 16;
 
-/// The measurement that the first worker has reported.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Transforms {
     measured: Vec<Transform>,

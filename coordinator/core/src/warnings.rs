@@ -21,7 +21,7 @@ const LATE: u32 = 3;
 
 /// The warnings, worst first. `training` is how long the run has trained. A run that is over has no warnings: its reason
 /// says what went wrong.
-pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<String> {
+pub(crate) fn status_warnings(status: &StatusResponse, training: Duration) -> Vec<String> {
     if !matches!(status.state.as_str(), "training" | "waiting") {
         return Vec::new();
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn warn(members: Vec<MemberStatus>) -> Vec<String> {
-        warnings(&StatusResponse { state: "training".to_owned(), members, ..StatusResponse::default() }, HOUR)
+        status_warnings(&StatusResponse { state: "training".to_owned(), members, ..StatusResponse::default() }, HOUR)
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
             let checkpoints =
                 age.map(|seconds| CheckpointMark { step: 9, age_ms: seconds * 1000 }).into_iter().collect();
             let state = "training".to_owned();
-            warnings(&StatusResponse { state, checkpoints, checkpoint_every_ms, ..Default::default() }, training)
+            status_warnings(&StatusResponse { state, checkpoints, checkpoint_every_ms, ..Default::default() }, training)
         };
         let warning = ["no checkpoint for 12 min; the job asks for one every 2 min"];
         assert_eq!(late(120_000, Some(725), HOUR), warning);
@@ -259,7 +259,7 @@ mod tests {
     fn a_run_that_is_over_needs_no_attention() {
         let lost = MemberStatus { state: "lost".to_owned(), ..member(MemberSlot::worker(0)) };
         let status = StatusResponse { state: "failed".to_owned(), members: vec![lost], ..StatusResponse::default() };
-        assert!(warnings(&status, HOUR).is_empty());
+        assert!(status_warnings(&status, HOUR).is_empty());
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use zagros_protocol::NumberPace;
 use zagros_protocol::control::{CheckpointMark, Evaluation, Progress};
 
-use crate::history::History;
+use crate::history::TrainingHistory;
 use crate::totals::TrainingTotals;
 
 /// How often training is sampled.
@@ -20,10 +20,8 @@ pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 /// The part of the training that is remembered besides the members' last reports.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingWatch {
-    history: History,
-    /// When training was last sampled.
+    history: TrainingHistory,
     sampled: Option<Duration>,
-    /// When training began.
     since: Option<Duration>,
     /// Step of a checkpoint, and when it was first reported; oldest first.
     checkpoints: VecDeque<(u64, Duration)>,
@@ -50,13 +48,13 @@ impl TrainingWatch {
     }
 
     /// Notes the progress that a worker reports. The first worker alone reads and writes checkpoints.
-    pub(crate) fn report(&mut self, now: Duration, is_first: bool, progress: Progress) {
+    pub(crate) fn note_progress(&mut self, now: Duration, is_first: bool, progress: Progress) {
         let number = progress.step.max(progress.batch);
         if is_first && !self.has_steps && number > 0 {
             self.has_steps = true;
-            self.batches.reached(number);
+            self.batches.note_reached(number);
         }
-        self.batches.approach(now, number);
+        self.batches.approach_claim(now, number);
         if !is_first {
             return;
         }
@@ -66,7 +64,6 @@ impl TrainingWatch {
         }
     }
 
-    /// Notes an evaluation that a worker reports.
     pub(crate) fn add_evaluation(&mut self, evaluation: Evaluation) {
         let which = |evaluation: &Evaluation| (evaluation.step, evaluation.epoch, evaluation.part);
         if self.evaluations.back().is_some_and(|newest| which(newest) == which(&evaluation)) {
@@ -78,11 +75,11 @@ impl TrainingWatch {
 
     /// The largest step or batch number that a worker has reported.
     pub(crate) fn newest_batch(&self) -> u64 {
-        self.batches.newest()
+        self.batches.newest_number()
     }
 
     /// The curve of training until now.
-    pub(crate) fn history(&self) -> &History {
+    pub(crate) fn history(&self) -> &TrainingHistory {
         &self.history
     }
 
@@ -91,13 +88,12 @@ impl TrainingWatch {
         self.evaluations.iter().copied()
     }
 
-    /// How long training has run.
-    pub(crate) fn duration(&self, now: Duration) -> Duration {
+    pub(crate) fn training_time(&self, now: Duration) -> Duration {
         self.since.map(|since| now.saturating_sub(since)).unwrap_or_default()
     }
 
     /// The newest checkpoints, oldest first.
-    pub(crate) fn checkpoints(&self, now: Duration) -> Vec<CheckpointMark> {
+    pub(crate) fn checkpoint_marks(&self, now: Duration) -> Vec<CheckpointMark> {
         let mark =
             |(step, at): &(u64, Duration)| CheckpointMark { step: *step, age_ms: millis(now.saturating_sub(*at)) };
         self.checkpoints.iter().map(mark).collect()
@@ -112,7 +108,6 @@ fn push_bounded<T>(values: &mut VecDeque<T>, most: usize, value: T) {
     values.push_back(value);
 }
 
-/// Milliseconds. No run is too long for `u64`.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -138,7 +133,7 @@ mod tests {
         for millis in (1000..4000).step_by(100) {
             sample(&mut watch, Duration::from_millis(millis), &workers(1, [3, 3]));
         }
-        assert_eq!(watch.duration(time(3)), time(3));
+        assert_eq!(watch.training_time(time(3)), time(3));
         assert_eq!(watch.history().points().iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
     }
 
@@ -146,17 +141,17 @@ mod tests {
     fn the_newest_checkpoints_are_remembered_with_their_age() {
         let mut watch = TrainingWatch::default();
         let report = |watch: &mut TrainingWatch, step| {
-            watch.report(time(step), true, Progress { checkpoint_step: step, ..Progress::default() });
+            watch.note_progress(time(step), true, Progress { checkpoint_step: step, ..Progress::default() });
         };
         for step in [0, 5, 5, 9, 7] {
             report(&mut watch, step);
         }
         let checkpoints = [CheckpointMark { step: 5, age_ms: 5000 }, CheckpointMark { step: 9, age_ms: 1000 }];
-        assert_eq!(watch.checkpoints(time(10)), checkpoints);
+        assert_eq!(watch.checkpoint_marks(time(10)), checkpoints);
         for step in 10..100 {
             report(&mut watch, step);
         }
-        assert_eq!(watch.checkpoints(time(100)).len(), CHECKPOINTS_KEPT);
+        assert_eq!(watch.checkpoint_marks(time(100)).len(), CHECKPOINTS_KEPT);
     }
 
     /// Rows age by this number, so one worker must not run their time to its end.
@@ -164,15 +159,15 @@ mod tests {
     fn a_number_without_sense_moves_the_newest_one_by_little_and_a_checkpoint_is_reported_by_the_first_worker_alone() {
         let mut watch = TrainingWatch::default();
         let far = Progress { step: u64::MAX, batch: u64::MAX, checkpoint_step: u64::MAX, ..Progress::default() };
-        watch.report(time(0), false, far);
-        assert_eq!((watch.newest_batch(), watch.checkpoints(time(0)).len()), (MOST_AT_ONCE, 0));
+        watch.note_progress(time(0), false, far);
+        assert_eq!((watch.newest_batch(), watch.checkpoint_marks(time(0)).len()), (MOST_AT_ONCE, 0));
         // A run that goes on from a checkpoint begins far from 0, whichever worker reports first.
-        watch.report(time(0), true, Progress::default());
-        watch.report(time(0), true, Progress { step: 1 << 40, ..Progress::default() });
+        watch.note_progress(time(0), true, Progress::default());
+        watch.note_progress(time(0), true, Progress { step: 1 << 40, ..Progress::default() });
         assert_eq!(watch.newest_batch(), 1 << 40);
         for _ in 0..100 {
-            watch.report(time(1), false, far);
-            watch.report(time(1), true, Progress { checkpoint_step: 0, ..far });
+            watch.note_progress(time(1), false, far);
+            watch.note_progress(time(1), true, Progress { checkpoint_step: 0, ..far });
         }
         assert_eq!(watch.newest_batch(), (1 << 40) + MOST_PER_SECOND);
     }

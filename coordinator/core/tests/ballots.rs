@@ -2,15 +2,15 @@
 //! way, silent workers, replacements, restarts of the coordinator.
 //!
 //! In every run these hold. All workers that get a final answer of a ballot get the same one. A decision comes after every
-//! worker has voted or left, and it is the function of the votes ([`decide`]). A failure names workers that have not voted, and
-//! none that said in time that it is on its way. No worker waits for a silent one longer than the timeout. Once all know that a
-//! worker leaves, the next group is without it, also while its process is still there (RK-4).
+//! worker has voted or left, and it is the function of the votes ([`decide_barrier`]). A failure names workers that have not
+//! voted, and none that said in time that it is on its way. No worker waits for a silent one longer than the timeout. Once all
+//! know that a worker leaves, the next group is without it, also while its process is still there (RK-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, SplitOrder, decide};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, SplitOrder, decide_barrier};
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{
     BarrierDecision, BarrierReason, BarrierRequest, BarrierVote, DataFile, GroupRequest, HeartbeatRequest, JoinRequest,
@@ -312,7 +312,7 @@ impl VotingRun {
             State::Result(result) => {
                 assert!(missing.is_empty(), "ballot {ballot} is decided without {missing:?}");
                 let reasons: Vec<BarrierReason> = sent.reasons.values().copied().collect();
-                assert_eq!(decide(&reasons), Some(result.decision()));
+                assert_eq!(decide_barrier(&reasons), Some(result.decision()));
                 let counts: Vec<u32> = result
                     .votes
                     .iter()

@@ -6,28 +6,27 @@ use std::time::Duration;
 use zagros_coordinator_core::MemberSlot;
 
 use crate::finding::{Diagnosis, Finding, FindingKind, Severity};
-use crate::graph::{LONG, Node, WaitArrow, WaitGraph, for_how_long, is_heard};
+use crate::graph::{LONG, WaitNode, WaitArrow, WaitGraph, for_how_long, is_heard};
 use crate::observation::{CoordinatorSign, Observation, Party, ProcessState, WaitSubject};
-use crate::roots::{RootCause, cause, disk, silent};
-use crate::words::{list, members, s, time};
+use crate::roots::{RootCause, disk_cause, root_cause, silent_cause};
+use crate::words::{join_list, name_members, time, verb_ending};
 use crate::{ended, moves, pace};
 
 /// Lines of evidence of one finding. More hide the first.
 const MOST_LINES: usize = 6;
 
-/// Says what is wrong with a run, and what to do.
 #[must_use]
-pub fn diagnose(observation: &Observation) -> Diagnosis {
+pub fn diagnose_run(observation: &Observation) -> Diagnosis {
     let mut findings = if observation.is_live() && !has_ended(observation) {
         let graph = WaitGraph::new(observation);
         let mut found = circles(&graph);
         found.extend(roots(observation, &graph));
-        found.extend(moves::finding(observation));
+        found.extend(moves::move_finding(observation));
         found.extend(moves::missing_workers(observation));
-        found.extend(pace::findings(observation));
+        found.extend(pace::pace_findings(observation));
         found
     } else {
-        ended::findings(observation)
+        ended::end_findings(observation)
     };
     findings.sort_by_key(|finding| finding.severity);
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Trouble);
@@ -64,15 +63,15 @@ fn circles(graph: &WaitGraph) -> Vec<Finding> {
     circles.iter().map(|circle| of_circle(graph, circle)).collect()
 }
 
-fn of_circle(graph: &WaitGraph, circle: &BTreeSet<Node>) -> Finding {
+fn of_circle(graph: &WaitGraph, circle: &BTreeSet<WaitNode>) -> Finding {
     let inside: Vec<&WaitArrow> = graph
         .arrows
         .iter()
-        .filter(|arrow| circle.contains(&Node::Member(arrow.from)) && circle.contains(&arrow.to))
+        .filter(|arrow| circle.contains(&WaitNode::Member(arrow.from)) && circle.contains(&arrow.to))
         .collect();
     // Others wait for the circle without being part of it.
     let leads = |arrow: &&WaitArrow| circle.iter().any(|node| arrow.to == *node || graph.reaches(arrow.to, *node));
-    let outside = graph.arrows.iter().filter(leads).filter(|arrow| !circle.contains(&Node::Member(arrow.from)));
+    let outside = graph.arrows.iter().filter(leads).filter(|arrow| !circle.contains(&WaitNode::Member(arrow.from)));
     let all: Vec<&WaitArrow> = inside.iter().copied().chain(outside).collect();
     let names: Vec<String> = circle.iter().map(|node| name(*node)).collect();
     let left = inside.iter().filter_map(|arrow| arrow.left).min();
@@ -82,7 +81,7 @@ fn of_circle(graph: &WaitGraph, circle: &BTreeSet<Node>) -> Finding {
         kind: FindingKind::Circle,
         severity: Severity::Trouble,
         subject: String::new(),
-        what: format!("{} wait for each other in a circle", list(&names)),
+        what: format!("{} wait for each other in a circle", join_list(&names)),
         since_seconds: inside.iter().map(|arrow| arrow.age.as_secs_f64()).reduce(f64::min),
         why: lines(&all).into_iter().chain(give_up).collect(),
         next: "this is a bug: save the logs and this output (`--json`), and report it; ending one of these processes lets the \
@@ -95,11 +94,11 @@ fn of_circle(graph: &WaitGraph, circle: &BTreeSet<Node>) -> Finding {
 fn roots(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let mut nodes = graph.roots();
     if observation.coordinator != CoordinatorSign::Answers {
-        nodes.insert(Node::Coordinator);
+        nodes.insert(WaitNode::Coordinator);
     }
-    let troubled = observation.members.iter().filter(|member| silent(observation, member).is_some());
-    nodes.extend(troubled.map(|member| Node::Member(member.slot)));
-    nodes.extend(observation.missing().into_iter().map(Node::Member));
+    let troubled = observation.members.iter().filter(|member| silent_cause(observation, member).is_some());
+    nodes.extend(troubled.map(|member| WaitNode::Member(member.slot)));
+    nodes.extend(observation.missing_slots().into_iter().map(WaitNode::Member));
     let found = nodes.into_iter().map(|node| finding(observation, graph, node));
     let mut found = merged(observation, found.collect());
     found.extend(stopped_disks(observation, graph));
@@ -119,10 +118,10 @@ impl TotalOrder for Option<f64> {
     }
 }
 
-fn finding(observation: &Observation, graph: &WaitGraph, node: Node) -> Finding {
+fn finding(observation: &Observation, graph: &WaitGraph, node: WaitNode) -> Finding {
     let leading = graph.leading_to(node);
     let waited = leading.iter().map(|arrow| arrow.age).max().unwrap_or_default();
-    let RootCause { kind, severity, subject, what, since, mut why, next } = cause(observation, node, waited);
+    let RootCause { kind, severity, subject, what, since, mut why, next } = root_cause(observation, node, waited);
     why.extend(lines(&leading));
     let first = leading.iter().filter_map(|arrow| Some((arrow.left?, arrow.from))).min();
     why.extend(first.map(|(left, slot)| format!("{slot} gives up in {} (cluster.timeout_seconds)", time(left))));
@@ -145,7 +144,7 @@ fn merged(observation: &Observation, found: Vec<Finding>) -> Vec<Finding> {
             "the run waits for its members: {servers} of {} servers and {workers} of {} workers have joined; {} {} missing",
             observation.servers,
             observation.workers,
-            list(&all),
+            join_list(&all),
             if all.len() == 1 { "is" } else { "are" }
         ),
         why,
@@ -165,8 +164,8 @@ fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let roots = graph.roots();
     let heard = observation.members.iter().filter(|member| is_heard(member));
     let waits = heard.flat_map(|member| member.waits.iter().map(|wait| (member.slot, wait)));
-    let young = waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&Node::Disk(*slot)));
-    let causes = young.map(|(slot, wait)| disk(observation, slot, wait.age));
+    let young = waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&WaitNode::Disk(*slot)));
+    let causes = young.map(|(slot, wait)| disk_cause(observation, slot, wait.age));
     causes
         .map(|cause| {
             let RootCause { kind, severity, subject, what, since, why, next } = cause;
@@ -178,8 +177,8 @@ fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
 
 /// Arrows in words. Those of several members to the same node for the same reason are one line.
 fn lines(arrows: &[&WaitArrow]) -> Vec<String> {
-    let mut order: Vec<(Node, &str)> = Vec::new();
-    let mut groups: BTreeMap<(Node, &str), Vec<&WaitArrow>> = BTreeMap::new();
+    let mut order: Vec<(WaitNode, &str)> = Vec::new();
+    let mut groups: BTreeMap<(WaitNode, &str), Vec<&WaitArrow>> = BTreeMap::new();
     for arrow in arrows {
         let key = (arrow.to, arrow.how.as_str());
         if !groups.contains_key(&key) {
@@ -187,11 +186,11 @@ fn lines(arrows: &[&WaitArrow]) -> Vec<String> {
         }
         groups.entry(key).or_default().push(arrow);
     }
-    let line = |(to, how): &(Node, &str)| {
+    let line = |(to, how): &(WaitNode, &str)| {
         let group = &groups[&(*to, *how)];
         let ages: Vec<Duration> = group.iter().map(|arrow| arrow.age).collect();
         let from: Vec<MemberSlot> = group.iter().map(|arrow| arrow.from).collect();
-        format!("{} wait{} {how} {}, {}", of_one_role(&from), s(from.len()), name(*to), for_how_long(&ages))
+        format!("{} wait{} {how} {}, {}", of_one_role(&from), verb_ending(from.len()), name(*to), for_how_long(&ages))
     };
     let mut lines: Vec<String> = order.iter().take(MOST_LINES).map(line).collect();
     if order.len() > MOST_LINES {
@@ -208,16 +207,16 @@ fn of_one_role(slots: &[MemberSlot]) -> String {
     let named: Vec<String> = named
         .iter()
         .filter(|(_, indices)| !indices.is_empty())
-        .map(|(role, indices)| members(&role.to_string(), indices))
+        .map(|(role, indices)| name_members(&role.to_string(), indices))
         .collect();
-    list(&named)
+    join_list(&named)
 }
 
-fn name(node: Node) -> String {
+fn name(node: WaitNode) -> String {
     match node {
-        Node::Coordinator => format!("the {}", Party::Coordinator),
-        Node::Member(slot) => slot.to_string(),
-        Node::Data(slot) => format!("the data source of {slot}"),
-        Node::Disk(slot) => format!("the disk of {slot}"),
+        WaitNode::Coordinator => format!("the {}", Party::Coordinator),
+        WaitNode::Member(slot) => slot.to_string(),
+        WaitNode::Data(slot) => format!("the data source of {slot}"),
+        WaitNode::Disk(slot) => format!("the disk of {slot}"),
     }
 }

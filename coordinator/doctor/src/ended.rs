@@ -4,7 +4,7 @@ use crate::finding::{Finding, FindingKind, Severity};
 use crate::observation::{Observation, ObservedProcess};
 
 /// What ended the run, unless it ended as it should. Processes that were asked to end followed another one.
-pub(crate) fn findings(observation: &Observation) -> Vec<Finding> {
+pub(crate) fn end_findings(observation: &Observation) -> Vec<Finding> {
     let ends = observation.processes.iter().filter_map(|process| Some((process, process.end.as_ref()?)));
     let mut bad: Vec<_> = ends.filter(|(_, end)| !end.well && !end.asked).collect();
     bad.sort_by_key(|(_, end)| end.order);
@@ -30,7 +30,6 @@ pub(crate) fn findings(observation: &Observation) -> Vec<Finding> {
     first.or(failed).or_else(|| vanished(observation)).into_iter().collect()
 }
 
-/// Every process is gone, and none has said that the run is over.
 fn vanished(observation: &Observation) -> Option<Finding> {
     let is_known = observation.processes.iter().any(|process| process.end.is_some());
     (observation.is_live() && !is_known).then(|| Finding {

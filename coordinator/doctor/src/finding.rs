@@ -1,7 +1,5 @@
 //! What the doctor says.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 /// How bad a finding is. The worst comes first.
@@ -52,7 +50,6 @@ pub enum FindingKind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     pub kind: FindingKind,
-    /// How bad it is.
     pub severity: Severity,
     /// Which process or resource it is about: `embedding server 2`. Empty for a circle.
     pub subject: String,
@@ -62,25 +59,13 @@ pub struct Finding {
     pub since_seconds: Option<f64>,
     /// The evidence: who waits for whom, since when, for what.
     pub why: Vec<String>,
-    /// What to do.
     pub next: String,
 }
 
-/// The findings of one observation, the worst first.
+/// The worst first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// Whether no finding needs a person.
     pub healthy: bool,
-    /// The whole in one sentence.
     pub verdict: String,
-    /// What was found.
     pub findings: Vec<Finding>,
-}
-
-impl Finding {
-    /// Its age, as far as it is known.
-    #[must_use]
-    pub fn since(&self) -> Option<Duration> {
-        self.since_seconds.map(Duration::from_secs_f64)
-    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use zagros_coordinator_core::{MemberSlot, Role};
 
 use crate::observation::{Observation, ObservedMember, ObservedWait, WaitSubject};
-use crate::words::{count, list, time};
+use crate::words::{count_noun, join_list, time};
 
 /// Shorter waits are how it should be.
 pub(crate) const LONG: Duration = Duration::from_secs(3);
@@ -18,7 +18,7 @@ pub(crate) const SILENT: Duration = Duration::from_secs(3);
 
 /// What a member waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Node {
+pub(crate) enum WaitNode {
     Coordinator,
     Member(MemberSlot),
     /// The data source of a worker.
@@ -27,11 +27,10 @@ pub(crate) enum Node {
     Disk(MemberSlot),
 }
 
-/// One member waits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WaitArrow {
     pub(crate) from: MemberSlot,
-    pub(crate) to: Node,
+    pub(crate) to: WaitNode,
     /// For what, in words that follow "waits": `in the all-reduce of step 812 for`.
     pub(crate) how: String,
     pub(crate) age: Duration,
@@ -44,41 +43,40 @@ pub(crate) struct WaitArrow {
 pub(crate) struct WaitGraph {
     pub(crate) arrows: Vec<WaitArrow>,
     /// By node: every node that its arrows lead to, however far.
-    reach: BTreeMap<Node, BTreeSet<Node>>,
+    reach: BTreeMap<WaitNode, BTreeSet<WaitNode>>,
 }
 
 impl WaitGraph {
     pub(crate) fn new(observation: &Observation) -> Self {
         let heard = observation.members.iter().filter(|member| is_heard(member));
         let arrows: Vec<WaitArrow> = heard.flat_map(|member| arrows(observation, member)).collect();
-        let mut next: BTreeMap<Node, BTreeSet<Node>> = BTreeMap::new();
+        let mut next: BTreeMap<WaitNode, BTreeSet<WaitNode>> = BTreeMap::new();
         for arrow in &arrows {
-            next.entry(Node::Member(arrow.from)).or_default().insert(arrow.to);
+            next.entry(WaitNode::Member(arrow.from)).or_default().insert(arrow.to);
         }
         let reach = next.keys().map(|node| (*node, reachable(&next, *node))).collect();
         Self { arrows, reach }
     }
 
     /// Ends of arrows that no arrow leaves.
-    pub(crate) fn roots(&self) -> BTreeSet<Node> {
+    pub(crate) fn roots(&self) -> BTreeSet<WaitNode> {
         self.arrows.iter().map(|arrow| arrow.to).filter(|node| !self.reach.contains_key(node)).collect()
     }
 
     /// Groups of members that wait for each other and for nothing else.
-    pub(crate) fn circles(&self) -> BTreeSet<BTreeSet<Node>> {
+    pub(crate) fn circles(&self) -> BTreeSet<BTreeSet<WaitNode>> {
         let leads_back =
-            |reached: &BTreeSet<Node>, node: &Node| reached.iter().all(|other| self.reaches(*other, *node));
+            |reached: &BTreeSet<WaitNode>, node: &WaitNode| reached.iter().all(|other| self.reaches(*other, *node));
         let closed = self.reach.iter().filter(|(node, reached)| leads_back(reached, node));
         closed.map(|(_, reached)| reached.clone()).collect()
     }
 
-    /// Whether arrows lead from one node to another.
-    pub(crate) fn reaches(&self, from: Node, to: Node) -> bool {
+    pub(crate) fn reaches(&self, from: WaitNode, to: WaitNode) -> bool {
         self.reach.get(&from).is_some_and(|reached| reached.contains(&to))
     }
 
     /// The arrows that lead to a node, those that end at it first.
-    pub(crate) fn leading_to(&self, node: Node) -> Vec<&WaitArrow> {
+    pub(crate) fn leading_to(&self, node: WaitNode) -> Vec<&WaitArrow> {
         let leads = |arrow: &&WaitArrow| arrow.to == node || self.reaches(arrow.to, node);
         let mut leading: Vec<&WaitArrow> = self.arrows.iter().filter(leads).collect();
         leading.sort_by_key(|arrow| (arrow.to != node, arrow.to, arrow.from));
@@ -91,7 +89,7 @@ pub(crate) fn is_heard(member: &ObservedMember) -> bool {
     member.state == "alive" && member.silent < SILENT
 }
 
-fn reachable(next: &BTreeMap<Node, BTreeSet<Node>>, from: Node) -> BTreeSet<Node> {
+fn reachable(next: &BTreeMap<WaitNode, BTreeSet<WaitNode>>, from: WaitNode) -> BTreeSet<WaitNode> {
     let (mut found, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(node) = open.pop() {
         for to in next.get(&node).into_iter().flatten() {
@@ -110,12 +108,12 @@ fn arrows(observation: &Observation, member: &ObservedMember) -> Vec<WaitArrow> 
     let slow = member.requests.iter().filter(|requests| requests.age >= LONG);
     let requests = slow.map(|requests| {
         let counts = [(requests.lookups, "lookup", "lookups"), (requests.pushes, "push", "pushes")];
-        let counts = counts.iter().filter(|of| of.0 > 0).map(|of| count(of.0, of.1, of.2));
+        let counts = counts.iter().filter(|of| of.0 > 0).map(|of| count_noun(of.0, of.1, of.2));
         let pending: Vec<String> = counts.chain(is_full.then(|| "a full window".to_owned())).collect();
         WaitArrow {
             from,
-            to: Node::Member(MemberSlot::server(requests.server)),
-            how: format!("with {} for", list(&pending)),
+            to: WaitNode::Member(MemberSlot::server(requests.server)),
+            how: format!("with {} for", join_list(&pending)),
             age: requests.age,
             left: observation.timeout.checked_sub(requests.age),
         }
@@ -147,15 +145,15 @@ fn how(wait: &ObservedWait) -> String {
     }
 }
 
-fn targets(observation: &Observation, member: &ObservedMember, wait: &ObservedWait) -> Vec<Node> {
+fn targets(observation: &Observation, member: &ObservedMember, wait: &ObservedWait) -> Vec<WaitNode> {
     match &wait.subject {
-        WaitSubject::Servers(indices) => indices.iter().map(|index| Node::Member(MemberSlot::server(*index))).collect(),
-        WaitSubject::Coordinator => vec![Node::Coordinator],
-        WaitSubject::Data => vec![Node::Data(member.slot)],
-        WaitSubject::Disk => vec![Node::Disk(member.slot)],
+        WaitSubject::Servers(indices) => indices.iter().map(|index| WaitNode::Member(MemberSlot::server(*index))).collect(),
+        WaitSubject::Coordinator => vec![WaitNode::Coordinator],
+        WaitSubject::Data => vec![WaitNode::Data(member.slot)],
+        WaitSubject::Disk => vec![WaitNode::Disk(member.slot)],
         WaitSubject::Workers => elsewhere(observation, member, wait).collect(),
         WaitSubject::Members => {
-            let missing: Vec<Node> = observation.missing().into_iter().map(Node::Member).collect();
+            let missing: Vec<WaitNode> = observation.missing_slots().into_iter().map(WaitNode::Member).collect();
             if missing.is_empty() { elsewhere(observation, member, wait).collect() } else { missing }
         }
         WaitSubject::Window | WaitSubject::Work => Vec::new(),
@@ -167,7 +165,7 @@ fn elsewhere<'a>(
     observation: &'a Observation,
     member: &'a ObservedMember,
     wait: &'a ObservedWait,
-) -> impl Iterator<Item = Node> + 'a {
+) -> impl Iterator<Item = WaitNode> + 'a {
     let is_in_group = |slot: MemberSlot| observation.group.is_empty() || observation.group.contains(&slot.index);
     let is_over = |other: &ObservedMember| matches!(other.state.as_str(), "left" | "given up");
     let is_there = |other: &ObservedMember| {
@@ -177,7 +175,7 @@ fn elsewhere<'a>(
     let others = observation.members.iter().filter(move |other| {
         other.slot.role == Role::DenseWorker && other.slot != member.slot && is_in_group(other.slot) && !is_over(other)
     });
-    others.filter(move |other| !is_there(other)).map(|other| Node::Member(other.slot))
+    others.filter(move |other| !is_there(other)).map(|other| WaitNode::Member(other.slot))
 }
 
 /// `waits 14 s`, for the age of one arrow or of several.

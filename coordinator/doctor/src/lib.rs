@@ -19,7 +19,7 @@ mod pace;
 mod roots;
 mod words;
 
-pub use diagnose::diagnose;
+pub use diagnose::diagnose_run;
 pub use finding::{Diagnosis, Finding, FindingKind, Severity};
 pub use observation::{
     CoordinatorSign, Observation, ObservedMember, ObservedMoves, ObservedProcess, ObservedRequests, ObservedStages,

@@ -2,9 +2,8 @@
 
 use crate::finding::{Finding, FindingKind, Severity};
 use crate::observation::{Observation, ObservedMoves};
-use crate::words::list;
+use crate::words::join_list;
 
-/// Workers that the run is to have and that have not joined.
 pub(crate) fn missing_workers(observation: &Observation) -> Option<Finding> {
     let missing: Vec<String> = observation.missing_workers().iter().map(ToString::to_string).collect();
     let first = missing.first().filter(|_| !observation.group.is_empty())?;
@@ -13,7 +12,7 @@ pub(crate) fn missing_workers(observation: &Observation) -> Option<Finding> {
         kind: FindingKind::WorkerWanted,
         severity: Severity::Slow,
         subject: first.clone(),
-        what: format!("the run trains without {}, which it is to have", list(&missing)),
+        what: format!("the run trains without {}, which it is to have", join_list(&missing)),
         since_seconds: None,
         why: vec![format!("{wanted} dense workers are wanted, and {} make steps", observation.group.len())],
         next: "start what is missing (`zagros up` does so by itself), or ask for fewer with `zagros scale workers=N`"
@@ -22,7 +21,7 @@ pub(crate) fn missing_workers(observation: &Observation) -> Option<Finding> {
 }
 
 /// A move that waits for servers, or that was given up and is tried again. A move that goes on is no finding.
-pub(crate) fn finding(observation: &Observation) -> Option<Finding> {
+pub(crate) fn move_finding(observation: &Observation) -> Option<Finding> {
     let moving = observation.moving.as_ref()?;
     let missing: Vec<String> = observation.missing_servers().iter().map(ToString::to_string).collect();
     if missing.is_empty() && moving.last_failure.is_empty() {
@@ -36,7 +35,7 @@ pub(crate) fn finding(observation: &Observation) -> Option<Finding> {
         let what = "a move of buckets was given up, and is tried again".to_owned();
         (what, "look at the logs of the servers that it names; their buckets stay where they are meanwhile")
     } else {
-        let what = format!("a move of buckets waits for {} to join", list(&missing));
+        let what = format!("a move of buckets waits for {} to join", join_list(&missing));
         (what, "start what is missing (`zagros up` does so by itself), or ask for fewer with `zagros scale servers=N`")
     };
     let subject = missing.first().cloned().unwrap_or_default();

@@ -10,7 +10,6 @@ use zagros_protocol::control::{LongWait, MemberStatus, ScaleStatus, ServerWait, 
 /// A run at one moment, from its coordinator or put together from its processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
-    /// Name of the job.
     pub job: String,
     /// `waiting`, `training`, `finished`, `interrupted` or `failed`.
     pub state: String,
@@ -20,7 +19,6 @@ pub struct Observation {
     pub servers: u32,
     /// Dense workers that the run is to have.
     pub workers: u32,
-    /// How long a member may be silent.
     pub lease: Duration,
     /// How long a process waits for another.
     pub timeout: Duration,
@@ -40,7 +38,6 @@ pub struct Observation {
     pub age: Duration,
 }
 
-/// Whether the coordinator answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CoordinatorSign {
     #[default]
@@ -51,7 +48,6 @@ pub enum CoordinatorSign {
     Ended,
 }
 
-/// A process of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Party {
     Coordinator,
@@ -59,12 +55,11 @@ pub enum Party {
     Member(MemberSlot),
 }
 
-/// A change of the number of embedding servers that is not complete.
+/// Of the number of embedding servers, until it is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedMoves {
     /// Servers that the run is to have.
     pub wanted: u32,
-    /// Buckets that are not where they are wanted.
     pub buckets_left: u32,
     /// What happens now, in words.
     pub doing: String,
@@ -72,7 +67,6 @@ pub struct ObservedMoves {
     pub last_failure: String,
 }
 
-/// A member as the coordinator knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObservedMember {
     pub slot: MemberSlot,
@@ -80,17 +74,13 @@ pub struct ObservedMember {
     pub state: String,
     /// `host:port` of its data path; empty for a worker without one.
     pub address: String,
-    /// Age of its last heartbeat.
     pub silent: Duration,
     /// Time since a worker's step last changed; `None` before its first.
     pub still: Option<Duration>,
-    /// Steps of a worker.
     pub step: u64,
     /// Where the time of a worker went.
     pub stages: Option<ObservedStages>,
-    /// Servers that leave its requests unanswered.
     pub requests: Vec<ObservedRequests>,
-    /// What else it waits for.
     pub waits: Vec<ObservedWait>,
     /// Free and all bytes of the disk it writes to.
     pub disk: Option<(u64, u64)>,
@@ -103,9 +93,7 @@ pub struct ObservedMember {
 pub struct ObservedStages {
     /// Its own part of its steps: gather, network, scatter.
     pub own: f64,
-    /// Waiting for a batch.
     pub waiting: f64,
-    /// Waiting for the other workers.
     pub reduce: f64,
     /// Processor time of reading, and of finding unique ids.
     pub reading: f64,
@@ -113,20 +101,15 @@ pub struct ObservedStages {
     pub lookup: f64,
 }
 
-/// Requests without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedRequests {
-    /// Index of the server.
     pub server: u32,
-    /// Lookups without an answer.
     pub lookups: u32,
-    /// Pushes without an answer.
     pub pushes: u32,
     /// Age of the oldest.
     pub age: Duration,
 }
 
-/// A wait that a process reports of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedWait {
     /// The part of the process that waits.
@@ -144,20 +127,16 @@ pub struct ObservedWait {
 pub struct OwnWaits {
     /// Its long waits, oldest first.
     pub waits: Vec<ObservedWait>,
-    /// Servers that leave its requests unanswered.
     pub requests: Vec<ObservedRequests>,
 }
 
 /// Whom a process waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitSubject {
-    /// These embedding servers.
     Servers(Vec<u32>),
     /// The other workers of its group, in a call of all.
     Workers,
-    /// The coordinator's answer.
     Coordinator,
-    /// A data source.
     Data,
     /// A disk that does not take what is written.
     Disk,
@@ -208,12 +187,12 @@ pub struct ProcessEnd {
 }
 
 impl Observation {
-    pub(crate) fn member(&self, slot: MemberSlot) -> Option<&ObservedMember> {
+    pub(crate) fn find_member(&self, slot: MemberSlot) -> Option<&ObservedMember> {
         self.members.iter().find(|member| member.slot == slot)
     }
 
     /// The newest process of a party on this machine.
-    pub(crate) fn process(&self, party: Party) -> Option<&ObservedProcess> {
+    pub(crate) fn newest_process(&self, party: Party) -> Option<&ObservedProcess> {
         self.processes.iter().rfind(|process| process.party == party)
     }
 
@@ -224,7 +203,7 @@ impl Observation {
     }
 
     /// The slots that no process has taken, and without which the run does not train.
-    pub(crate) fn missing(&self) -> Vec<MemberSlot> {
+    pub(crate) fn missing_slots(&self) -> Vec<MemberSlot> {
         // A process group that has formed waits for no worker that was asked for later.
         let workers = self.missing_workers().into_iter().filter(|_| self.group.is_empty());
         // While buckets move, training goes on without the servers that are to come.
@@ -234,12 +213,12 @@ impl Observation {
 
     /// The slots of dense workers that no process has taken.
     pub(crate) fn missing_workers(&self) -> Vec<MemberSlot> {
-        (0..self.workers).map(MemberSlot::worker).filter(|slot| self.member(*slot).is_none()).collect()
+        (0..self.workers).map(MemberSlot::worker).filter(|slot| self.find_member(*slot).is_none()).collect()
     }
 
     /// The slots of embedding servers that no process has taken.
     pub(crate) fn missing_servers(&self) -> Vec<MemberSlot> {
-        (0..self.servers).map(MemberSlot::server).filter(|slot| self.member(*slot).is_none()).collect()
+        (0..self.servers).map(MemberSlot::server).filter(|slot| self.find_member(*slot).is_none()).collect()
     }
 }
 

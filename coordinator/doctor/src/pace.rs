@@ -18,8 +18,7 @@ const STARVES: f64 = 0.5;
 /// A disk is nearly full below this share of free bytes, as in monitoring/rules.
 const FREE: f64 = 0.1;
 
-/// What delays the run.
-pub(crate) fn findings(observation: &Observation) -> Vec<Finding> {
+pub(crate) fn pace_findings(observation: &Observation) -> Vec<Finding> {
     let workers =
         || observation.members.iter().filter(|member| member.slot.role == Role::DenseWorker && is_heard(member));
     let mut found: Vec<Finding> = stragglers(&workers().collect::<Vec<_>>());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_coordinator_core::{MemberSlot, Role};
 
 use crate::finding::{FindingKind, Severity};
-use crate::graph::{Node, SILENT};
+use crate::graph::{WaitNode, SILENT};
 use crate::observation::{
     CoordinatorSign, Observation, ObservedMember, ObservedProcess, Party, ProcessState, WaitSubject,
 };
@@ -24,22 +24,22 @@ pub(crate) struct RootCause {
 }
 
 /// Describes a root. A member has waited for it for `waited` at the longest; zero if no member waits for it.
-pub(crate) fn cause(observation: &Observation, node: Node, waited: Duration) -> RootCause {
+pub(crate) fn root_cause(observation: &Observation, node: WaitNode, waited: Duration) -> RootCause {
     match node {
-        Node::Coordinator => coordinator(observation, waited),
-        Node::Data(slot) => data(observation, slot, waited),
-        Node::Disk(slot) => disk(observation, slot, waited),
-        Node::Member(slot) => match observation.member(slot) {
+        WaitNode::Coordinator => coordinator(observation, waited),
+        WaitNode::Data(slot) => data(observation, slot, waited),
+        WaitNode::Disk(slot) => disk_cause(observation, slot, waited),
+        WaitNode::Member(slot) => match observation.find_member(slot) {
             None => missing(observation, slot),
-            Some(member) => silent(observation, member).unwrap_or_else(|| heard(member, waited)),
+            Some(member) => silent_cause(observation, member).unwrap_or_else(|| heard(member, waited)),
         },
     }
 }
 
 /// A member that is silent, lost or stopped; `None` for one that is heard.
-pub(crate) fn silent(observation: &Observation, member: &ObservedMember) -> Option<RootCause> {
+pub(crate) fn silent_cause(observation: &Observation, member: &ObservedMember) -> Option<RootCause> {
     let (slot, silence) = (member.slot, time(member.silent));
-    let process = observation.process(Party::Member(slot));
+    let process = observation.newest_process(Party::Member(slot));
     // A process may be stopped for too short a time to be missed.
     let is_stopped = process.is_some_and(|process| process.state == ProcessState::Stopped);
     let what = match member.state.as_str() {
@@ -101,7 +101,6 @@ fn after_end(observation: &Observation, party: Party) -> String {
     }
 }
 
-/// A process that lives and is not heard.
 fn unheard(process: &ObservedProcess) -> (String, String) {
     let pid = process.pid;
     match process.answers {
@@ -141,7 +140,7 @@ fn start(slot: MemberSlot) -> String {
 }
 
 fn missing(observation: &Observation, slot: MemberSlot) -> RootCause {
-    let process = observation.process(Party::Member(slot));
+    let process = observation.newest_process(Party::Member(slot));
     let (why, next) = match process.map(|process| of_process(observation, process).unwrap_or_else(|| unheard(process)))
     {
         Some((why, next)) => (vec![why], next),
@@ -160,7 +159,6 @@ fn missing(observation: &Observation, slot: MemberSlot) -> RootCause {
     }
 }
 
-/// A member that is heard, and that others wait for.
 fn heard(member: &ObservedMember, waited: Duration) -> RootCause {
     let slot = member.slot;
     let (kind, what, why, next) = match slot.role {
@@ -203,7 +201,7 @@ fn heard(member: &ObservedMember, waited: Duration) -> RootCause {
 }
 
 fn coordinator(observation: &Observation, waited: Duration) -> RootCause {
-    let process = observation.process(Party::Coordinator);
+    let process = observation.newest_process(Party::Coordinator);
     let known = process.and_then(|process| of_process(observation, process));
     let (what, said) = match &observation.coordinator {
         CoordinatorSign::Answers => ("the coordinator answers here, and not to all its members".to_owned(), None),
@@ -228,7 +226,7 @@ fn coordinator(observation: &Observation, waited: Duration) -> RootCause {
 }
 
 fn data(observation: &Observation, slot: MemberSlot, waited: Duration) -> RootCause {
-    let waits = observation.member(slot).into_iter().flat_map(|member| &member.waits);
+    let waits = observation.find_member(slot).into_iter().flat_map(|member| &member.waits);
     let what = waits.filter(|wait| wait.subject == WaitSubject::Data).map(|wait| wait.what.as_str()).next();
     RootCause {
         kind: FindingKind::DataSource,
@@ -242,9 +240,8 @@ fn data(observation: &Observation, slot: MemberSlot, waited: Duration) -> RootCa
     }
 }
 
-/// A disk that a member cannot write to.
-pub(crate) fn disk(observation: &Observation, slot: MemberSlot, waited: Duration) -> RootCause {
-    let member = observation.member(slot);
+pub(crate) fn disk_cause(observation: &Observation, slot: MemberSlot, waited: Duration) -> RootCause {
+    let member = observation.find_member(slot);
     let waits = member.into_iter().flat_map(|member| &member.waits);
     let said = waits.filter(|wait| wait.subject == WaitSubject::Disk).map(|wait| wait.what.clone());
     let free =

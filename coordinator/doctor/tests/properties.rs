@@ -6,11 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use zagros_coordinator_core::MemberSlot;
 use zagros_doctor::{
-    FindingKind, Observation, ObservedMember, ObservedRequests, ObservedWait, Severity, WaitSubject, diagnose,
+    FindingKind, Observation, ObservedMember, ObservedRequests, ObservedWait, Severity, WaitSubject, diagnose_run,
 };
 use zagros_zip::number_from;
 
-/// Servers and workers of every run here.
 const SERVERS: u32 = 3;
 const WORKERS: u32 = 4;
 
@@ -96,7 +95,7 @@ proptest! {
     /// Every hang has a cause, and every cause is on one screen.
     #[test]
     fn whoever_hangs_is_named_and_nothing_is_endless(observation in observation()) {
-        let diagnosis = diagnose(&observation);
+        let diagnosis = diagnose_run(&observation);
         let said: Vec<String> =
             diagnosis.findings.iter().flat_map(|finding| finding.why.iter().chain([&finding.what])).cloned().collect();
         for member in observation.members.iter().filter(|member| hangs(member)) {
@@ -120,7 +119,7 @@ proptest! {
         let mut turned = observation.clone();
         turned.members.reverse();
         let what = |observation: &Observation| -> BTreeSet<String> {
-            diagnose(observation).findings.into_iter().map(|finding| finding.what).collect()
+            diagnose_run(observation).findings.into_iter().map(|finding| finding.what).collect()
         };
         prop_assert_eq!(what(&observation), what(&turned));
     }
@@ -149,7 +148,7 @@ proptest! {
         };
         let members = number_from(0, &ages).map(member).collect();
         let observation = Observation { workers: WORKERS, group: (0..WORKERS).collect(), members, ..Observation::default() };
-        let findings = diagnose(&observation).findings;
+        let findings = diagnose_run(&observation).findings;
         prop_assert!(findings.iter().all(|finding| finding.kind != FindingKind::Circle), "{findings:?}");
     }
 

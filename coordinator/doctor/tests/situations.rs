@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_doctor::{
     CoordinatorSign, Diagnosis, Finding, FindingKind, Observation, ObservedMember, ObservedMoves, ObservedProcess,
-    ObservedRequests, ObservedStages, ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject, diagnose,
+    ObservedRequests, ObservedStages, ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject, diagnose_run,
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -80,7 +80,7 @@ fn run(servers: u32, workers: u32, members: Vec<ObservedMember>) -> Observation 
 
 #[track_caller]
 fn only(observation: &Observation) -> Finding {
-    let Diagnosis { findings, healthy, verdict } = diagnose(observation);
+    let Diagnosis { findings, healthy, verdict } = diagnose_run(observation);
     assert_eq!(findings.len(), 1, "{findings:#?}");
     assert_eq!((healthy, &verdict), (findings[0].severity == Severity::Slow, &findings[0].what));
     findings.into_iter().next().unwrap()
@@ -96,7 +96,7 @@ fn says(finding: &Finding, kind: FindingKind, what: &str, why: &[&str], next: &s
 #[test]
 fn a_run_that_makes_steps_is_healthy() {
     let members = vec![server(0), worker(0), in_all_reduce(1, 2)];
-    let Diagnosis { healthy, verdict, findings } = diagnose(&run(1, 2, members));
+    let Diagnosis { healthy, verdict, findings } = diagnose_run(&run(1, 2, members));
     assert!(healthy && findings.is_empty(), "{findings:?}");
     assert_eq!(verdict, "nothing hangs: no wait is longer than 3.0 s (step 811)");
 }
@@ -117,7 +117,7 @@ fn a_move_that_waits_is_no_trouble_and_says_for_whom() {
     let finding = only(&Observation { moving: moving("move 3: disk full"), ..run(2, 1, all()) });
     let what = "a move of buckets was given up, and is tried again";
     says(&finding, FindingKind::MoveWaits, what, &[wanted, doing, "a move was given up: move 3: disk full"], "logs");
-    assert!(diagnose(&Observation { moving: moving(""), ..run(2, 1, all()) }).findings.is_empty());
+    assert!(diagnose_run(&Observation { moving: moving(""), ..run(2, 1, all()) }).findings.is_empty());
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_chain_is_described_from_its_root() {
     ];
     let observation = Observation { servers: 2, ..run(2, 4, members) };
     // Server 1 is missing as well.
-    let findings = diagnose(&observation).findings;
+    let findings = diagnose_run(&observation).findings;
     let finding = findings.iter().find(|finding| finding.kind == FindingKind::MemberSilent).unwrap();
     says(
         finding,
@@ -300,7 +300,7 @@ fn a_data_source_and_a_disk_are_named_as_what_they_are() {
     );
     let mut full = waiting(server(0), WaitSubject::Disk, "the log stopped: no space left on device", 5);
     full.disk = Some((40 << 20, 100 << 30));
-    let findings = diagnose(&run(1, 1, vec![full, worker(0)])).findings;
+    let findings = diagnose_run(&run(1, 1, vec![full, worker(0)])).findings;
     let kinds: Vec<FindingKind> = findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [FindingKind::DiskStopped, FindingKind::DiskFull]);
     let [log, disk, ..] = &findings[0].why[..] else { panic!("{findings:?}") };
@@ -344,7 +344,7 @@ fn a_straggler_slows_the_run_and_is_no_trouble() {
     assert_eq!((finding.kind, finding.severity), (FindingKind::Straggler, Severity::Slow));
     assert_eq!(finding.what, "dense worker 1 needs 1.9 times as long for its part of a step as dense worker 0");
     assert!(
-        diagnose(&run(1, 1, vec![server(0), ObservedMember { stages: stages(10.0, 0.0), ..worker(0) }]))
+        diagnose_run(&run(1, 1, vec![server(0), ObservedMember { stages: stages(10.0, 0.0), ..worker(0) }]))
             .findings
             .is_empty()
     );
@@ -357,7 +357,7 @@ fn a_worker_that_starves_is_advised_to_read_faster() {
     assert_eq!(finding.what, "dense worker 0 waits for batches for 60 % of its time: reading is slower than training");
     let looks_up = ObservedStages { lookup: 20.0, ..stages };
     assert!(
-        diagnose(&run(1, 1, vec![server(0), ObservedMember { stages: Some(looks_up), ..worker(0) }]))
+        diagnose_run(&run(1, 1, vec![server(0), ObservedMember { stages: Some(looks_up), ..worker(0) }]))
             .findings
             .is_empty()
     );
@@ -396,7 +396,7 @@ fn a_run_whose_processes_are_gone_has_not_finished_unless_it_says_so() {
     let coordinator = CoordinatorSign::Ended;
     let gone = Observation { processes, coordinator, ..run(1, 1, vec![server(0), worker(0)]) };
     assert_eq!(only(&gone).what, "no process of the run is left, and none has said why");
-    let finished = diagnose(&Observation { state: "finished".to_owned(), ..gone });
+    let finished = diagnose_run(&Observation { state: "finished".to_owned(), ..gone });
     assert!(finished.healthy);
     assert_eq!(finished.verdict, "the run has finished");
 }

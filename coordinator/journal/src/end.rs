@@ -18,7 +18,6 @@ use std::path::Path;
 
 use zagros_protocol::RunId;
 
-/// Its name in the journal's folder.
 pub(crate) const FILE: &str = "END";
 /// Bytes of the file. They are in one sector: a loss of power leaves all of them or those of before.
 const BYTES: usize = 64;
@@ -40,13 +39,11 @@ impl InputsEnd {
         Self { next: 0, checksum: crc32c::crc32c(&run.0.to_le_bytes()) }
     }
 
-    /// The end after one more input.
     pub(crate) fn append(self, input: &[u8]) -> Self {
         Self { next: self.next + 1, checksum: crc32c::crc32c_append(self.checksum, input) }
     }
 }
 
-/// What the file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndMark {
     /// The inputs that took effect; `None` while no run is kept, so that nothing in the folder counts.
@@ -85,7 +82,6 @@ impl EndFile {
         decode(&bytes).map(Some).ok_or_else(|| "its checksum is wrong".to_owned())
     }
 
-    /// Replaces the mark.
     pub(crate) fn write(&self, mark: &EndMark) -> io::Result<()> {
         self.file.write_all_at(&encode(mark), 0)
     }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-/// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The folder cannot be opened, or read, or written.
@@ -11,7 +10,6 @@ pub enum JournalError {
          folder?", folder.display()
     )]
     Store {
-        /// The journal's folder.
         folder: PathBuf,
         /// `opened`, `read`, `written`.
         doing: &'static str,
@@ -20,11 +18,9 @@ pub enum JournalError {
     /// The folder cannot be made or deleted, or the file of its end not be opened or written.
     #[error("the coordinator's journal in {} cannot be {doing}: {source}", folder.display())]
     Folder {
-        /// The journal's folder.
         folder: PathBuf,
         /// `made`, `deleted`, `opened`, `written`.
         doing: &'static str,
-        /// The system's words.
         source: std::io::Error,
     },
     /// It was written by another release, or in another format.
@@ -33,7 +29,6 @@ pub enum JournalError {
          the same release; delete the folder and start the run again", folder.display()
     )]
     Release {
-        /// The journal's folder.
         folder: PathBuf,
         /// The release and format of the journal.
         found: String,
@@ -43,7 +38,6 @@ pub enum JournalError {
     /// An entry is none.
     #[error("the coordinator's journal in {} is damaged at {what}; delete the folder and start the run again", folder.display())]
     Damaged {
-        /// The journal's folder.
         folder: PathBuf,
         /// Which entry, and why.
         what: String,

@@ -11,7 +11,7 @@
 //! Inputs and snapshots are in one RocksDB: each is there whole or not at all, and one process at a time holds the folder. A
 //! file beside it says how far the inputs go (`end`), so that one that was lost or damaged is noticed. Inputs are handed to the system before they take effect, so they survive the end of the process (`kill -9`), not a
 //! loss of power. The journal therefore names the start of the machine that it was written under: after another start it says
-//! that its end may be missing ([`Machine`]).
+//! that its end may be missing ([`MachineStart`]).
 
 mod end;
 mod error;
@@ -20,4 +20,4 @@ mod store;
 
 pub use error::JournalError;
 pub use record::JournalTime;
-pub use store::{InputJournal, Machine, RecoveredCore};
+pub use store::{InputJournal, MachineStart, RecoveredCore};

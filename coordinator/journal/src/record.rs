@@ -24,7 +24,6 @@ pub struct JournalTime {
     pub wall_ms: u64,
 }
 
-/// The bytes of an input.
 pub(crate) fn encode(time: JournalTime, input: &CoreInput) -> Vec<u8> {
     let (kind, content) = match input {
         CoreInput::Join(request) => (1, request.encode_to_vec()),

@@ -44,7 +44,7 @@ pub struct InputJournal {
 /// Whether the journal has every input that took effect. It survives the end of its process. The system writes it to the disk
 /// later, so a loss of power may take the newest inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Machine {
+pub enum MachineStart {
     /// The machine has run since the first input; or the process before has handed the journal over.
     Same,
     /// The machine was started again after the first input, or it is another machine, or nothing tells which it is.
@@ -60,15 +60,12 @@ pub struct RecoveredCore {
     /// How many inputs were replayed.
     pub inputs: u64,
     /// Whether inputs may be missing at the end.
-    pub machine: Machine,
+    pub machine: MachineStart,
 }
 
 impl InputJournal {
     /// Opens the journal in a folder, which is made if need be, and replays what another process has left there. `None` where
-    /// nothing is there: call [`Self::begin`] then.
-    ///
-    /// # Errors
-    /// When another process holds the folder, it cannot be read, or another release has written it.
+    /// nothing is there: call [`Self::begin_run`] then.
     pub fn open(folder: &Path) -> Result<(Self, Option<RecoveredCore>), JournalError> {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|source| JournalError::Folder { folder: folder.into(), doing: "made", source })?;
@@ -82,10 +79,7 @@ impl InputJournal {
     }
 
     /// Forgets whatever is there: a run begins in this state.
-    ///
-    /// # Errors
-    /// When the folder cannot be written.
-    pub fn begin(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
+    pub fn begin_run(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
         // Until the snapshot is there, the end mark says that nothing in the folder counts.
         self.boot = this_boot();
         self.forget_end()?;
@@ -97,9 +91,7 @@ impl InputJournal {
     }
 
     /// Appends an input, before it takes effect. It survives the end of this process once this returns.
-    ///
-    /// # Errors
-    /// When it cannot be written: it must not take effect then.
+    /// An input that cannot be written must not take effect.
     pub fn append(&mut self, time: JournalTime, input: &CoreInput) -> Result<(), JournalError> {
         let mut bytes = encode(time, input);
         let end = self.end.append(&bytes);
@@ -120,17 +112,12 @@ impl InputJournal {
     }
 
     /// Replaces all inputs by the state that they led to.
-    ///
-    /// # Errors
-    /// When it cannot be written: the inputs stay then.
-    pub fn snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
+    /// If it cannot be written, the inputs stay.
+    pub fn take_snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
         self.write_snapshot(core, time, WriteBatch::default())
     }
 
     /// The last call of a process that ends in order: every input is on the disk, so a process on any machine may go on.
-    ///
-    /// # Errors
-    /// When the disk cannot be written.
     pub fn hand_over(&mut self) -> Result<(), JournalError> {
         self.put_boot(HANDED_OVER.to_vec())
     }
@@ -151,9 +138,6 @@ impl InputJournal {
     }
 
     /// Deletes the journal: no process will ask for this run any more.
-    ///
-    /// # Errors
-    /// When the folder cannot be deleted.
     pub fn delete(self) -> Result<(), JournalError> {
         // A process that is killed half-way leaves a folder of which nothing counts.
         self.forget_end()?;
@@ -194,7 +178,7 @@ impl InputJournal {
         };
         let machine = machine(&boot, boot_id().as_deref());
         // A loss of power takes what it takes.
-        let expected = Some(expected).filter(|_| machine == Machine::Same);
+        let expected = Some(expected).filter(|_| machine == MachineStart::Same);
         let taken = read_snapshot(&snapshot).map_err(|why| self.damaged(format!("the snapshot: {why}")))?;
         let recovered = self.replay(taken, expected, machine)?;
         self.snapshot = snapshot.len() as u64;
@@ -210,7 +194,7 @@ impl InputJournal {
         &mut self,
         (mut core, mut time, first): (Core, JournalTime, InputsEnd),
         expected: Option<InputsEnd>,
-        machine: Machine,
+        machine: MachineStart,
     ) -> Result<RecoveredCore, JournalError> {
         let (mut end, mut bytes) = (first, 0);
         self.check_end(end, expected)?;
@@ -301,9 +285,9 @@ fn this_boot() -> Vec<u8> {
 }
 
 /// A start of the machine that cannot be read is the same as no other.
-fn machine(then: &[u8], now: Option<&str>) -> Machine {
+fn machine(then: &[u8], now: Option<&str>) -> MachineStart {
     let is_same = then == HANDED_OVER || now.is_some_and(|now| now.as_bytes() == then);
-    if is_same { Machine::Same } else { Machine::StartedAgain }
+    if is_same { MachineStart::Same } else { MachineStart::StartedAgain }
 }
 
 fn key(number: u64) -> [u8; 9] {

@@ -1,7 +1,7 @@
 //! Ranges and ticks of the page's charts. The script draws them; it computes none.
 
 use serde::Serialize;
-use zagros_chart::axis::{AxisRange, label};
+use zagros_chart::axis::{AxisRange, tick_label};
 
 use crate::{HistoryReport, StatusReport};
 
@@ -45,7 +45,6 @@ struct AxisTick {
 }
 
 impl PageAxes {
-    /// The axes of a whole report.
     pub(super) fn new(report: &StatusReport) -> Self {
         let StatusReport { history, evaluations, .. } = report;
         let values = |value: fn(&HistoryReport) -> Option<f64>| history.iter().filter_map(value).collect::<Vec<_>>();
@@ -63,7 +62,7 @@ impl PageAxes {
 
 impl ValueAxis {
     fn from_values(values: Vec<f64>) -> Option<Self> {
-        AxisRange::from_values(values).map(|range| Self::with_ticks(range.padded(ROOM)))
+        AxisRange::from_values(values).map(|range| Self::with_ticks(range.with_margin(ROOM)))
     }
 
     fn from_zero(values: Vec<f64>) -> Option<Self> {
@@ -94,12 +93,12 @@ impl TimeAxis {
 
 /// Round values of a range in a unit, each where it lies in seconds or in the value itself.
 fn ticks(range: AxisRange, wanted: usize, length: f64) -> Vec<AxisTick> {
-    let values = range.ticks(wanted);
+    let values = range.round_ticks(wanted);
     let step = match values[..] {
         [first, second, ..] => second - first,
         _ => range.high - range.low,
     };
-    values.into_iter().map(|value| AxisTick { at: value * length, label: label(value, step) }).collect()
+    values.into_iter().map(|value| AxisTick { at: value * length, label: tick_label(value, step) }).collect()
 }
 
 #[cfg(test)]

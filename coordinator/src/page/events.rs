@@ -21,20 +21,19 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long a browser waits before it connects again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Makes the stream of events of each listener.
-pub(super) struct Events {
+pub(super) struct EventStreams {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,
     places: Arc<Semaphore>,
 }
 
-impl Events {
+impl EventStreams {
     pub(super) fn new(coordinator: Arc<LocalCoordinator>, shutdown: Shutdown) -> Self {
         Self { coordinator, shutdown, places: Arc::new(Semaphore::new(MOST)) }
     }
 
     /// Events until the coordinator ends.
-    pub(super) fn follow(&self) -> Response {
+    pub(super) fn stream_events(&self) -> Response {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let text = format!("{MOST} browsers watch this run already; close one, or ask /status\n");
             return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response();
@@ -42,7 +41,7 @@ impl Events {
         let mut ticks = interval(PERIOD);
         // After a stall the newest state is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let listener = Listener {
+        let listener = EventListener {
             coordinator: Arc::clone(&self.coordinator),
             shutdown: self.shutdown.clone(),
             ticks,
@@ -62,7 +61,7 @@ struct PageState {
     axes: PageAxes,
 }
 
-struct Listener {
+struct EventListener {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,
     ticks: Interval,
@@ -81,7 +80,7 @@ struct SentLists {
     step: u64,
 }
 
-impl Listener {
+impl EventListener {
     fn events(self) -> impl Stream<Item = Result<Event, axum::Error>> + Send {
         stream::unfold(Some(self), async |listener| {
             let mut listener = listener?;
@@ -97,7 +96,7 @@ impl Listener {
             _ = self.ticks.tick() => {}
             () = self.shutdown.requested() => self.is_over = true,
         }
-        let report = StatusReport::from(self.coordinator.glance());
+        let report = StatusReport::from(self.coordinator.read_status());
         let axes = PageAxes::new(&report);
         let is_first = self.seen == SentLists::default();
         let seen = std::mem::replace(&mut self.seen, SentLists::new(&report));

@@ -15,7 +15,7 @@ use axum::routing::get;
 use zagros_plumbing::Shutdown;
 
 use crate::LocalCoordinator;
-use events::Events;
+use events::EventStreams;
 
 const HTML: &str = include_str!("../../page/page.html");
 const CSS: &str = include_str!("../../page/page.css");
@@ -28,9 +28,9 @@ const SCRIPTS: [&str; 4] = [
 ];
 
 /// The routes `/` and `/events`. Their responses end with `shutdown`. The port decides who may read them.
-pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, shutdown: Shutdown) -> Router {
-    let events = Arc::new(Events::new(Arc::clone(coordinator), shutdown));
-    Router::new().route("/", get(async || page())).route("/events", get(async move || events.follow()))
+pub(crate) fn page_routes(coordinator: &Arc<LocalCoordinator>, shutdown: Shutdown) -> Router {
+    let events = Arc::new(EventStreams::new(Arc::clone(coordinator), shutdown));
+    Router::new().route("/", get(async || page())).route("/events", get(async move || events.stream_events()))
 }
 
 fn page() -> Response {

@@ -22,9 +22,7 @@ pub struct MemberReport {
     pub silent_seconds: f64,
     /// Splits it is working on.
     pub splits_held: u32,
-    /// The report of a worker.
     pub progress: Option<ProgressReport>,
-    /// The report of an embedding server.
     pub load: Option<LoadReport>,
     /// Buckets that an embedding server owns.
     pub buckets: u32,
@@ -36,7 +34,6 @@ pub struct MemberReport {
     pub still_seconds: Option<f64>,
 }
 
-/// A worker's training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ProgressReport {
     pub step: u64,
@@ -54,7 +51,6 @@ pub struct ProgressReport {
     pub staleness_max: u32,
     /// AUC of about the last 100,000 training samples, each scored before it was learned from; `null` while undefined.
     pub auc: Option<f64>,
-    /// Where its time went.
     pub stages: Option<StageReport>,
 }
 
@@ -82,7 +78,6 @@ pub struct StageReport {
     pub reduce: f64,
 }
 
-/// The load of an embedding server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LoadReport {
     pub rows: u64,
@@ -100,19 +95,15 @@ pub struct LoadReport {
     pub lookup_seconds_p99: Option<f64>,
 }
 
-/// A server that lets a worker wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WaitReport {
     pub server: u32,
-    /// Lookups without an answer.
     pub lookups: u32,
-    /// Pushes without an answer.
     pub pushes: u32,
     /// How long the oldest of them has waited, seconds, retries included.
     pub oldest_seconds: f64,
 }
 
-/// Room on a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiskReport {
     pub free_bytes: u64,
@@ -122,7 +113,7 @@ pub struct DiskReport {
 impl MemberReport {
     /// What the member does now, in words.
     #[must_use]
-    pub fn detail(&self) -> String {
+    pub fn activity_in_words(&self) -> String {
         let address = (!self.address.is_empty()).then(|| self.address.clone());
         let load = self.load.map(|load| load.words(self.buckets));
         let progress = self.progress.map(|progress| {

@@ -3,7 +3,6 @@
 use serde::Serialize;
 use zagros_protocol::control::ScaleStatus;
 
-/// A change of the numbers of embedding servers and dense workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScaleReport {
     /// Servers that the run has, with those that it waits for and those that leave.

@@ -1,17 +1,16 @@
 //! A group of one rank: every call returns at once.
 
-use crate::{Collective, CollectiveError, PendingSum, Sum};
+use crate::{CollectiveGroup, CollectiveError, PendingSum, SumState};
 
-/// The only rank.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SingleRank;
 
-impl Collective for SingleRank {
+impl CollectiveGroup for SingleRank {
     fn rank(&self) -> usize {
         0
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         1
     }
 
@@ -20,11 +19,11 @@ impl Collective for SingleRank {
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
-        Ok(PendingSum(Sum::Done(values)))
+        Ok(PendingSum(SumState::Done(values)))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        let PendingSum(Sum::Done(values)) = pending else { return Err(CollectiveError::foreign()) };
+        let PendingSum(SumState::Done(values)) = pending else { return Err(CollectiveError::foreign_sum()) };
         Ok(values)
     }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// The transport of values between processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CollectiveBackend {
     /// c10d's Gloo, over TCP between the processors.

@@ -5,14 +5,11 @@ use std::time::Duration;
 use crate::roll::RankRoll;
 use crate::sys::NativeGroup;
 #[cfg(feature = "nccl")]
-use crate::sys::nccl::Nccl;
+use crate::sys::nccl::NcclLibrary;
 use crate::{CollectiveBackend, CollectiveError};
 
 impl CollectiveBackend {
     /// Checks that this program contains the backend. Says nothing about the machine.
-    ///
-    /// # Errors
-    /// [`CollectiveError::Backend`] when it does not.
     pub fn is_built(self) -> Result<(), CollectiveError> {
         if self == Self::Nccl && !cfg!(feature = "nccl") {
             let reason = "this program was built without NCCL".to_owned();
@@ -26,13 +23,13 @@ impl CollectiveBackend {
 
 /// A backend that this machine can use.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Connector {
+pub(crate) enum BackendConnector {
     Gloo,
     #[cfg(feature = "nccl")]
-    Nccl(Nccl),
+    Nccl(NcclLibrary),
 }
 
-impl Connector {
+impl BackendConnector {
     pub(crate) fn open(backend: CollectiveBackend) -> Result<Self, CollectiveError> {
         backend.is_built()?;
         match backend {
@@ -53,19 +50,19 @@ impl Connector {
     }
 
     /// Connects to all other ranks of the roll. Gloo uses the network of `host`.
-    pub(crate) fn form(self, roll: &RankRoll, host: &str, timeout: Duration) -> Result<NativeGroup, String> {
+    pub(crate) fn form_group(self, roll: &RankRoll, host: &str, timeout: Duration) -> Result<NativeGroup, String> {
         let place = (roll.rank, roll.world);
         match self {
             Self::Gloo => NativeGroup::form(&roll.store, &roll.prefix, place, host, timeout),
             #[cfg(feature = "nccl")]
-            Self::Nccl(nccl) => nccl.form(&roll.store, &roll.prefix, place, timeout),
+            Self::Nccl(nccl) => nccl.form_group(&roll.store, &roll.prefix, place, timeout),
         }
     }
 }
 
 /// Opens everything that NCCL groups need, or names what is missing.
 #[cfg(feature = "nccl")]
-fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
+fn open_nccl(cuda_half: &str) -> Result<NcclLibrary, CollectiveError> {
     const PATH: &str = "put the `lib` folders of the same libtorch release for CUDA, and of CUDA and NCCL, on \
                         LD_LIBRARY_PATH (docs/nccl.md)";
     const DEVICE: &str = "see whether `nvidia-smi` lists a device and, in a container, whether it is given to it \
@@ -78,8 +75,8 @@ fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
         }
     };
     crate::open_cuda_half(cuda_half).map_err(missing("libtorch's CUDA half cannot be opened", PATH))?;
-    let nccl = Nccl::open().map_err(missing("NCCL's part of this program cannot be opened", PATH))?;
-    nccl.devices().map_err(missing("CUDA shows no device to this program", DEVICE))?;
+    let nccl = NcclLibrary::open().map_err(missing("NCCL's part of this program cannot be opened", PATH))?;
+    nccl.device_count().map_err(missing("CUDA shows no device to this program", DEVICE))?;
     Ok(nccl)
 }
 
@@ -90,13 +87,13 @@ mod tests {
     #[test]
     fn gloo_is_in_every_program() {
         CollectiveBackend::Gloo.is_built().unwrap();
-        assert_eq!(Connector::open(CollectiveBackend::default()).unwrap().backend(), CollectiveBackend::Gloo);
+        assert_eq!(BackendConnector::open(CollectiveBackend::default()).unwrap().backend(), CollectiveBackend::Gloo);
     }
 
     #[cfg(not(feature = "nccl"))]
     #[test]
     fn a_program_without_nccl_says_how_to_build_one_with_it() {
-        let error = Connector::open(CollectiveBackend::Nccl).unwrap_err().to_string();
+        let error = BackendConnector::open(CollectiveBackend::Nccl).unwrap_err().to_string();
         let expected = "cluster.collective = \"nccl\": this program was built without NCCL; build it with";
         assert!(error.starts_with(expected) && error.contains("--features nccl"), "{error}");
         assert!(error.ends_with("or use cluster.collective = \"gloo\""), "{error}");
@@ -116,13 +113,13 @@ mod tests {
     fn nccl_sums_on_devices_and_refuses_a_machine_without() {
         use crate::{Rendezvous, testing};
 
-        match Connector::open(CollectiveBackend::Nccl) {
-            Ok(Connector::Nccl(nccl)) => {
-                let devices = nccl.devices().unwrap();
+        match BackendConnector::open(CollectiveBackend::Nccl) {
+            Ok(BackendConnector::Nccl(nccl)) => {
+                let devices = nccl.device_count().unwrap();
                 let rendezvous = || |_| Box::new(testing::end(CollectiveBackend::Nccl)) as Box<dyn Rendezvous>;
                 testing::check_against_plain_sums(rendezvous, devices);
             }
-            Ok(Connector::Gloo) => panic!("it is another backend"),
+            Ok(BackendConnector::Gloo) => panic!("it is another backend"),
             Err(error) => {
                 let error = error.to_string();
                 assert!(error.contains("cannot be opened: libtorch_cuda.so") || error.contains("no device"), "{error}");

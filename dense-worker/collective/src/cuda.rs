@@ -2,14 +2,10 @@
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// The library's file name.
 pub const CUDA_HALF: &str = "libtorch_cuda.so";
 
 /// Opens a library for the whole process, so that libraries opened later find its symbols. Call this before anything asks
 /// libtorch about CUDA.
-///
-/// # Errors
-/// The loader's message, which names the library.
 #[expect(unsafe_code, reason = "a library that is opened runs code of its own")]
 pub fn open_cuda_half(name: &str) -> Result<(), String> {
     // SAFETY: libtorch's library only registers what it knows when it is opened; it stays open as long as the process.

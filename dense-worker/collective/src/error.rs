@@ -9,24 +9,20 @@ use crate::CollectiveBackend;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
     /// Some ranks did not take part, as far as that can be known.
-    #[error("{} did not take part in {call} for {waited:.1?}: {reason}", Ranks(ranks))]
+    #[error("{} did not take part in {call} for {waited:.1?}: {reason}", RankList(ranks))]
     Missing {
-        /// These ranks, ascending.
+        /// Ascending.
         ranks: Vec<usize>,
         /// What the others did: `an all-reduce`.
         call: &'static str,
-        /// How long the wait was.
         waited: Duration,
-        /// What this rank observed.
         reason: String,
     },
     /// Every rank is alive, but ranks cannot reach each other.
     #[error("{call} failed after {waited:.1?}, but every rank is alive: {reason}; check the network between them")]
     Broken {
         call: &'static str,
-        /// How long it took.
         waited: Duration,
-        /// What this rank observed.
         reason: String,
     },
     /// An earlier call of the group failed.
@@ -36,15 +32,12 @@ pub enum CollectiveError {
     #[error("cluster.collective = \"{backend}\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
     Backend {
         backend: CollectiveBackend,
-        /// What is missing.
         reason: String,
-        /// What to do about it.
         next: &'static str,
     },
     /// A caller's bounds do not name a part for each rank.
     #[error("the bounds name no parts of {length} values for {world} ranks")]
     Parts {
-        /// Ranks of the group.
         world: usize,
         length: usize,
     },
@@ -55,39 +48,39 @@ pub enum CollectiveError {
 
 impl CollectiveError {
     /// The error of a sum that another group started.
-    pub(crate) fn foreign() -> Self {
+    pub(crate) fn foreign_sum() -> Self {
         let reason = "it was started by another group".to_owned();
         Self::Broken { call: "waiting for a sum", waited: Duration::ZERO, reason }
     }
 
     /// Renumbers the ranks for the caller: rank r becomes `numbers[r]`.
     #[must_use]
-    pub fn numbered(self, numbers: &[u32]) -> Self {
+    pub fn renumber_ranks(self, numbers: &[u32]) -> Self {
         let number = |rank: usize| numbers.get(rank).map_or(rank, |number| *number as usize);
         match self {
             Self::Missing { ranks, call, waited, reason } => {
                 Self::Missing { ranks: ranks.into_iter().map(number).collect(), call, waited, reason }
             }
-            Self::Failed { first } => Self::Failed { first: Box::new(first.numbered(numbers)) },
+            Self::Failed { first } => Self::Failed { first: Box::new(first.renumber_ranks(numbers)) },
             other @ (Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. }) => other,
         }
     }
 
     /// The ranks that did not take part, if they are known.
     #[must_use]
-    pub fn missing(&self) -> &[usize] {
+    pub fn missing_ranks(&self) -> &[usize] {
         match self {
             Self::Missing { ranks, .. } => ranks,
-            Self::Failed { first } => first.missing(),
+            Self::Failed { first } => first.missing_ranks(),
             Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. } => &[],
         }
     }
 }
 
 /// `rank 1`, `ranks 1, 3`.
-struct Ranks<'a>(&'a [usize]);
+struct RankList<'a>(&'a [usize]);
 
-impl fmt::Display for Ranks<'_> {
+impl fmt::Display for RankList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         write!(f, "{} {}", if numbers.len() == 1 { "rank" } else { "ranks" }, numbers.join(", "))
@@ -110,8 +103,8 @@ mod tests {
         assert_eq!(message, "rank 1 did not take part in an all-reduce for 2.0s: connection closed");
         let later = CollectiveError::Failed { first: Box::new(missing(&[1, 3])) };
         assert!(later.to_string().contains("ranks 1, 3 did not"), "{later}");
-        assert_eq!(later.missing(), [1, 3]);
+        assert_eq!(later.missing_ranks(), [1, 3]);
         // The second of five workers is not in the group, and the caller does not know one rank.
-        assert_eq!(later.numbered(&[0, 2, 3]).missing(), [2, 3]);
+        assert_eq!(later.renumber_ranks(&[0, 2, 3]).missing_ranks(), [2, 3]);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use crate::Interrupt;
+use crate::GroupInterrupt;
 
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(50);
@@ -11,12 +11,12 @@ const SLICE: Duration = Duration::from_millis(50);
 /// Runs `work` on a thread of its own; `None` if it has not ended in time (invariant WT-1). The thread then continues until
 /// its wait ends, so `work` must own everything that it uses.
 pub(crate) fn run_within<T: Send + 'static>(time: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    run_within_unless(&Interrupt::default(), time, work)
+    run_within_unless(&GroupInterrupt::default(), time, work)
 }
 
 /// As [`run_within`]; `None` also once `interrupt` is set.
 pub(crate) fn run_within_unless<T: Send + 'static>(
-    interrupt: &Interrupt,
+    interrupt: &GroupInterrupt,
     time: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(run_within(Duration::from_secs(60), || 7), Some(7));
         let (_open, endless) = mpsc::channel::<()>();
         assert_eq!(run_within(Duration::from_millis(10), move || endless.recv()), None);
-        let (interrupt, (_open, endless)) = (Interrupt::default(), mpsc::channel::<()>());
+        let (interrupt, (_open, endless)) = (GroupInterrupt::default(), mpsc::channel::<()>());
         interrupt.set();
         assert_eq!(run_within_unless(&interrupt, Duration::from_secs(3600), move || endless.recv()), None);
     }

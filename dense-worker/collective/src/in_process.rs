@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use zagros_zip::ZipEq;
 
 use crate::{
-    Collective, CollectiveError, GroupLane, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous, Sum, check_bounds,
+    CollectiveGroup, CollectiveError, GroupLane, GroupInterrupt, PendingSum, ProcessGroupConfig, Rendezvous, SumState, check_bounds,
 };
 
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
@@ -28,7 +28,7 @@ impl Rendezvous for InProcess {
         "in-process:0"
     }
 
-    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
+    fn form_group(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {
         let table = Arc::clone(self.groups.lock().entry((place.generation, place.lane)).or_default());
         let (rank, world, timeout) = (place.rank, place.world, place.timeout);
         let mut rank_end = InProcessRank { table, rank, world, timeout, calls: 0, interrupt: place.interrupt.clone() };
@@ -37,7 +37,6 @@ impl Rendezvous for InProcess {
     }
 }
 
-/// The state that the ranks of a group share.
 #[derive(Debug, Default)]
 struct ExchangeTable {
     state: Mutex<ExchangeState>,
@@ -48,7 +47,6 @@ struct ExchangeTable {
 struct ExchangeState {
     /// By call: the bytes of each rank, and how many ranks have taken them.
     calls: BTreeMap<u64, ExchangeCall>,
-    /// Ranks that have left.
     left: Vec<usize>,
 }
 
@@ -58,25 +56,24 @@ struct ExchangeCall {
     taken: usize,
 }
 
-/// One rank of the group.
 struct InProcessRank {
     table: Arc<ExchangeTable>,
     rank: usize,
     world: usize,
     timeout: Duration,
     calls: u64,
-    interrupt: Interrupt,
+    interrupt: GroupInterrupt,
 }
 
 impl InProcessRank {
     /// Adds `mine` to this rank's next call and waits for the bytes of the others. Returns all, by rank.
     fn exchange(&mut self, call: &'static str, mine: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
-        let number = self.bring(mine);
-        self.all(call, number)
+        let number = self.post_bytes(mine);
+        self.collect_bytes(call, number)
     }
 
     /// Adds `mine` to this rank's next call. Returns the number of the call.
-    fn bring(&mut self, mine: Vec<u8>) -> u64 {
+    fn post_bytes(&mut self, mine: Vec<u8>) -> u64 {
         self.calls += 1;
         let mut state = self.table.state.lock();
         state.calls.entry(self.calls).or_default().brought.insert(self.rank, Arc::new(mine));
@@ -84,14 +81,13 @@ impl InProcessRank {
         self.calls
     }
 
-    /// Waits for the bytes of all ranks in a call.
-    fn all(&self, call: &'static str, number: u64) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
+    fn collect_bytes(&self, call: &'static str, number: u64) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
         let started = Instant::now();
         let mut state = self.table.state.lock();
         loop {
             let brought = &state.calls.entry(number).or_default().brought;
             if brought.len() == self.world {
-                return Ok(self.take(&mut state, number));
+                return Ok(self.take_bytes(&mut state, number));
             }
             let missing: Vec<usize> = (0..self.world).filter(|rank| !brought.contains_key(rank)).collect();
             let gone: Vec<usize> = missing.iter().copied().filter(|rank| state.left.contains(rank)).collect();
@@ -105,7 +101,7 @@ impl InProcessRank {
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
             if self.interrupt.is_set() {
-                let reason = Interrupt::REASON.to_owned();
+                let reason = GroupInterrupt::REASON.to_owned();
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
             self.table.changed.wait_until(&mut state, (started + self.timeout).min(Instant::now() + SLICE));
@@ -113,7 +109,7 @@ impl InProcessRank {
     }
 
     /// Takes the bytes of a call. The last rank to take them removes the call.
-    fn take(&self, state: &mut ExchangeState, number: u64) -> Vec<Arc<Vec<u8>>> {
+    fn take_bytes(&self, state: &mut ExchangeState, number: u64) -> Vec<Arc<Vec<u8>>> {
         let Some(call) = state.calls.get_mut(&number) else { return Vec::new() };
         call.taken += 1;
         let all = call.brought.values().cloned().collect();
@@ -131,27 +127,27 @@ impl Drop for InProcessRank {
     }
 }
 
-impl Collective for InProcessRank {
+impl CollectiveGroup for InProcessRank {
     fn rank(&self) -> usize {
         self.rank
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         self.world
     }
 
-    fn interrupt(&self) -> Interrupt {
+    fn interrupt(&self) -> GroupInterrupt {
         self.interrupt.clone()
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
-        Ok(PendingSum(Sum::Call(self.bring(bytemuck::cast_slice(&values).to_vec()), values.len())))
+        Ok(PendingSum(SumState::Call(self.post_bytes(bytemuck::cast_slice(&values).to_vec()), values.len())))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        let PendingSum(Sum::Call(number, length)) = pending else { return Err(CollectiveError::foreign()) };
+        let PendingSum(SumState::Call(number, length)) = pending else { return Err(CollectiveError::foreign_sum()) };
         let mut values = vec![0.0; length];
-        for brought in self.all("an all-reduce", number)? {
+        for brought in self.collect_bytes("an all-reduce", number)? {
             for (value, word) in values.iter_mut().zip_eq(brought.as_chunks::<4>().0) {
                 *value += f32::from_ne_bytes(*word);
             }
@@ -217,8 +213,8 @@ mod tests {
     fn a_rank_that_never_comes_is_named_after_the_timeout() {
         let mut place = place(0, 3, "");
         place.timeout = Duration::from_millis(50);
-        let error = InProcess::default().meet(&place).err().unwrap();
-        assert_eq!(error.missing(), [1, 2]);
+        let error = InProcess::default().form_group(&place).err().unwrap();
+        assert_eq!(error.missing_ranks(), [1, 2]);
         assert!(error.to_string().contains("ranks 1, 2 did not take part in forming the group"), "{error}");
     }
 
@@ -226,24 +222,24 @@ mod tests {
     fn a_rank_that_is_known_to_be_gone_is_not_waited_for() {
         let place = ProcessGroupConfig { timeout: Duration::from_secs(3600), ..place(0, 2, "") };
         place.interrupt.set();
-        let error = InProcess::default().meet(&place).err().unwrap();
-        assert!(error.missing() == [1] && error.to_string().contains("was interrupted"), "{error}");
+        let error = InProcess::default().form_group(&place).err().unwrap();
+        assert!(error.missing_ranks() == [1] && error.to_string().contains("was interrupted"), "{error}");
     }
 
     #[test]
     fn a_rank_that_leaves_is_named_at_once_and_the_next_generation_forms() {
         let rendezvous = InProcess::default();
         let ranks = testing::ranks(2, move |rank| {
-            let mut group = rendezvous.meet(&place(rank, 2, "")).unwrap();
+            let mut group = rendezvous.form_group(&place(rank, 2, "")).unwrap();
             if rank == 1 {
                 drop(group);
             } else {
                 let error = group.all_reduce_sum(&mut [1.0]).unwrap_err();
-                assert_eq!(error.missing(), [1]);
+                assert_eq!(error.missing_ranks(), [1]);
                 assert!(error.to_string().contains("left the group"), "{error}");
             }
             let next = ProcessGroupConfig { generation: 2, ..place(rank, 2, "") };
-            rendezvous.meet(&next).unwrap().all_gather(&[rank as u8]).unwrap()
+            rendezvous.form_group(&next).unwrap().all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(ranks, [[[0], [1]], [[0], [1]]]);
     }

@@ -1,16 +1,16 @@
 //! Ends a group's call from outside, when another rank is known to be gone.
 //!
 //! A call waits for the other ranks until the group's timeout. A caller may learn earlier that one of them will not come,
-//! because its lease expired or the run is over. It then ends the wait with an [`Interrupt`].
+//! because its lease expired or the run is over. It then ends the wait with a [`GroupInterrupt`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Ends the calls of one group on this rank: the present one, within a fraction of a second, and each later one.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct GroupInterrupt(Arc<AtomicBool>);
 
-impl Interrupt {
+impl GroupInterrupt {
     /// The reason in the error of an interrupted call.
     pub(crate) const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
 
@@ -19,7 +19,6 @@ impl Interrupt {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether the calls end.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)

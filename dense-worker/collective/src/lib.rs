@@ -1,6 +1,6 @@
 //! Collective operations of the dense workers: all-reduce, reduce-scatter, broadcast, all-gather, barrier. Each has a deadline.
 //!
-//! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`StoreRendezvous`] forms one across
+//! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. [`StoreRendezvous`] forms one across
 //! processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
 //! [`SingleRank`] is a group of one rank.
 
@@ -26,28 +26,24 @@ pub use backend::CollectiveBackend;
 pub use cuda::{CUDA_HALF, open_cuda_half};
 pub use error::CollectiveError;
 pub use in_process::InProcess;
-pub use interrupt::Interrupt;
+pub use interrupt::GroupInterrupt;
 pub use rendezvous::StoreRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the
 /// others until the group's timeout (invariant WT-1). After an error the group cannot be used any more.
-pub trait Collective: Send {
+pub trait CollectiveGroup: Send {
     /// This worker's rank: 0 .. world − 1.
     fn rank(&self) -> usize;
 
-    /// How many ranks there are.
-    fn world(&self) -> usize;
+    fn world_size(&self) -> usize;
 
     /// Ends this group's calls from another thread. Without effect on a group that never waits.
-    fn interrupt(&self) -> Interrupt {
-        Interrupt::default()
+    fn interrupt(&self) -> GroupInterrupt {
+        GroupInterrupt::default()
     }
 
     /// Replaces each value by its sum over all ranks. The sum has the same bits on every rank, and in every run except with
     /// NCCL, which adds in no fixed order. All ranks give equally many values.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let pending = self.start_all_reduce_sum(values.to_vec())?;
         values.copy_from_slice(&self.wait(pending)?);
@@ -56,47 +52,26 @@ pub trait Collective: Send {
 
     /// As [`Self::all_reduce_sum`], but returns at once: the sum is made while this worker does something else. Any number
     /// of sums may be in flight. They are made in the order in which they were started.
-    ///
-    /// # Errors
-    /// When the group cannot be used any more.
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError>;
 
     /// Waits for a sum that this group started, and returns it.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError>;
 
     /// Replaces the values by those of rank `root`.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError>;
 
     /// Makes this rank's part of the values its sum over all ranks. The other parts hold anything then. Rank r's part is
     /// `bounds[r] .. bounds[r + 1]`. All ranks give parts of the same lengths, which may begin elsewhere in their values.
     /// Parts are added in the order of the ranks, so a sum has the same bits in every run.
-    ///
-    /// # Errors
-    /// When a rank does not take part, or there are no such parts.
     fn reduce_scatter_sum(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError>;
 
     /// Replaces the parts of the other ranks by theirs. Bounds as for [`Self::reduce_scatter_sum`].
-    ///
-    /// # Errors
-    /// When a rank does not take part, or there are no such parts.
     fn all_gather_parts(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError>;
 
     /// The bytes of every rank, by rank. Their lengths may differ.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
 
     /// Returns once every rank has made this call.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.all_reduce_sum(&mut [0.0])
     }
@@ -105,11 +80,10 @@ pub trait Collective: Send {
 /// A started sum, with its values. Dropping it gives up this rank's result. The other ranks still get theirs.
 #[derive(Debug)]
 #[must_use = "a sum is to be waited for"]
-pub struct PendingSum(Sum);
+pub struct PendingSum(SumState);
 
 #[derive(Debug)]
-enum Sum {
-    /// The sum is made.
+enum SumState {
     Done(Vec<f32>),
     /// The number of the call among threads, and its number of values.
     Call(u64, usize),
@@ -125,7 +99,7 @@ pub trait Rendezvous: Send + Sync {
     ///
     /// # Errors
     /// [`CollectiveError::Missing`] names the ranks that did not come before the timeout.
-    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError>;
+    fn form_group(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError>;
 }
 
 /// What a group is for. The groups of one generation have different ones, so that their calls never wait for each other.
@@ -143,7 +117,6 @@ pub enum GroupLane {
 pub struct ProcessGroupConfig {
     /// This worker: 0 .. world − 1.
     pub rank: usize,
-    /// How many ranks there are.
     pub world: usize,
     /// Counts the groups of a run. Ranks of an older group cannot join this one.
     pub generation: u64,
@@ -153,10 +126,9 @@ pub struct ProcessGroupConfig {
     /// The longest wait for other ranks.
     pub timeout: Duration,
     /// Ends the wait for other ranks, and later the calls of the group.
-    pub interrupt: Interrupt,
+    pub interrupt: GroupInterrupt,
 }
 
-/// Checks that the values have a part for each rank.
 fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {
     let are_there = bounds.len() == world + 1 && bounds.is_sorted() && bounds.last().is_some_and(|end| *end <= length);
     if are_there { Ok(()) } else { Err(CollectiveError::Parts { world, length }) }

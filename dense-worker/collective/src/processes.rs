@@ -7,24 +7,23 @@ use zagros_zip::number_from;
 use crate::guard::run_within;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::{NativeGroup, PartsCall};
-use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, Sum, check_bounds};
+use crate::{CollectiveGroup, CollectiveBackend, CollectiveError, GroupInterrupt, PendingSum, SumState, check_bounds};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
 
-/// One rank of a group of processes.
-pub(crate) struct Processes {
+pub(crate) struct ProcessRank {
     /// `None` once a call has failed.
     group: Option<NativeGroup>,
     /// Whether other ranks can delay the end of the group.
     ends_late: bool,
     roll: RankRoll,
-    interrupt: Interrupt,
+    interrupt: GroupInterrupt,
     first: Option<CollectiveError>,
 }
 
-impl Processes {
-    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend, interrupt: Interrupt) -> Self {
+impl ProcessRank {
+    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend, interrupt: GroupInterrupt) -> Self {
         Self { group: Some(group), ends_late: backend == CollectiveBackend::Nccl, roll, interrupt, first: None }
     }
 
@@ -100,34 +99,34 @@ impl Processes {
     }
 }
 
-impl Collective for Processes {
+impl CollectiveGroup for ProcessRank {
     fn rank(&self) -> usize {
         self.roll.rank
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         self.roll.world
     }
 
-    fn interrupt(&self) -> Interrupt {
+    fn interrupt(&self) -> GroupInterrupt {
         self.interrupt.clone()
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         if values.is_empty() {
-            return Ok(PendingSum(Sum::Done(values)));
+            return Ok(PendingSum(SumState::Done(values)));
         }
-        Ok(PendingSum(Sum::NativeWork(self.run(SUM, |group| group.start_all_reduce(values))?)))
+        Ok(PendingSum(SumState::NativeWork(self.run(SUM, |group| group.start_all_reduce(values))?)))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
         match pending.0 {
-            Sum::Done(values) => Ok(values),
-            Sum::NativeWork(work) => {
+            SumState::Done(values) => Ok(values),
+            SumState::NativeWork(work) => {
                 let interrupt = self.interrupt.clone();
                 self.run(SUM, |_| work.wait(&interrupt))
             }
-            Sum::Call(..) => Err(CollectiveError::foreign()),
+            SumState::Call(..) => Err(CollectiveError::foreign_sum()),
         }
     }
 
@@ -159,7 +158,7 @@ impl Collective for Processes {
     }
 }
 
-impl Drop for Processes {
+impl Drop for ProcessRank {
     fn drop(&mut self) {
         self.leave(false);
     }
@@ -182,15 +181,15 @@ mod tests {
         let store = ends[0].address().to_owned();
         let gathered = testing::ranks(3, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
-            let mut group = ends[rank].meet(&short).unwrap();
+            let mut group = ends[rank].form_group(&short).unwrap();
             if rank != 2 {
                 let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
-                assert_eq!(error.missing(), [2], "{error}");
+                assert_eq!(error.missing_ranks(), [2], "{error}");
                 let again = group.barrier().unwrap_err();
-                assert!(again.to_string().contains("has failed before") && again.missing() == [2], "{again}");
+                assert!(again.to_string().contains("has failed before") && again.missing_ranks() == [2], "{again}");
             }
             // Rank 2 still holds the first group.
-            let mut next = ends[rank].meet(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
+            let mut next = ends[rank].form_group(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
             next.all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(gathered, vec![vec![vec![0], vec![1], vec![2]]; 3]);
@@ -204,7 +203,7 @@ mod tests {
         let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
         let patient = |rank| ProcessGroupConfig { timeout: Duration::from_secs(3600), ..place(rank, 2, &store) };
         testing::ranks(2, |rank| {
-            let mut group = ends[rank].meet(&patient(rank)).unwrap();
+            let mut group = ends[rank].form_group(&patient(rank)).unwrap();
             if rank == 1 {
                 // Stays in the group without a call until the other rank has given up.
                 let _ = ended.lock().recv();
@@ -214,7 +213,7 @@ mod tests {
             std::thread::spawn(move || interrupt.set());
             let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
             assert!(error.to_string().contains("was interrupted"), "{error}");
-            assert_eq!(error.missing(), [1], "{error}");
+            assert_eq!(error.missing_ranks(), [1], "{error}");
             let again = group.all_gather(&[1]).unwrap_err();
             assert!(again.to_string().contains("has failed before"), "{again}");
             tell_end.lock().take();
@@ -227,7 +226,7 @@ mod tests {
         let store = ends[0].address().to_owned();
         testing::ranks(2, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 2, &store) };
-            let mut group = ends[rank].meet(&short).unwrap();
+            let mut group = ends[rank].form_group(&short).unwrap();
             if rank == 1 {
                 group.barrier().unwrap();
                 return;

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::guard::run_within;
-use crate::sys::Store;
-use crate::{CollectiveError, Interrupt};
+use crate::sys::RendezvousStore;
+use crate::{CollectiveError, GroupInterrupt};
 
 /// Time between two looks for the keys of others.
 const POLL: Duration = Duration::from_millis(5);
@@ -18,7 +18,7 @@ pub(crate) const ROLL_CALL: Duration = Duration::from_secs(2);
 /// The ranks that have written their keys.
 #[derive(Clone, Debug)]
 pub(crate) struct RankRoll {
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<RendezvousStore>,
     pub(crate) prefix: String,
     pub(crate) rank: usize,
     pub(crate) world: usize,
@@ -27,23 +27,23 @@ pub(crate) struct RankRoll {
 impl RankRoll {
     /// Writes this rank's key and waits for the keys of the others, until it is interrupted. Returns the ranks without a key, ascending. If the
     /// store itself does not answer, that is rank 0, which serves it.
-    pub(crate) fn call(&self, word: &'static str, time: Duration, interrupt: &Interrupt) -> Vec<usize> {
+    pub(crate) fn call_roll(&self, word: &'static str, time: Duration, interrupt: &GroupInterrupt) -> Vec<usize> {
         let (roll, known) = (self.clone(), interrupt.clone());
-        let absent = run_within(time + POLL * 20, move || roll.absent(word, time, &known));
+        let absent = run_within(time + POLL * 20, move || roll.find_absent(word, time, &known));
         let absent = absent.and_then(Result::ok).unwrap_or_else(|| vec![0]);
         // The store may fail although this rank serves it, but this rank is alive.
         absent.into_iter().filter(|rank| *rank != self.rank).collect()
     }
 
-    fn absent(&self, word: &str, time: Duration, interrupt: &Interrupt) -> Result<Vec<usize>, String> {
+    fn find_absent(&self, word: &str, time: Duration, interrupt: &GroupInterrupt) -> Result<Vec<usize>, String> {
         let started = Instant::now();
         let key = |rank: usize| format!("{}{word}/{rank}", self.prefix);
-        self.store.set(&key(self.rank))?;
+        self.store.set_key(&key(self.rank))?;
         let mut absent: Vec<usize> = (0..self.world).collect();
         loop {
             let mut still = Vec::new();
             for rank in absent {
-                if !self.store.has(&key(rank))? {
+                if !self.store.has_key(&key(rank))? {
                     still.push(rank);
                 }
             }
@@ -58,7 +58,7 @@ impl RankRoll {
     /// Why a call failed: the ranks that do not answer the roll call.
     pub(crate) fn post_mortem(&self, call: &'static str, started: Instant, reason: String) -> CollectiveError {
         let waited = started.elapsed();
-        match self.call("failed", ROLL_CALL, &Interrupt::default()) {
+        match self.call_roll("failed", ROLL_CALL, &GroupInterrupt::default()) {
             ranks if ranks.is_empty() => CollectiveError::Broken { call, waited, reason },
             ranks => CollectiveError::Missing { ranks, call, waited, reason },
         }

@@ -11,9 +11,9 @@ use std::os::fd::IntoRawFd;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use zagros_shim::text;
+use zagros_shim::c_string;
 
-use crate::Interrupt;
+use crate::GroupInterrupt;
 
 #[repr(C)]
 struct RawStore {
@@ -109,14 +109,13 @@ unsafe extern "C" {
     fn zagros_group_leave(group: *mut RawGroup);
 }
 
-/// A connection to the store of a rendezvous.
 #[derive(Debug)]
-pub(crate) struct Store(NonNull<RawStore>);
+pub(crate) struct RendezvousStore(NonNull<RawStore>);
 
 // SAFETY: c10d's TCPStore guards each of its operations by a mutex of its own.
-unsafe impl Send for Store {}
+unsafe impl Send for RendezvousStore {}
 // SAFETY: as above.
-unsafe impl Sync for Store {}
+unsafe impl Sync for RendezvousStore {}
 
 /// A connected process group. Dropping it closes its connections. A group over NCCL first finishes the calls in flight.
 #[derive(Debug)]
@@ -132,7 +131,7 @@ pub(crate) enum PartsCall {
     AllGather,
 }
 
-impl Store {
+impl RendezvousStore {
     /// Connects, and serves the store itself on `listener` if there is one. Blocks for longer than `timeout` if the other
     /// side accepts and never answers.
     pub(crate) fn open(
@@ -141,34 +140,32 @@ impl Store {
         listener: Option<TcpListener>,
         timeout: Duration,
     ) -> Result<Self, String> {
-        let host = text(host)?;
+        let host = c_string(host)?;
         let listener = listener.map_or(-1, IntoRawFd::into_raw_fd);
         let mut out = ptr::null_mut();
-        call(|why, room| {
+        checked_call(|why, room| {
             // SAFETY: host ends with NUL, out and why are ours; the shim takes the descriptor, which no other code has.
-            unsafe { zagros_store_open(host.as_ptr(), port, listener, millis(timeout), &raw mut out, why, room) }
+            unsafe { zagros_store_open(host.as_ptr(), port, listener, to_millis(timeout), &raw mut out, why, room) }
         })?;
         NonNull::new(out).map(Self).ok_or_else(|| "no store was made".to_owned())
     }
 
-    /// Writes a key.
-    pub(crate) fn set(&self, key: &str) -> Result<(), String> {
-        let key = text(key)?;
+    pub(crate) fn set_key(&self, key: &str) -> Result<(), String> {
+        let key = c_string(key)?;
         // SAFETY: the store lives as long as self; key ends with NUL.
-        call(|why, room| unsafe { zagros_store_set(self.0.as_ptr(), key.as_ptr(), why, room) })
+        checked_call(|why, room| unsafe { zagros_store_set(self.0.as_ptr(), key.as_ptr(), why, room) })
     }
 
-    /// Whether a key is there.
-    pub(crate) fn has(&self, key: &str) -> Result<bool, String> {
-        let key = text(key)?;
+    pub(crate) fn has_key(&self, key: &str) -> Result<bool, String> {
+        let key = c_string(key)?;
         let mut found = false;
         // SAFETY: the store lives as long as self; key ends with NUL; found is ours.
-        call(|why, room| unsafe { zagros_store_has(self.0.as_ptr(), key.as_ptr(), &raw mut found, why, room) })?;
+        checked_call(|why, room| unsafe { zagros_store_has(self.0.as_ptr(), key.as_ptr(), &raw mut found, why, room) })?;
         Ok(found)
     }
 }
 
-impl Drop for Store {
+impl Drop for RendezvousStore {
     fn drop(&mut self) {
         // SAFETY: made by the shim, and closed once.
         unsafe { zagros_store_close(self.0.as_ptr()) }
@@ -178,17 +175,17 @@ impl Drop for Store {
 impl NativeGroup {
     /// Connects to all other ranks through `store`, over the network of `host`, with Gloo.
     pub(crate) fn form(
-        store: &Store,
+        store: &RendezvousStore,
         prefix: &str,
         (rank, world): (usize, usize),
         host: &str,
         timeout: Duration,
     ) -> Result<Self, String> {
-        let (prefix, host) = (text(prefix)?, text(host)?);
-        let (rank, world) = (int(rank)?, int(world)?);
+        let (prefix, host) = (c_string(prefix)?, c_string(host)?);
+        let (rank, world) = (to_c_int(rank)?, to_c_int(world)?);
         let mut out = ptr::null_mut();
-        call(|why, room| {
-            let (store, timeout) = (store.0.as_ptr(), millis(timeout));
+        checked_call(|why, room| {
+            let (store, timeout) = (store.0.as_ptr(), to_millis(timeout));
             // SAFETY: texts end with NUL, the store lives for the call, out and why are ours.
             unsafe {
                 zagros_group_form(store, prefix.as_ptr(), rank, world, host.as_ptr(), timeout, &raw mut out, why, room)
@@ -206,22 +203,22 @@ impl NativeGroup {
         })
     }
 
-    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &Interrupt) -> Result<(), String> {
-        let (group, root, start, length) = (self.0.as_ptr(), int(root)?, values.as_mut_ptr(), values.len());
+    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &GroupInterrupt) -> Result<(), String> {
+        let (group, root, start, length) = (self.0.as_ptr(), to_c_int(root)?, values.as_mut_ptr(), values.len());
         let mut out = ptr::null_mut();
         // SAFETY: libtorch works on a copy. The values are ours during the wait below, and only that writes to them.
-        call(|why, room| unsafe { zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room) })?;
+        checked_call(|why, room| unsafe { zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room) })?;
         NativeWork::started(out, None)?.finish(interrupt)
     }
 
     /// The parts of every rank, all of one length. The length of `all` is a multiple of `mine`'s.
-    pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8], interrupt: &Interrupt) -> Result<(), String> {
+    pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8], interrupt: &GroupInterrupt) -> Result<(), String> {
         let (group, length) = (self.0.as_ptr(), mine.len());
         let (mine, all) = (mine.as_mut_ptr(), all.as_mut_ptr());
         let mut out = ptr::null_mut();
         // SAFETY: libtorch works on copies. Both slices are ours during the wait below, and only that writes to `all`. The
         // caller ensures that `all` has room for world × length bytes.
-        call(|why, room| unsafe { zagros_group_start_all_gather(group, mine, length, all, &raw mut out, why, room) })?;
+        checked_call(|why, room| unsafe { zagros_group_start_all_gather(group, mine, length, all, &raw mut out, why, room) })?;
         NativeWork::started(out, None)?.finish(interrupt)
     }
 
@@ -248,7 +245,7 @@ impl NativeGroup {
     /// Call this before the end of a failed group: the group then ends without waiting for the calls in flight.
     pub(crate) fn give_up(&mut self) -> Result<(), String> {
         // SAFETY: the group lives as long as self.
-        call(|why, room| unsafe { zagros_group_give_up(self.0.as_ptr(), why, room) })
+        checked_call(|why, room| unsafe { zagros_group_give_up(self.0.as_ptr(), why, room) })
     }
 }
 
@@ -284,7 +281,7 @@ impl NativeWork {
         let mut values = ManuallyDrop::new(values);
         let (first, length, capacity) = (values.as_mut_ptr(), values.len(), values.capacity());
         let mut out = ptr::null_mut();
-        call(|why, room| start(first, &raw mut out, why, room))?;
+        checked_call(|why, room| start(first, &raw mut out, why, room))?;
         Self::started(out, Some((first, length, capacity)))
     }
 
@@ -294,22 +291,22 @@ impl NativeWork {
     }
 
     /// Waits until the sum is done, up to the group's timeout, and returns it.
-    pub(crate) fn wait(mut self, interrupt: &Interrupt) -> Result<Vec<f32>, String> {
+    pub(crate) fn wait(mut self, interrupt: &GroupInterrupt) -> Result<Vec<f32>, String> {
         self.finish(interrupt)?;
         Ok(self.take_back())
     }
 
-    fn finish(&mut self, interrupt: &Interrupt) -> Result<(), String> {
+    fn finish(&mut self, interrupt: &GroupInterrupt) -> Result<(), String> {
         let raw = self.raw.as_ptr();
         loop {
             let mut done = false;
             // SAFETY: the work lives as long as self; done is ours.
-            call(|why, room| unsafe { zagros_work_wait(raw, millis(SLICE), &raw mut done, why, room) })?;
+            checked_call(|why, room| unsafe { zagros_work_wait(raw, to_millis(SLICE), &raw mut done, why, room) })?;
             if done {
                 return Ok(());
             }
             if interrupt.is_set() {
-                return Err(Interrupt::REASON.to_owned());
+                return Err(GroupInterrupt::REASON.to_owned());
             }
         }
     }
@@ -333,23 +330,23 @@ impl Drop for NativeWork {
     }
 }
 
-/// As [`zagros_shim::call`], with a reason of one line.
-fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
-    zagros_shim::call(call).map_err(|reason| plain(&reason))
+/// As [`zagros_shim::checked_call`], with a reason of one line.
+fn checked_call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
+    zagros_shim::checked_call(call).map_err(|reason| strip_position(&reason))
 }
 
 /// The first line of a message, without the source position that gloo puts before it.
-fn plain(reason: &str) -> String {
+fn strip_position(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
     let reason = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, reason)| reason);
     reason.trim().to_owned()
 }
 
-fn int(number: usize) -> Result<c_int, String> {
+fn to_c_int(number: usize) -> Result<c_int, String> {
     c_int::try_from(number).map_err(|_| format!("{number} is out of range"))
 }
 
-fn millis(time: Duration) -> u64 {
+fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX as u64 / 1_000_000)
 }
 
@@ -360,15 +357,15 @@ mod tests {
     #[test]
     fn a_reason_is_its_first_line_without_the_source_position() {
         let reason = "[/src/gloo/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4\nframe #0: x";
-        assert_eq!(plain(reason), "Connection closed by peer [127.0.0.1]:4");
-        assert_eq!(plain("no bracket"), "no bracket");
-        assert_eq!(plain(""), "");
+        assert_eq!(strip_position(&reason), "Connection closed by peer [127.0.0.1]:4");
+        assert_eq!(strip_position("no bracket"), "no bracket");
+        assert_eq!(strip_position(""), "");
     }
 
     #[test]
     fn times_are_whole_milliseconds_within_c10ds_range_of_nanoseconds() {
-        assert_eq!(millis(Duration::from_micros(5)), 1);
-        assert_eq!(millis(Duration::from_secs(2)), 2000);
-        assert!(millis(Duration::MAX) < u64::MAX / 1_000_000);
+        assert_eq!(to_millis(Duration::from_micros(5)), 1);
+        assert_eq!(to_millis(Duration::from_secs(2)), 2000);
+        assert!(to_millis(Duration::MAX) < u64::MAX / 1_000_000);
     }
 }

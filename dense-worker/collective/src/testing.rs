@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
-use crate::{Collective, CollectiveBackend, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use crate::{CollectiveGroup, CollectiveBackend, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
 
 /// A rank of a group of the first generation.
 pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfig {
-    let (lane, interrupt) = (GroupLane::Steps, Interrupt::default());
+    let (lane, interrupt) = (GroupLane::Steps, GroupInterrupt::default());
     ProcessGroupConfig { rank, world, generation: 1, lane, store: store.to_owned(), timeout: LATE, interrupt }
 }
 
@@ -55,8 +55,8 @@ where
         let ends: Vec<_> = (0..world).map(ends).collect();
         let store = ends[0].address().to_owned();
         ranks(world, |rank| {
-            let mut group = ends[rank].meet(&place(rank, world, &store)).unwrap();
-            assert_eq!((group.rank(), group.world()), (rank, world));
+            let mut group = ends[rank].form_group(&place(rank, world, &store)).unwrap();
+            assert_eq!((group.rank(), group.world_size()), (rank, world));
             for length in [0, 1, 7, 1000, 300_000] {
                 check(group.as_mut(), length);
             }
@@ -64,8 +64,8 @@ where
     }
 }
 
-fn check(group: &mut dyn Collective, length: usize) {
-    let (rank, world) = (group.rank(), group.world());
+fn check(group: &mut dyn CollectiveGroup, length: usize) {
+    let (rank, world) = (group.rank(), group.world_size());
     let mut sums = values(rank, length);
     group.all_reduce_sum(&mut sums).unwrap();
     let plain: Vec<f32> = values((1..=world).sum::<usize>() - 1, length);
@@ -89,8 +89,8 @@ fn check(group: &mut dyn Collective, length: usize) {
 }
 
 /// Parts of different lengths behind some values that belong to no rank, on each rank another number; the first rank's part is empty.
-fn check_parts(group: &mut dyn Collective, length: usize) {
-    let (rank, world) = (group.rank(), group.world());
+fn check_parts(group: &mut dyn CollectiveGroup, length: usize) {
+    let (rank, world) = (group.rank(), group.world_size());
     let start = 2 + rank;
     let ends = (0..=world).map(|of| length * of * of.saturating_sub(1) / (world * world));
     let bounds: Vec<usize> = ends.map(|end| start + end).collect();

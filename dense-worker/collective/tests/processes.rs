@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use zagros_collective::{
-    Collective, CollectiveBackend, CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous,
+    CollectiveGroup, CollectiveBackend, CollectiveError, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous,
     StoreRendezvous,
 };
 
@@ -143,7 +143,7 @@ fn play(rank: usize) {
     let address = listener.local_addr().expect("an address").to_string();
     println!("{address}");
     let rendezvous = StoreRendezvous::new(listener, address, CollectiveBackend::Gloo).expect("a good address");
-    let mut group: Option<Box<dyn Collective>> = None;
+    let mut group: Option<Box<dyn CollectiveGroup>> = None;
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = order.split(' ').collect();
         let answer = match words.as_slice() {
@@ -156,18 +156,18 @@ fn play(rank: usize) {
                     lane: GroupLane::Steps,
                     store: (*store).to_owned(),
                     timeout: Duration::from_millis(number(timeout)),
-                    interrupt: Interrupt::default(),
+                    interrupt: GroupInterrupt::default(),
                 };
                 group = None;
-                rendezvous.meet(&place).map(|met| group = Some(met)).map(|()| "met".to_owned())
+                rendezvous.form_group(&place).map(|met| group = Some(met)).map(|()| "met".to_owned())
             }
             _ => group.as_mut().map_or_else(|| panic!("no group"), |group| sum_of_ones(group.as_mut())),
         };
-        println!("{}", answer.unwrap_or_else(|error| format!("missing {:?}", error.missing())));
+        println!("{}", answer.unwrap_or_else(|error| format!("missing {:?}", error.missing_ranks())));
     }
 }
 
-fn sum_of_ones(group: &mut dyn Collective) -> Result<String, CollectiveError> {
+fn sum_of_ones(group: &mut dyn CollectiveGroup) -> Result<String, CollectiveError> {
     // So long that the ranks are in the middle of the call for a while.
     let mut values = vec![1.0; 1 << 20];
     group.all_reduce_sum(&mut values)?;

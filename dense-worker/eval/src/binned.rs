@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Sums, measure};
+use crate::{ClickSums, measure};
 
 /// Low bits of a logit that its bin ignores: logits of a bin differ by less than 1/2048 of their value.
 const IGNORED_BITS: u32 = 12;
@@ -13,7 +13,7 @@ const IGNORED_BITS: u32 = 12;
 /// exact one by at most half the share of the (positive, negative) pairs within a bin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BinnedScores {
-    pub(crate) sums: Sums,
+    pub(crate) sums: ClickSums,
     /// `[negatives, positives]`, in the order of the logits.
     pub(crate) bins: BTreeMap<u32, [u64; 2]>,
 }
@@ -24,10 +24,9 @@ impl BinnedScores {
     pub fn push(&mut self, label: f32, logit: f32) {
         let is_positive = label > 0.5;
         self.sums.push(is_positive, logit);
-        self.bins.entry(bin(logit)).or_default()[usize::from(is_positive)] += 1;
+        self.bins.entry(logit_bin(logit)).or_default()[usize::from(is_positive)] += 1;
     }
 
-    /// Adds the samples of another part.
     pub fn merge(&mut self, other: Self) {
         self.sums.add(other.sums);
         for (bin, [negatives, positives]) in other.bins {
@@ -39,13 +38,12 @@ impl BinnedScores {
 
     /// Sums over the samples, from which means are computed.
     #[must_use]
-    pub fn sums(&self) -> Sums {
+    pub fn score_sums(&self) -> ClickSums {
         self.sums
     }
 
-    /// Bins that have a sample.
     #[must_use]
-    pub fn bins(&self) -> usize {
+    pub fn bin_count(&self) -> usize {
         self.bins.len()
     }
 
@@ -73,15 +71,14 @@ impl BinnedScores {
 }
 
 /// The bin of a logit. Bins are in the order of their logits.
-fn bin(logit: f32) -> u32 {
+fn logit_bin(logit: f32) -> u32 {
     // −0 becomes +0.
     let bits = (logit + 0.0).to_bits();
     let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
     ordered >> IGNORED_BITS
 }
 
-impl Sums {
-    /// Adds a sample.
+impl ClickSums {
     #[inline]
     pub fn push(&mut self, is_positive: bool, logit: f32) {
         let logit = f64::from(logit);
@@ -95,10 +92,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Scores;
+    use crate::ClickScores;
 
-    fn both(samples: &[(bool, f32)]) -> (BinnedScores, Scores) {
-        let (mut binned, mut exact) = (BinnedScores::default(), Scores::new());
+    fn both(samples: &[(bool, f32)]) -> (BinnedScores, ClickScores) {
+        let (mut binned, mut exact) = (BinnedScores::default(), ClickScores::new());
         for (label, logit) in samples {
             binned.push(f32::from(u8::from(*label)), *logit);
             exact.push(f32::from(u8::from(*label)), *logit);
@@ -127,14 +124,14 @@ mod tests {
     proptest! {
         #[test]
         fn bins_are_in_the_order_of_logits(a in -1e30_f32..1e30, b in -30_f32..30.0) {
-            prop_assert_eq!(a < b, if bin(a) == bin(b) { a < b } else { bin(a) < bin(b) });
-            prop_assert!(bin(f32::NEG_INFINITY) <= bin(a) && bin(a) <= bin(f32::INFINITY));
+            prop_assert_eq!(a < b, if logit_bin(a) == logit_bin(b) { a < b } else { logit_bin(a) < logit_bin(b) });
+            prop_assert!(logit_bin(f32::NEG_INFINITY) <= logit_bin(a) && logit_bin(a) <= logit_bin(f32::INFINITY));
         }
 
         #[test]
         fn measures_are_those_of_the_logits(samples in prop::collection::vec((any::<bool>(), -9_f32..9.0), 0..80), middle in 0_usize..80) {
             let (binned, mut exact) = both(&samples);
-            let expected = exact.report();
+            let expected = exact.compute_measures();
             prop_assert_eq!(binned.auc().is_some(), expected.auc.is_some());
             if let (Some(found), Some(expected)) = (binned.auc(), expected.auc) {
                 prop_assert!((found - expected).abs() <= near_pairs(&samples) / 2.0 + 1e-12, "{} {}", found, expected);
@@ -146,7 +143,7 @@ mod tests {
             let (mut merged, right) = (both(left).0, both(right).0);
             merged.merge(right);
             prop_assert_eq!(merged.auc(), binned.auc());
-            prop_assert_eq!(merged.bins(), binned.bins());
+            prop_assert_eq!(merged.bin_count(), binned.bin_count());
         }
     }
 }

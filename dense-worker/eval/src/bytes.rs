@@ -3,19 +3,19 @@
 //! `[positives][negatives][grouped samples][halvings + 1, or 0 for no groups][capacity][bytes of slices]`, each a u64, then the
 //! logits as f32, the grouped samples as (group u64, logit f32, class u32), and the slices; little-endian.
 
-use crate::grouped::{GroupedScores, Sample};
-use crate::{Scores, SlicedScores};
+use crate::grouped::{GroupedScores, GroupedSample};
+use crate::{ClickScores, SlicedScores};
 
 const WORD: usize = size_of::<u64>();
 const HEAD: usize = 6 * WORD;
 const LOGIT: usize = size_of::<f32>();
 const SAMPLE: usize = 16;
 
-impl Scores {
+impl ClickScores {
     /// For another process to merge. The bytes take as much memory as the scores.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let (samples, form): (&[Sample], _) = match &self.grouped {
+        let (samples, form): (&[GroupedSample], _) = match &self.grouped {
             Some(grouped) => (&grouped.samples, [u64::from(grouped.halvings) + 1, grouped.capacity as u64]),
             None => (&[], [0; 2]),
         };
@@ -65,7 +65,7 @@ impl Scores {
     }
 }
 
-fn sample(bytes: &[u8; SAMPLE]) -> Option<Sample> {
+fn sample(bytes: &[u8; SAMPLE]) -> Option<GroupedSample> {
     let (group, rest) = bytes.split_first_chunk::<8>()?;
     let (logit, class) = rest.split_first_chunk::<4>()?;
     let is_positive = match u32::from_le_bytes(*class.first_chunk()?) {
@@ -73,7 +73,7 @@ fn sample(bytes: &[u8; SAMPLE]) -> Option<Sample> {
         1 => true,
         _ => return None,
     };
-    Some(Sample { group: u64::from_le_bytes(*group), logit: f32::from_le_bytes(*logit), is_positive })
+    Some(GroupedSample { group: u64::from_le_bytes(*group), logit: f32::from_le_bytes(*logit), is_positive })
 }
 
 #[cfg(test)]
@@ -82,12 +82,12 @@ mod tests {
 
     use super::*;
 
-    fn scores(samples: &[(u64, bool, f32)], grouped: bool) -> Scores {
-        let mut scores = if grouped { Scores::by_group(20).by_slice(1) } else { Scores::new() };
+    fn scores(samples: &[(u64, bool, f32)], grouped: bool) -> ClickScores {
+        let mut scores = if grouped { ClickScores::by_group(20).by_slice(1) } else { ClickScores::new() };
         for (group, label, logit) in samples {
             let groups: &[u64] = if grouped { &[*group] } else { &[] };
             scores.extend_grouped(&[f32::from(*label)], &[*logit], groups).unwrap();
-            if let Some(slices) = scores.slices_mut() {
+            if let Some(slices) = scores.sliced_scores_mut() {
                 slices.push(0, group.to_string().as_bytes(), f32::from(*label), *logit);
             }
         }
@@ -102,16 +102,16 @@ mod tests {
             removed in 1_usize..200,
         ) {
             let bytes = scores(&samples, grouped).to_bytes();
-            let mut back = Scores::from_bytes(&bytes).unwrap();
-            prop_assert_eq!(back.report(), scores(&samples, grouped).report());
+            let mut back = ClickScores::from_bytes(&bytes).unwrap();
+            prop_assert_eq!(back.compute_measures(), scores(&samples, grouped).compute_measures());
             prop_assert_eq!(back.sliced, scores(&samples, grouped).sliced);
-            prop_assert!(Scores::from_bytes(&bytes[..bytes.len() - removed.min(bytes.len())]).is_none());
-            prop_assert!(Scores::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
+            prop_assert!(ClickScores::from_bytes(&bytes[..bytes.len() - removed.min(bytes.len())]).is_none());
+            prop_assert!(ClickScores::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
         }
 
         #[test]
         fn other_bytes_are_refused_or_harmless(bytes: Vec<u8>) {
-            let _ = Scores::from_bytes(&bytes);
+            let _ = ClickScores::from_bytes(&bytes);
         }
     }
 }

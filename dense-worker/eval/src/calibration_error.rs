@@ -13,7 +13,6 @@
 
 use crate::measure::sigmoid;
 
-/// Number of bins.
 const BINS: usize = 20;
 
 /// The error of sorted logits, one slice per class, 0..1. `None` without samples, or when a score is NaN. O(n).
@@ -67,7 +66,7 @@ mod tests {
         // Half of the samples have a prediction of 0.1 and no click, the others one of 0.9 and clicks only.
         let high = 9.0_f32.ln();
         let (positives, negatives) = (vec![high; 50], vec![-high; 50]);
-        assert!((crate::measure::calibration(&positives, &negatives).unwrap() - 1.0).abs() < 1e-6);
+        assert!((crate::measure::calibration_ratio(&positives, &negatives).unwrap() - 1.0).abs() < 1e-6);
         assert!((calibration_error(&positives, &negatives).unwrap() - 0.1).abs() < 1e-6);
     }
 

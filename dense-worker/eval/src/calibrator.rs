@@ -16,19 +16,17 @@
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use crate::Scores;
+use crate::ClickScores;
 use crate::measure::sigmoid;
 use crate::temperature::best_scale;
 
 /// Most bins of samples that isotonic calibration starts from, and so most knots divided by two.
 const BINS: usize = 4096;
 
-/// How a calibrator is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CalibrationMethod {
     /// One factor for all logits.
     Temperature,
-    /// An increasing function.
     Isotonic,
 }
 
@@ -41,13 +39,12 @@ pub enum Calibrator {
     /// Linear between knots, constant before the first and after the last.
     Isotonic {
         /// By ascending logit.
-        knots: Vec<Knot>,
+        knots: Vec<IsotonicKnot>,
     },
 }
 
-/// A point of an isotonic calibrator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Knot {
+pub struct IsotonicKnot {
     /// What the network says.
     pub logit: f32,
     /// What becomes of it.
@@ -56,14 +53,14 @@ pub struct Knot {
 
 /// Samples whose logits lie in one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Block {
+struct LogitBlock {
     low: f32,
     high: f32,
     samples: u64,
     positives: u64,
 }
 
-impl Block {
+impl LogitBlock {
     /// Whether its frequency of positives is at least that of a later block. In integers: exact.
     fn violates(&self, later: &Self) -> bool {
         u128::from(self.positives) * u128::from(later.samples) >= u128::from(later.positives) * u128::from(self.samples)
@@ -79,21 +76,20 @@ impl Block {
 impl Calibrator {
     /// Fits one to samples that were not trained on; `None` when a class has no sample or a score is not finite.
     #[must_use]
-    pub fn fit(method: CalibrationMethod, scores: &mut Scores) -> Option<Self> {
-        let (positives, negatives) = scores.sorted();
+    pub fn fit(method: CalibrationMethod, scores: &mut ClickScores) -> Option<Self> {
+        let (positives, negatives) = scores.sorted_logits();
         let is_finite = |logits: &[f32]| logits.iter().all(|logit| logit.is_finite());
         if positives.is_empty() || negatives.is_empty() || !is_finite(positives) || !is_finite(negatives) {
             return None;
         }
         Some(match method {
             CalibrationMethod::Temperature => {
-                Self::Temperature { temperature: 1.0 / best_scale(|scale| slope(positives, negatives, scale)) }
+                Self::Temperature { temperature: 1.0 / best_scale(|scale| loss_slope(positives, negatives, scale)) }
             }
-            CalibrationMethod::Isotonic => Self::Isotonic { knots: knots(&pooled(bins(positives, negatives, BINS))) },
+            CalibrationMethod::Isotonic => Self::Isotonic { knots: block_knots(&pool_violators(bin_samples(positives, negatives, BINS))) },
         })
     }
 
-    /// The logit of the calibrated probability.
     #[must_use]
     pub fn apply(&self, logit: f32) -> f32 {
         match self {
@@ -108,9 +104,9 @@ impl Calibrator {
         match self {
             Self::Temperature { temperature } => temperature.is_finite() && *temperature > 0.0,
             Self::Isotonic { knots } => {
-                let is_finite = |knot: &Knot| knot.logit.is_finite() && knot.calibrated.is_finite();
+                let is_finite = |knot: &IsotonicKnot| knot.logit.is_finite() && knot.calibrated.is_finite();
                 let increases =
-                    |pair: &[Knot]| pair[0].logit <= pair[1].logit && pair[0].calibrated <= pair[1].calibrated;
+                    |pair: &[IsotonicKnot]| pair[0].logit <= pair[1].logit && pair[0].calibrated <= pair[1].calibrated;
                 !knots.is_empty() && knots.iter().all(is_finite) && knots.windows(2).all(increases)
             }
         }
@@ -118,7 +114,7 @@ impl Calibrator {
 }
 
 /// First and second derivative of the summed loss by the scale.
-fn slope(positives: &[f32], negatives: &[f32], scale: f64) -> (f64, f64) {
+fn loss_slope(positives: &[f32], negatives: &[f32], scale: f64) -> (f64, f64) {
     let mut sums = (0.0, 0.0);
     for (logits, label) in [(positives, 1.0), (negatives, 0.0)] {
         for logit in logits {
@@ -132,16 +128,16 @@ fn slope(positives: &[f32], negatives: &[f32], scale: f64) -> (f64, f64) {
 }
 
 /// Samples in ascending bins of about equal size, at most `most` and one. Equal logits are in the same bin.
-fn bins(positives: &[f32], negatives: &[f32], most: usize) -> Vec<Block> {
+fn bin_samples(positives: &[f32], negatives: &[f32], most: usize) -> Vec<LogitBlock> {
     let full = (positives.len() + negatives.len()).div_ceil(most) as u64;
     let (mut positives, mut negatives) = (positives, negatives);
-    let mut bins: Vec<Block> = Vec::new();
+    let mut bins: Vec<LogitBlock> = Vec::new();
     while let Some(low) = [positives.first(), negatives.first()].into_iter().flatten().copied().reduce(f32::min) {
         let equal = |logits: &[f32]| logits.partition_point(|logit| *logit <= low);
         let (of_positives, of_negatives) = (equal(positives), equal(negatives));
         (positives, negatives) = (&positives[of_positives..], &negatives[of_negatives..]);
         let samples = (of_positives + of_negatives) as u64;
-        let next = Block { low, high: low, samples, positives: of_positives as u64 };
+        let next = LogitBlock { low, high: low, samples, positives: of_positives as u64 };
         match bins.last_mut().filter(|bin| bin.samples < full) {
             Some(bin) => bin.pool(next),
             None => bins.push(next),
@@ -151,8 +147,8 @@ fn bins(positives: &[f32], negatives: &[f32], most: usize) -> Vec<Block> {
 }
 
 /// Blocks of strictly increasing frequency: pool adjacent violators.
-fn pooled(bins: Vec<Block>) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
+fn pool_violators(bins: Vec<LogitBlock>) -> Vec<LogitBlock> {
+    let mut blocks: Vec<LogitBlock> = Vec::new();
     for mut block in bins {
         while let Some(before) = blocks.pop_if(|before| before.violates(&block)) {
             let later = std::mem::replace(&mut block, before);
@@ -166,8 +162,8 @@ fn pooled(bins: Vec<Block>) -> Vec<Block> {
 /// The frequency of each block, without 0 and 1: they would make the loss of the first mistake infinite. A block of n samples without a
 /// positive has half a positive of n + 1, as one of positives alone has half a negative. If the next block inwards has fewer, it has that
 /// one's frequency, so that frequencies never fall.
-fn frequencies(blocks: &[Block]) -> Vec<f64> {
-    let frequency = |block: &Block| {
+fn block_frequencies(blocks: &[LogitBlock]) -> Vec<f64> {
+    let frequency = |block: &LogitBlock| {
         let least = 0.5 / (block.samples as f64 + 1.0);
         (block.positives as f64 / block.samples as f64).clamp(least, 1.0 - least)
     };
@@ -182,20 +178,19 @@ fn frequencies(blocks: &[Block]) -> Vec<f64> {
     found
 }
 
-/// Where each block starts and ends.
-fn knots(blocks: &[Block]) -> Vec<Knot> {
+fn block_knots(blocks: &[LogitBlock]) -> Vec<IsotonicKnot> {
     let mut knots = Vec::with_capacity(2 * blocks.len());
-    for (block, frequency) in blocks.iter().zip_eq(frequencies(blocks)) {
+    for (block, frequency) in blocks.iter().zip_eq(block_frequencies(blocks)) {
         let calibrated = (frequency / (1.0 - frequency)).ln() as f32;
-        knots.push(Knot { logit: block.low, calibrated });
+        knots.push(IsotonicKnot { logit: block.low, calibrated });
         if block.high > block.low {
-            knots.push(Knot { logit: block.high, calibrated });
+            knots.push(IsotonicKnot { logit: block.high, calibrated });
         }
     }
     knots
 }
 
-fn interpolate(knots: &[Knot], logit: f32) -> f32 {
+fn interpolate(knots: &[IsotonicKnot], logit: f32) -> f32 {
     let upper = knots.partition_point(|knot| knot.logit <= logit);
     match (upper.checked_sub(1).map(|before| knots[before]), knots.get(upper)) {
         _ if logit.is_nan() => logit,
@@ -211,10 +206,10 @@ fn interpolate(knots: &[Knot], logit: f32) -> f32 {
     }
 }
 
-impl Scores {
+impl ClickScores {
     /// The same samples with calibrated logits. Groups and slices are dropped.
     #[must_use]
-    pub fn calibrated(&self, calibrator: &Calibrator) -> Self {
+    pub fn apply_calibrator(&self, calibrator: &Calibrator) -> Self {
         let mut scores = Self::new();
         for (logits, label) in [(&self.positives, 1.0), (&self.negatives, 0.0)] {
             let labels = vec![label; logits.len()];
@@ -232,8 +227,8 @@ mod tests {
 
     const METHODS: [CalibrationMethod; 2] = [CalibrationMethod::Temperature, CalibrationMethod::Isotonic];
 
-    fn scores(samples: &[(bool, f32)]) -> Scores {
-        let mut scores = Scores::new();
+    fn scores(samples: &[(bool, f32)]) -> ClickScores {
+        let mut scores = ClickScores::new();
         samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
         scores
     }
@@ -289,7 +284,7 @@ mod tests {
             let ordered = [(false, -1.0), (false, -0.5), (true, 0.5), (true, 1.0)];
             let calibrator = Calibrator::fit(method, &mut scores(&ordered)).unwrap();
             assert!(calibrator.is_valid(), "{calibrator:?}");
-            let mistaken = scores(&[(true, -9.0), (false, 9.0)]).calibrated(&calibrator).report();
+            let mistaken = scores(&[(true, -9.0), (false, 9.0)]).apply_calibrator(&calibrator).compute_measures();
             assert!(mistaken.logloss.unwrap().is_finite(), "{calibrator:?}");
         }
     }
@@ -311,8 +306,8 @@ mod tests {
     fn many_samples_are_put_into_bins() {
         let many: Vec<_> = (0..100_000).map(|n| ((n * 7919) % 100_000 < n, n as f32 / 1e4 - 5.0)).collect();
         let mut many = scores(&many);
-        let (positives, negatives) = many.sorted();
-        let found = bins(positives, negatives, BINS);
+        let (positives, negatives) = many.sorted_logits();
+        let found = bin_samples(positives, negatives, BINS);
         assert!(found.len() <= BINS && found.len() > BINS / 2, "{}", found.len());
         assert_eq!(found.iter().map(|bin| bin.samples).sum::<u64>(), 100_000);
         assert!(found.windows(2).all(|pair| pair[0].high < pair[1].low));
@@ -321,7 +316,7 @@ mod tests {
     #[test]
     fn knots_out_of_order_are_not_valid() {
         let knots = |logits: &[f32]| Calibrator::Isotonic {
-            knots: logits.iter().map(|logit| Knot { logit: *logit, calibrated: 0.0 }).collect(),
+            knots: logits.iter().map(|logit| IsotonicKnot { logit: *logit, calibrated: 0.0 }).collect(),
         };
         assert!(knots(&[0.0, 1.0]).is_valid());
         for wrong in [knots(&[]), knots(&[1.0, 0.0]), knots(&[f32::NAN]), Calibrator::Temperature { temperature: 0.0 }]
@@ -345,13 +340,13 @@ mod tests {
         #[test]
         fn pooled_blocks_are_the_isotonic_regression(samples in samples()) {
             let mut scores = scores(&samples);
-            let (positives, negatives) = scores.sorted();
-            let bins = bins(positives, negatives, BINS);
+            let (positives, negatives) = scores.sorted_logits();
+            let bins = bin_samples(positives, negatives, BINS);
             let mean = |from: usize, to: usize| {
                 let (samples, positives) = bins[from..=to].iter().fold((0, 0), |sum, bin| (sum.0 + bin.samples, sum.1 + bin.positives));
                 positives as f64 / samples as f64
             };
-            let blocks = pooled(bins.clone());
+            let blocks = pool_violators(bins.clone());
             for (index, bin) in bins.iter().enumerate() {
                 let least = |from: usize| (index..bins.len()).map(|to| mean(from, to)).fold(f64::INFINITY, f64::min);
                 let expected = (0..=index).map(least).fold(f64::NEG_INFINITY, f64::max);
@@ -367,10 +362,10 @@ mod tests {
         ) {
             let block = |(samples, share): &(u64, f64)| {
                 let positives = (*samples as f64 * share).round() as u64;
-                Block { low: 0.0, high: 0.0, samples: *samples, positives }
+                LogitBlock { low: 0.0, high: 0.0, samples: *samples, positives }
             };
-            let blocks = pooled(counts.iter().map(block).collect());
-            let found = frequencies(&blocks);
+            let blocks = pool_violators(counts.iter().map(block).collect());
+            let found = block_frequencies(&blocks);
             prop_assert!(found.windows(2).all(|pair| pair[0] <= pair[1]), "{:?}", found);
             for (index, (block, frequency)) in blocks.iter().zip_eq(&found).enumerate() {
                 let counted = block.positives as f64 / block.samples as f64;
@@ -386,7 +381,7 @@ mod tests {
             let mut scores = scores(&samples);
             let Some(best) = Calibrator::fit(CalibrationMethod::Temperature, &mut scores) else { return Ok(()) };
             let other = Calibrator::Temperature { temperature: other };
-            let loss = |calibrator| scores.calibrated(calibrator).logloss().unwrap();
+            let loss = |calibrator| scores.apply_calibrator(calibrator).logloss().unwrap();
             prop_assert!(loss(&best) <= loss(&other) + 1e-6, "{:?} {:?}", best, other);
         }
 
@@ -395,7 +390,7 @@ mod tests {
         fn isotonic_calibration_does_not_add_loss(samples in samples()) {
             let mut scores = scores(&samples);
             let Some(calibrator) = Calibrator::fit(CalibrationMethod::Isotonic, &mut scores) else { return Ok(()) };
-            let (before, after) = (scores.logloss().unwrap(), scores.calibrated(&calibrator).report());
+            let (before, after) = (scores.logloss().unwrap(), scores.apply_calibrator(&calibrator).compute_measures());
             prop_assert!(after.logloss.unwrap() <= before + 1.0 / samples.len() as f64 + 1e-6);
             prop_assert!((after.calibration.unwrap() - 1.0).abs() < 0.6 , "{:?}", after);
         }

@@ -2,7 +2,7 @@
 
 use zagros_zip::ZipEq;
 
-use crate::slice_bytes::{put, word};
+use crate::slice_bytes::{put_word, read_word};
 use crate::temperature::best_scale;
 
 /// Most outputs that are kept: 256 MiB.
@@ -14,7 +14,6 @@ pub(crate) struct ClassLogits {
     classes: usize,
     /// One of so many samples is kept: a power of two.
     stride: u64,
-    /// Samples that were added.
     seen: u64,
     labels: Vec<u32>,
     /// `[labels, classes]`.
@@ -27,7 +26,6 @@ impl ClassLogits {
         Self { classes, stride: 1, seen: 0, labels: Vec::new(), outputs: Vec::new(), most: MOST_VALUES }
     }
 
-    /// Adds a sample.
     pub(crate) fn push(&mut self, class: usize, outputs: &[f32]) {
         if self.seen.is_multiple_of(self.stride) {
             self.labels.push(u32::try_from(class).unwrap_or(u32::MAX));
@@ -39,7 +37,6 @@ impl ClassLogits {
         }
     }
 
-    /// Adds the samples of another part.
     pub(crate) fn merge(&mut self, mut other: Self) {
         while self.stride != other.stride {
             if self.stride < other.stride { self.halve() } else { other.halve() }
@@ -63,7 +60,6 @@ impl ClassLogits {
         &self.outputs[sample * self.classes..][..self.classes]
     }
 
-    /// The samples that are kept.
     pub(crate) fn samples(&self) -> impl Iterator<Item = (usize, &[f32])> {
         self.labels.iter().map(|class| *class as usize).zip_eq(self.outputs.chunks_exact(self.classes))
     }
@@ -73,12 +69,12 @@ impl ClassLogits {
         let first = self.labels.first()?;
         let is_fit =
             self.labels.iter().any(|class| class != first) && self.outputs.iter().all(|output| output.is_finite());
-        is_fit.then(|| 1.0 / best_scale(|scale| self.slope(scale)))
+        is_fit.then(|| 1.0 / best_scale(|scale| self.loss_slope(scale)))
     }
 
     /// First and second derivative of the summed loss by the scale: the mean of the outputs by their probabilities without the label's, and
     /// their variance.
-    fn slope(&self, scale: f64) -> (f64, f64) {
+    fn loss_slope(&self, scale: f64) -> (f64, f64) {
         let mut sums = (0.0, 0.0);
         for (class, outputs) in self.samples() {
             let most = outputs.iter().fold(f32::NEG_INFINITY, |most, output| most.max(*output));
@@ -98,17 +94,16 @@ impl ClassLogits {
         sums
     }
 
-    /// For another process to merge.
-    pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
-        [self.stride, self.seen, self.labels.len() as u64].into_iter().for_each(|count| put(bytes, count));
+    pub(crate) fn put_bytes(&self, bytes: &mut Vec<u8>) {
+        [self.stride, self.seen, self.labels.len() as u64].into_iter().for_each(|count| put_word(bytes, count));
         self.labels.iter().for_each(|label| bytes.extend(label.to_le_bytes()));
         self.outputs.iter().for_each(|output| bytes.extend(output.to_le_bytes()));
     }
 
-    /// The reverse of [`Self::put`], of as many classes; `None` for other bytes.
-    pub(crate) fn of_bytes(self, bytes: &mut &[u8]) -> Option<Self> {
-        let (stride, seen) = (word(bytes)?, word(bytes)?);
-        let samples = usize::try_from(word(bytes)?).ok()?;
+    /// The reverse of [`Self::put_bytes`], of as many classes; `None` for other bytes.
+    pub(crate) fn fill_from_bytes(self, bytes: &mut &[u8]) -> Option<Self> {
+        let (stride, seen) = (read_word(bytes)?, read_word(bytes)?);
+        let samples = usize::try_from(read_word(bytes)?).ok()?;
         let mut words = |count: usize| {
             let (own, rest) = bytes.split_at_checked(count.checked_mul(4)?)?;
             *bytes = rest;
@@ -192,10 +187,10 @@ mod tests {
         fn parts_through_bytes_equal_the_whole(first in samples(), second in samples()) {
             let through = |samples: &[_]| {
                 let mut bytes = Vec::new();
-                logits(samples).put(&mut bytes);
+                logits(samples).put_bytes(&mut bytes);
                 let mut rest = &bytes[..];
-                let found = ClassLogits::new(3).of_bytes(&mut rest).unwrap();
-                assert!(rest.is_empty() && ClassLogits::new(3).of_bytes(&mut &bytes[..bytes.len() - 1]).is_none());
+                let found = ClassLogits::new(3).fill_from_bytes(&mut rest).unwrap();
+                assert!(rest.is_empty() && ClassLogits::new(3).fill_from_bytes(&mut &bytes[..bytes.len() - 1]).is_none());
                 found
             };
             let mut merged = through(&first);

@@ -13,17 +13,17 @@ use crate::measure;
 /// At most `capacity` samples are kept, 16 bytes each. Up to that number the result is exact. With more samples, half of
 /// all groups is dropped, repeatedly until the others fit. Whole groups are dropped, by a hash of the group alone. The kept
 /// groups therefore depend neither on the order of samples nor on how parts were merged. The result reports the share of
-/// groups that was kept ([`Gauc::share`]).
+/// groups that was kept ([`GroupAuc::share`]).
 #[derive(Clone, Debug)]
 pub struct GroupedScores {
     pub(crate) capacity: usize,
     /// A group is kept if its hash starts with at least so many zero bits.
     pub(crate) halvings: u32,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<GroupedSample>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct GroupedSample {
     pub(crate) group: u64,
     pub(crate) logit: f32,
     pub(crate) is_positive: bool,
@@ -31,17 +31,15 @@ pub(crate) struct Sample {
 
 /// AUC within groups, and how much of the data it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Gauc {
+pub struct GroupAuc {
     /// Mean of the groups' AUCs, weighted by their samples; `None` when no group has both classes, or a score is NaN.
     pub value: Option<f64>,
-    /// Groups that have both classes.
     pub groups: u64,
     /// Share of all groups that were measured; 1 unless there were too many samples.
     pub share: f64,
 }
 
 impl GroupedScores {
-    /// Keeps at most so many samples.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { capacity, halvings: 0, samples: Vec::new() }
@@ -52,7 +50,7 @@ impl GroupedScores {
     pub fn push(&mut self, group: u64, label: f32, logit: f32) {
         if is_kept(group, self.halvings) {
             // −0 becomes +0, so that the two tie.
-            self.samples.push(Sample { group, logit: logit + 0.0, is_positive: label > 0.5 });
+            self.samples.push(GroupedSample { group, logit: logit + 0.0, is_positive: label > 0.5 });
             self.shrink();
         }
     }
@@ -67,7 +65,6 @@ impl GroupedScores {
         self.shrink();
     }
 
-    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.samples.clear();
         self.halvings = 0;
@@ -78,7 +75,6 @@ impl GroupedScores {
         self.samples.len()
     }
 
-    /// Whether no sample is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
@@ -86,8 +82,8 @@ impl GroupedScores {
 
     /// The measure. O(n log n), in place.
     #[must_use]
-    pub fn gauc(&mut self) -> Gauc {
-        let key = |sample: &Sample| (sample.group, sample.is_positive);
+    pub fn gauc(&mut self) -> GroupAuc {
+        let key = |sample: &GroupedSample| (sample.group, sample.is_positive);
         self.samples.sort_unstable_by(|a, b| key(a).cmp(&key(b)).then(a.logit.total_cmp(&b.logit)));
         let (mut weighted, mut samples, mut groups) = (0.0, 0_u64, 0);
         let (mut positives, mut negatives) = (Vec::new(), Vec::new());
@@ -104,7 +100,7 @@ impl GroupedScores {
             weighted += group.len() as f64 * measure::auc(&positives, &negatives).unwrap_or(f64::NAN);
         }
         let value = (samples > 0 && !f64::is_nan(weighted)).then(|| weighted / samples as f64);
-        Gauc { value, groups, share: 0.5_f64.powi(self.halvings.cast_signed()) }
+        GroupAuc { value, groups, share: 0.5_f64.powi(self.halvings.cast_signed()) }
     }
 
     fn shrink(&mut self) {
@@ -121,7 +117,7 @@ impl GroupedScores {
     }
 }
 
-fn copy_logits(samples: &[Sample], into: &mut Vec<f32>) {
+fn copy_logits(samples: &[GroupedSample], into: &mut Vec<f32>) {
     into.clear();
     into.extend(samples.iter().map(|sample| sample.logit));
 }
@@ -129,11 +125,11 @@ fn copy_logits(samples: &[Sample], into: &mut Vec<f32>) {
 #[inline]
 fn is_kept(group: u64, halvings: u32) -> bool {
     // After the last halving no group is left, so that the bound holds for any hash.
-    halvings == 0 || (halvings < u64::BITS && mixed(group).leading_zeros() >= halvings)
+    halvings == 0 || (halvings < u64::BITS && mix_bits(group).leading_zeros() >= halvings)
 }
 
 /// One step of `SplitMix64` (Steele et al. 2014): ids may be hashes or small numbers.
-fn mixed(id: u64) -> u64 {
+fn mix_bits(id: u64) -> u64 {
     let mut mixed = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -195,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_undefined_measure_is_none() {
-        assert_eq!(GroupedScores::new(5).gauc(), Gauc { value: None, groups: 0, share: 1.0 });
+        assert_eq!(GroupedScores::new(5).gauc(), GroupAuc { value: None, groups: 0, share: 1.0 });
         assert_eq!(grouped(&[(1, true, 0.5), (2, false, 0.5)], 5).gauc().value, None);
         assert_eq!(grouped(&[(1, true, f32::NAN), (1, false, 0.5)], 5).gauc().value, None);
     }
@@ -212,7 +208,7 @@ mod tests {
     #[test]
     fn a_sample_of_the_groups_estimates_all_of_them() {
         let sample = |row: u64| {
-            let noise = mixed(row) as f64 / u64::MAX as f64;
+            let noise = mix_bits(row) as f64 / u64::MAX as f64;
             (row % 2_000, row.is_multiple_of(3), (noise + if row.is_multiple_of(3) { 0.4 } else { 0.0 }) as f32)
         };
         let samples: Vec<Triple> = (0..40_000).map(sample).collect();
@@ -236,7 +232,7 @@ mod tests {
         fn order_and_merges_change_nothing(samples in samples(), capacity in 1_usize..150, middle in 0_usize..120, seed: u64) {
             let whole = grouped(&samples, capacity).gauc();
             let mut shuffled = samples.clone();
-            shuffled.sort_by_key(|(group, label, logit)| mixed(group ^ seed ^ u64::from(logit.to_bits()) ^ u64::from(*label)));
+            shuffled.sort_by_key(|(group, label, logit)| mix_bits(group ^ seed ^ u64::from(logit.to_bits()) ^ u64::from(*label)));
             prop_assert_eq!(grouped(&shuffled, capacity).gauc(), whole);
             let (left, right) = samples.split_at(middle.min(samples.len()));
             let mut merged = grouped(right, capacity);

@@ -67,7 +67,7 @@ impl TargetSums {
                 ImportanceMeasures { auc: scores.auc(), logloss: scores.logloss(), ..ImportanceMeasures::default() }
             }
             Self::Other(scores) => {
-                let report = scores.clone().report();
+                let report = scores.clone().compute_measures();
                 // Of several classes, the logloss says the same as the mean of many AUCs.
                 ImportanceMeasures { auc: None, logloss: report.logloss, mse: report.mse, deviance: report.deviance }
             }
@@ -77,30 +77,28 @@ impl TargetSums {
 
 /// Mean and deviation over the repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
+pub struct RepeatSpread {
     pub mean: f64,
     /// The standard deviation of one repeat; `None` of a single one.
     pub deviation: Option<f64>,
 }
 
-/// What the measures lose without a feature.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FeatureImportance {
     pub feature: String,
     /// How far the AUC falls; below zero where it rises. `None` where it is undefined.
-    pub auc_loss: Option<Spread>,
+    pub auc_loss: Option<RepeatSpread>,
     /// How far the logloss rises, nats.
-    pub logloss_rise: Option<Spread>,
+    pub logloss_rise: Option<RepeatSpread>,
     /// Of a regression: how far the mean squared error rises.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mse_rise: Option<Spread>,
+    pub mse_rise: Option<RepeatSpread>,
     /// Of counts: how far the mean Poisson deviance rises.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deviance_rise: Option<Spread>,
+    pub deviance_rise: Option<RepeatSpread>,
 }
 
 impl PermutedScores {
-    /// No samples of a target.
     #[must_use]
     pub fn new(form: TargetForm, features: usize, repeats: usize) -> Self {
         let empty = TargetSums::new(form);
@@ -119,7 +117,7 @@ impl PermutedScores {
 
     /// The importance of each feature, the most important first.
     #[must_use]
-    pub fn report(&self, features: &[String]) -> Vec<FeatureImportance> {
+    pub fn rank_features(&self, features: &[String]) -> Vec<FeatureImportance> {
         let plain = self.plain.measures();
         let feature_importance = |(feature, repeats): (&String, &Vec<TargetSums>)| {
             let permuted: Vec<_> = repeats.iter().map(TargetSums::measures).collect();
@@ -136,7 +134,7 @@ impl PermutedScores {
         };
         let mut report: Vec<_> = features.iter().zip_eq(&self.permuted).map(feature_importance).collect();
         report.sort_by(|one, other| {
-            let (one, other) = (merits(one), merits(other));
+            let (one, other) = (ranking_key(one), ranking_key(other));
             other
                 .iter()
                 .zip_eq(one)
@@ -149,13 +147,13 @@ impl PermutedScores {
 }
 
 /// By which features are ordered: the measure that a target has counts first.
-fn merits(of: &FeatureImportance) -> [f64; 4] {
-    let mean = |spread: Option<Spread>| spread.map_or(f64::NEG_INFINITY, |spread| spread.mean);
+fn ranking_key(of: &FeatureImportance) -> [f64; 4] {
+    let mean = |spread: Option<RepeatSpread>| spread.map_or(f64::NEG_INFINITY, |spread| spread.mean);
     [of.auc_loss, of.logloss_rise, of.deviance_rise, of.mse_rise].map(mean)
 }
 
 /// `None` if one of the values is undefined.
-fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<Spread> {
+fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<RepeatSpread> {
     let values: Vec<f64> = values.collect::<Option<_>>()?;
     if values.is_empty() {
         return None;
@@ -164,7 +162,7 @@ fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<Spread> {
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let deviation = (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
-    Some(Spread { mean, deviation })
+    Some(RepeatSpread { mean, deviation })
 }
 
 #[cfg(test)]
@@ -182,13 +180,13 @@ mod tests {
         }
         scores.add_permuted(1, 0, &LABELS, &[-1.0, -2.0, 2.0, 1.0]);
         scores.add_permuted(1, 1, &LABELS, &[-2.0, 2.0, 1.0, -1.0]);
-        let report = scores.report(&["noise".to_owned(), "user".to_owned()]);
+        let report = scores.rank_features(&["noise".to_owned(), "user".to_owned()]);
         assert_eq!([&report[0].feature, &report[1].feature], ["user", "noise"]);
         let found = report[0].auc_loss.unwrap();
         // AUC 1 falls to 0 and to one half.
         assert!((found.mean - 0.75).abs() < 1e-12 && (found.deviation.unwrap() - 0.125_f64.sqrt()).abs() < 1e-12);
         assert!(report[0].logloss_rise.unwrap().mean > 1.0);
-        let none = Some(Spread { mean: 0.0, deviation: Some(0.0) });
+        let none = Some(RepeatSpread { mean: 0.0, deviation: Some(0.0) });
         assert_eq!((report[1].auc_loss, report[1].logloss_rise), (none, none));
     }
 
@@ -197,9 +195,9 @@ mod tests {
         let mut scores = PermutedScores::new(TargetForm::Click, 1, 1);
         scores.add_plain(&[1.0], &[0.0]);
         scores.add_permuted(0, 0, &[1.0], &[0.0]);
-        let report = scores.report(&["a".to_owned()]);
-        assert_eq!((report[0].auc_loss, report[0].logloss_rise), (None, Some(Spread { mean: 0.0, deviation: None })));
-        assert_eq!(PermutedScores::new(TargetForm::Click, 1, 1).report(&["a".to_owned()])[0].logloss_rise, None);
+        let report = scores.rank_features(&["a".to_owned()]);
+        assert_eq!((report[0].auc_loss, report[0].logloss_rise), (None, Some(RepeatSpread { mean: 0.0, deviation: None })));
+        assert_eq!(PermutedScores::new(TargetForm::Click, 1, 1).rank_features(&["a".to_owned()])[0].logloss_rise, None);
     }
 
     #[test]
@@ -210,7 +208,7 @@ mod tests {
         numbers.add_plain(&labels, &[1.0, 2.0, 9.0]);
         numbers.add_permuted(0, 0, &labels, &[1.0, 2.0, 9.0]);
         numbers.add_permuted(1, 0, &labels, &[2.0, 1.0, 9.0]);
-        let report = numbers.report(&names);
+        let report = numbers.rank_features(&names);
         assert_eq!((report[0].feature.as_str(), report[0].mse_rise.unwrap().mean), ("size", 1.0));
         assert_eq!((report[1].mse_rise.unwrap().mean, report[1].auc_loss, report[1].logloss_rise), (0.0, None, None));
         let mut classes = PermutedScores::new(TargetForm::Classes(2), 2, 1);
@@ -218,7 +216,7 @@ mod tests {
         classes.add_plain(&[0.0, 1.0], &sure);
         classes.add_permuted(0, 0, &[0.0, 1.0], &sure);
         classes.add_permuted(1, 0, &[0.0, 1.0], &[0.0, 5.0, 5.0, 0.0]);
-        let report = classes.report(&names);
+        let report = classes.rank_features(&names);
         assert!(report[0].feature == "size" && report[0].logloss_rise.unwrap().mean > 4.0, "{report:?}");
         assert_eq!(report[0].mse_rise, None);
     }

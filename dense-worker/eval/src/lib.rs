@@ -18,8 +18,8 @@ mod temperature;
 
 pub use binned::BinnedScores;
 pub use calibrator::{CalibrationMethod, Calibrator};
-pub use grouped::{Gauc, GroupedScores};
-pub use scores::{Evaluation, LengthsDiffer, Scores};
-pub use slices::{ColumnSlices, Slice, SlicedScores};
-pub use sums::Sums;
+pub use grouped::{GroupAuc, GroupedScores};
+pub use scores::{Evaluation, LengthsDiffer, ClickScores};
+pub use slices::{ColumnSlices, SliceMeasures, SlicedScores};
+pub use sums::ClickSums;
 pub use targets::{TargetForm, TargetScores};

@@ -65,7 +65,7 @@ pub fn base_entropy(positives: usize, negatives: usize) -> Option<f64> {
 /// Mean predicted probability divided by the share of positives. 1 is calibrated; above 1 the model predicts too many
 /// clicks. `None` without positives.
 #[must_use]
-pub fn calibration(positives: &[f32], negatives: &[f32]) -> Option<f64> {
+pub fn calibration_ratio(positives: &[f32], negatives: &[f32]) -> Option<f64> {
     let predicted: f64 = positives.iter().chain(negatives).map(|logit| sigmoid(f64::from(*logit))).sum();
     (!positives.is_empty()).then(|| predicted / positives.len() as f64)
 }
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn calibration_compares_predicted_clicks_with_real_ones() {
         // Two samples with a prediction of one half each, and one click.
-        assert_eq!(calibration(&[0.0], &[0.0]), Some(1.0));
-        assert_eq!(calibration(&[0.0], &[0.0, 0.0, 0.0]), Some(2.0));
-        assert_eq!(calibration(&[], &[0.0]), None);
+        assert_eq!(calibration_ratio(&[0.0], &[0.0]), Some(1.0));
+        assert_eq!(calibration_ratio(&[0.0], &[0.0, 0.0, 0.0]), Some(2.0));
+        assert_eq!(calibration_ratio(&[], &[0.0]), None);
     }
 }

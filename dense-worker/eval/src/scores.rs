@@ -14,7 +14,7 @@ use crate::{GroupedScores, SlicedScores};
 /// Results depend neither on the order of samples nor on that of merges, to the last bit, because the logits are sorted
 /// before they are summed.
 #[derive(Clone, Debug, Default)]
-pub struct Scores {
+pub struct ClickScores {
     pub(crate) positives: Vec<f32>,
     pub(crate) negatives: Vec<f32>,
     is_sorted: bool,
@@ -51,13 +51,11 @@ pub struct Evaluation {
     /// Share of all groups that were measured, chosen by a hash; below 1 if there were too many samples to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_share: Option<f64>,
-    /// Mean squared error of a regression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mse: Option<f64>,
     /// Its square root, in the unit of the labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rmse: Option<f64>,
-    /// Mean absolute error of a regression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mae: Option<f64>,
     /// Mean Poisson deviance of a regression of counts.
@@ -68,7 +66,7 @@ pub struct Evaluation {
     pub accuracy: Option<f64>,
 }
 
-impl Scores {
+impl ClickScores {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -80,25 +78,23 @@ impl Scores {
         Self { grouped: Some(GroupedScores::new(capacity)), ..Self::default() }
     }
 
-    /// Samples are also added with their values in so many columns ([`Self::slices_mut`]).
+    /// Samples are also added with their values in so many columns ([`Self::sliced_scores_mut`]).
     #[must_use]
     pub fn by_slice(self, columns: usize) -> Self {
         Self { sliced: Some(SlicedScores::new(columns)), ..self }
     }
 
-    /// The samples by their values, if slices are wanted.
     #[must_use]
-    pub fn slices(&self) -> Option<&SlicedScores> {
+    pub fn sliced_scores(&self) -> Option<&SlicedScores> {
         self.sliced.as_ref()
     }
 
-    /// Takes samples with their values, if slices are wanted.
-    pub fn slices_mut(&mut self) -> Option<&mut SlicedScores> {
+    pub fn sliced_scores_mut(&mut self) -> Option<&mut SlicedScores> {
         self.sliced.as_mut()
     }
 
     /// Logits of positive and of negative samples, ascending.
-    pub(crate) fn sorted(&mut self) -> (&[f32], &[f32]) {
+    pub(crate) fn sorted_logits(&mut self) -> (&[f32], &[f32]) {
         self.sort();
         (&self.positives, &self.negatives)
     }
@@ -113,9 +109,7 @@ impl Scores {
     }
 
     /// Adds the samples of a batch; those without a label (NaN) do not count.
-    ///
-    /// # Errors
-    /// When labels and logits are not equally many; nothing is added then.
+    /// Nothing is added when labels and logits are not equally many.
     pub fn extend(&mut self, labels: &[f32], logits: &[f32]) -> Result<(), LengthsDiffer> {
         if labels.len() != logits.len() {
             return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
@@ -127,9 +121,7 @@ impl Scores {
     }
 
     /// Adds the samples of a batch with the group of each. Without [`Self::by_group`] the groups are ignored.
-    ///
-    /// # Errors
-    /// When the three are not equally many; nothing is added then.
+    /// Nothing is added when the three are not equally many.
     pub fn extend_grouped(&mut self, labels: &[f32], logits: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
         if self.grouped.is_some() && groups.len() != logits.len() {
             return Err(LengthsDiffer { what: "groups", found: groups.len(), logits: logits.len() });
@@ -158,19 +150,16 @@ impl Scores {
         self.is_sorted = false;
     }
 
-    /// Number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.positives.len() + self.negatives.len()
     }
 
-    /// Whether there are no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.positives.clear();
         self.negatives.clear();
@@ -201,22 +190,22 @@ impl Scores {
         Some(self.logloss()? / entropy)
     }
 
-    /// Mean predicted probability divided by the share of positives, see [`measure::calibration`].
+    /// Mean predicted probability divided by the share of positives, see [`measure::calibration_ratio`].
     #[must_use]
-    pub fn calibration(&mut self) -> Option<f64> {
+    pub fn calibration_ratio(&mut self) -> Option<f64> {
         self.sort();
-        measure::calibration(&self.positives, &self.negatives)
+        measure::calibration_ratio(&self.positives, &self.negatives)
     }
 
     /// Expected calibration error, see [`calibration_error()`].
     #[must_use]
-    pub fn ece(&mut self) -> Option<f64> {
+    pub fn calibration_error(&mut self) -> Option<f64> {
         self.sort();
         calibration_error(&self.positives, &self.negatives)
     }
 
     #[must_use]
-    pub fn report(&mut self) -> Evaluation {
+    pub fn compute_measures(&mut self) -> Evaluation {
         let samples = self.len();
         let grouped = self.grouped.as_mut().map(GroupedScores::gauc);
         Evaluation {
@@ -225,8 +214,8 @@ impl Scores {
             auc: self.auc(),
             logloss: self.logloss(),
             normalised_entropy: self.normalised_entropy(),
-            calibration: self.calibration(),
-            ece: self.ece(),
+            calibration: self.calibration_ratio(),
+            ece: self.calibration_error(),
             gauc: grouped.and_then(|grouped| grouped.value),
             groups: grouped.map(|grouped| grouped.groups),
             group_share: grouped.map(|grouped| grouped.share),
@@ -249,7 +238,6 @@ pub struct LengthsDiffer {
     /// Name of the values that are too many or too few.
     pub what: &'static str,
     pub found: usize,
-    /// Number of logits.
     pub logits: usize,
 }
 
@@ -267,8 +255,8 @@ mod tests {
 
     use super::*;
 
-    fn scores(samples: &[(bool, f32)]) -> Scores {
-        let mut scores = Scores::new();
+    fn scores(samples: &[(bool, f32)]) -> ClickScores {
+        let mut scores = ClickScores::new();
         for (label, logit) in samples {
             scores.push(f32::from(u8::from(*label)), *logit);
         }
@@ -294,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_batch_of_unequal_lengths_adds_nothing() {
-        let mut scores = Scores::new();
+        let mut scores = ClickScores::new();
         let refused = scores.extend(&[1.0, 0.0], &[0.5]).unwrap_err();
         assert_eq!(refused.to_string(), "2 labels but 1 logits: the model must score each sample once");
         assert!(scores.is_empty());
@@ -309,7 +297,7 @@ mod tests {
     fn a_constant_at_the_base_rate_has_normalised_entropy_one() {
         let constant = (0.25_f32 / 0.75).ln();
         let mut scores = scores(&[(true, constant), (false, constant), (false, constant), (false, constant)]);
-        let report = scores.report();
+        let report = scores.compute_measures();
         assert!((report.normalised_entropy.unwrap() - 1.0).abs() < 1e-7);
         assert!((report.calibration.unwrap() - 1.0).abs() < 1e-7);
         assert_eq!((report.auc, report.positive_rate), (Some(0.5), Some(0.25)));
@@ -319,25 +307,25 @@ mod tests {
     fn no_samples_have_no_measures() {
         let mut cleared = scores(&[(true, 1.0)]);
         cleared.clear();
-        assert_eq!(cleared.report(), Evaluation::default());
+        assert_eq!(cleared.compute_measures(), Evaluation::default());
     }
 
     #[test]
     fn groups_are_measured_beside_the_whole_and_merged_with_it() {
-        let mut first = Scores::by_group(100);
+        let mut first = ClickScores::by_group(100);
         first.extend_grouped(&[1.0, 0.0], &[0.5, 0.1], &[1, 1]).unwrap();
-        let mut second = Scores::by_group(100);
+        let mut second = ClickScores::by_group(100);
         second.extend_grouped(&[1.0, 0.0], &[-2.0, -1.0], &[2, 2]).unwrap();
         assert!(second.extend_grouped(&[1.0], &[0.0], &[]).is_err());
         first.merge(second);
-        let report = first.report();
+        let report = first.compute_measures();
         assert_eq!(
             (report.samples, report.gauc, report.groups, report.group_share),
             (4, Some(0.5), Some(2), Some(1.0))
         );
         assert_eq!(report.auc, Some(0.5));
         first.clear();
-        assert_eq!((first.report().gauc, first.report().groups), (None, Some(0)));
+        assert_eq!((first.compute_measures().gauc, first.compute_measures().groups), (None, Some(0)));
     }
 
     proptest! {
@@ -369,9 +357,9 @@ mod tests {
             let mut whole = scores(&[first.clone(), second.clone()].concat());
             let mut merged = scores(&second);
             // A rank may report before its scores are merged.
-            let _ = merged.report();
+            let _ = merged.compute_measures();
             merged.merge(scores(&first));
-            prop_assert_eq!(whole.report(), merged.report());
+            prop_assert_eq!(whole.compute_measures(), merged.compute_measures());
         }
 
         #[test]

@@ -6,18 +6,17 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::slices::ColumnScores;
-use crate::{BinnedScores, SlicedScores, Sums};
+use crate::{BinnedScores, SlicedScores, ClickSums};
 
 impl SlicedScores {
-    /// For another process to merge.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        put(&mut bytes, self.columns.len() as u64);
+        put_word(&mut bytes, self.columns.len() as u64);
         for column in &self.columns {
-            put(&mut bytes, column.values.len() as u64);
+            put_word(&mut bytes, column.values.len() as u64);
             for (value, scores) in &column.values {
-                put(&mut bytes, value.len() as u64);
+                put_word(&mut bytes, value.len() as u64);
                 bytes.extend_from_slice(value);
                 put_scores(&mut bytes, scores);
             }
@@ -31,15 +30,15 @@ impl SlicedScores {
     pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let mut columns = Vec::new();
-        for _ in 0..word(from)? {
+        for _ in 0..read_word(from)? {
             let mut values = HashMap::new();
-            for _ in 0..word(from)? {
-                let length = usize::try_from(word(from)?).ok()?;
+            for _ in 0..read_word(from)? {
+                let length = usize::try_from(read_word(from)?).ok()?;
                 let (value, rest) = from.split_at_checked(length)?;
                 *from = rest;
-                values.insert(value.to_vec(), scores(from)?);
+                values.insert(value.to_vec(), read_scores(from)?);
             }
-            columns.push(ColumnScores::new(values, scores(from)?));
+            columns.push(ColumnScores::new(values, read_scores(from)?));
         }
         let mut sliced = Self::new(0);
         sliced.columns = columns;
@@ -47,38 +46,38 @@ impl SlicedScores {
     }
 }
 
-pub(crate) fn put(bytes: &mut Vec<u8>, word: u64) {
+pub(crate) fn put_word(bytes: &mut Vec<u8>, word: u64) {
     bytes.extend_from_slice(&word.to_le_bytes());
 }
 
 pub(crate) fn put_scores(bytes: &mut Vec<u8>, scores: &BinnedScores) {
-    let Sums { samples, positives, loss, predicted } = scores.sums;
+    let ClickSums { samples, positives, loss, predicted } = scores.sums;
     for word in [samples, positives, loss.to_bits(), predicted.to_bits(), scores.bins.len() as u64] {
-        put(bytes, word);
+        put_word(bytes, word);
     }
     for (bin, [negatives, positives]) in &scores.bins {
-        [u64::from(*bin), *negatives, *positives].into_iter().for_each(|word| put(bytes, word));
+        [u64::from(*bin), *negatives, *positives].into_iter().for_each(|word| put_word(bytes, word));
     }
 }
 
-pub(crate) fn word(from: &mut &[u8]) -> Option<u64> {
+pub(crate) fn read_word(from: &mut &[u8]) -> Option<u64> {
     let (word, rest) = from.split_first_chunk()?;
     *from = rest;
     Some(u64::from_le_bytes(*word))
 }
 
-pub(crate) fn scores(from: &mut &[u8]) -> Option<BinnedScores> {
-    let (samples, positives) = (word(from)?, word(from)?);
-    let (loss, predicted) = (f64::from_bits(word(from)?), f64::from_bits(word(from)?));
+pub(crate) fn read_scores(from: &mut &[u8]) -> Option<BinnedScores> {
+    let (samples, positives) = (read_word(from)?, read_word(from)?);
+    let (loss, predicted) = (f64::from_bits(read_word(from)?), f64::from_bits(read_word(from)?));
     let mut bins = BTreeMap::new();
     let (mut of_negatives, mut of_positives) = (0_u64, 0_u64);
-    for _ in 0..word(from)? {
-        let (bin, counts) = (u32::try_from(word(from)?).ok()?, [word(from)?, word(from)?]);
+    for _ in 0..read_word(from)? {
+        let (bin, counts) = (u32::try_from(read_word(from)?).ok()?, [read_word(from)?, read_word(from)?]);
         (of_negatives, of_positives) = (of_negatives.checked_add(counts[0])?, of_positives.checked_add(counts[1])?);
         bins.insert(bin, counts);
     }
     let is_whole = of_positives == positives && of_negatives.checked_add(of_positives)? == samples;
-    is_whole.then_some(BinnedScores { sums: Sums { samples, positives, loss, predicted }, bins })
+    is_whole.then_some(BinnedScores { sums: ClickSums { samples, positives, loss, predicted }, bins })
 }
 
 #[cfg(test)]

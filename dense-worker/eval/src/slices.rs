@@ -36,7 +36,6 @@ pub struct SlicedScores {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ColumnScores {
     pub(crate) values: HashMap<Vec<u8>, BinnedScores>,
-    /// Bins of all values.
     bins: usize,
     /// Samples of values that are not kept.
     pub(crate) other: BinnedScores,
@@ -51,16 +50,15 @@ pub struct ColumnSlices {
     /// Whether every sample of a value is in its slice. If not, there were too many values, and some samples are in the slice of all others.
     pub exact: bool,
     /// By falling number of samples; last all other values.
-    pub slices: Vec<Slice>,
+    pub slices: Vec<SliceMeasures>,
 }
 
 /// Measures of the samples that have one value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Slice {
+pub struct SliceMeasures {
     /// The value as in the data; `None` for all values that are not among the most frequent.
     pub value: Option<String>,
     pub samples: u64,
-    /// Share of positive samples.
     pub positive_rate: Option<f64>,
     /// Area under the ROC curve; logits that differ by less than 1/2048 of their value tie.
     pub auc: Option<f64>,
@@ -74,22 +72,19 @@ impl SlicedScores {
     /// No samples, with so many columns.
     #[must_use]
     pub fn new(columns: usize) -> Self {
-        Self::bounded(columns, CAPACITY)
+        Self::with_capacity(columns, CAPACITY)
     }
 
-    pub(crate) fn bounded(columns: usize, capacity: usize) -> Self {
+    pub(crate) fn with_capacity(columns: usize, capacity: usize) -> Self {
         Self { columns: vec![ColumnScores::default(); columns], capacity }
     }
 
     #[must_use]
-    pub fn columns(&self) -> usize {
+    pub fn column_count(&self) -> usize {
         self.columns.len()
     }
 
     /// Adds a sample with its value in `column`.
-    ///
-    /// # Panics
-    /// When there is no such column.
     pub fn push(&mut self, column: usize, value: &[u8], label: f32, logit: f32) {
         self.columns[column].push(value, label, logit, self.capacity);
     }
@@ -104,18 +99,14 @@ impl SlicedScores {
         }
     }
 
-    /// Drops the samples.
     pub fn clear(&mut self) {
         self.columns.fill(ColumnScores::default());
     }
 
     /// The measures of the `most` most frequent values of each column, and of all others together.
-    ///
-    /// # Panics
-    /// When there are not as many names as columns.
     #[must_use]
-    pub fn report(&self, names: &[String], most: usize) -> Vec<ColumnSlices> {
-        let report = |(column, name): (&ColumnScores, &String)| column.report(name.clone(), most);
+    pub fn measure_slices(&self, names: &[String], most: usize) -> Vec<ColumnSlices> {
+        let report = |(column, name): (&ColumnScores, &String)| column.measure_slices(name.clone(), most);
         self.columns.iter().zip_eq(names).map(report).collect()
     }
 }
@@ -123,7 +114,7 @@ impl SlicedScores {
 impl ColumnScores {
     /// Values with their samples, and the samples of all other values.
     pub(crate) fn new(values: HashMap<Vec<u8>, BinnedScores>, other: BinnedScores) -> Self {
-        let bins = values.values().map(BinnedScores::bins).sum();
+        let bins = values.values().map(BinnedScores::bin_count).sum();
         Self { values, bins, other }
     }
 
@@ -133,9 +124,9 @@ impl ColumnScores {
             self.values.insert(value.to_vec(), BinnedScores::default());
         }
         if let Some(scores) = self.values.get_mut(value) {
-            let old_bins = scores.bins();
+            let old_bins = scores.bin_count();
             scores.push(label, logit);
-            self.bins += scores.bins() - old_bins;
+            self.bins += scores.bin_count() - old_bins;
         }
         self.shrink(capacity);
     }
@@ -144,9 +135,9 @@ impl ColumnScores {
         self.other.merge(other.other);
         for (value, scores) in other.values {
             let mine = self.values.entry(value).or_default();
-            let old_bins = mine.bins();
+            let old_bins = mine.bin_count();
             mine.merge(scores);
-            self.bins += mine.bins() - old_bins;
+            self.bins += mine.bin_count() - old_bins;
         }
         self.shrink(capacity);
     }
@@ -160,45 +151,45 @@ impl ColumnScores {
         values.sort_unstable_by(|a, b| by_frequency((&a.0, &a.1), (&b.0, &b.1)));
         while self.bins > capacity / 2 && values.len() > 1 {
             let Some((_, rarest)) = values.pop() else { break };
-            self.bins -= rarest.bins();
+            self.bins -= rarest.bin_count();
             self.other.merge(rarest);
         }
         self.values.extend(values);
     }
 
-    fn report(&self, column: String, most: usize) -> ColumnSlices {
+    fn measure_slices(&self, column: String, most: usize) -> ColumnSlices {
         let mut values: Vec<_> = self.values.iter().collect();
         values.sort_unstable_by(|a, b| by_frequency(*a, *b));
         let mut other = self.other.clone();
         values.iter().skip(most).for_each(|(_, scores)| other.merge((*scores).clone()));
         let text = |value: &[u8]| Some(String::from_utf8_lossy(value).into_owned());
         let mut slices: Vec<_> =
-            values.iter().take(most).map(|(value, scores)| Slice::new(text(value), scores)).collect();
-        if other.sums().samples > 0 {
-            slices.push(Slice::new(None, &other));
+            values.iter().take(most).map(|(value, scores)| SliceMeasures::new(text(value), scores)).collect();
+        if other.score_sums().samples > 0 {
+            slices.push(SliceMeasures::new(None, &other));
         }
-        let exact = self.other.sums().samples == 0;
+        let exact = self.other.score_sums().samples == 0;
         ColumnSlices { column, values: self.values.len() as u64, exact, slices }
     }
 }
 
-impl Slice {
+impl SliceMeasures {
     fn new(value: Option<String>, scores: &BinnedScores) -> Self {
-        let sums = scores.sums();
+        let sums = scores.score_sums();
         Self {
             value,
             samples: sums.samples,
             positive_rate: sums.positive_rate(),
             auc: scores.auc(),
             logloss: sums.logloss(),
-            calibration: sums.calibration(),
+            calibration: sums.calibration_ratio(),
         }
     }
 }
 
 /// The most frequent first; equally frequent ones by their text.
 fn by_frequency(a: (&Vec<u8>, &BinnedScores), b: (&Vec<u8>, &BinnedScores)) -> Ordering {
-    b.1.sums().samples.cmp(&a.1.sums().samples).then_with(|| a.0.cmp(b.0))
+    b.1.score_sums().samples.cmp(&a.1.score_sums().samples).then_with(|| a.0.cmp(b.0))
 }
 
 #[cfg(test)]
@@ -206,13 +197,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Scores;
+    use crate::ClickScores;
 
     type Row = (u8, bool, f32);
 
     /// Two columns: the value, and the value halved.
     fn sliced(rows: &[Row], capacity: usize) -> SlicedScores {
-        let mut sliced = SlicedScores::bounded(2, capacity);
+        let mut sliced = SlicedScores::with_capacity(2, capacity);
         for (value, label, logit) in rows {
             for (column, value) in [value.to_string(), (value / 2).to_string()].iter().enumerate() {
                 sliced.push(column, value.as_bytes(), f32::from(u8::from(*label)), *logit);
@@ -222,7 +213,7 @@ mod tests {
     }
 
     fn report(sliced: &SlicedScores, most: usize) -> Vec<ColumnSlices> {
-        sliced.report(&["one".to_owned(), "half".to_owned()], most)
+        sliced.measure_slices(&["one".to_owned(), "half".to_owned()], most)
     }
 
     fn near(a: Option<f64>, b: Option<f64>) -> bool {
@@ -239,7 +230,7 @@ mod tests {
     fn the_most_frequent_values_come_first_and_the_rest_is_one_slice() {
         let rows = [(3, true, 0.5), (3, false, 0.25), (9, true, 1.0), (9, true, -1.0), (5, false, 0.0), (7, true, 0.0)];
         let found = report(&sliced(&rows, 1000), 2);
-        let shown = |slice: &Slice| (slice.value.clone(), slice.samples, slice.auc);
+        let shown = |slice: &SliceMeasures| (slice.value.clone(), slice.samples, slice.auc);
         let expected = [(Some("3".to_owned()), 2, Some(1.0)), (Some("9".to_owned()), 2, None), (None, 2, Some(0.5))];
         assert_eq!(found[0].slices.iter().map(shown).collect::<Vec<_>>(), expected);
         assert_eq!((found[0].values, found[0].exact, found[0].column.as_str()), (4, true, "one"));
@@ -252,7 +243,7 @@ mod tests {
         let mut sliced = SlicedScores::new(1);
         sliced.push(0, &[b'x'; 5000], 1.0, 0.0);
         sliced.push(0, &[b'x'; 4000], 0.0, 0.0);
-        let found = sliced.report(&["c".to_owned()], 5);
+        let found = sliced.measure_slices(&["c".to_owned()], 5);
         assert_eq!((found[0].slices.len(), found[0].slices[0].samples), (1, 2));
         assert_eq!(found[0].slices[0].value.as_ref().map(String::len), Some(VALUE_BYTES));
     }
@@ -262,10 +253,10 @@ mod tests {
         fn a_slice_has_the_measures_of_its_samples(rows in rows(), most in 1_usize..25) {
             let found = report(&sliced(&rows, 1 << 16), most);
             for slice in found[0].slices.iter().filter(|slice| slice.value.is_some()) {
-                let mut scores = Scores::new();
+                let mut scores = ClickScores::new();
                 let of_slice = rows.iter().filter(|row| Some(row.0.to_string()) == slice.value);
                 of_slice.for_each(|(_, label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
-                let expected = scores.report();
+                let expected = scores.compute_measures();
                 prop_assert_eq!(slice.samples, expected.samples);
                 prop_assert!(near(slice.auc, expected.auc) && near(expected.auc, slice.auc));
                 prop_assert!(near(slice.logloss, expected.logloss) && near(slice.calibration, expected.calibration));
@@ -280,7 +271,7 @@ mod tests {
                 prop_assert_eq!(found.slices.iter().map(|slice| slice.samples).sum::<u64>(), rows.len() as u64);
                 prop_assert!(found.slices.len() <= most + 1);
                 // One value has at most sixteen bins here.
-                prop_assert!(column.values.values().map(BinnedScores::bins).sum::<usize>() <= capacity.max(16));
+                prop_assert!(column.values.values().map(BinnedScores::bin_count).sum::<usize>() <= capacity.max(16));
             }
         }
 

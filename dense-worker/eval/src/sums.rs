@@ -6,17 +6,16 @@ use crate::measure;
 
 /// Sums over samples, from which logloss, normalised entropy and calibration are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sums {
+pub struct ClickSums {
     pub samples: u64,
     pub positives: u64,
     /// Sum of the samples' binary cross-entropies, nats.
     pub loss: f64,
-    /// Sum of the samples' predicted probabilities.
+    /// Sum of the predicted probabilities.
     pub predicted: f64,
 }
 
-impl Sums {
-    /// Adds the sums of another part.
+impl ClickSums {
     pub fn add(&mut self, part: Self) {
         self.samples += part.samples;
         self.positives += part.positives;
@@ -25,7 +24,7 @@ impl Sums {
     }
 
     /// Subtracts the sums of a part that was added before.
-    pub fn take_away(&mut self, part: Self) {
+    pub fn subtract(&mut self, part: Self) {
         self.samples -= part.samples;
         self.positives -= part.positives;
         self.loss -= part.loss;
@@ -53,7 +52,7 @@ impl Sums {
 
     /// Mean predicted probability divided by the share of positives; `None` without positives.
     #[must_use]
-    pub fn calibration(&self) -> Option<f64> {
+    pub fn calibration_ratio(&self) -> Option<f64> {
         (self.positives > 0).then(|| self.predicted / self.positives as f64)
     }
 }
@@ -63,14 +62,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Scores;
+    use crate::ClickScores;
 
-    fn sums(samples: &[(bool, f32)]) -> Sums {
-        let mut sums = Sums::default();
+    fn sums(samples: &[(bool, f32)]) -> ClickSums {
+        let mut sums = ClickSums::default();
         for (label, logit) in samples {
             let logit = f64::from(*logit);
             let loss = measure::softplus(if *label { -logit } else { logit });
-            sums.add(Sums { samples: 1, positives: u64::from(*label), loss, predicted: measure::sigmoid(logit) });
+            sums.add(ClickSums { samples: 1, positives: u64::from(*label), loss, predicted: measure::sigmoid(logit) });
         }
         sums
     }
@@ -81,8 +80,8 @@ mod tests {
 
     #[test]
     fn no_samples_have_no_measures() {
-        let none = Sums::default();
-        assert_eq!((none.positive_rate(), none.logloss(), none.calibration()), (None, None, None));
+        let none = ClickSums::default();
+        assert_eq!((none.positive_rate(), none.logloss(), none.calibration_ratio()), (None, None, None));
         assert_eq!(sums(&[(true, 0.0)]).normalised_entropy(), None);
     }
 
@@ -95,15 +94,15 @@ mod tests {
             let earlier = &samples[..before.min(samples.len())];
             let mut found = sums(earlier);
             found.add(sums(&samples));
-            found.take_away(sums(earlier));
-            let mut scores = Scores::new();
+            found.subtract(sums(earlier));
+            let mut scores = ClickScores::new();
             samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
-            let expected = scores.report();
+            let expected = scores.compute_measures();
             prop_assert_eq!(found.samples, expected.samples);
             prop_assert_eq!(found.positive_rate(), expected.positive_rate);
             prop_assert!(near(found.logloss(), expected.logloss));
             prop_assert!(near(found.normalised_entropy(), expected.normalised_entropy));
-            prop_assert!(near(found.calibration(), expected.calibration));
+            prop_assert!(near(found.calibration_ratio(), expected.calibration));
         }
     }
 }

@@ -12,8 +12,8 @@
 use zagros_zip::ZipEq;
 
 use crate::class_logits::ClassLogits;
-use crate::slice_bytes::{put, put_scores, scores, word};
-use crate::{BinnedScores, CalibrationMethod, Calibrator, Evaluation, LengthsDiffer, Scores, measure};
+use crate::slice_bytes::{put_word, put_scores, read_scores, read_word};
+use crate::{BinnedScores, CalibrationMethod, Calibrator, Evaluation, LengthsDiffer, ClickScores, measure};
 
 /// With more classes, the AUC of each would take too much memory.
 const MOST_CURVES: usize = 64;
@@ -33,7 +33,7 @@ pub enum TargetForm {
 impl TargetForm {
     /// Outputs of the network for it.
     #[must_use]
-    pub fn outputs(self) -> usize {
+    pub fn output_count(self) -> usize {
         if let Self::Classes(classes) = self { classes } else { 1 }
     }
 
@@ -57,12 +57,11 @@ impl TargetForm {
 #[derive(Clone, Debug)]
 pub enum TargetScores {
     /// Of clicks, exact.
-    Click(Scores),
+    Click(ClickScores),
     Errors(ErrorSums),
     Classes(ClassScores),
 }
 
-/// Sums over the samples of a regression.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ErrorSums {
     is_counts: bool,
@@ -74,7 +73,6 @@ pub struct ErrorSums {
     deviance: f64,
 }
 
-/// Counts over the samples of classes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassScores {
     samples: u64,
@@ -92,7 +90,7 @@ impl TargetScores {
     #[must_use]
     pub fn new(form: TargetForm) -> Self {
         match form {
-            TargetForm::Click => Self::Click(Scores::new()),
+            TargetForm::Click => Self::Click(ClickScores::new()),
             TargetForm::Regression => Self::Errors(ErrorSums::default()),
             TargetForm::Counts => Self::Errors(ErrorSums { is_counts: true, ..ErrorSums::default() }),
             TargetForm::Classes(classes) => {
@@ -116,7 +114,7 @@ impl TargetScores {
     /// Fits a calibrator to samples that were not trained on: to classes a temperature, whatever the method. `None` of numbers, without
     /// samples of two classes, or with an output that is not finite.
     #[must_use]
-    pub fn calibrator(&mut self, method: CalibrationMethod) -> Option<Calibrator> {
+    pub fn fit_calibrator(&mut self, method: CalibrationMethod) -> Option<Calibrator> {
         match self {
             Self::Click(scores) => Calibrator::fit(method, scores),
             Self::Classes(scores) => {
@@ -129,10 +127,10 @@ impl TargetScores {
 
     /// Measures of the same samples with calibrated outputs, without groups and slices.
     #[must_use]
-    pub fn calibrated(&self, calibrator: &Calibrator) -> Option<Evaluation> {
+    pub fn measure_calibrated(&self, calibrator: &Calibrator) -> Option<Evaluation> {
         match self {
-            Self::Click(scores) => Some(scores.calibrated(calibrator).report()),
-            Self::Classes(scores) => scores.calibrated(calibrator),
+            Self::Click(scores) => Some(scores.apply_calibrator(calibrator).compute_measures()),
+            Self::Classes(scores) => scores.measure_calibrated(calibrator),
             Self::Errors(_) => None,
         }
     }
@@ -147,9 +145,7 @@ impl TargetScores {
     }
 
     /// Adds samples: a label and the outputs of each. `groups` are those of clicks by group.
-    ///
-    /// # Errors
-    /// When they are not equally many; nothing is added then.
+    /// Nothing is added when they are not equally many.
     pub fn extend(&mut self, labels: &[f32], outputs: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
         let each =
             if let Self::Classes(_) = self { outputs.len().checked_div(labels.len()).unwrap_or(1).max(1) } else { 1 };
@@ -180,34 +176,33 @@ impl TargetScores {
     }
 
     #[must_use]
-    pub fn report(&mut self) -> Evaluation {
+    pub fn compute_measures(&mut self) -> Evaluation {
         match self {
-            Self::Click(scores) => scores.report(),
-            Self::Errors(sums) => sums.report(),
-            Self::Classes(scores) => scores.report(),
+            Self::Click(scores) => scores.compute_measures(),
+            Self::Errors(sums) => sums.compute_measures(),
+            Self::Classes(scores) => scores.compute_measures(),
         }
     }
 
-    /// For another process to merge.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
             Self::Click(scores) => return scores.to_bytes(),
             Self::Errors(sums) => {
-                put(&mut bytes, u64::from(sums.is_counts));
-                put(&mut bytes, sums.samples);
+                put_word(&mut bytes, u64::from(sums.is_counts));
+                put_word(&mut bytes, sums.samples);
                 let ErrorSums { labels, predicted, squared, absolute, deviance, .. } = *sums;
                 [labels, predicted, squared, absolute, deviance]
                     .into_iter()
-                    .for_each(|sum| put(&mut bytes, sum.to_bits()));
+                    .for_each(|sum| put_word(&mut bytes, sum.to_bits()));
             }
             Self::Classes(scores) => {
                 [scores.samples, scores.hits, scores.loss.to_bits()]
                     .into_iter()
-                    .for_each(|count| put(&mut bytes, count));
+                    .for_each(|count| put_word(&mut bytes, count));
                 scores.curves.iter().for_each(|curve| put_scores(&mut bytes, curve));
-                scores.logits.iter().for_each(|logits| logits.put(&mut bytes));
+                scores.logits.iter().for_each(|logits| logits.put_bytes(&mut bytes));
             }
         }
         bytes
@@ -215,22 +210,22 @@ impl TargetScores {
 
     /// The reverse of [`Self::to_bytes`], of scores that began as `self`; `None` for other bytes.
     #[must_use]
-    pub fn of_bytes(self, mut bytes: &[u8]) -> Option<Self> {
+    pub fn fill_from_bytes(self, mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let found = match self {
-            Self::Click(_) => return Scores::from_bytes(from).map(Self::Click),
+            Self::Click(_) => return ClickScores::from_bytes(from).map(Self::Click),
             Self::Errors(_) => {
-                let (is_counts, samples) = (word(from)? == 1, word(from)?);
-                let mut sum = || word(from).map(f64::from_bits);
+                let (is_counts, samples) = (read_word(from)? == 1, read_word(from)?);
+                let mut sum = || read_word(from).map(f64::from_bits);
                 let (labels, predicted, squared) = (sum()?, sum()?, sum()?);
                 let (absolute, deviance) = (sum()?, sum()?);
                 Self::Errors(ErrorSums { is_counts, samples, labels, predicted, squared, absolute, deviance })
             }
             Self::Classes(empty) => {
-                let (samples, hits, loss) = (word(from)?, word(from)?, f64::from_bits(word(from)?));
-                let curves = empty.curves.iter().map(|_| scores(from)).collect::<Option<_>>()?;
+                let (samples, hits, loss) = (read_word(from)?, read_word(from)?, f64::from_bits(read_word(from)?));
+                let curves = empty.curves.iter().map(|_| read_scores(from)).collect::<Option<_>>()?;
                 let logits = match empty.logits {
-                    Some(logits) => Some(logits.of_bytes(from)?),
+                    Some(logits) => Some(logits.fill_from_bytes(from)?),
                     None => None,
                 };
                 Self::Classes(ClassScores { samples, hits, loss, curves, logits, probabilities: Vec::new() })
@@ -241,7 +236,6 @@ impl TargetScores {
 }
 
 impl ErrorSums {
-    /// Adds a sample.
     fn push(&mut self, label: f32, output: f32) {
         if label.is_nan() {
             return;
@@ -269,7 +263,7 @@ impl ErrorSums {
         self.deviance += other.deviance;
     }
 
-    fn report(&self) -> Evaluation {
+    fn compute_measures(&self) -> Evaluation {
         let mean = |sum: f64| (self.samples > 0).then(|| sum / self.samples as f64);
         Evaluation {
             samples: self.samples,
@@ -305,7 +299,7 @@ impl ClassScores {
         self.logits.iter_mut().for_each(|logits| logits.push(class, outputs));
     }
 
-    fn calibrated(&self, calibrator: &Calibrator) -> Option<Evaluation> {
+    fn measure_calibrated(&self, calibrator: &Calibrator) -> Option<Evaluation> {
         let curves = vec![BinnedScores::default(); self.curves.len()];
         let (mut scores, mut calibrated) = (Self { curves, ..Self::default() }, Vec::new());
         for (class, outputs) in self.logits.as_ref()?.samples() {
@@ -313,7 +307,7 @@ impl ClassScores {
             calibrated.extend(outputs.iter().map(|output| calibrator.apply(*output)));
             scores.push(class as f32, &calibrated);
         }
-        Some(scores.report())
+        Some(scores.compute_measures())
     }
 
     fn merge(&mut self, other: Self) {
@@ -328,7 +322,7 @@ impl ClassScores {
         }
     }
 
-    fn report(&self) -> Evaluation {
+    fn compute_measures(&self) -> Evaluation {
         let mean = |sum: f64| (self.samples > 0).then(|| sum / self.samples as f64);
         let areas: Vec<f64> = self.curves.iter().filter_map(BinnedScores::auc).collect();
         Evaluation {
@@ -362,28 +356,28 @@ mod tests {
     #[test]
     fn errors_of_numbers_are_means() {
         let samples = [(1.0, vec![3.0]), (f32::NAN, vec![9.0]), (-1.0, vec![-2.0])];
-        let report = target_scores(TargetForm::Regression, &samples).report();
+        let report = target_scores(TargetForm::Regression, &samples).compute_measures();
         assert_eq!((report.samples, report.mse, report.mae), (2, Some(2.5), Some(1.5)));
         assert!(near(report.rmse, 2.5_f64.sqrt()));
         assert_eq!((report.auc, report.logloss, report.deviance, report.calibration), (None, None, None, None));
-        assert_eq!(target_scores(TargetForm::Regression, &[]).report(), Evaluation::default());
+        assert_eq!(target_scores(TargetForm::Regression, &[]).compute_measures(), Evaluation::default());
     }
 
     #[test]
     fn counts_have_the_poisson_deviance() {
         let two = 2.0_f32.ln();
-        let report = target_scores(TargetForm::Counts, &[(0.0, vec![two]), (3.0, vec![two])]).report();
+        let report = target_scores(TargetForm::Counts, &[(0.0, vec![two]), (3.0, vec![two])]).compute_measures();
         // 2 · (0 + 2) and 2 · (3 · ln(3/2) − 1).
         assert!(near(report.deviance, f64::midpoint(4.0, 2.0 * (3.0 * 1.5_f64.ln() - 1.0))), "{report:?}");
         assert!(near(report.mse, 2.5) && near(report.calibration, 4.0 / 3.0), "{report:?}");
-        let exact = target_scores(TargetForm::Counts, &[(2.0, vec![two])]).report();
+        let exact = target_scores(TargetForm::Counts, &[(2.0, vec![two])]).compute_measures();
         assert!(near(exact.deviance, 0.0));
     }
 
     #[test]
     fn classes_are_counted_and_ranked() {
         let samples = [(0.0, vec![2.0, 1.0, 0.0]), (1.0, vec![0.0, 3.0, 1.0]), (2.0, vec![0.0, 1.0, 0.5])];
-        let report = target_scores(TargetForm::Classes(3), &samples).report();
+        let report = target_scores(TargetForm::Classes(3), &samples).compute_measures();
         assert!(near(report.accuracy, 2.0 / 3.0), "{report:?}");
         let loss = |outputs: [f64; 3], class: usize| outputs.map(f64::exp).iter().sum::<f64>().ln() - outputs[class];
         let sum = loss([2.0, 1.0, 0.0], 0) + loss([0.0, 3.0, 1.0], 1) + loss([0.0, 1.0, 0.5], 2);
@@ -396,20 +390,20 @@ mod tests {
     fn calibrated_classes_are_measured_as_outputs_divided_by_the_temperature() {
         let samples = [(0.0, vec![2.0, 1.0, 0.0]), (1.0, vec![0.0, 3.0, 1.0]), (2.0, vec![0.0, 1.0, 0.5])];
         let mut scores = target_scores(TargetForm::Classes(3), &samples);
-        let calibrator = scores.calibrator(CalibrationMethod::Isotonic).unwrap();
+        let calibrator = scores.fit_calibrator(CalibrationMethod::Isotonic).unwrap();
         let divided = |(label, outputs): &(f32, Vec<f32>)| {
             (*label, outputs.iter().map(|output| calibrator.apply(*output)).collect())
         };
         let divided: Vec<_> = samples.iter().map(divided).collect();
-        let (before, after) = (scores.report(), scores.calibrated(&calibrator).unwrap());
-        assert_eq!(after, target_scores(TargetForm::Classes(3), &divided).report());
+        let (before, after) = (scores.compute_measures(), scores.measure_calibrated(&calibrator).unwrap());
+        assert_eq!(after, target_scores(TargetForm::Classes(3), &divided).compute_measures());
         assert!(after.logloss < before.logloss && after.accuracy == before.accuracy, "{before:?} {after:?}");
         // Numbers have none, and neither have classes whose outputs are not kept.
         assert_eq!(
-            target_scores(TargetForm::Regression, &[(1.0, vec![0.5])]).calibrator(CalibrationMethod::Isotonic),
+            target_scores(TargetForm::Regression, &[(1.0, vec![0.5])]).fit_calibrator(CalibrationMethod::Isotonic),
             None
         );
-        assert_eq!(TargetScores::new(TargetForm::Classes(3)).calibrator(CalibrationMethod::Temperature), None);
+        assert_eq!(TargetScores::new(TargetForm::Classes(3)).fit_calibrator(CalibrationMethod::Temperature), None);
     }
 
     #[test]
@@ -434,24 +428,24 @@ mod tests {
             let form = [TargetForm::Click, TargetForm::Regression, TargetForm::Counts, TargetForm::Classes(3)][kind];
             let samples: Vec<(f32, Vec<f32>)> = samples
                 .into_iter()
-                .map(|(label, outputs)| (f32::from(label), outputs[..form.outputs()].to_vec()))
+                .map(|(label, outputs)| (f32::from(label), outputs[..form.output_count()].to_vec()))
                 .collect();
             let (first, second) = samples.split_at(cut.min(samples.len()));
             let through = |part: &[(f32, Vec<f32>)]| {
-                TargetScores::to_calibrate(form).of_bytes(&target_scores(form, part).to_bytes()).unwrap()
+                TargetScores::to_calibrate(form).fill_from_bytes(&target_scores(form, part).to_bytes()).unwrap()
             };
             let mut merged = through(first);
             merged.merge(through(second));
-            let (found, expected) = (merged.report(), target_scores(form, &samples).report());
+            let (found, expected) = (merged.compute_measures(), target_scores(form, &samples).compute_measures());
             prop_assert_eq!((found.samples, found.auc), (expected.samples, expected.auc));
             for (found, expected) in [(found.logloss, expected.logloss), (found.mse, expected.mse)] {
                 prop_assert!(found.is_some() == expected.is_some() && expected.is_none_or(|value| near(found, value)));
             }
             let bytes = target_scores(form, &samples).to_bytes();
-            prop_assert!(TargetScores::to_calibrate(form).of_bytes(&bytes[..bytes.len() - 1]).is_none());
+            prop_assert!(TargetScores::to_calibrate(form).fill_from_bytes(&bytes[..bytes.len() - 1]).is_none());
             let mut whole = target_scores(form, &samples);
             let temperature = CalibrationMethod::Temperature;
-            prop_assert_eq!(merged.calibrator(temperature), whole.calibrator(temperature));
+            prop_assert_eq!(merged.fit_calibrator(temperature), whole.fit_calibrator(temperature));
         }
     }
 }

@@ -30,7 +30,7 @@ use parquet::schema::parser::parse_message_type;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use tempfile::TempDir;
-use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, criteo_columns, files};
+use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, criteo_columns, find_files};
 use zagros_job::{Job, Overrides};
 
 /// Rows of generated files, and of a row group.
@@ -83,7 +83,7 @@ fn zagros(path: &Path) -> (u64, f64) {
     );
     let here = env::current_dir().expect("a current folder");
     let job = Job::parse(&text, &here.join("job.toml"), &Overrides::none()).expect("the job is good");
-    let infos = files(&job, &job.data.train).expect("the file is good");
+    let infos = find_files(&job, &job.data.train).expect("the file is good");
     let mut best = (0, 0.0);
     for _ in 0..READINGS {
         let (part, start) = (DataPart::All, StreamStart::default());

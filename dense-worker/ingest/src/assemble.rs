@@ -12,7 +12,6 @@ use crate::Batch;
 #[derive(Debug)]
 pub(crate) struct BatchAssembler {
     size: usize,
-    /// The batch that is being filled.
     current: Batch,
     full: VecDeque<Batch>,
     /// Number of rows that are still to be skipped.
@@ -25,14 +24,13 @@ impl BatchAssembler {
         Self { size: size.max(1), current: empty, full: VecDeque::new(), skip: 0 }
     }
 
-    /// Skips the first `rows` rows.
-    pub(crate) fn skipping(self, rows: u64) -> Self {
+    pub(crate) fn with_skipped_rows(self, rows: u64) -> Self {
         Self { skip: rows, ..self }
     }
 
     /// Adds rows. Their bytes are spread evenly. Their completed splits go with the last row.
     pub(crate) fn feed(&mut self, rows: &Batch) {
-        self.feed_by(rows, |batch, range| batch.append(rows, range));
+        self.feed_by(rows, |batch, range| batch.append_samples(rows, range));
     }
 
     /// Adds rows in this order, which is a permutation of all of them.
@@ -47,7 +45,7 @@ impl BatchAssembler {
         while start < rows.size {
             let end = rows.size.min(start + self.size - self.current.size);
             append(&mut self.current, start..end);
-            self.current.bytes += share(rows.bytes, end, rows.size) - share(rows.bytes, start, rows.size);
+            self.current.bytes += share_of_bytes(rows.bytes, end, rows.size) - share_of_bytes(rows.bytes, start, rows.size);
             if self.current.size == self.size {
                 let next = self.current.spacious_like();
                 self.full.push_back(std::mem::replace(&mut self.current, next));
@@ -64,8 +62,7 @@ impl BatchAssembler {
         }
     }
 
-    /// Number of rows that it holds.
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.full.len() * self.size + self.current.size
     }
 
@@ -96,14 +93,12 @@ impl BatchAssembler {
     }
 }
 
-/// Permutes rows within windows of one size.
 #[derive(Debug)]
-pub(crate) struct Shuffler {
+pub(crate) struct WindowShuffler {
     windows: BatchAssembler,
     order: ShuffleOrder,
 }
 
-/// The inputs of the order of shuffled rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShuffleOrder {
     pub(crate) seed: u64,
@@ -114,10 +109,9 @@ pub(crate) struct ShuffleOrder {
     pub(crate) skip: u64,
 }
 
-impl Shuffler {
-    /// Windows of `rows` samples.
+impl WindowShuffler {
     pub(crate) fn new(rows: usize, order: ShuffleOrder, empty: Batch) -> Self {
-        Self { windows: BatchAssembler::new(rows, empty).skipping(order.skip), order }
+        Self { windows: BatchAssembler::new(rows, empty).with_skipped_rows(order.skip), order }
     }
 
     /// Adds rows. Full windows go to `out`.
@@ -132,10 +126,9 @@ impl Shuffler {
     /// Whether so many rows are held, here or after the windows in `out`, that one may be delivered. Reading is therefore a
     /// window ahead of delivery, and no delivery waits for a whole window to be read.
     pub(crate) fn is_ahead(&self, out: &BatchAssembler) -> bool {
-        self.windows.rows() + out.rows() >= self.windows.size
+        self.windows.row_count() + out.row_count() >= self.windows.size
     }
 
-    /// Ends the last window.
     pub(crate) fn finish(mut self, out: &mut BatchAssembler) {
         self.order.windows += 1;
         for window in self.windows.finish() {
@@ -158,7 +151,7 @@ impl ShuffleOrder {
 }
 
 /// The first `part` of `whole` equal shares of `bytes`.
-fn share(bytes: u64, part: usize, whole: usize) -> u64 {
+fn share_of_bytes(bytes: u64, part: usize, whole: usize) -> u64 {
     (u128::from(bytes) * part as u128 / whole as u128) as u64
 }
 
@@ -198,7 +191,7 @@ mod tests {
         let empty = Batch::empty([false]);
         let (mut assembler, mut batches, mut start) = (BatchAssembler::new(size, empty.clone()), Vec::new(), 0);
         let order = ShuffleOrder { seed: 7, epoch: 0, windows: 0, skip: 0 };
-        let mut shuffler = shuffle.map(|window| Shuffler::new(window, order, empty));
+        let mut shuffler = shuffle.map(|window| WindowShuffler::new(window, order, empty));
         for (number, rows_here) in blocks.iter().enumerate() {
             let block = rows(start, *rows_here, 100, vec![number as u64]);
             start += rows_here;

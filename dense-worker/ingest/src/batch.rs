@@ -18,8 +18,7 @@ pub struct Batch {
     pub weights: Vec<f32>,
     /// Transformed values, row-major `[size, numeric features]`.
     pub numeric: Vec<f32>,
-    /// One per categorical feature.
-    pub categorical: Vec<Ids>,
+    pub categorical: Vec<CategoryIds>,
     /// Hashed value of the column that groups samples (`eval.group_by`), `[size]`; empty if groups are not wanted, as in
     /// training.
     pub groups: Vec<u64>,
@@ -31,22 +30,19 @@ pub struct Batch {
     pub bytes: u64,
 }
 
-/// The end of a split within its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitEnd {
     pub split: u64,
     /// Rows of the stream up to the split's last one, in the order of the files, counted from the first row of the first
     /// split.
     pub rows: u64,
-    /// Malformed rows of the split, which were skipped.
     pub bad_rows: u64,
     /// Hash of its rows: another one if they are others when the split is read again.
     pub content: u64,
 }
 
-/// The ids of one categorical feature in a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ids {
+pub struct CategoryIds {
     /// Hashed values, sample after sample.
     pub ids: Vec<u64>,
     /// `None`: exactly one id per sample. Otherwise sample `i` has `ids[offsets[i]..offsets[i + 1]]`, `[size + 1]`.
@@ -59,18 +55,16 @@ impl Batch {
     /// An empty batch of features that hold one value (`false`) or many (`true`) each.
     #[must_use]
     pub fn empty(multi_valued: impl IntoIterator<Item = bool>) -> Self {
-        let column = |many| Ids { offsets: if many { Some(vec![0]) } else { None }, ..Ids::default() };
+        let column = |many| CategoryIds { offsets: if many { Some(vec![0]) } else { None }, ..CategoryIds::default() };
         Self { categorical: multi_valued.into_iter().map(column).collect(), ..Self::default() }
     }
 
-    /// An empty batch of the same features.
     #[must_use]
     pub fn empty_like(&self) -> Self {
         let empty = Self::empty(self.categorical.iter().map(|column| column.offsets.is_some()));
         Self { input: self.input.as_ref().map(InputRows::empty_like), ..empty }
     }
 
-    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.size = 0;
         self.labels.clear();
@@ -91,8 +85,8 @@ impl Batch {
     }
 
     /// Adds samples of a batch with the same features, without its bytes and completed splits.
-    pub fn append(&mut self, other: &Self, samples: Range<usize>) {
-        let (width, targets) = (other.numeric_width(), other.targets());
+    pub fn append_samples(&mut self, other: &Self, samples: Range<usize>) {
+        let (width, targets) = (other.numeric_width(), other.target_count());
         self.size += samples.len();
         self.labels.extend_from_slice(&other.labels[samples.start * targets..samples.end * targets]);
         self.weights.extend_from_slice(other.weights.get(samples.clone()).unwrap_or_default());
@@ -107,7 +101,6 @@ impl Batch {
         }
     }
 
-    /// Adds the malformed rows after the last sample of a batch with the same features.
     pub(crate) fn append_rest(&mut self, other: &Self) {
         if let (Some(input), Some(others)) = (&mut self.input, &other.input) {
             input.append_rest(others);
@@ -120,11 +113,8 @@ impl Batch {
     }
 
     /// Adds samples of a batch with the same features in the given order, without its bytes and completed splits.
-    ///
-    /// # Panics
-    /// When there is no such sample.
     pub(crate) fn append_picked(&mut self, other: &Self, order: &[usize]) {
-        let (width, targets) = (other.numeric_width(), other.targets());
+        let (width, targets) = (other.numeric_width(), other.target_count());
         self.size += order.len();
         for sample in order {
             self.labels.extend_from_slice(&other.labels[sample * targets..(sample + 1) * targets]);
@@ -155,7 +145,7 @@ impl Batch {
 
     /// How much its samples count together.
     #[must_use]
-    pub fn weight(&self) -> f64 {
+    pub fn total_weight(&self) -> f64 {
         if self.weights.is_empty() {
             self.size as f64
         } else {
@@ -163,36 +153,28 @@ impl Batch {
         }
     }
 
-    /// Number of targets.
-    fn targets(&self) -> usize {
+    fn target_count(&self) -> usize {
         self.labels.len().checked_div(self.size).unwrap_or(0)
     }
 
-    /// Number of numeric features.
     fn numeric_width(&self) -> usize {
         self.numeric.len().checked_div(self.size).unwrap_or(0)
     }
 }
 
-impl Ids {
-    /// The ids of one sample.
-    ///
-    /// # Panics
-    /// When there is no such sample.
+impl CategoryIds {
     #[must_use]
     pub fn sample_ids(&self, sample: usize) -> &[u64] {
-        &self.ids[self.range(sample)]
+        &self.ids[self.sample_range(sample)]
     }
 
-    /// Where the ids of a sample are.
-    pub(crate) fn range(&self, sample: usize) -> Range<usize> {
+    pub(crate) fn sample_range(&self, sample: usize) -> Range<usize> {
         match &self.offsets {
             None => sample..sample + 1,
             Some(offsets) => offsets[sample] as usize..offsets[sample + 1] as usize,
         }
     }
 
-    /// Completes the bag of a sample.
     #[inline]
     pub(crate) fn end_bag(&mut self) {
         let end = self.ids.len() as u32;
@@ -201,7 +183,6 @@ impl Ids {
         }
     }
 
-    /// Completes the bag of a sample whose ids have weights.
     pub(crate) fn end_weighted(&mut self, pooling: Pooling) {
         let start = self.offsets.as_ref().and_then(|offsets| offsets.last()).map_or(0, |end| *end as usize);
         pooling.scale_weights(&mut self.weights[start..]);
@@ -223,14 +204,13 @@ impl Ids {
             return;
         };
         for sample in order {
-            let range = other.range(*sample);
+            let range = other.sample_range(*sample);
             self.weights.extend_from_slice(other.weights.get(range.clone()).unwrap_or_default());
             self.ids.extend_from_slice(&other.ids[range]);
             offsets.push(self.ids.len() as u32);
         }
     }
 
-    /// Keeps the first `samples` samples.
     pub(crate) fn truncate(&mut self, samples: usize) {
         match &mut self.offsets {
             None => self.ids.truncate(samples),
@@ -289,8 +269,8 @@ mod tests {
 
     #[test]
     fn samples_count_once_unless_they_have_weights() {
-        assert_eq!(numbered(0..3).weight(), 6.0);
-        assert_eq!(Batch { weights: Vec::new(), ..numbered(0..3) }.weight(), 3.0);
+        assert_eq!(numbered(0..3).total_weight(), 6.0);
+        assert_eq!(Batch { weights: Vec::new(), ..numbered(0..3) }.total_weight(), 3.0);
     }
 
     #[test]
@@ -305,7 +285,7 @@ mod tests {
         #[test]
         fn picking_takes_whole_samples(order in prop::collection::vec(0_usize..30, 0..50)) {
             let (batch, mut expected, mut found) = (numbered(0..30), numbered(0..2), numbered(0..2));
-            order.iter().for_each(|sample| expected.append(&batch, *sample..sample + 1));
+            order.iter().for_each(|sample| expected.append_samples(&batch, *sample..sample + 1));
             found.append_picked(&batch, &order);
             prop_assert_eq!(found, expected);
         }
@@ -317,7 +297,7 @@ mod tests {
             ends.sort_unstable();
             let (mut joined, mut start) = (whole.empty_like(), 0);
             for end in ends {
-                joined.append(&whole, start..end);
+                joined.append_samples(&whole, start..end);
                 start = end;
             }
             prop_assert_eq!(joined, whole);

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use zagros_job::{Format, Job};
 
 use crate::columnar::magic;
-use crate::read::text::{Reach, Text};
-use crate::{DataPart, IngestError, check_first_rows, files};
+use crate::read::text::{ReadReach, FileText};
+use crate::{DataPart, IngestError, check_first_rows, find_files};
 
 /// Bytes of text that are looked at. A stream keeps them for its reader.
 const START: usize = 64 << 10;
@@ -28,7 +28,6 @@ const MOST_FILES: usize = 64;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DataContent {
     /// Lines of fields: CSV, TSV and the like.
@@ -52,9 +51,8 @@ impl fmt::Display for DataContent {
 }
 
 impl DataContent {
-    /// What a job's format reads.
     #[must_use]
-    pub fn of_format(format: &Format) -> Self {
+    pub fn from_format(format: &Format) -> Self {
         match format {
             Format::Criteo | Format::Delimited(_) => Self::Lines,
             Format::Jsonl(_) => Self::Jsonl,
@@ -63,7 +61,7 @@ impl DataContent {
         }
     }
 
-    fn of_start(start: &[u8]) -> Self {
+    fn from_start(start: &[u8]) -> Self {
         let text = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start).trim_ascii_start();
         let is_array = |text: &[u8]| text.trim_ascii_start().first().is_none_or(|first| *first == b'{');
         match text {
@@ -80,30 +78,24 @@ impl DataContent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStart {
     pub path: PathBuf,
-    /// What it holds.
     pub content: DataContent,
     /// Its first lines, if it holds lines, without their ends and without empty ones.
     pub lines: Vec<String>,
 }
 
 impl FileStart {
-    /// Reads the start of a file.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(crate) fn read(path: &Path) -> Result<Self, IngestError> {
-        let mut text = Text::open(path, Reach::Start, &Arc::default())?;
+        let mut text = FileText::open(path, ReadReach::Start, &Arc::default())?;
         let mut start = Vec::new();
         let read = text.by_ref().take(START as u64).read_to_end(&mut start);
         read.map_err(|error| text.explain(error))?;
-        let content = DataContent::of_start(&start);
-        let lines = if content == DataContent::Lines { lines(&start) } else { Vec::new() };
+        let content = DataContent::from_start(&start);
+        let lines = if content == DataContent::Lines { whole_lines(&start) } else { Vec::new() };
         Ok(Self { path: path.into(), content, lines })
     }
 }
 
-/// The whole lines of a start that are not empty.
-fn lines(start: &[u8]) -> Vec<String> {
+fn whole_lines(start: &[u8]) -> Vec<String> {
     let whole = if start.len() < START { start.len() } else { memchr::memrchr(b'\n', start).unwrap_or(start.len()) };
     let start = &start[..whole];
     let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
@@ -112,41 +104,34 @@ fn lines(start: &[u8]) -> Vec<String> {
 }
 
 /// The start of the first of these files, which all hold the same. Of many, some are looked at.
-///
-/// # Errors
-/// When one cannot be read, or they hold different things.
 pub fn file_start(paths: &[PathBuf]) -> Result<FileStart, IngestError> {
     Ok(file_starts(paths)?.swap_remove(0))
 }
 
 /// The starts of these files, which all hold the same. Of many, some are looked at.
-///
-/// # Errors
-/// As [`file_start`].
 pub fn file_starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
-    same_content(&crate::find::find(paths)?)
+    same_content(&crate::find::expand_paths(paths)?)
 }
 
 /// As [`file_starts`], of files that were found. There is at least one.
 pub(crate) fn same_content(found: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
-    let chosen = spread(found.len(), MOST_FILES).map(|index| FileStart::read(&found[index]));
+    let chosen = spread_indices(found.len(), MOST_FILES).map(|index| FileStart::read(&found[index]));
     let starts = chosen.collect::<Result<Vec<_>, _>>()?;
     let Some(first) = starts.first() else { return Err(IngestError::NoFiles { key: "train" }) };
     if starts.iter().any(|start| start.content != first.content) {
-        return Err(IngestError::SeveralFormats { found: described(&starts) });
+        return Err(IngestError::SeveralFormats { found: describe_contents(&starts) });
     }
     Ok(starts)
 }
 
 /// At most `most` of `0..count`, evenly spaced, with both ends.
-pub(crate) fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn spread_indices(count: usize, most: usize) -> impl Iterator<Item = usize> {
     let taken = count.min(most);
     let gaps = taken.saturating_sub(1).max(1);
     (0..taken).map(move |index| if taken == count { index } else { index * (count - 1) / gaps })
 }
 
-/// How many files hold what, and how to name them.
-fn described(starts: &[FileStart]) -> String {
+fn describe_contents(starts: &[FileStart]) -> String {
     let mut contents: Vec<DataContent> = starts.iter().map(|start| start.content).collect();
     contents.sort_unstable();
     contents.dedup();
@@ -154,14 +139,14 @@ fn described(starts: &[FileStart]) -> String {
         let named = starts.iter().filter(|start| start.content == *content).map(|start| start.path.as_path());
         let named: Vec<&Path> = named.collect();
         let first = named.first().map(|path| path.display().to_string()).unwrap_or_default();
-        let pattern = pattern(&named).map(|pattern| format!(", '{pattern}'")).unwrap_or_default();
+        let pattern = common_pattern(&named).map(|pattern| format!(", '{pattern}'")).unwrap_or_default();
         format!("{} {content} ({first}{}{pattern})", named.len(), if named.len() > 1 { ", …" } else { "" })
     };
     contents.iter().map(description).collect::<Vec<_>>().join("; ")
 }
 
 /// A pattern for files of one folder whose names end alike.
-fn pattern(paths: &[&Path]) -> Option<String> {
+fn common_pattern(paths: &[&Path]) -> Option<String> {
     let (first, rest) = paths.split_first()?;
     let end = first.extension()?.to_str()?;
     let is_alike = |path: &&Path| path.parent() == first.parent() && path.extension() == first.extension();
@@ -171,10 +156,10 @@ fn pattern(paths: &[&Path]) -> Option<String> {
 
 /// Whether a job reads the first rows of a file: the file has its columns, and no row is malformed.
 #[must_use]
-pub fn fits(job: &Job, path: &Path) -> bool {
+pub fn can_read_file(job: &Job, path: &Path) -> bool {
     let mut job = job.clone();
     (job.data.max_bad_rows, job.data.max_bad_share) = (0, 0.0);
-    files(&job, &[path.to_path_buf()]).and_then(|files| check_first_rows(&job, &files, DataPart::All)).is_ok()
+    find_files(&job, &[path.to_path_buf()]).and_then(|files| check_first_rows(&job, &files, DataPart::All)).is_ok()
 }
 
 #[cfg(test)]
@@ -198,16 +183,16 @@ mod tests {
             (b"a,b\n{,}\n", DataContent::Lines),
             (b"", DataContent::Lines),
         ] {
-            assert_eq!(DataContent::of_start(start), content, "{start:?}");
+            assert_eq!(DataContent::from_start(start), content, "{start:?}");
         }
     }
 
     #[test]
     fn chosen_files_are_spread_over_the_list() {
-        assert_eq!(spread(3, 8).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!(spread(100, 4).collect::<Vec<_>>(), [0, 33, 66, 99]);
-        assert_eq!(spread(5, 1).collect::<Vec<_>>(), [0]);
-        assert_eq!(spread(0, 4).count(), 0);
+        assert_eq!(spread_indices(3, 8).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(spread_indices(100, 4).collect::<Vec<_>>(), [0, 33, 66, 99]);
+        assert_eq!(spread_indices(5, 1).collect::<Vec<_>>(), [0]);
+        assert_eq!(spread_indices(0, 4).count(), 0);
     }
 
     #[test]
@@ -228,11 +213,11 @@ mod tests {
     #[test]
     fn a_job_fits_if_it_reads_the_first_rows() {
         let (_folder, path) = fixture::file("click;age;city;tags\n1;2;x;y\n");
-        assert!(!fits(&fixture::delimited(|_| ()), &path));
+        assert!(!can_read_file(&fixture::delimited(|_| ()), &path));
         let mut other = fixture::delimited(|format| format.delimiter = b';');
-        assert!(fits(&other, &path));
+        assert!(can_read_file(&other, &path));
         other.data.max_bad_rows = 9;
         let (_folder, bad) = fixture::file("click;age;city;tags\n1;many;x;y\n");
-        assert!(!fits(&other, &bad));
+        assert!(!can_read_file(&other, &bad));
     }
 }

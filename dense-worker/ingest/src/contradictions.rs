@@ -9,16 +9,14 @@ use crate::columnar::groups::RowGroups;
 use crate::read::layout::FileLayout;
 use crate::read::reader::RowPlace;
 
-/// Two labels, the second of which is given the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GivenPair {
     given: usize,
     own: usize,
 }
 
-/// Counts contradictory rows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Contradictions {
+pub(crate) struct ContradictionCounts {
     targets: usize,
     pairs: Vec<GivenPair>,
     names: Vec<String>,
@@ -33,14 +31,12 @@ struct FirstContradiction {
     place: String,
 }
 
-/// What a stream has found of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContradictoryRows {
     /// The label that needs the other one, and that one.
     pub labels: [String; 2],
     /// Rows where it comes alone.
     pub count: u64,
-    /// Rows that were read.
     pub rows: u64,
     /// The first one is at this line of a file, or soon after it.
     pub place: String,
@@ -59,7 +55,7 @@ impl fmt::Display for ContradictoryRows {
     }
 }
 
-impl Contradictions {
+impl ContradictionCounts {
     pub(crate) fn new(job: &Job) -> Self {
         let targets = &job.features.targets;
         let pair = |(own, target): (usize, &Target)| match target.kind {
@@ -75,9 +71,6 @@ impl Contradictions {
     }
 
     /// Counts the rows of a block by their labels, `[rows, targets]`.
-    ///
-    /// # Errors
-    /// When the file cannot be read up to the first one.
     pub(crate) fn add(&mut self, labels: &[f32], layout: &FileLayout, place: RowPlace) -> Result<(), IngestError> {
         if self.pairs.is_empty() {
             return Ok(());
@@ -89,14 +82,14 @@ impl Contradictions {
             let Some(pair) = self.pairs.iter().find(is_contradictory) else { continue };
             self.count += 1;
             if self.first.is_none() {
-                self.first = Some(FirstContradiction { pair: *pair, place: located(layout, place, row as u64)? });
+                self.first = Some(FirstContradiction { pair: *pair, place: locate_contradiction(layout, place, row as u64)? });
             }
         }
         Ok(())
     }
 
     /// What was found so far; `None` if there is nothing.
-    pub(crate) fn found(&self) -> Option<ContradictoryRows> {
+    pub(crate) fn contradictory_rows(&self) -> Option<ContradictoryRows> {
         let FirstContradiction { pair, place } = self.first.as_ref()?;
         let labels = [pair.own, pair.given].map(|target| self.names[target].clone());
         Some(ContradictoryRows { labels, count: self.count, rows: self.rows, place: place.clone() })
@@ -104,9 +97,9 @@ impl Contradictions {
 }
 
 /// The place of a row that is well-formed, but for malformed rows before it in its block.
-fn located(layout: &FileLayout, place: RowPlace, row: u64) -> Result<String, IngestError> {
+fn locate_contradiction(layout: &FileLayout, place: RowPlace, row: u64) -> Result<String, IngestError> {
     let (path, line) = (layout.path.display(), place.line_number(layout, row)?);
-    Ok(match layout.row_groups.as_ref().map(RowGroups::unit).zip(place.row_group()) {
+    Ok(match layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group()) {
         None => format!("{path}:{line}"),
         Some((unit, number)) => format!("{path}: {unit} {number}, row {line}"),
     })

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use zagros_job::Job;
 
 use crate::parse::block::BlockParser;
-use crate::parse::sink::Nowhere;
-use crate::read::reader::{Block, BlockReader};
+use crate::parse::sink::NullSink;
+use crate::read::reader::{RowBlock, BlockReader};
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 
 /// Bytes that are read of all files together.
@@ -18,10 +18,8 @@ const MOST_FILES: usize = 64;
 /// Text that is parsed in one go.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowCount {
-    /// Every row was read.
     Counted(u64),
     /// By the rows and the bytes of what was read.
     Estimated(u64),
@@ -37,9 +35,6 @@ impl RowCount {
 }
 
 /// Rows of the training part in training files, without malformed ones. Reads 8 MiB, or 64 KiB of each of many files.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn training_rows(job: &Job, files: &[FileInfo]) -> Result<RowCount, IngestError> {
     let step = files.len().div_ceil(MOST_FILES).max(1);
     let chosen: Vec<&FileInfo> = files.iter().step_by(step).collect();
@@ -63,7 +58,6 @@ pub fn training_rows(job: &Job, files: &[FileInfo]) -> Result<RowCount, IngestEr
     Ok(RowCount::Estimated((rows * all as f64 / bytes.max(1) as f64).round() as u64))
 }
 
-/// What was read of a file.
 struct ReadPart {
     rows: u64,
     /// Of the file.
@@ -77,12 +71,12 @@ fn read_part(job: &Arc<Job>, file: &FileInfo, most: u64) -> Result<ReadPart, Ing
     let mut reader = BlockReader::new(Arc::clone(job), whole, BLOCK_BYTES, Arc::default());
     let (mut rows, mut bytes) = (0, 0);
     while bytes < most {
-        let Some(Block { layout, content, bytes: taken, completes, .. }) = reader.next_block(Vec::new())? else {
+        let Some(RowBlock { layout, content, bytes: taken, completes, .. }) = reader.next_block(Vec::new())? else {
             return Ok(ReadPart { rows, bytes, is_whole: true });
         };
         bytes += taken;
         if completes.is_none() {
-            rows += parser.parse(&layout, &content, &mut Nowhere)?.rows;
+            rows += parser.parse(&layout, &content, &mut NullSink)?.rows;
         }
     }
     Ok(ReadPart { rows, bytes, is_whole: bytes >= file.bytes })
@@ -93,14 +87,14 @@ mod tests {
     use zagros_job::TestPart;
 
     use super::*;
-    use crate::{files, fixture};
+    use crate::{find_files, fixture};
 
     fn counted(text: &str, change: impl FnOnce(&mut Job)) -> RowCount {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![path];
         change(&mut job);
-        let found = files(&job, &job.data.train).unwrap();
+        let found = find_files(&job, &job.data.train).unwrap();
         training_rows(&job, &found).unwrap()
     }
 
@@ -134,7 +128,7 @@ mod tests {
             std::fs::copy(&path, copy).unwrap();
         });
         let job = fixture::delimited(|_| ());
-        let found = files(&job, &paths).unwrap();
+        let found = find_files(&job, &paths).unwrap();
         assert_eq!(training_rows(&job, &found).unwrap(), RowCount::Estimated(20_000));
         assert_eq!(training_rows(&job, &found[..10]).unwrap(), RowCount::Counted(1000));
     }

@@ -19,16 +19,13 @@ pub struct StreamStart {
     pub skip: u64,
 }
 
-/// The part of a stream that was not delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRemainder {
     /// Splits that were dealt to the stream and are still needed, in their order.
     pub splits: Vec<u64>,
-    /// Where in these splits the remainder starts.
     pub start: StreamStart,
 }
 
-/// Counts the rows that a stream delivers.
 #[derive(Clone, Debug)]
 pub struct StreamCursor {
     start: StreamStart,
@@ -47,7 +44,7 @@ impl StreamCursor {
     }
 
     /// Notes that the stream's next batch is delivered.
-    pub fn deliver(&mut self, batch: &Batch) {
+    pub fn record_delivery(&mut self, batch: &Batch) {
         self.delivered += batch.size as u64;
         self.ends.extend_from_slice(&batch.completes);
     }
@@ -79,12 +76,12 @@ mod tests {
     use zagros_job::Job;
 
     use super::*;
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
     use crate::{BatchStream, DataPart, SplitTask, StreamOptions};
 
     fn stream(job: &Job, start: StreamStart, tasks: Vec<SplitTask>) -> Vec<Batch> {
         let options = StreamOptions { part: DataPart::Train, epoch: 3, start, bad_rows: 0, cancel: Arc::default() };
-        BatchStream::open(job, options, Dealt::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
+        BatchStream::open(job, options, DealtSplits::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
     fn split(path: &Path, borders: &[u64]) -> Vec<SplitTask> {
@@ -118,10 +115,10 @@ mod tests {
             cursor.remainder(&[4, 5, 6]),
             StreamRemainder { splits: vec![4, 5, 6], start: StreamStart::default() }
         );
-        cursor.deliver(&batch(8, &[(4, 7)]));
+        cursor.record_delivery(&batch(8, &[(4, 7)]));
         let start = StreamStart { drop: 1, windows: 0, skip: 0 };
         assert_eq!(cursor.remainder(&[4, 5, 6]), StreamRemainder { splits: vec![5, 6], start });
-        cursor.deliver(&batch(8, &[(5, 16)]));
+        cursor.record_delivery(&batch(8, &[(5, 16)]));
         assert_eq!(cursor.remainder(&[4, 5, 6]), StreamRemainder { splits: vec![6], start: StreamStart::default() });
     }
 
@@ -152,7 +149,7 @@ mod tests {
                 let read = stream(&job, remainder.start, needed);
                 let delivered = &read[..batches.min(read.len())];
                 let mut cursor = StreamCursor::new(remainder.start, shuffle_rows);
-                delivered.iter().for_each(|batch| cursor.deliver(batch));
+                delivered.iter().for_each(|batch| cursor.record_delivery(batch));
                 found.extend(samples(delivered));
                 remainder = cursor.remainder(&remainder.splits);
             }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use zagros_store::StoreError;
 
-/// Why no batch came.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
     /// A data file does not exist or cannot be read.
@@ -18,13 +17,10 @@ pub enum IngestError {
         #[from]
         source: StoreError,
     },
-    /// A data file is a pipe, a socket, …
     #[error("{} is neither a file nor a folder; name files, folders or patterns in data.train, data.validation and data.test", path.display())]
     NotAFile {
-        /// The named path.
         path: PathBuf,
     },
-    /// A data file of zero bytes.
     #[error("{} is empty; remove it from the job file or write it again", path.display())]
     EmptyFile { path: PathBuf },
     /// A folder or a pattern that stands for no file.
@@ -33,11 +29,9 @@ pub enum IngestError {
         path.display()
     )]
     NoDataFiles {
-        /// The folder or pattern.
         path: PathBuf,
         reason: String,
     },
-    /// Files that one format cannot read.
     #[error(
         "the files have several formats: {found}; name the files of one format, by a pattern such as 'FOLDER/*.csv' or one by one"
     )]
@@ -51,7 +45,6 @@ pub enum IngestError {
         /// `train` or `test`.
         key: &'static str,
     },
-    /// A column of the job is not in a file.
     #[error(
         "{}: no column \"{column}\"{}; its columns are: {}",
         path.display(),
@@ -61,11 +54,8 @@ pub enum IngestError {
     MissingColumn {
         /// The file whose header (or the job's list of columns) was read.
         path: PathBuf,
-        /// The column wanted.
         column: String,
-        /// The nearest existing name.
         similar: Option<String>,
-        /// All existing names.
         found: Vec<String>,
     },
     /// A header is one field, and another separator divides it into columns.
@@ -76,12 +66,9 @@ pub enum IngestError {
     )]
     OtherSeparator {
         path: PathBuf,
-        /// The column wanted.
         column: String,
-        /// The separator that divides the header.
         separator: char,
     },
-    /// A header that differs from the job's list of columns.
     #[error(
         "{}: the header ({}) differs from data.columns ({}); correct data.columns, or remove it to use the header",
         path.display(),
@@ -90,22 +77,17 @@ pub enum IngestError {
     )]
     HeaderDiffers {
         path: PathBuf,
-        /// The job's columns.
         expected: Vec<String>,
-        /// The file's columns.
         found: Vec<String>,
     },
     /// The job says that there is a header line, but there is none, or it cannot be read.
     #[error("{}: cannot read the header: {reason}; set data.header = false if there is none", path.display())]
     BadHeader { path: PathBuf, reason: String },
-    /// What a file says about its columns cannot be used.
     #[error("{}: {reason}", path.display())]
     DamagedFooter {
         path: PathBuf,
-        /// What is wrong, and what to do.
         reason: String,
     },
-    /// A row group cannot be read.
     #[error("{}: {unit} {number}: {reason}; if the file is damaged, write it again", path.display())]
     DamagedGroup {
         path: PathBuf,
@@ -113,10 +95,8 @@ pub enum IngestError {
         unit: &'static str,
         /// Which one, from 0.
         number: usize,
-        /// What is wrong.
         reason: String,
     },
-    /// A column of a row group cannot be read.
     #[error("{}: {unit} {number}, column \"{column}\": {reason}; if the file is damaged, write it again", path.display())]
     DamagedColumn {
         path: PathBuf,
@@ -124,18 +104,13 @@ pub enum IngestError {
         unit: &'static str,
         /// Which one, from 0.
         number: usize,
-        /// Name of the column.
         column: String,
-        /// What is wrong.
         reason: String,
     },
-    /// A column has a type that the job cannot use.
     #[error("{}: column \"{column}\": {reason}", path.display())]
     UnusableColumn {
         path: PathBuf,
-        /// Name of the column.
         column: String,
-        /// Why, and what to do.
         reason: String,
     },
     /// A column holds other data than in the file before.
@@ -146,13 +121,9 @@ pub enum IngestError {
     )]
     ColumnChanged {
         path: PathBuf,
-        /// Name of the column.
         column: String,
-        /// What it holds.
         found: String,
-        /// What it holds in the other file.
         expected: String,
-        /// The other file.
         first: PathBuf,
     },
     /// A column writes the values of its categories otherwise than the files that a model was trained on.
@@ -163,11 +134,8 @@ pub enum IngestError {
     )]
     OtherWriting {
         path: PathBuf,
-        /// Name of the column.
         column: String,
-        /// How it is written.
         found: String,
-        /// How the training files write it.
         expected: String,
     },
     #[error(
@@ -176,7 +144,6 @@ pub enum IngestError {
     )]
     TruncatedFile {
         path: PathBuf,
-        /// Name of the compression.
         format: &'static str,
         /// Compressed bytes read.
         compressed: u64,
@@ -189,20 +156,17 @@ pub enum IngestError {
     )]
     DamagedFile {
         path: PathBuf,
-        /// Name of the compression.
         format: &'static str,
         /// Compressed bytes read.
         compressed: u64,
         /// Bytes of text that were decompressed.
         text: u64,
-        /// The decoder's error.
         source: io::Error,
     },
     /// A compressed file can only be read from its start.
     #[error("{}: a compressed file cannot be read from byte {start} on; give it as one split", path.display())]
     UnsplittableFile {
         path: PathBuf,
-        /// Where the split starts.
         start: u64,
     },
     #[error(
@@ -210,23 +174,16 @@ pub enum IngestError {
          leave rare categories out by [tables.<name>] admission = {{ kind = \"count\" }}, or share rows by hash_size = N"
     )]
     LargeVocabulary {
-        /// Name of the feature.
         feature: String,
-        /// Most categories that are counted.
         most: usize,
     },
-    /// More malformed rows than the job tolerates.
     #[error("{}", describe_bad_rows(*count, *limit, (*share, *rows), first))]
     TooManyBadRows {
-        /// Malformed rows so far.
         count: u64,
-        /// `data.max_bad_rows`.
         limit: u64,
-        /// `data.max_bad_share`.
         share: f64,
         /// Rows that were read by this reader, good and malformed.
         rows: u64,
-        /// The first few of them.
         first: Vec<BadRow>,
     },
     /// A malformed record with quoted line breaks that may be many rows.
@@ -234,64 +191,47 @@ pub enum IngestError {
         "{row}; its {lines} lines may be as many rows, so {reason}: close the quote, double it inside a field, or remove data.quoted_breaks"
     )]
     LostRecord {
-        /// Its first line.
         row: Box<BadRow>,
         lines: u64,
-        /// Why it cannot be skipped.
         reason: &'static str,
     },
-    /// The files were read, but had no rows.
     #[error("{}", describe_no_rows(files, *rows, part))]
     NoRows {
-        /// The files, by name.
         files: String,
         /// Rows read, of any part.
         rows: u64,
-        /// The wanted part.
         part: &'static str,
     },
-    /// The source of splits failed.
     #[error("cannot get the next split of the data: {reason}")]
     Source { reason: String },
     /// A reading or parsing thread ended without an error.
     #[error("the {thread} thread stopped unexpectedly while reading {}: {reason}; this is a bug, please report it", path.display())]
     ThreadDied {
-        /// Name of the thread.
         thread: String,
-        /// The file read last.
         path: PathBuf,
-        /// The thread's panic message.
         reason: String,
     },
-    /// Threads could not be started.
     #[error("cannot start the {thread} thread: {source}; lower data.threads or raise the system's limit on threads")]
     Spawn {
-        /// Name of the thread.
         thread: String,
         source: io::Error,
     },
-    /// The generator could not write its files.
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
-    /// The specification of the generated data is impossible.
     #[error("cannot generate: {reason}")]
     BadSpec {
-        /// The problem, and what is possible.
         reason: String,
     },
     /// A file of a prepared workload does not have the size that its `meta.json` says.
     #[error("{}: {reason}; write the workload again", path.display())]
     BadWorkload {
         path: PathBuf,
-        /// What is wrong.
         reason: String,
     },
-    /// The caller asked to stop.
     #[error("reading was cancelled")]
     Cancelled,
 }
 
-/// A malformed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRow {
     pub path: PathBuf,
@@ -301,7 +241,6 @@ pub struct BadRow {
     pub row_group: Option<(&'static str, usize)>,
     /// Field, from 1.
     pub column: usize,
-    /// The expected text.
     pub expected: String,
     /// The text of the field, shortened.
     pub found: String,

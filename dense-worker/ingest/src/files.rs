@@ -7,14 +7,14 @@ use zagros_job::{Format, Job};
 use zagros_zip::ZipEq;
 
 use crate::columnar::groups::UsedColumn;
-use crate::columnar::kind::Kind;
-use crate::find::find;
+use crate::columnar::kind::ValueKind;
+use crate::find::expand_paths;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
-use crate::parse::sink::Nowhere;
+use crate::parse::sink::NullSink;
 use crate::read::layout::FileLayout;
-use crate::read::reader::{Block, BlockReader};
-use crate::source::Source;
+use crate::read::reader::{RowBlock, BlockReader};
+use crate::source::InputFile;
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 
 /// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.
@@ -22,11 +22,8 @@ const FIRST_BYTES: usize = 64 << 10;
 
 /// Finds the files that `paths` name (files, folders, patterns), and checks each: it exists, is a file, is not empty, can be
 /// read, and has the job's columns.
-///
-/// # Errors
-/// The first file that fails.
-pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
-    let paths = find(paths)?;
+pub fn find_files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
+    let paths = expand_paths(paths)?;
     let (mut infos, mut first) = (Vec::with_capacity(paths.len()), None);
     for path in &paths {
         let (info, layout) = look_at(job, path)?;
@@ -51,18 +48,15 @@ pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result
     for file in files {
         let whole = Box::new(WholeFiles::new(std::slice::from_ref(file)));
         let mut reader = BlockReader::new(Arc::clone(&job), whole, FIRST_BYTES, Arc::default());
-        let Some(Block { layout, content, place, .. }) = reader.next_block(Vec::new())? else { continue };
-        let outcome = parser.parse(&layout, &content, &mut Nowhere)?;
+        let Some(RowBlock { layout, content, place, .. }) = reader.next_block(Vec::new())? else { continue };
+        let outcome = parser.parse(&layout, &content, &mut NullSink)?;
         bad.add(&outcome, &layout, place)?;
     }
     Ok(())
 }
 
 /// Refuses held-out files in which a column holds another kind of data than in the training files. Of each list the first file is
-/// looked at: [`files`] compares the others with it.
-///
-/// # Errors
-/// The first column that differs, or a file that cannot be read.
+/// looked at: [`find_files`] compares the others with it.
 pub fn check_same_types(job: &Job, train: &[FileInfo], held_out: &[FileInfo]) -> Result<(), IngestError> {
     let (Some(train), Some(held_out)) = (train.first(), held_out.first()) else { return Ok(()) };
     if train.path == held_out.path || !matches!(job.data.format, Format::Parquet(_) | Format::Arrow(_)) {
@@ -73,7 +67,7 @@ pub fn check_same_types(job: &Job, train: &[FileInfo], held_out: &[FileInfo]) ->
 }
 
 fn look_at(job: &Job, path: &Path) -> Result<(FileInfo, FileLayout), IngestError> {
-    if Source::open(path)?.1 == 0 {
+    if InputFile::open(path)?.1 == 0 {
         return Err(IngestError::EmptyFile { path: path.into() });
     }
     let layout = FileLayout::read(job, path, &Arc::default())?;
@@ -85,10 +79,10 @@ fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestErro
     let (Some(expected), Some(found)) = (&first.row_groups, &other.row_groups) else { return Ok(()) };
     let words = |column: &UsedColumn| {
         let lists = if column.is_list() { "lists of " } else { "" };
-        format!("{lists}{}", column.kind.word())
+        format!("{lists}{}", column.kind.plain_name())
     };
     for (expected, found) in expected.columns.iter().zip_eq(&found.columns) {
-        let is_empty = |column: &UsedColumn| column.kind == Kind::Nothing;
+        let is_empty = |column: &UsedColumn| column.kind == ValueKind::Nothing;
         if words(expected) != words(found) && !is_empty(expected) && !is_empty(found) {
             return Err(IngestError::ColumnChanged {
                 path: other.path.clone(),
@@ -120,7 +114,7 @@ mod tests {
         let mut encoder = GzEncoder::new(fs::File::create(&zipped).unwrap(), Compression::fast());
         encoder.write_all(b"some text\n").unwrap();
         encoder.finish().unwrap();
-        let found = files(&fixture::criteo(), &[path.clone(), zipped.clone()]).unwrap();
+        let found = find_files(&fixture::criteo(), &[path.clone(), zipped.clone()]).unwrap();
         let bytes = fs::metadata(&zipped).unwrap().len();
         let expected =
             [FileInfo { path, bytes: 10, splittable: true }, FileInfo { path: zipped, bytes, splittable: false }];
@@ -131,7 +125,7 @@ mod tests {
     fn a_path_that_is_not_a_readable_file_is_refused() {
         let (folder, empty) = fixture::file("");
         let missing = folder.path().join("missing.txt");
-        let refused = |path: &Path| files(&fixture::criteo(), &[path.into()]).unwrap_err().to_string();
+        let refused = |path: &Path| find_files(&fixture::criteo(), &[path.into()]).unwrap_err().to_string();
         assert!(refused(&missing).contains("missing.txt: No such file"), "{}", refused(&missing));
         assert!(refused(&empty).ends_with("is empty; remove it from the job file or write it again"));
         let whole = refused(folder.path());
@@ -144,7 +138,7 @@ mod tests {
         let bad = folder.path().join("bad.csv");
         fs::write(&bad, "click,age,city,tags\n1,2,x,y\n5,2,x,y\n").unwrap();
         let mut job = fixture::delimited(|_| ());
-        let infos = files(&job, &[good, bad]).unwrap();
+        let infos = find_files(&job, &[good, bad]).unwrap();
         let error = check_first_rows(&job, &infos, DataPart::All).unwrap_err().to_string();
         assert!(error.contains("bad.csv:3:1: expected"), "{error}");
         check_first_rows(&job, &infos[..1], DataPart::All).unwrap();
@@ -155,7 +149,7 @@ mod tests {
     #[test]
     fn a_header_without_the_jobs_columns_is_refused_before_the_first_step() {
         let (_folder, path) = fixture::file("click,age,tags\n1,2,x\n");
-        let error = files(&fixture::delimited(|_| ()), &[path]).unwrap_err().to_string();
+        let error = find_files(&fixture::delimited(|_| ()), &[path]).unwrap_err().to_string();
         assert!(error.contains("no column \"city\""), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use walkdir::{DirEntry, WalkDir};
 use zagros_store::{ObjectUrl, StoredObject};
 
 use crate::IngestError;
-use crate::source::{bucket, object_of};
+use crate::source::{object_url, open_bucket};
 use crate::stdin::is_stdin;
 
 /// Characters that make a path a pattern.
@@ -21,24 +21,21 @@ const MATCHES: MatchOptions =
 /// The files that `paths` name, in the order of the paths. A folder stands for all files below it, in the order of their
 /// names, and a pattern for all files and folders that match it. A prefix of a store is a folder, and an object is a file. In both, empty files are passed over, and in folders also
 /// names that begin with a dot or an underscore: programs that write data in parts name their marks and unfinished files so.
-///
-/// # Errors
-/// When a folder or a pattern stands for no file, or cannot be read.
-pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
+pub(crate) fn expand_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
     let mut found = Vec::with_capacity(paths.len());
     for path in paths {
         if is_stdin(path) {
             found.push(path.clone());
             continue;
         }
-        if let Some(url) = object_of(path) {
-            found.extend(in_store(path, &url)?);
+        if let Some(url) = object_url(path) {
+            found.extend(objects_in_store(path, &url)?);
             continue;
         }
         match NamedPath::new(path) {
             NamedPath::File => found.push(path.clone()),
-            NamedPath::Folder => found.extend(some(below(path)?, path, "is a folder without data files")?),
-            NamedPath::Pattern(text) => found.extend(some(matching(path, text)?, path, "matches no data file")?),
+            NamedPath::Folder => found.extend(require_files(files_below(path)?, path, "is a folder without data files")?),
+            NamedPath::Pattern(text) => found.extend(require_files(matching_files(path, text)?, path, "matches no data file")?),
         }
     }
     Ok(found)
@@ -62,7 +59,7 @@ impl<'a> NamedPath<'a> {
     }
 }
 
-fn some(files: Vec<PathBuf>, path: &Path, reason: &'static str) -> Result<Vec<PathBuf>, IngestError> {
+fn require_files(files: Vec<PathBuf>, path: &Path, reason: &'static str) -> Result<Vec<PathBuf>, IngestError> {
     if files.is_empty() {
         return Err(IngestError::NoDataFiles { path: path.into(), reason: reason.into() });
     }
@@ -70,7 +67,7 @@ fn some(files: Vec<PathBuf>, path: &Path, reason: &'static str) -> Result<Vec<Pa
 }
 
 /// All data files of a folder and the folders in it.
-fn below(folder: &Path) -> Result<Vec<PathBuf>, IngestError> {
+fn files_below(folder: &Path) -> Result<Vec<PathBuf>, IngestError> {
     let is_data = |entry: &DirEntry| entry.depth() == 0 || !is_mark(entry);
     let entries = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_data);
     let mut files = Vec::new();
@@ -85,8 +82,8 @@ fn below(folder: &Path) -> Result<Vec<PathBuf>, IngestError> {
 }
 
 /// The objects that a key, a prefix or a pattern of keys stands for.
-fn in_store(path: &Path, ObjectUrl { root, key }: &ObjectUrl) -> Result<Vec<PathBuf>, IngestError> {
-    let bucket = bucket(root)?;
+fn objects_in_store(path: &Path, ObjectUrl { root, key }: &ObjectUrl) -> Result<Vec<PathBuf>, IngestError> {
+    let bucket = open_bucket(root)?;
     if !bucket.has_list() {
         // The URL of a web server is one file.
         return Ok(vec![path.to_owned()]);
@@ -109,9 +106,9 @@ fn in_store(path: &Path, ObjectUrl { root, key }: &ObjectUrl) -> Result<Vec<Path
             Some(pattern) => matches_above(pattern, &object.key),
         }
     };
-    let wanted = bucket.below(prefix)?.into_iter().filter(is_wanted);
+    let wanted = bucket.list_below(prefix)?.into_iter().filter(is_wanted);
     let files = wanted.map(|object| format!("{root}/{}", object.key).into()).collect();
-    some(
+    require_files(
         files,
         path,
         if pattern.is_some() { "matches no object" } else { "is neither an object nor a prefix of objects" },
@@ -132,12 +129,12 @@ fn is_mark(entry: &DirEntry) -> bool {
 }
 
 /// The files that match a pattern, and those of the folders that do.
-fn matching(path: &Path, pattern: &str) -> Result<Vec<PathBuf>, IngestError> {
+fn matching_files(path: &Path, pattern: &str) -> Result<Vec<PathBuf>, IngestError> {
     let mut files = Vec::new();
     for entry in glob_with(pattern, MATCHES).map_err(|error| no_pattern(path, &error))? {
         let entry = entry.map_err(|error| unreadable(path, Some(error.path()), error.error().to_string()))?;
         match fs::metadata(&entry) {
-            Ok(metadata) if metadata.is_dir() => files.extend(below(&entry)?),
+            Ok(metadata) if metadata.is_dir() => files.extend(files_below(&entry)?),
             Ok(metadata) if metadata.len() == 0 => {}
             _ => files.push(entry),
         }
@@ -173,7 +170,7 @@ mod tests {
 
     fn found(folder: &TempDir, names: &[&str]) -> Result<Vec<String>, String> {
         let paths: Vec<_> = names.iter().map(|name| folder.path().join(name)).collect();
-        let files = find(&paths).map_err(|error| error.to_string())?;
+        let files = expand_paths(&paths).map_err(|error| error.to_string())?;
         let name = |path: &PathBuf| path.strip_prefix(folder.path()).unwrap().display().to_string();
         Ok(files.iter().map(name).collect())
     }

@@ -10,11 +10,10 @@ use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::source::{object_of, open_file, stored};
+use crate::source::{object_url, open_file, find_object};
 use crate::stdin::is_stdin;
 use crate::{FileInfo, IngestError};
 
-/// Samples of a file.
 const SAMPLES: u64 = 16;
 /// The smallest and the largest sample, bytes. A file of up to a mebibyte is read whole if there are few files.
 const BYTES: (u64, u64) = (4 << 10, 64 << 10);
@@ -22,12 +21,9 @@ const BYTES: (u64, u64) = (4 << 10, 64 << 10);
 const ALL: u64 = 256 << 20;
 
 /// Hashes of samples of each file. They depend only on the content, the size and the number of files.
-///
-/// # Errors
-/// The first file that cannot be read.
-pub fn fingerprints(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
+pub fn fingerprint_files(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
     let bytes = (ALL / (SAMPLES * files.len().max(1) as u64)).clamp(BYTES.0, BYTES.1);
-    files.iter().map(|file| fingerprint(file, bytes)).collect()
+    files.iter().map(|file| fingerprint_file(file, bytes)).collect()
 }
 
 /// When a file was last written, in nanoseconds since 1970; `None` of objects in a store and of standard input.
@@ -37,10 +33,10 @@ pub fn changed_at(file: &FileInfo) -> Option<u64> {
     u64::try_from(changed.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
-fn fingerprint(file: &FileInfo, sample: u64) -> Result<u64, IngestError> {
-    if let Some(url) = object_of(&file.path) {
+fn fingerprint_file(file: &FileInfo, sample: u64) -> Result<u64, IngestError> {
+    if let Some(url) = object_url(&file.path) {
         // The store knows when an object has changed.
-        return Ok(xxhash_rust::xxh3::xxh3_64(stored(&file.path, &url)?.version.as_bytes()));
+        return Ok(xxhash_rust::xxh3::xxh3_64(find_object(&file.path, &url)?.version.as_bytes()));
     }
     if is_stdin(&file.path) {
         // It is read once.
@@ -52,7 +48,7 @@ fn fingerprint(file: &FileInfo, sample: u64) -> Result<u64, IngestError> {
     let mut hash = Xxh3::new();
     hash.update(&file.bytes.to_le_bytes());
     let mut buffer = vec![0; sample as usize];
-    for (start, end) in samples(file.bytes, sample) {
+    for (start, end) in sample_ranges(file.bytes, sample) {
         let buffer = &mut buffer[..(end - start) as usize];
         open.read_exact_at(buffer, start).map_err(unreadable)?;
         hash.update(buffer);
@@ -61,7 +57,7 @@ fn fingerprint(file: &FileInfo, sample: u64) -> Result<u64, IngestError> {
 }
 
 /// Ranges of a file, the first at its start and the last at its end.
-fn samples(bytes: u64, sample: u64) -> impl Iterator<Item = (u64, u64)> {
+fn sample_ranges(bytes: u64, sample: u64) -> impl Iterator<Item = (u64, u64)> {
     let (count, room) = if bytes <= SAMPLES * sample { (bytes.div_ceil(sample), 0) } else { (SAMPLES, bytes - sample) };
     // u128: a product of a byte count.
     let spread = move |index: u64| (u128::from(room) * u128::from(index) / u128::from(SAMPLES - 1)) as u64;
@@ -79,14 +75,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         fs::write(&path, bytes).unwrap();
-        fingerprint(&FileInfo { path, bytes: bytes.len() as u64, splittable: true }, sample).unwrap()
+        fingerprint_file(&FileInfo { path, bytes: bytes.len() as u64, splittable: true }, sample).unwrap()
     }
 
     #[test]
     fn a_small_file_is_read_whole_and_a_large_one_at_its_start_and_end() {
-        assert_eq!(samples(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 8), (8, 10)]);
-        assert_eq!(samples(0, 4).count(), 0);
-        let large: Vec<_> = samples(1 << 40, 64 << 10).collect();
+        assert_eq!(sample_ranges(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 8), (8, 10)]);
+        assert_eq!(sample_ranges(0, 4).count(), 0);
+        let large: Vec<_> = sample_ranges(1 << 40, 64 << 10).collect();
         assert_eq!((large.len(), large[0], large[15]), (16, (0, 64 << 10), ((1 << 40) - (64 << 10), 1 << 40)));
         assert!(large.windows(2).all(|pair| pair[0].1 < pair[1].0));
     }
@@ -106,6 +102,6 @@ mod tests {
     #[test]
     fn a_file_that_is_gone_is_named() {
         let gone = FileInfo { path: "no/such/file".into(), bytes: 3, splittable: true };
-        assert!(fingerprints(&[gone]).unwrap_err().to_string().contains("no/such/file"));
+        assert!(fingerprint_files(&[gone]).unwrap_err().to_string().contains("no/such/file"));
     }
 }

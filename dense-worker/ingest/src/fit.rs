@@ -11,13 +11,13 @@ use zagros_zip::ZipEq;
 
 use self::encodings::EncodingCounts;
 use crate::category::id_map::{AsItIs, IdMap};
-use crate::moments::Moments;
+use crate::moments::MomentSums;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
-use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::quantiles::QuantileSketch;
-use crate::transform::Shape;
-use crate::{DataPart, IngestError, WholeFiles, files};
+use crate::transform::NumericShape;
+use crate::{DataPart, IngestError, WholeFiles, find_files};
 
 mod encodings;
 
@@ -30,7 +30,6 @@ const MOST_COUNTED: usize = 1 << 22;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FitReport {
     pub rows: u64,
-    /// Malformed rows skipped.
     pub bad_rows: u64,
     /// Share of positive rows, 0..1.
     pub positive_rate: f64,
@@ -41,9 +40,7 @@ pub struct FitReport {
 /// Sets every statistic that the job leaves to be measured ([`Features::unmeasured`]): of the column's present values in the training rows,
 /// after clip and logarithm if the feature has them. A column with a single value gets deviation 1. Bytes are added to `read`
 /// as they are read. The same files give the same bits for any number of threads.
-///
-/// # Errors
-/// The errors of a [`crate::BatchStream`], and a vocabulary of too many categories. The job is unchanged then.
+/// The job is unchanged after an error.
 pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
     let (mut fitted, mut report, mut rare) = (job.clone(), None, Vec::new());
     loop {
@@ -56,7 +53,7 @@ pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -
         if what.is_empty() {
             break;
         }
-        let (total, bad_rows) = measure(&fitted, &what, read, cancel)?;
+        let (total, bad_rows) = measure_statistics(&fitted, &what, read, cancel)?;
         let positive_rate = total.positives as f64 / total.rows.max(1) as f64;
         report.get_or_insert(FitReport { rows: total.rows, bad_rows, positive_rate, rare: Vec::new() });
         let (values, notes) = total.measured(&fitted.features, &what);
@@ -90,7 +87,7 @@ fn names_of_encoded(features: &Features, feature: usize) -> Vec<String> {
     std::iter::once(&numeric.column).chain(other_columns).cloned().collect()
 }
 
-fn measure(
+fn measure_statistics(
     job: &Job,
     what: &[FeatureStatistic],
     read: &AtomicU64,
@@ -99,16 +96,16 @@ fn measure(
     if job.data.train.is_empty() {
         return Err(IngestError::NoFiles { key: "train" });
     }
-    let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
-    let (reduced, mut total) = reduced(job, what);
+    let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
+    let (reduced, mut total) = reduce_job(job, what);
     let mut bad = BadBudget::new(&job.data, LISTED);
     let (part, cancel) = (DataPart::Train, Arc::clone(cancel));
     let config = PipelineConfig { job: Arc::new(reduced), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = Pipeline::start(config, &total)?;
+    let mut pipeline = ParsePipeline::start(config, &total)?;
     while let Some(parsed) = pipeline.next()? {
         bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         total.merge(&parsed.sink);
-        if let Some(feature) = total.too_many() {
+        if let Some(feature) = total.oversized_feature() {
             return Err(IngestError::LargeVocabulary { feature: feature.to_owned(), most: MOST_COUNTED });
         }
         read.fetch_add(parsed.bytes, Ordering::Relaxed);
@@ -119,7 +116,7 @@ fn measure(
 
 /// A job that reads only what these statistics need, and the sink for its rows. Its numeric features are the numbers and encodings that
 /// are measured, in order.
-fn reduced(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
+fn reduce_job(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
     let (features, mut numeric, mut numbers, mut encodings) = (&job.features, Vec::new(), Vec::new(), Vec::new());
     let mut kept = vec![false; features.categorical.len()];
     // A combination finds its parts by name.
@@ -131,14 +128,14 @@ fn reduced(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
         match *statistic {
             FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
                 let (column, is_range) = (&features.numeric[feature], matches!(statistic, FeatureStatistic::MinMax(_)));
-                let shape = Shape::new(column);
-                let none = if is_range { Numbers::range(shape) } else { Numbers::Moments(shape, Moments::NONE) };
+                let shape = NumericShape::new(column);
+                let none = if is_range { NumberStatistic::range(shape) } else { NumberStatistic::Moments(shape, MomentSums::NONE) };
                 numbers.extend(vec![none; column.value_count()]);
                 numeric.push(column.clone());
             }
             FeatureStatistic::Edges(feature) => {
                 let part = features.column_parts(&features.categorical[feature])[0];
-                numbers.push(Numbers::Quantiles(QuantileSketch::default()));
+                numbers.push(NumberStatistic::Quantiles(QuantileSketch::default()));
                 numeric.push(Numeric::from(part.column.to_owned()));
             }
             FeatureStatistic::Vocabulary(feature) => {
@@ -159,7 +156,7 @@ fn reduced(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
     let of_feature = |feature: usize| {
         let counted = what.contains(&FeatureStatistic::Vocabulary(feature));
         let categorical = &features.categorical[feature];
-        counted.then(|| Categories {
+        counted.then(|| CategoryFrequencies {
             name: categorical.name.clone(),
             map: IdMap::new(categorical),
             counts: HashMap::default(),
@@ -174,16 +171,15 @@ fn reduced(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
     (reduced, FitSink { numbers, categories, encodings, row, ids, place, rows, positives })
 }
 
-/// What is measured of one column of numbers.
 #[derive(Clone, Debug)]
-enum Numbers {
-    Moments(Shape, Moments),
-    Range(Shape, [f64; 2]),
+enum NumberStatistic {
+    Moments(NumericShape, MomentSums),
+    Range(NumericShape, [f64; 2]),
     Quantiles(QuantileSketch),
 }
 
-impl Numbers {
-    fn range(shape: Shape) -> Self {
+impl NumberStatistic {
+    fn range(shape: NumericShape) -> Self {
         Self::Range(shape, [f64::INFINITY, f64::NEG_INFINITY])
     }
 
@@ -210,7 +206,7 @@ impl Numbers {
 
     fn clear(&mut self) {
         match self {
-            Self::Moments(_, moments) => *moments = Moments::NONE,
+            Self::Moments(_, moments) => *moments = MomentSums::NONE,
             Self::Range(shape, _) => *self = Self::range(*shape),
             Self::Quantiles(sketch) => sketch.clear(),
         }
@@ -241,22 +237,21 @@ impl Numbers {
     }
 }
 
-/// How often each id of a feature occurs.
 #[derive(Clone, Debug)]
-struct Categories {
+struct CategoryFrequencies {
     name: String,
     map: IdMap,
     counts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
 }
 
-impl Categories {
+impl CategoryFrequencies {
     fn add(&mut self, id: u64, times: u32) {
         let count = self.counts.entry(id).or_default();
         *count = count.saturating_add(times);
     }
 
     /// The most frequent ids. Of equally frequent ones, the least.
-    fn frequent(&self, vocabulary: &Vocabulary) -> Vec<u64> {
+    fn frequent_ids(&self, vocabulary: &Vocabulary) -> Vec<u64> {
         let is_frequent = |(_, count): &(&u64, &u32)| **count >= vocabulary.min_count;
         let mut ids: Vec<(u32, u64)> =
             self.counts.iter().filter(is_frequent).map(|(id, count)| (*count, *id)).collect();
@@ -266,20 +261,17 @@ impl Categories {
     }
 }
 
-/// The statistics of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct FitSink {
     /// One for each number of each numeric feature.
-    numbers: Vec<Numbers>,
+    numbers: Vec<NumberStatistic>,
     /// One for each categorical feature; `None` for one that is only a part of a cross.
-    categories: Vec<Option<Categories>>,
+    categories: Vec<Option<CategoryFrequencies>>,
     /// One for each numeric feature that encodes a category.
     encodings: Vec<EncodingCounts>,
-    /// Values of the row that is being read.
     row: Vec<Option<f64>>,
     /// Feature and id of each value of the row.
     ids: Vec<(usize, u64)>,
-    /// Place of the row.
     place: u64,
     rows: u64,
     positives: u64,
@@ -298,8 +290,7 @@ impl FitSink {
         self.positives += other.positives;
     }
 
-    /// A feature with more categories than are counted.
-    fn too_many(&self) -> Option<&str> {
+    fn oversized_feature(&self) -> Option<&str> {
         let found = self.categories.iter().flatten().find(|column| column.counts.len() > MOST_COUNTED);
         found.map(|column| column.name.as_str())
     }
@@ -311,15 +302,15 @@ impl FitSink {
         let mut value = |statistic: &FeatureStatistic| {
             let value = match *statistic {
                 FeatureStatistic::Vocabulary(feature) => {
-                    MeasuredValue::Ids(categories.next()?.frequent(features.categorical[feature].vocabulary()?))
+                    MeasuredValue::Ids(categories.next()?.frequent_ids(features.categorical[feature].vocabulary()?))
                 }
                 FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
                     let each = numbers.by_ref().take(features.numeric[feature].value_count());
-                    of_vector(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
+                    vector_statistic(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
                 }
                 FeatureStatistic::Edges(_) => numbers.next()?.measured(features, *statistic),
                 FeatureStatistic::Encoding(_) => {
-                    let (table, note) = encodings.next()?.measured();
+                    let (table, note) = encodings.next()?.fit_table();
                     rare.extend(note);
                     MeasuredValue::Encoding(table)
                 }
@@ -332,7 +323,7 @@ impl FitSink {
 }
 
 /// The statistic of a feature from those of its numbers, of one kind.
-fn of_vector(mut each: Vec<MeasuredValue>) -> Option<MeasuredValue> {
+fn vector_statistic(mut each: Vec<MeasuredValue>) -> Option<MeasuredValue> {
     if each.len() < 2 {
         return each.pop();
     }
@@ -391,7 +382,7 @@ impl RowSink for FitSink {
 
     fn clear(&mut self) {
         self.abandon();
-        self.numbers.iter_mut().for_each(Numbers::clear);
+        self.numbers.iter_mut().for_each(NumberStatistic::clear);
         self.categories.iter_mut().flatten().for_each(|column| column.counts.clear());
         self.encodings.iter_mut().for_each(EncodingCounts::clear);
         (self.rows, self.positives) = (0, 0);

@@ -70,16 +70,15 @@ pub(crate) fn quoted_records() -> RecordSyntax {
     RecordSyntax::from_format(&format).unwrap()
 }
 
-/// Splits dealt from a list.
-pub(crate) struct Dealt(pub(crate) std::vec::IntoIter<SplitTask>);
+pub(crate) struct DealtSplits(pub(crate) std::vec::IntoIter<SplitTask>);
 
-impl Dealt {
+impl DealtSplits {
     pub(crate) fn new(tasks: Vec<SplitTask>) -> Box<Self> {
         Box::new(Self(tasks.into_iter()))
     }
 }
 
-impl SplitSource for Dealt {
+impl SplitSource for DealtSplits {
     fn next(&mut self) -> Result<Option<SplitTask>, String> {
         Ok(self.0.next())
     }

@@ -42,7 +42,7 @@ impl HashSplit {
 
     /// The part of the row at a place: one of train, test and validation.
     #[inline]
-    pub(crate) fn part(self, line: &[u8], place: u64) -> DataPart {
+    pub(crate) fn row_part(self, line: &[u8], place: u64) -> DataPart {
         let hash = u128::from(xxh3_64_with_seed(line, SPLIT_SEED.wrapping_add(place)));
         match hash {
             _ if hash < self.test => DataPart::Test,
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_fraction_holds_out_about_its_share() {
         let split = HashSplit::new(0.1, 0.2);
-        let count = |part| (0..20_000).filter(|line: &u32| split.part(line.to_string().as_bytes(), 7) == part).count();
+        let count = |part| (0..20_000).filter(|line: &u32| split.row_part(line.to_string().as_bytes(), 7) == part).count();
         let (test, validation, train) = (count(DataPart::Test), count(DataPart::Validation), count(DataPart::Train));
         assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
         assert_eq!(test + validation + train, 20_000);
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn lines_of_the_same_text_are_spread_over_the_parts() {
         let split = HashSplit::new(0.1, 0.2);
-        let count = |part| (0..20_000_u64).filter(|at| split.part(b"1,a,b", at * 6) == part).count();
+        let count = |part| (0..20_000_u64).filter(|at| split.row_part(b"1,a,b", at * 6) == part).count();
         let (test, validation) = (count(DataPart::Test), count(DataPart::Validation));
         assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
     }
@@ -86,16 +86,16 @@ mod tests {
     #[test]
     fn the_ends_hold_out_none_and_all() {
         let line = b"any line";
-        assert_eq!(HashSplit::new(0.0, 0.0).part(line, 0), DataPart::Train);
-        assert_eq!(HashSplit::new(1.0, 0.0).part(line, 0), DataPart::Test);
-        assert_eq!(HashSplit::new(0.0, 1.0).part(line, 0), DataPart::Validation);
+        assert_eq!(HashSplit::new(0.0, 0.0).row_part(line, 0), DataPart::Train);
+        assert_eq!(HashSplit::new(1.0, 0.0).row_part(line, 0), DataPart::Test);
+        assert_eq!(HashSplit::new(0.0, 1.0).row_part(line, 0), DataPart::Validation);
     }
 
     #[test]
     fn a_larger_fraction_only_adds_lines() {
         let (small, large) = (HashSplit::new(0.2, 0.1), HashSplit::new(0.3, 0.4));
         for line in 0..2_000_u32 {
-            let (before, after) = (small.part(&line.to_le_bytes(), 0), large.part(&line.to_le_bytes(), 0));
+            let (before, after) = (small.row_part(&line.to_le_bytes(), 0), large.row_part(&line.to_le_bytes(), 0));
             assert!(before == after || before == DataPart::Train, "{before:?} {after:?}");
         }
     }

@@ -10,7 +10,6 @@
 
 use std::ops::Range;
 
-/// Rows of the input, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputRows {
     columns: usize,
@@ -19,7 +18,6 @@ pub struct InputRows {
     text: Vec<u8>,
     /// Where each text ends, `[rows * columns]`.
     ends: Vec<usize>,
-    /// The row of each sample.
     samples: Vec<usize>,
     rows: usize,
 }
@@ -34,9 +32,6 @@ pub struct InputRow<'a> {
 
 impl InputRow<'_> {
     /// The text of key column `column`. That of a malformed row is empty if its fields could not be divided.
-    ///
-    /// # Panics
-    /// When there is no such column.
     #[must_use]
     pub fn key(&self, column: usize) -> &[u8] {
         assert!(column < self.rows.columns, "a key column of the job");
@@ -57,25 +52,22 @@ impl InputRows {
     pub fn from_rows<'a>(columns: usize, rows: impl IntoIterator<Item = Option<Vec<&'a [u8]>>>) -> Self {
         let mut all = Self::new(columns, true);
         for row in rows {
-            row.iter().flatten().for_each(|key| all.key(key));
+            row.iter().flatten().for_each(|key| all.push_key(key));
             if row.is_some() { all.end_sample() } else { all.end_malformed() }
         }
         all
     }
 
-    /// Rows, good and malformed ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// The rows in their order.
     pub fn iter(&self) -> impl Iterator<Item = InputRow<'_>> {
         let mut next = 0;
         (0..self.rows).map(move |row| {
@@ -86,12 +78,11 @@ impl InputRows {
         })
     }
 
-    /// The rows that are samples.
     #[must_use]
     pub fn samples_only(&self) -> Self {
         let mut all = Self::new(self.columns, false);
         for row in self.iter().filter(|row| row.sample.is_some()) {
-            (0..self.columns).for_each(|column| all.key(row.key(column)));
+            (0..self.columns).for_each(|column| all.push_key(row.key(column)));
             all.end_sample();
         }
         all
@@ -109,7 +100,7 @@ impl InputRows {
     }
 
     /// The next key of the newest row.
-    pub(crate) fn key(&mut self, text: &[u8]) {
+    pub(crate) fn push_key(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
         self.ends.push(self.text.len());
     }
@@ -141,7 +132,6 @@ impl InputRows {
         }
     }
 
-    /// Adds the malformed rows after the last sample.
     pub(crate) fn append_rest(&mut self, other: &Self) {
         self.append_rows(other, other.first_row(other.samples.len())..other.rows);
     }
@@ -173,7 +163,7 @@ mod tests {
     use zagros_job::{Job, PredictRows};
 
     use super::*;
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
     use crate::{Batch, BatchStream, DataPart, SplitTask, StreamOptions, StreamStart};
 
     fn predicting(mut job: Job, keys: &[&str], keep_bad: bool) -> Job {
@@ -188,7 +178,7 @@ mod tests {
         let task = SplitTask { id: 0, path, start: 0, end: u64::MAX };
         let start = StreamStart { drop, ..StreamStart::default() };
         let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel: Default::default() };
-        BatchStream::open(job, options, Dealt::new(vec![task])).unwrap().collect::<Result<_, _>>().unwrap()
+        BatchStream::open(job, options, DealtSplits::new(vec![task])).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
     /// Whether each row is a sample, and its keys.
@@ -254,7 +244,7 @@ mod tests {
     fn rows(good: &[bool], columns: usize) -> InputRows {
         let mut rows = InputRows::new(columns, true);
         for (row, good) in good.iter().enumerate() {
-            (0..columns).for_each(|column| rows.key(format!("{row}.{column}").as_bytes()));
+            (0..columns).for_each(|column| rows.push_key(format!("{row}.{column}").as_bytes()));
             if *good { rows.end_sample() } else { rows.end_malformed() }
         }
         rows
@@ -264,13 +254,13 @@ mod tests {
     fn malformed_rows_keep_their_place_or_are_skipped() {
         let fill = |keep| {
             let mut rows = InputRows::new(2, keep);
-            rows.key(b"a");
-            rows.key(b"b");
+            rows.push_key(b"a");
+            rows.push_key(b"b");
             rows.end_sample();
-            rows.key(b"c");
+            rows.push_key(b"c");
             rows.end_malformed();
-            rows.key(b"d");
-            rows.key(b"");
+            rows.push_key(b"d");
+            rows.push_key(b"");
             rows.end_sample();
             let shown =
                 |row: InputRow<'_>| (row.sample, [0, 1].map(|c| String::from_utf8_lossy(row.key(c)).into_owned()));

@@ -7,28 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zagros_job::{Job, Numeric, Values};
 use zagros_zip::ZipEq;
 
-use crate::moments::Moments;
+use crate::moments::MomentSums;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
-use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::sketch::DistinctSketch;
 use crate::transform::features_of_numbers;
-use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
+use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
 
-/// Summary of the columns that the job uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSummaries {
     /// Rows read, of all parts of a hash split.
     pub rows: u64,
     /// Share of positive rows, 0..1; NaN without rows.
     pub positive_rate: f64,
-    /// Malformed rows, skipped.
     pub bad_rows: u64,
-    /// The first few of them.
     pub first_bad: Vec<BadRow>,
-    /// Numeric columns, in the job's order.
     pub numeric: Vec<NumericColumn>,
-    /// Categorical columns, in the job's order.
     pub categorical: Vec<CategoryColumn>,
 }
 
@@ -40,19 +35,15 @@ pub struct NumericColumn {
     pub missing: u64,
     /// Smallest value; infinite when there is none.
     pub min: f64,
-    /// Mean of the present values.
     pub mean: f64,
-    /// Population deviation of the present values.
     pub deviation: f64,
     /// Largest value; infinite when there is none.
     pub max: f64,
 }
 
-/// A categorical column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CategoryColumn {
     pub column: String,
-    /// Rows without a value.
     pub missing: u64,
     /// Distinct values, without the missing one.
     pub distinct: u64,
@@ -64,11 +55,8 @@ pub struct CategoryColumn {
 
 /// Reads the first `limit` rows of the training files (all rows without a limit), in bounded memory. Malformed rows are
 /// counted and skipped, whatever their number.
-///
-/// # Errors
-/// When a file cannot be read.
-pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
-    let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
+pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
+    let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
     let mut job = job.clone();
     job.features = job.features.with_plain_categories();
     if limit.is_some() {
@@ -78,10 +66,10 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestE
     let job = Arc::new(job);
     let left = Arc::new(AtomicU64::new(limit.unwrap_or(u64::MAX)));
     let mut total = InspectSink::new(&job, Arc::clone(&left));
-    let mut bad = BadBudget::boundless(LISTED);
+    let mut bad = BadBudget::without_limit(LISTED);
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = Pipeline::start(config, &total)?;
+    let mut pipeline = ParsePipeline::start(config, &total)?;
     // Counts the taken rows: the parser may have finished rows that have not arrived yet.
     while total.rows < limit.unwrap_or(u64::MAX)
         && let Some(parsed) = pipeline.next()?
@@ -90,10 +78,9 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestE
         total.merge(&parsed.sink);
         pipeline.recycle(parsed.sink);
     }
-    total.summary(&job, &bad)
+    total.summarise(&job, &bad)
 }
 
-/// The counts of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct InspectSink {
     row: RowValues,
@@ -110,14 +97,13 @@ struct InspectSink {
 #[derive(Clone, Debug)]
 struct NumberStats {
     missing: u64,
-    moments: Moments,
+    moments: MomentSums,
     min: f64,
     max: f64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct CategoryStats {
-    /// Rows with a value.
     present: u64,
     values: u64,
     distinct: DistinctSketch,
@@ -147,7 +133,7 @@ impl InspectSink {
         self.positives += other.positives;
     }
 
-    fn summary(mut self, job: &Job, bad: &BadBudget) -> Result<ColumnSummaries, IngestError> {
+    fn summarise(mut self, job: &Job, bad: &BadBudget) -> Result<ColumnSummaries, IngestError> {
         let rows = self.rows;
         let numeric = job.features.numeric.iter().enumerate();
         let categorical = job.features.categorical.iter().enumerate();
@@ -155,7 +141,7 @@ impl InspectSink {
             rows,
             positive_rate: self.positives as f64 / rows as f64,
             bad_rows: bad.count(),
-            first_bad: bad.first()?,
+            first_bad: bad.first_rows()?,
             numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature)).collect(),
             categorical: categorical
                 .map(|(n, feature)| self.categorical[n].summary(&feature.name, &feature.values, rows))
@@ -205,7 +191,7 @@ impl RowSink for InspectSink {
 }
 
 impl NumberStats {
-    const NONE: Self = Self { missing: 0, moments: Moments::NONE, min: f64::INFINITY, max: f64::NEG_INFINITY };
+    const NONE: Self = Self { missing: 0, moments: MomentSums::NONE, min: f64::INFINITY, max: f64::NEG_INFINITY };
 
     fn add(&mut self, value: Option<f64>) {
         match value {
@@ -314,7 +300,7 @@ mod tests {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![path];
-        inspect(&job, limit).unwrap()
+        inspect_columns(&job, limit).unwrap()
     }
 
     const TEXT: &str = "click,age,city,tags\n1,2,Basel,a|b\n0,?,Bern,a\n0,6,?,?\nbad\n0,4,Basel,b|c|d\n";

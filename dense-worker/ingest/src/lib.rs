@@ -38,24 +38,24 @@ mod split_hash;
 mod stdin;
 mod transform;
 
-pub use batch::{Batch, Ids, SplitEnd};
-pub use content::{DataContent, FileStart, file_start, file_starts, fits};
+pub use batch::{Batch, CategoryIds, SplitEnd};
+pub use content::{DataContent, FileStart, file_start, file_starts, can_read_file};
 pub use contradictions::ContradictoryRows;
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
-pub use files::{check_first_rows, check_same_types, files};
-pub use fingerprint::{changed_at, fingerprints};
+pub use files::{check_first_rows, check_same_types, find_files};
+pub use fingerprint::{changed_at, fingerprint_files};
 pub use fit::{FitReport, RareCategories, fit_features};
 pub use hash::hash_value;
 pub use input::{InputRow, InputRows};
-pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect};
+pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect_columns};
 pub use part::DataPart;
 pub use read::layout::criteo_columns;
 pub use sample::{
-    ColumnFormat, LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample,
+    ColumnFormat, LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample_rows,
 };
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};
-pub use validate::{Validation, validate};
-pub use writing::{check_writings, writings};
+pub use validate::{ValidationReport, validate_rows};
+pub use writing::{check_writings, detect_writings};

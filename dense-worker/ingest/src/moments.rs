@@ -3,15 +3,14 @@
 /// Sums around a shift (the first value), so that a large mean does not cost the deviation's precision. Merged by Chan,
 /// Golub & LeVeque 1979.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Moments {
+pub(crate) struct MomentSums {
     count: u64,
     shift: f64,
     sum: f64,
     squares: f64,
 }
 
-impl Moments {
-    /// The moments of no values.
+impl MomentSums {
     pub(crate) const NONE: Self = Self { count: 0, shift: 0.0, sum: 0.0, squares: 0.0 };
 
     #[inline]
@@ -25,7 +24,6 @@ impl Moments {
         self.squares += distance * distance;
     }
 
-    /// Adds the values of another part.
     pub(crate) fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -51,7 +49,6 @@ impl Moments {
         if self.count == 0 { 0.0 } else { (self.spread() / self.count as f64).sqrt() }
     }
 
-    /// Sum of squared distances from the mean.
     fn spread(&self) -> f64 {
         (self.squares - self.sum * self.sum / self.count as f64).max(0.0)
     }
@@ -63,8 +60,8 @@ mod tests {
 
     use super::*;
 
-    fn moments(values: &[f64]) -> Moments {
-        let mut moments = Moments::default();
+    fn moments(values: &[f64]) -> MomentSums {
+        let mut moments = MomentSums::default();
         values.iter().for_each(|value| moments.add(*value));
         moments
     }
@@ -91,7 +88,7 @@ mod tests {
         fn merged_parts_equal_the_moments_of_the_whole(parts in prop::collection::vec(prop::collection::vec(-1e3..1e3, 0..20), 1..6)) {
             let whole = parts.concat();
             prop_assume!(!whole.is_empty());
-            let mut merged = Moments::default();
+            let mut merged = MomentSums::default();
             parts.iter().for_each(|part| merged.merge(&moments(part)));
             let (mean, deviation) = by_two_passes(&whole);
             prop_assert_eq!(merged.count, whole.len() as u64);

@@ -19,7 +19,7 @@ use crate::parse::block::BlockParser;
 use crate::parse::row::ParseOutcome;
 use crate::parse::sink::RowSink;
 use crate::read::layout::FileLayout;
-use crate::read::reader::{Block, BlockReader, Content, RowPlace};
+use crate::read::reader::{RowBlock, BlockReader, BlockBody, RowPlace};
 use crate::{DataPart, IngestError, SplitSource};
 
 /// Blocks waiting before and after each parser.
@@ -31,13 +31,10 @@ const POLL: Duration = Duration::from_millis(50);
 /// Size of a block's text: large enough for a cheap hand-over, small enough for the cache.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
-/// The inputs of one reading of the files.
 pub(crate) struct PipelineConfig {
     pub(crate) job: Arc<Job>,
-    /// The wanted rows.
     pub(crate) part: DataPart,
     pub(crate) splits: Box<dyn SplitSource>,
-    /// Size of a block.
     pub(crate) block_bytes: usize,
     /// Ends every thread.
     pub(crate) cancel: Arc<AtomicBool>,
@@ -46,22 +43,18 @@ pub(crate) struct PipelineConfig {
 #[derive(Debug)]
 pub(crate) struct ParsedBlock<S> {
     pub(crate) sink: S,
-    /// The counts of the block.
     pub(crate) outcome: ParseOutcome,
     pub(crate) layout: Arc<FileLayout>,
-    /// Its position in the file.
     pub(crate) place: RowPlace,
     pub(crate) bytes: u64,
-    /// The split that it completes.
     pub(crate) completes: Option<u64>,
-    /// Whether its split is the whole file.
     pub(crate) is_whole_file: bool,
 }
 
 /// Parsed blocks, in file order.
 #[derive(Debug)]
-pub(crate) struct Pipeline<S> {
-    parsed: Vec<Receiver<Message<ParsedBlock<S>>>>,
+pub(crate) struct ParsePipeline<S> {
+    parsed: Vec<Receiver<ChannelMessage<ParsedBlock<S>>>>,
     turn: usize,
     spare_sinks: Sender<S>,
     cpu: CpuTotal,
@@ -70,13 +63,13 @@ pub(crate) struct Pipeline<S> {
 
 /// A message of a channel. The last two kinds end their channel.
 #[derive(Debug)]
-enum Message<T> {
+enum ChannelMessage<T> {
     Item(T),
     Failed(IngestError),
     End,
 }
 
-impl<S: RowSink + Clone> Pipeline<S> {
+impl<S: RowSink + Clone> ParsePipeline<S> {
     /// Starts the threads. Rows go to clones of `sink`, which is empty.
     pub(crate) fn start(config: PipelineConfig, sink: &S) -> Result<Self, IngestError> {
         let PipelineConfig { job, part, splits, block_bytes, cancel } = config;
@@ -90,7 +83,7 @@ impl<S: RowSink + Clone> Pipeline<S> {
             let (output, parsed_blocks) = bounded(DEPTH);
             inputs.push(input);
             parsed.push(parsed_blocks);
-            let mut parser = Parser {
+            let mut parser = ParserThread {
                 rows: BlockParser::new(&job, part),
                 empty: sink.clone(),
                 spare_sinks: sinks.clone(),
@@ -108,12 +101,12 @@ impl<S: RowSink + Clone> Pipeline<S> {
     /// The rows of the next block; `None` at the end of the splits.
     pub(crate) fn next(&mut self) -> Result<Option<ParsedBlock<S>>, IngestError> {
         match receive(&self.parsed[self.turn], &self.cancel) {
-            Some(Message::Item(parsed)) => {
+            Some(ChannelMessage::Item(parsed)) => {
                 self.turn = (self.turn + 1) % self.parsed.len();
                 Ok(Some(parsed))
             }
-            Some(Message::End) => Ok(None),
-            Some(Message::Failed(error)) => Err(error),
+            Some(ChannelMessage::End) => Ok(None),
+            Some(ChannelMessage::Failed(error)) => Err(error),
             None if self.cancel.load(Ordering::Relaxed) => Err(IngestError::Cancelled),
             None => Err(died("parser", PathBuf::new(), &"no last words")),
         }
@@ -127,64 +120,62 @@ impl<S: RowSink + Clone> Pipeline<S> {
     }
 }
 
-impl<S> Pipeline<S> {
+impl<S> ParsePipeline<S> {
     /// Processor time of the threads so far, seconds.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         Duration::from_nanos(self.cpu.0.load(Ordering::Relaxed)).as_secs_f64()
     }
 }
 
-/// A parsing thread.
-struct Parser<S> {
+struct ParserThread<S> {
     rows: BlockParser,
     empty: S,
     spare_sinks: Receiver<S>,
     spare_texts: Sender<Vec<u8>>,
 }
 
-impl<S: RowSink + Clone> Parser<S> {
+impl<S: RowSink + Clone> ParserThread<S> {
     fn run(
         &mut self,
-        blocks: &Receiver<Message<Block>>,
-        output: &Sender<Message<ParsedBlock<S>>>,
+        blocks: &Receiver<ChannelMessage<RowBlock>>,
+        output: &Sender<ChannelMessage<ParsedBlock<S>>>,
         clock: &mut CpuClock,
         cancel: &AtomicBool,
     ) {
         while let Some(message) = receive(blocks, cancel) {
             let message = match message {
-                Message::Item(block) => self.parse(block),
-                Message::Failed(error) => Message::Failed(error),
-                Message::End => Message::End,
+                ChannelMessage::Item(block) => self.parse(block),
+                ChannelMessage::Failed(error) => ChannelMessage::Failed(error),
+                ChannelMessage::End => ChannelMessage::End,
             };
             clock.tick();
-            let is_last = !matches!(message, Message::Item(_));
+            let is_last = !matches!(message, ChannelMessage::Item(_));
             if !send(output, message, cancel) || is_last {
                 return;
             }
         }
     }
 
-    fn parse(&mut self, block: Block) -> Message<ParsedBlock<S>> {
+    fn parse(&mut self, block: RowBlock) -> ChannelMessage<ParsedBlock<S>> {
         let mut sink = self.spare_sinks.try_recv().unwrap_or_else(|_| self.empty.clone());
-        let Block { layout, content, bytes, place, completes, is_whole_file } = block;
+        let RowBlock { layout, content, bytes, place, completes, is_whole_file } = block;
         let parse = AssertUnwindSafe(|| self.rows.parse(&layout, &content, &mut sink));
         match catch_unwind(parse) {
-            Ok(Err(error)) => Message::Failed(error),
+            Ok(Err(error)) => ChannelMessage::Failed(error),
             Ok(Ok(outcome)) => {
-                if let Content::Lines(lines) = content {
+                if let BlockBody::Lines(lines) = content {
                     let _ = self.spare_texts.try_send(lines.text);
                 }
-                Message::Item(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
+                ChannelMessage::Item(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
             }
-            Err(panic) => Message::Failed(died("parser", layout.path.clone(), panic.as_ref())),
+            Err(panic) => ChannelMessage::Failed(died("parser", layout.path.clone(), panic.as_ref())),
         }
     }
 }
 
-/// The reading thread.
 fn read(
     mut reader: BlockReader,
-    inputs: &[Sender<Message<Block>>],
+    inputs: &[Sender<ChannelMessage<RowBlock>>],
     spare_texts: &Receiver<Vec<u8>>,
     clock: &mut CpuClock,
     cancel: &AtomicBool,
@@ -192,13 +183,13 @@ fn read(
     for input in inputs.iter().cycle() {
         let text = spare_texts.try_recv().unwrap_or_default();
         let message = match catch_unwind(AssertUnwindSafe(|| reader.next_block(text))) {
-            Ok(Ok(Some(block))) => Message::Item(block),
-            Ok(Ok(None)) => Message::End,
-            Ok(Err(error)) => Message::Failed(error),
-            Err(panic) => Message::Failed(died("reader", reader.path(), panic.as_ref())),
+            Ok(Ok(Some(block))) => ChannelMessage::Item(block),
+            Ok(Ok(None)) => ChannelMessage::End,
+            Ok(Err(error)) => ChannelMessage::Failed(error),
+            Err(panic) => ChannelMessage::Failed(died("reader", reader.current_path(), panic.as_ref())),
         };
         clock.tick();
-        let is_last = !matches!(message, Message::Item(_));
+        let is_last = !matches!(message, ChannelMessage::Item(_));
         if !send(input, message, cancel) || is_last {
             return;
         }
@@ -244,7 +235,6 @@ fn died(thread: &str, path: PathBuf, panic: &(dyn Any + Send)) -> IngestError {
 #[derive(Clone, Debug, Default)]
 struct CpuTotal(Arc<AtomicU64>);
 
-/// One thread's part of it.
 struct CpuClock {
     total: CpuTotal,
     last: Duration,
@@ -273,7 +263,7 @@ mod tests {
 
     use super::*;
     use crate::SplitTask;
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
 
     /// Panics at one value.
     #[derive(Clone, Debug)]
@@ -289,14 +279,14 @@ mod tests {
         fn clear(&mut self) {}
     }
 
-    fn pipeline(splits: Box<dyn SplitSource>, cancel: &Arc<AtomicBool>) -> Pipeline<Touchy> {
+    fn pipeline(splits: Box<dyn SplitSource>, cancel: &Arc<AtomicBool>) -> ParsePipeline<Touchy> {
         let job = Arc::new(fixture::delimited(|_| ()));
         let config = PipelineConfig { job, part: DataPart::All, splits, block_bytes: 16, cancel: Arc::clone(cancel) };
-        Pipeline::start(config, &Touchy).unwrap()
+        ParsePipeline::start(config, &Touchy).unwrap()
     }
 
-    fn whole(path: &std::path::Path) -> Box<Dealt> {
-        Dealt::new(vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }])
+    fn whole(path: &std::path::Path) -> Box<DealtSplits> {
+        DealtSplits::new(vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }])
     }
 
     #[test]

@@ -20,25 +20,22 @@ use serde::{Deserialize, Serialize};
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-pub use bins::{Bins, Distribution, FeatureProfile, stability_index};
+pub use bins::{ColumnBins, ValueDistribution, FeatureProfile, stability_index};
 
 use self::column::{CategoryCounts, NumberCounts};
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
-use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::transform::features_of_numbers;
-use crate::{DataPart, IngestError, WholeFiles, files};
+use crate::{DataPart, IngestError, WholeFiles, find_files};
 
-/// The features of some files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataProfile {
-    /// Rows that were read.
     pub rows: u64,
     /// Whether these are all rows of the files.
     pub whole: bool,
     /// Share of positive rows, 0..1; 0 without rows.
     pub positive_rate: f64,
-    /// Malformed rows among them.
     pub bad_rows: u64,
     /// One for each feature, numeric ones first.
     pub features: Vec<FeatureProfile>,
@@ -46,10 +43,7 @@ pub struct DataProfile {
 
 /// Reads at most `limit` rows of the files: an equal number from the start of each. `before` is the profile of earlier files.
 /// Malformed rows are counted and skipped.
-///
-/// # Errors
-/// When a file cannot be read.
-pub fn profile(
+pub fn profile_files(
     job: &Job,
     paths: &[PathBuf],
     limit: u64,
@@ -60,14 +54,14 @@ pub fn profile(
     job.eval.group_by = None;
     job.features = job.features.with_plain_categories();
     let job = Arc::new(job);
-    let found = files(&job, paths)?;
+    let found = find_files(&job, paths)?;
     let quota = limit.div_ceil(found.len().max(1) as u64);
     let mut total = ProfileSink::new(&job, before);
-    let (mut bad, mut whole, empty) = (BadBudget::boundless(LISTED), true, total.clone());
+    let (mut bad, mut whole, empty) = (BadBudget::without_limit(LISTED), true, total.clone());
     for file in &found {
         let (splits, before) = (Box::new(WholeFiles::new(std::slice::from_ref(file))), total.rows);
         let (job, part, block_bytes, cancel) = (Arc::clone(&job), DataPart::All, BLOCK_BYTES, Arc::default());
-        let mut pipeline = Pipeline::start(PipelineConfig { job, part, splits, block_bytes, cancel }, &empty)?;
+        let mut pipeline = ParsePipeline::start(PipelineConfig { job, part, splits, block_bytes, cancel }, &empty)?;
         // Whole blocks, in their order: the same rows for any number of threads.
         while let Some(parsed) = pipeline.next()? {
             if total.rows - before >= quota {
@@ -79,10 +73,9 @@ pub fn profile(
             pipeline.recycle(parsed.sink);
         }
     }
-    Ok(total.profile(&job, before, whole, bad.count()))
+    Ok(total.data_profile(&job, before, whole, bad.count()))
 }
 
-/// The counts of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct ProfileSink {
     row: RowValues,
@@ -96,7 +89,7 @@ struct ProfileSink {
 
 impl ProfileSink {
     fn new(job: &Job, before: Option<&DataProfile>) -> Self {
-        let bins = |column: &str| earlier(before, column).map(|earlier| &earlier.bins);
+        let bins = |column: &str| earlier_distribution(before, column).map(|earlier| &earlier.bins);
         let numeric = job.features.numeric.iter();
         let categorical = job.features.categorical.iter();
         Self {
@@ -116,17 +109,17 @@ impl ProfileSink {
         self.positives += other.positives;
     }
 
-    fn profile(mut self, job: &Job, before: Option<&DataProfile>, whole: bool, bad_rows: u64) -> DataProfile {
-        let shares = |column: &str| earlier(before, column).map(|earlier| earlier.shares.as_slice());
+    fn data_profile(mut self, job: &Job, before: Option<&DataProfile>, whole: bool, bad_rows: u64) -> DataProfile {
+        let shares = |column: &str| earlier_distribution(before, column).map(|earlier| earlier.shares.as_slice());
         let rows = self.rows;
         let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
         // A vector counts once for each of its numbers.
         let numeric = numeric.map(|(feature, counts)| {
-            counts.profile(feature.name(), rows * feature.value_count() as u64, shares(feature.name()))
+            counts.feature_profile(feature.name(), rows * feature.value_count() as u64, shares(feature.name()))
         });
         let categorical = job.features.categorical.iter().zip_eq(&mut self.categorical);
         let categorical =
-            categorical.map(|(feature, counts)| counts.profile(&feature.name, rows, shares(&feature.name)));
+            categorical.map(|(feature, counts)| counts.feature_profile(&feature.name, rows, shares(&feature.name)));
         DataProfile {
             rows,
             whole,
@@ -137,8 +130,7 @@ impl ProfileSink {
     }
 }
 
-/// The distribution of a column in the earlier files.
-fn earlier<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a Distribution> {
+fn earlier_distribution<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a ValueDistribution> {
     let mut features = before.into_iter().flat_map(|before| &before.features);
     features.find(|feature| feature.column == column).map(|feature| &feature.distribution)
 }
@@ -186,7 +178,7 @@ mod tests {
         let (_folder, path) = fixture::file(format!("click,age,city,tags\n{rows}"));
         let mut job = fixture::delimited(|_| ());
         job.data.threads = threads;
-        profile(&job, &[path], limit, before).unwrap()
+        profile_files(&job, &[path], limit, before).unwrap()
     }
 
     fn feature<'a>(profile: &'a DataProfile, column: &str) -> &'a FeatureProfile {

@@ -14,25 +14,23 @@ const KEPT: usize = 4_096;
 /// the same values in the same order give the same quantiles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QuantileSketch {
-    levels: Vec<Level>,
+    levels: Vec<SketchLevel>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Level {
+struct SketchLevel {
     values: Vec<f64>,
     /// Whether the next halving keeps the odd places.
     odd: bool,
 }
 
 impl QuantileSketch {
-    /// Adds a value, which is a number.
     #[inline]
     pub(crate) fn add(&mut self, value: f64) {
         self.put(0, value);
         self.halve_full(0);
     }
 
-    /// Adds the values of another part.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (level, from) in other.levels.iter().enumerate() {
             for value in &from.values {
@@ -42,7 +40,6 @@ impl QuantileSketch {
         }
     }
 
-    /// Drops all values and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.levels.iter_mut().for_each(|level| {
             level.values.clear();
@@ -53,7 +50,7 @@ impl QuantileSketch {
     /// The edges between `parts` parts of about equally many values, ascending; equal ones once. An edge is the least value of its upper
     /// part, and none is the least of all, below which there would be nothing.
     pub(crate) fn edges(&self, parts: u32) -> Vec<f64> {
-        let weighted = |(level, of): (usize, &Level)| {
+        let weighted = |(level, of): (usize, &SketchLevel)| {
             of.values.iter().map(move |value| (*value, 1_u64 << level)).collect::<Vec<_>>()
         };
         let mut values: Vec<(f64, u64)> = self.levels.iter().enumerate().flat_map(weighted).collect();
@@ -80,7 +77,7 @@ impl QuantileSketch {
 
     fn put(&mut self, level: usize, value: f64) {
         if self.levels.len() <= level {
-            self.levels.resize_with(level + 1, Level::default);
+            self.levels.resize_with(level + 1, SketchLevel::default);
         }
         self.levels[level].values.push(value);
     }
@@ -89,7 +86,7 @@ impl QuantileSketch {
     #[inline]
     fn halve_full(&mut self, mut level: usize) {
         while self.levels[level].values.len() >= KEPT {
-            let Level { values, odd } = &mut self.levels[level];
+            let SketchLevel { values, odd } = &mut self.levels[level];
             let mut full = std::mem::take(values);
             full.sort_unstable_by(f64::total_cmp);
             let start = usize::from(*odd);

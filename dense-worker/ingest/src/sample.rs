@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use crate::IngestError;
 pub use crate::columnar::sample::LIST_SEPARATOR;
-use crate::content::{DataContent, same_content, spread};
-use crate::find::find;
+use crate::content::{DataContent, same_content, spread_indices};
+use crate::find::expand_paths;
 
 /// Places of a file whose rows are read.
 const PLACES: usize = 16;
@@ -24,23 +24,19 @@ const PLACES: usize = 16;
 /// Bytes of a text that are kept.
 const MOST_TEXT: usize = 4 << 10;
 
-/// How much is sampled at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLimits {
     /// Rows of all files together.
     pub rows: usize,
     /// Bytes of text of all files together.
     pub bytes: usize,
-    /// Files that are opened.
     pub files: usize,
 }
 
-/// Some rows of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSample {
     /// Files that the paths stand for.
     pub files: usize,
-    /// Those that were looked at.
     pub names: Vec<PathBuf>,
     /// Whether these are all rows.
     pub is_whole: bool,
@@ -49,13 +45,11 @@ pub struct RowSample {
     pub rows: SampledRows,
 }
 
-/// Sampled rows, as their format gives them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SampledRows {
     /// Lines of text, without their ends and without empty ones. The first one is the first line of the first file. A first line
     /// of another file that is the same is not there.
     Lines(Vec<String>),
-    /// Columns with names.
     Columns {
         format: ColumnFormat,
         /// The columns, each with as many texts as there are rows.
@@ -79,19 +73,16 @@ pub enum ColumnFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampledColumn {
     pub name: String,
-    /// What the format says of its values.
     pub form: ValueForm,
     /// The text of each row, as it would stand in a CSV file; empty where there is no value. Those of a list are separated by
     /// [`LIST_SEPARATOR`].
     pub texts: Vec<String>,
 }
 
-/// What a format says of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueForm {
     Text,
     Number,
-    /// True or false.
     Bool,
     /// Dates, times of day or moments.
     Time,
@@ -103,9 +94,9 @@ pub enum ValueForm {
 ///
 /// # Errors
 /// When a path stands for no file, a file cannot be read, or the files have several formats.
-pub fn sample(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, IngestError> {
-    let found = find(paths)?;
-    let chosen: Vec<&Path> = spread(found.len(), limits.files.max(1)).map(|index| found[index].as_path()).collect();
+pub fn sample_rows(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, IngestError> {
+    let found = expand_paths(paths)?;
+    let chosen: Vec<&Path> = spread_indices(found.len(), limits.files.max(1)).map(|index| found[index].as_path()).collect();
     let Some(first) = chosen.first() else { return Err(IngestError::NoFiles { key: "train" }) };
     let each = SampleLimits {
         rows: (limits.rows / chosen.len()).max(PLACES),
@@ -113,10 +104,10 @@ pub fn sample(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, Inge
         files: 1,
     };
     let mut sample = match same_content(&found)?[0].content {
-        DataContent::Parquet => columns::sample(&chosen, ColumnFormat::Parquet, each)?,
-        DataContent::Arrow => columns::sample(&chosen, ColumnFormat::Arrow, each)?,
-        DataContent::Jsonl => objects::sample(first, lines::sample(&chosen, each)?)?,
-        DataContent::Lines => lines::sample(&chosen, each)?,
+        DataContent::Parquet => columns::sample_rows(&chosen, ColumnFormat::Parquet, each)?,
+        DataContent::Arrow => columns::sample_rows(&chosen, ColumnFormat::Arrow, each)?,
+        DataContent::Jsonl => objects::sample_rows(first, lines::sample_rows(&chosen, each)?)?,
+        DataContent::Lines => lines::sample_rows(&chosen, each)?,
     };
     sample.files = found.len();
     sample.names = chosen.iter().map(|path| path.to_path_buf()).collect();
@@ -149,7 +140,7 @@ mod tests {
         for part in 0..9 {
             fs::write(folder.path().join(format!("part-{part}.csv")), format!("y,a\n0,p{part}\n\n1,q\n")).unwrap();
         }
-        let sample = sample(&[folder.path().into()], LIMITS).unwrap();
+        let sample = sample_rows(&[folder.path().into()], LIMITS).unwrap();
         assert_eq!((sample.files, sample.is_whole, sample.is_spread), (9, false, true));
         let SampledRows::Lines(lines) = sample.rows else { panic!("columns") };
         assert_eq!(lines, ["y,a", "0,p0", "1,q", "0,p2", "1,q", "0,p5", "1,q", "0,p8", "1,q"]);
@@ -160,14 +151,14 @@ mod tests {
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("a.jsonl"), "{\"y\":1}\n").unwrap();
         fs::write(folder.path().join("b.csv"), "y,a\n1,2\n").unwrap();
-        let error = sample(&[folder.path().into()], LIMITS).unwrap_err().to_string();
+        let error = sample_rows(&[folder.path().into()], LIMITS).unwrap_err().to_string();
         assert!(error.contains("1 JSON lines (") && error.contains("1 text with separators ("), "{error}");
     }
 
     #[test]
     fn a_path_that_stands_for_nothing_is_refused() {
         let folder = TempDir::new().unwrap();
-        let error = sample(&[folder.path().into()], LIMITS).unwrap_err().to_string();
+        let error = sample_rows(&[folder.path().into()], LIMITS).unwrap_err().to_string();
         assert!(error.contains("is a folder without data files"), "{error}");
     }
 }

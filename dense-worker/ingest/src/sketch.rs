@@ -35,7 +35,6 @@ impl DistinctSketch {
         };
     }
 
-    /// Drops all values and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.hashes.clear();
         self.bound = None;

@@ -29,7 +29,7 @@ const MOST_MERGED: u64 = 4 << 20;
 static BUCKETS: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::default);
 
 /// An open data file.
-pub(crate) enum Source {
+pub(crate) enum InputFile {
     Disk(File),
     Object(Box<ObjectInput>),
     Stdin(StandardInput),
@@ -44,14 +44,11 @@ pub(crate) enum RandomAccess {
 
 impl RandomAccess {
     /// Opens a file. Returns its size as well.
-    ///
-    /// # Errors
-    /// As [`Source::open`].
     pub(crate) fn open(path: &Path) -> Result<(Self, u64), IngestError> {
-        if let Some(url) = object_of(path) {
-            let object = stored(path, &url)?;
+        if let Some(url) = object_url(path) {
+            let object = find_object(path, &url)?;
             let bytes = object.bytes;
-            return Ok((Self::Object(bucket(&url.root)?, object), bytes));
+            return Ok((Self::Object(open_bucket(&url.root)?, object), bytes));
         }
         if is_stdin(path) {
             let reason = "columns are read from several places at once, and standard input has one; give a file";
@@ -64,9 +61,6 @@ impl RandomAccess {
     }
 
     /// So many bytes at an offset.
-    ///
-    /// # Errors
-    /// If they are not there, or cannot be read.
     pub(crate) fn read(&self, path: &Path, at: u64, length: usize) -> Result<Bytes, IngestError> {
         match self {
             Self::Disk(file) => {
@@ -75,19 +69,16 @@ impl RandomAccess {
                 read.map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
                 Ok(part.into())
             }
-            Self::Object(objects, object) => Ok(objects.read(object, at..at + length as u64)?),
+            Self::Object(objects, object) => Ok(objects.read_part(object, at..at + length as u64)?),
         }
     }
 
     /// Several small parts, in their order. Those of a store that are near each other come by one request, and others at once.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub(crate) fn read_all(&self, path: &Path, parts: &[Range<u64>]) -> Result<Vec<Bytes>, IngestError> {
         let Self::Object(objects, object) = self else {
             return parts.iter().map(|part| self.read(path, part.start, (part.end - part.start) as usize)).collect();
         };
-        let (merged, places) = merged(parts);
+        let (merged, places) = merge_parts(parts);
         let fetched = objects.read_all(object, merged.clone())?;
         let part = |(part, place): (&Range<u64>, &usize)| {
             let from = (part.start - merged[*place].start) as usize;
@@ -101,16 +92,13 @@ impl RandomAccess {
     }
 
     /// The bytes at an offset, as many as `out` has. Those of a store come in pieces, the next one ahead.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub(crate) fn read_into(&self, path: &Path, at: u64, out: &mut [u8]) -> Result<(), IngestError> {
         let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
         let (objects, object) = match self {
             Self::Disk(file) => return file.read_exact_at(out, at).map_err(unreadable),
             Self::Object(objects, object) => (objects, object),
         };
-        let range = objects.range(object, at..at + out.len() as u64)?;
+        let range = objects.open_range(object, at..at + out.len() as u64)?;
         let mut done = 0;
         while done < out.len() {
             let bytes = range.bytes_at(at + done as u64).map_err(|text| match range.take_failure() {
@@ -129,7 +117,7 @@ impl RandomAccess {
 }
 
 /// Parts that are near each other as one, and in which of these each part is.
-fn merged(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
+fn merge_parts(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
     let mut whole: Vec<Range<u64>> = Vec::new();
     let mut places = Vec::with_capacity(parts.len());
     for part in parts {
@@ -149,12 +137,12 @@ fn merged(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
 }
 
 /// The store and the key of a path that names an object or a prefix of a store.
-pub(crate) fn object_of(path: &Path) -> Option<ObjectUrl> {
+pub(crate) fn object_url(path: &Path) -> Option<ObjectUrl> {
     path.to_str().and_then(ObjectUrl::parse)
 }
 
 /// The objects of a store.
-pub(crate) fn bucket(root: &str) -> Result<Objects, IngestError> {
+pub(crate) fn open_bucket(root: &str) -> Result<Objects, IngestError> {
     let mut buckets = BUCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = buckets.get(root) {
         return Ok(known.clone());
@@ -165,23 +153,20 @@ pub(crate) fn bucket(root: &str) -> Result<Objects, IngestError> {
 }
 
 /// What the store says of an object.
-pub(crate) fn stored(path: &Path, url: &ObjectUrl) -> Result<StoredObject, IngestError> {
+pub(crate) fn find_object(path: &Path, url: &ObjectUrl) -> Result<StoredObject, IngestError> {
     let missing = || {
         let source = io::Error::new(io::ErrorKind::NotFound, "there is no such object");
         IngestError::Unreadable { path: path.into(), source }
     };
-    bucket(&url.root)?.find(&url.key)?.ok_or_else(missing)
+    open_bucket(&url.root)?.find(&url.key)?.ok_or_else(missing)
 }
 
-impl Source {
+impl InputFile {
     /// Opens a file. Returns its size as well.
-    ///
-    /// # Errors
-    /// If it does not exist, is not a file, or cannot be read.
     pub(crate) fn open(path: &Path) -> Result<(Self, u64), IngestError> {
-        if let Some(url) = object_of(path) {
-            let object = stored(path, &url)?;
-            return Ok((Self::Object(Box::new(bucket(&url.root)?.input(&object)?)), object.bytes));
+        if let Some(url) = object_url(path) {
+            let object = find_object(path, &url)?;
+            return Ok((Self::Object(Box::new(open_bucket(&url.root)?.open_input(&object)?)), object.bytes));
         }
         if is_stdin(path) {
             return Ok((Self::Stdin(StandardInput::default()), UNKNOWN_BYTES));
@@ -201,7 +186,7 @@ impl Source {
     }
 }
 
-impl Read for Source {
+impl Read for InputFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Disk(file) => file.read(buffer),
@@ -211,7 +196,7 @@ impl Read for Source {
     }
 }
 
-impl Seek for Source {
+impl Seek for InputFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match self {
             Self::Disk(file) => file.seek(to),
@@ -240,7 +225,7 @@ pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
 /// From now on, this store has the objects below `root`.
 #[cfg(test)]
 pub(crate) fn use_store(root: &str, store: &zagros_fake_s3::FakeS3) {
-    let objects = Objects::open_in(&store.environment(), root, Duration::from_secs(5)).unwrap();
+    let objects = Objects::open_in(&store.environment_variables(), root, Duration::from_secs(5)).unwrap();
     BUCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(root.to_owned(), objects);
 }
 
@@ -252,10 +237,10 @@ mod tests {
     fn near_parts_are_fetched_together() {
         let far = 10 << 20;
         let parts = [0..10, 10..20, GAP + 20..GAP + 30, far..far + 5, far + MOST_MERGED..far + MOST_MERGED + 1, 3..4];
-        let (whole, places) = merged(&parts);
+        let (whole, places) = merge_parts(&parts);
         assert_eq!(places, [0, 0, 0, 1, 2, 3]);
         assert_eq!(whole[0], 0..GAP + 30);
         assert_eq!(whole[3], 3..4);
-        assert_eq!(merged(&[]), (Vec::new(), Vec::new()));
+        assert_eq!(merge_parts(&[]), (Vec::new(), Vec::new()));
     }
 }

@@ -63,7 +63,7 @@ impl WholeFiles {
     /// The part of rank `rank` of `world`: an equal share of the bytes of each file that can be divided; any other file
     /// whole or not at all. All parts together are [`Self::new`], and each line is in one of them.
     #[must_use]
-    pub fn share(files: &[FileInfo], rank: u32, world: u32) -> Self {
+    pub fn rank_share(files: &[FileInfo], rank: u32, world: u32) -> Self {
         let mut whole = Self::new(files);
         // u128: a product of a byte count.
         let bound = |end: u64, part: u32| (u128::from(end) * u128::from(part) / u128::from(world.max(1))) as u64;
@@ -98,12 +98,12 @@ mod tests {
     fn shares_are_the_files_without_gap_or_overlap() {
         let file = |path: &str, bytes, splittable| FileInfo { path: path.into(), bytes, splittable };
         let files = [file("a", 10, true), file("b.gz", 7, false), file("c.gz", 7, false), file("d", 1, true)];
-        let part = |rank| WholeFiles::share(&files, rank, 3).tasks;
+        let part = |rank| WholeFiles::rank_share(&files, rank, 3).tasks;
         let bytes = |rank: u32| part(rank).into_iter().map(|task| (task.id, task.start, task.end)).collect::<Vec<_>>();
         assert_eq!(bytes(0), [(0, 0, 3), (1, 0, 7)]);
         assert_eq!(bytes(1), [(0, 3, 6), (2, 0, 7)]);
         assert_eq!(bytes(2), [(0, 6, 10), (3, 0, 1)]);
-        assert_eq!(WholeFiles::share(&files, 0, 1).tasks, WholeFiles::new(&files).tasks);
+        assert_eq!(WholeFiles::rank_share(&files, 0, 1).tasks, WholeFiles::new(&files).tasks);
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl SplitHash {
                 .chain(batch.weights.get(row))
                 .for_each(|number| mix(&mut self.values, number.to_bits().into()));
             for column in &batch.categorical {
-                let (ids, range) = (column.sample_ids(row), column.range(row));
+                let (ids, range) = (column.sample_ids(row), column.sample_range(row));
                 ids.iter().for_each(|id| mix(&mut self.values, *id));
                 let weights = column.weights.get(range).unwrap_or_default();
                 weights.iter().for_each(|weight| mix(&mut self.values, weight.to_bits().into()));
@@ -63,7 +63,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
     use crate::{BatchStream, DataPart, SplitEnd, SplitTask, StreamOptions, StreamStart};
 
     /// Rows of a text in two splits, and the hash of each.
@@ -75,7 +75,7 @@ mod tests {
         let tasks = vec![task((0, 0, 9_000)), task((1, 9_000, u64::MAX))];
         let (part, start) = (DataPart::Train, StreamStart::default());
         let options = StreamOptions { part, epoch: 3, start, bad_rows: 0, cancel: Arc::default() };
-        let stream = BatchStream::open(&job, options, Dealt::new(tasks)).unwrap();
+        let stream = BatchStream::open(&job, options, DealtSplits::new(tasks)).unwrap();
         let mut ends: Vec<SplitEnd> = stream.flat_map(|batch| batch.unwrap().completes).collect();
         ends.sort_by_key(|end| end.split);
         ends.iter().map(|end| end.content).collect()

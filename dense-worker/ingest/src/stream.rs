@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_job::Job;
 
-use crate::assemble::{BatchAssembler, ShuffleOrder, Shuffler};
-use crate::contradictions::{Contradictions, ContradictoryRows};
+use crate::assemble::{BatchAssembler, ShuffleOrder, WindowShuffler};
+use crate::contradictions::{ContradictionCounts, ContradictoryRows};
 use crate::cursor::StreamStart;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
-use crate::pipeline::{BLOCK_BYTES, ParsedBlock, Pipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsedBlock, ParsePipeline, PipelineConfig};
 use crate::split_hash::SplitHash;
 use crate::{Batch, DataPart, IngestError, SplitEnd, SplitSource};
 
@@ -57,8 +57,8 @@ pub struct StreamStats {
 /// [`IngestError::Cancelled`]. Dropping the stream ends its threads.
 #[derive(Debug)]
 pub struct BatchStream {
-    pipeline: Pipeline<BatchSink>,
-    shuffler: Option<Shuffler>,
+    pipeline: ParsePipeline<BatchSink>,
+    shuffler: Option<WindowShuffler>,
     /// `None` after the end.
     assembler: Option<BatchAssembler>,
     last: VecDeque<Batch>,
@@ -69,7 +69,7 @@ pub struct BatchStream {
     hash: SplitHash,
     stats: StreamStats,
     seen: ReadRows,
-    contradictions: Contradictions,
+    contradictions: ContradictionCounts,
     part: DataPart,
     /// Samples of a full batch, if a short one is dropped.
     only_full: Option<usize>,
@@ -86,9 +86,6 @@ struct ReadRows {
 
 impl BatchStream {
     /// Starts the threads.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub fn open(job: &Job, options: StreamOptions, splits: Box<dyn SplitSource>) -> Result<Self, IngestError> {
         Self::open_in_blocks(job, options, splits, BLOCK_BYTES)
     }
@@ -100,18 +97,18 @@ impl BatchStream {
         block_bytes: usize,
     ) -> Result<Self, IngestError> {
         let StreamOptions { part, epoch, start: StreamStart { drop, windows, skip }, bad_rows, cancel } = options;
-        let sink = BatchSink::new(&job.features, part).noting(job, part);
+        let sink = BatchSink::new(&job.features, part).with_input_rows(job, part);
         let order = ShuffleOrder { seed: job.train.seed, epoch, windows, skip: drop };
-        let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
+        let shuffle = |rows| WindowShuffler::new(rows, order, sink.rows.empty_like());
         // Rows that are only scored need no order.
         let shuffles = part == DataPart::Train && job.data.shuffle_rows > 0;
         let shuffler = shuffles.then(|| shuffle(job.data.shuffle_rows));
         // Rows that are not shuffled go to the assembler in their order.
         let skip = if shuffler.is_some() { skip } else { drop.saturating_add(skip) };
-        let assembler = BatchAssembler::new(job.train.batch_size, sink.rows.empty_like()).skipping(skip);
+        let assembler = BatchAssembler::new(job.train.batch_size, sink.rows.empty_like()).with_skipped_rows(skip);
         let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes, cancel };
         Ok(Self {
-            pipeline: Pipeline::start(config, &sink)?,
+            pipeline: ParsePipeline::start(config, &sink)?,
             shuffler,
             assembler: Some(assembler),
             last: VecDeque::new(),
@@ -120,7 +117,7 @@ impl BatchStream {
             hash: SplitHash::default(),
             stats: StreamStats::default(),
             seen: ReadRows::default(),
-            contradictions: if part == DataPart::Train { Contradictions::new(job) } else { Contradictions::default() },
+            contradictions: if part == DataPart::Train { ContradictionCounts::new(job) } else { ContradictionCounts::default() },
             part,
             only_full: (job.data.drop_last && part == DataPart::Train).then_some(job.train.batch_size),
         })
@@ -134,8 +131,8 @@ impl BatchStream {
 
     /// Training rows so far whose labels contradict each other; `None` if there are none.
     #[must_use]
-    pub fn contradictions(&self) -> Option<ContradictoryRows> {
-        self.contradictions.found()
+    pub fn contradictory_rows(&self) -> Option<ContradictoryRows> {
+        self.contradictions.contradictory_rows()
     }
 
     fn advance(&mut self) -> Result<Option<Batch>, IngestError> {
@@ -145,15 +142,15 @@ impl BatchStream {
                 return Ok(Some(batch));
             }
             match self.pipeline.next()? {
-                Some(parsed) => self.take(parsed)?,
+                Some(parsed) => self.take_block(parsed)?,
                 None => self.finish()?,
             }
         }
         Ok(self.last.pop_front())
     }
 
-    fn take(&mut self, mut parsed: ParsedBlock<BatchSink>) -> Result<(), IngestError> {
-        self.seen.note(&parsed, self.stats.rows);
+    fn take_block(&mut self, mut parsed: ParsedBlock<BatchSink>) -> Result<(), IngestError> {
+        self.seen.note_block(&parsed, self.stats.rows);
         self.bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         self.stats.rows += parsed.outcome.rows;
         self.stats.bad_rows += parsed.outcome.bad.count;
@@ -210,7 +207,7 @@ impl Iterator for BatchStream {
 }
 
 impl ReadRows {
-    fn note<S>(&mut self, parsed: &ParsedBlock<S>, rows: u64) {
+    fn note_block<S>(&mut self, parsed: &ParsedBlock<S>, rows: u64) {
         if rows > 0 {
             return;
         }

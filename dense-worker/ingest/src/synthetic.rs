@@ -8,7 +8,7 @@ mod planted;
 mod write;
 mod zipf;
 
-pub use crit_zipf::{CritZipf, Vocabulary};
+pub use crit_zipf::{CritZipf, IdVocabulary};
 pub use factors::{FactorColumns, FactorSpec, factor_columns};
 pub use planted::SyntheticSpec;
-pub use write::{generate, generate_factors};
+pub use write::{generate_criteo, generate_factors};

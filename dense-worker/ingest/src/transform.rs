@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zagros_job::{Features, MinMax, Numeric, Standardise};
 
 use crate::DataPart;
-use crate::category::encoder::Encoder;
+use crate::category::encoder::CategoryEncoder;
 
 /// Results for integers below this are looked up, because most counts are small and a logarithm costs as much as parsing
 /// the number.
@@ -13,17 +13,16 @@ const REMEMBERED: usize = 512;
 
 /// What comes before statistics are measured: clip and logarithm.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct NumericShape {
     clip: [f64; 2],
     log: bool,
 }
 
-impl Shape {
+impl NumericShape {
     pub(crate) fn new(column: &Numeric) -> Self {
         Self { clip: column.clip.unwrap_or([f64::MIN, f64::MAX]), log: column.log }
     }
 
-    /// The clipped value, or its logarithm.
     #[inline]
     pub(crate) fn apply(self, value: f64) -> f64 {
         let value = value.max(self.clip[0]).min(self.clip[1]);
@@ -31,10 +30,9 @@ impl Shape {
     }
 }
 
-/// The transform of one number of a numeric column.
 #[derive(Clone, Debug)]
-pub(crate) struct Transform {
-    shape: Shape,
+pub(crate) struct NumberTransform {
+    shape: NumericShape,
     shift: f64,
     scale: f64,
     /// Least and greatest result.
@@ -43,7 +41,7 @@ pub(crate) struct Transform {
     small: Box<[f32]>,
 }
 
-impl Transform {
+impl NumberTransform {
     /// The transform of number `index` of the column. Statistics that are not measured yet are ignored here, because the measurement
     /// itself reads this way.
     pub(crate) fn new(column: &Numeric, index: usize) -> Self {
@@ -55,13 +53,12 @@ impl Transform {
             (_, MinMax::GivenEach { min, max }) => (min[index], max[index] - min[index], [0.0, 1.0]),
             _ => (0.0, 1.0, any),
         };
-        let (shape, missing) = (Shape::new(column), column.missing);
+        let (shape, missing) = (NumericShape::new(column), column.missing);
         let mut transform = Self { shape, shift, scale, bounds, missing, small: Box::default() };
         transform.small = (0..REMEMBERED).map(|value| transform.compute(value as f64)).collect();
         transform
     }
 
-    /// The network's input.
     #[inline]
     pub(crate) fn apply(&self, value: Option<f64>) -> f32 {
         let Some(value) = value else { return self.missing };
@@ -82,7 +79,7 @@ impl Transform {
 /// A number of a row, and the inputs of the network that it becomes.
 #[derive(Clone, Debug)]
 pub(crate) struct NumericInput {
-    transform: Transform,
+    transform: NumberTransform,
     /// Index of the transformed number in the row's inputs.
     position: usize,
     /// Index of the input that is 1 where a number of the feature is missing.
@@ -93,11 +90,11 @@ impl NumericInput {
     /// Those of all features that read numbers: one for each number, in order.
     pub(crate) fn from_features(features: &Features) -> Vec<Self> {
         let mut inputs = Vec::new();
-        for (column, start) in starts(features).filter(|(column, _)| column.encode.is_none()) {
+        for (column, start) in input_starts(features).filter(|(column, _)| column.encode.is_none()) {
             let values = column.value_count();
             let indicator = column.missing_indicator.then_some(start + values);
             inputs.extend((0..values).map(|index| {
-                let transform = Transform::new(column, index);
+                let transform = NumberTransform::new(column, index);
                 Self { transform, position: start + index, indicator }
             }));
         }
@@ -106,7 +103,7 @@ impl NumericInput {
 
     /// Writes the number to its inputs, which are 0 before the first number of the row.
     #[inline]
-    pub(crate) fn put(&self, value: Option<f64>, row: &mut [f32]) {
+    pub(crate) fn write_input(&self, value: Option<f64>, row: &mut [f32]) {
         row[self.position] = self.transform.apply(value);
         if let Some(indicator) = self.indicator.filter(|_| value.is_none()) {
             row[indicator] = 1.0;
@@ -117,7 +114,7 @@ impl NumericInput {
 /// Where in a row the number of an encoded category is.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodedInput {
-    encoder: Encoder,
+    encoder: CategoryEncoder,
     position: usize,
 }
 
@@ -126,20 +123,19 @@ impl EncodedInput {
     pub(crate) fn from_features(features: &Features, part: DataPart) -> Vec<Self> {
         let input = |(column, position): (&Numeric, usize)| {
             let encoding = column.encode.as_ref()?;
-            Some(Self { encoder: Encoder::new(encoding, part), position })
+            Some(Self { encoder: CategoryEncoder::new(encoding, part), position })
         };
-        starts(features).filter_map(input).collect()
+        input_starts(features).filter_map(input).collect()
     }
 
-    /// Writes the number of a category to its input of the row at a place.
     #[inline]
-    pub(crate) fn put(&self, id: u64, place: u64, row: &mut [f32]) {
-        row[self.position] = self.encoder.value(id, place);
+    pub(crate) fn write_input(&self, id: u64, place: u64, row: &mut [f32]) {
+        row[self.position] = self.encoder.encode(id, place);
     }
 }
 
 /// The numeric features, each with the position of its first input.
-fn starts(features: &Features) -> impl Iterator<Item = (&Numeric, usize)> {
+fn input_starts(features: &Features) -> impl Iterator<Item = (&Numeric, usize)> {
     features.numeric.iter().scan(0, |end, column| {
         let start = *end;
         *end += column.input_count();
@@ -180,10 +176,10 @@ mod tests {
     #[test]
     fn clip_comes_before_the_logarithm_and_that_before_standardisation() {
         let standard = column(true, Standardise::Given { mean: 1.0, deviation: 2.0 });
-        let transform = Transform::new(&standard, 0);
+        let transform = NumberTransform::new(&standard, 0);
         let expected = (1001.0_f64.ln() - 1.0) / 2.0;
         assert!((f64::from(transform.apply(Some(1000.0))) - expected).abs() < 1e-6);
-        let clipped = Transform::new(&Numeric { clip: Some([-3.0, 1000.0]), ..standard }, 0);
+        let clipped = NumberTransform::new(&Numeric { clip: Some([-3.0, 1000.0]), ..standard }, 0);
         assert_eq!(clipped.apply(Some(1e9)), transform.apply(Some(1000.0)));
         assert_eq!(clipped.apply(Some(-1e9)), transform.apply(Some(-3.0)));
     }
@@ -191,7 +187,7 @@ mod tests {
     #[test]
     fn a_range_becomes_zero_to_one_and_values_beyond_it_stay_there() {
         let scaled = Numeric { min_max: MinMax::Given { min: -2.0, max: 6.0 }, ..Numeric::from("n".to_owned()) };
-        let transform = Transform::new(&scaled, 0);
+        let transform = NumberTransform::new(&scaled, 0);
         let found = [-9.0, -2.0, 0.0, 2.0, 6.0, 7.0].map(|value| transform.apply(Some(value)));
         assert_eq!(found, [0.0, 0.0, 0.25, 0.5, 1.0, 1.0]);
     }
@@ -211,7 +207,7 @@ mod tests {
         let (inputs, mut rows) = (NumericInput::from_features(&features), [[0.0; 5]; 3]);
         let values = [[Some(3.0), Some(3.0), Some(20.0)], [None, Some(3.0), None], [Some(0.0), None, None]];
         for (row, values) in rows.iter_mut().zip_eq(values) {
-            inputs.iter().zip_eq(values).for_each(|(input, value)| input.put(value, row));
+            inputs.iter().zip_eq(values).for_each(|(input, value)| input.write_input(value, row));
         }
         assert_eq!(rows, [[3.0, 0.0, 2.0, 2.0, 0.0], [0.0, 1.0, 2.0, 7.0, 1.0], [0.0, 0.0, 7.0, 7.0, 1.0]]);
         assert_eq!(features_of_numbers(&features)[..], [0, 1, 1]);
@@ -219,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_missing_value_is_not_transformed() {
-        let transform = Transform::new(&column(true, Standardise::Given { mean: 9.0, deviation: 2.0 }), 0);
+        let transform = NumberTransform::new(&column(true, Standardise::Given { mean: 9.0, deviation: 2.0 }), 0);
         assert_eq!(transform.apply(None), -1.5);
     }
 
@@ -231,13 +227,13 @@ mod tests {
             clip in prop::option::of(Just([-5.0, 77.5])),
         ) {
             let given = column(log, Standardise::Given { mean: 0.3, deviation: 1.7 });
-            let transform = Transform::new(&Numeric { clip, ..given }, 0);
+            let transform = NumberTransform::new(&Numeric { clip, ..given }, 0);
             prop_assert_eq!(transform.apply(Some(value)), transform.compute(value));
         }
 
         #[test]
         fn results_are_finite(value in -3.0e38..3.0e38, log: bool) {
-            let transform = Transform::new(&column(log, Standardise::Given { mean: 0.0, deviation: 1e-9 }), 0);
+            let transform = NumberTransform::new(&column(log, Standardise::Given { mean: 0.0, deviation: 1e-9 }), 0);
             prop_assert!(transform.apply(Some(value)).is_finite());
         }
     }

@@ -7,42 +7,38 @@ use std::sync::Arc;
 use zagros_job::Job;
 
 use crate::parse::bad_budget::BadBudget;
-use crate::parse::sink::Nowhere;
-use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
-use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
+use crate::parse::sink::NullSink;
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
+use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
 
-/// The result of a check of all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Validation {
+pub struct ValidationReport {
     /// Files read, training, validation and test.
     pub files: usize,
     pub good: u64,
     pub bad: u64,
-    /// The first malformed rows, in file order.
     pub first_bad: Vec<BadRow>,
 }
 
 /// Reads all training, validation and test files and lists the first `shown` malformed rows (100 at most).
-///
-/// # Errors
-/// When a file cannot be read. Malformed rows are not an error here.
-pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
+/// Malformed rows are no error here.
+pub fn validate_rows(job: &Job, shown: usize) -> Result<ValidationReport, IngestError> {
     let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
-    let found = files(job, &paths)?;
+    let found = find_files(job, &paths)?;
     let splits = Box::new(WholeFiles::new(&found));
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = Pipeline::start(config, &Nowhere)?;
-    let mut bad = BadBudget::boundless(shown);
+    let mut pipeline = ParsePipeline::start(config, &NullSink)?;
+    let mut bad = BadBudget::without_limit(shown);
     let mut good = 0;
     while let Some(parsed) = pipeline.next()? {
         bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         good += parsed.outcome.rows;
     }
-    Ok(Validation { files: found.len(), good, bad: bad.count(), first_bad: bad.first()? })
+    Ok(ValidationReport { files: found.len(), good, bad: bad.count(), first_bad: bad.first_rows()? })
 }
 
-impl fmt::Display for Validation {
+impl fmt::Display for ValidationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { files, good, bad, first_bad } = self;
         let plural = if *files == 1 { "" } else { "s" };
@@ -72,7 +68,7 @@ mod tests {
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![train.clone()];
         job.data.test = TestPart::Files(vec![test.clone()]);
-        let found = validate(&job, 2).unwrap();
+        let found = validate_rows(&job, 2).unwrap();
         assert_eq!((found.files, found.good, found.bad), (2, 3, 3));
         let places: Vec<_> = found.first_bad.iter().map(|row| (row.path.clone(), row.line, row.column)).collect();
         assert_eq!(places, [(train, 3, 2), (test, 3, 2)]);
@@ -86,8 +82,8 @@ mod tests {
         let (_folder, path) = fixture::file(fixture::criteo_line(1));
         let mut job = fixture::criteo();
         job.data.train = vec![path];
-        let found = validate(&job, 10).unwrap();
-        assert_eq!(found, Validation { files: 1, good: 1, bad: 0, first_bad: Vec::new() });
+        let found = validate_rows(&job, 10).unwrap();
+        assert_eq!(found, ValidationReport { files: 1, good: 1, bad: 0, first_bad: Vec::new() });
         assert_eq!(found.to_string(), "1 good rows and 0 malformed ones in 1 file\n");
     }
 }

@@ -13,7 +13,6 @@ use crate::stdin::is_stdin;
 use crate::stream::{BatchStream, StreamOptions};
 use crate::{DataPart, FileInfo, IngestError, StreamStart, WholeFiles};
 
-/// Rows that are looked at.
 const ROWS: usize = 1_000;
 
 /// Ways to write one value, of which a column has one.
@@ -25,10 +24,7 @@ const ALTERNATIVES: [&[WrittenForm]; 3] = [
 
 /// How the first rows of the first file write the columns whose texts are categories. Nothing is known of rows that come by standard
 /// input, which can be read once.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeSet<WrittenForm>>, IngestError> {
+pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeSet<WrittenForm>>, IngestError> {
     let columns = text_columns(job);
     let Some(first) = files.first().filter(|first| !columns.is_empty() && !is_stdin(&first.path)) else {
         return Ok(BTreeMap::new());
@@ -48,16 +44,12 @@ pub fn writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeS
         let rows: Vec<_> = input.iter().collect();
         for (at, column) in columns.iter().enumerate() {
             let present = rows.iter().map(|row| row.key(at)).filter(|text| !missing.is_missing(text));
-            found.insert(column.clone(), of_texts(present));
+            found.insert(column.clone(), writings_of_texts(present));
         }
     }
     Ok(found)
 }
 
-/// Refuses a file that writes the values of a column otherwise than the training files did.
-///
-/// # Errors
-/// The first such column, or a file that cannot be read.
 pub fn check_writings(
     job: &Job,
     files: &[FileInfo],
@@ -67,7 +59,7 @@ pub fn check_writings(
         return Ok(());
     }
     for file in files {
-        for (column, found) in writings(job, std::slice::from_ref(file))? {
+        for (column, found) in detect_writings(job, std::slice::from_ref(file))? {
             let Some((expected, found)) = known.get(&column).and_then(|known| conflict(known, &found)) else {
                 continue;
             };
@@ -91,8 +83,7 @@ fn text_columns(job: &Job) -> Vec<String> {
     columns.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// How texts are written.
-fn of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<WrittenForm> {
+fn writings_of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<WrittenForm> {
     let (mut found, mut is_zero_one) = (BTreeSet::new(), true);
     for text in texts {
         is_zero_one &= text == b"0" || text == b"1";
@@ -121,11 +112,11 @@ fn detect_writing(text: &[u8]) -> WrittenForm {
                 _ => WrittenForm::Fraction,
             }
         }
-        _ => of_date(text),
+        _ => date_writing(text),
     }
 }
 
-fn of_date(text: &[u8]) -> WrittenForm {
+fn date_writing(text: &[u8]) -> WrittenForm {
     let is_date = |date: &[u8]| {
         date.len() == 10
             && date.iter().enumerate().all(|(at, byte)| match at {
@@ -168,10 +159,10 @@ fn conflict(known: &BTreeSet<WrittenForm>, found: &BTreeSet<WrittenForm>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{files, fixture};
+    use crate::{find_files, fixture};
 
     fn set(texts: &[&str]) -> BTreeSet<WrittenForm> {
-        of_texts(texts.iter().map(|text| text.as_bytes()))
+        writings_of_texts(texts.iter().map(|text| text.as_bytes()))
     }
 
     #[test]
@@ -232,11 +223,11 @@ mod tests {
         let job = fixture::delimited(|_| ());
         let files_of = |text: &str| {
             let (folder, path) = fixture::file(text);
-            let files = files(&job, &[path]).unwrap();
+            let files = find_files(&job, &[path]).unwrap();
             (folder, files)
         };
         let (_folder, train) = files_of("click,age,city,tags\n1,2,7,x\n0,many,?,x\n1,3,,x\n");
-        let known = writings(&job, &train).unwrap();
+        let known = detect_writings(&job, &train).unwrap();
         assert_eq!(known, BTreeMap::from([("city".to_owned(), BTreeSet::from([WrittenForm::Whole]))]));
         let (_folder, other) = files_of("click,age,city,tags\n1,2,7.0,x\n");
         let error = check_writings(&job, &other, &known).unwrap_err().to_string();

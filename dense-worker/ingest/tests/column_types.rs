@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files, hash_value, validate,
+    Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, hash_value, validate_rows,
 };
 use zagros_job::{Job, Overrides};
 
@@ -20,7 +20,7 @@ fn job(file: &str, features: &str) -> Job {
 
 fn read(file: &str, features: &str) -> Batch {
     let job = job(file, features);
-    let infos = files(&job, &job.data.train).unwrap();
+    let infos = find_files(&job, &job.data.train).unwrap();
     let (part, start) = (DataPart::Train, StreamStart::default());
     let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel: Arc::default() };
     let mut batches = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
@@ -29,7 +29,6 @@ fn read(file: &str, features: &str) -> Batch {
     batch
 }
 
-/// The ids of a column in every row.
 fn assert_ids(batch: &Batch, column: usize, texts: impl Fn(u64) -> Vec<String>) {
     for row in 0..60 {
         let expected: Vec<u64> = texts(row).iter().map(|text| hash_value(text.as_bytes())).collect();
@@ -141,10 +140,10 @@ fn parts_without_values_or_rows_are_parts() {
     let mut job = job("types.none.parquet", features);
     let fixture = |name: &str| job.data.train[0].with_file_name(name);
     job.data.train = ["types.none.parquet", "no_rows.parquet", "nulls.parquet"].map(fixture).to_vec();
-    files(&job, &job.data.train).unwrap();
-    assert_eq!(validate(&job, 3).unwrap().good, 120);
+    find_files(&job, &job.data.train).unwrap();
+    assert_eq!(validate_rows(&job, 3).unwrap().good, 120);
     job.data.train.swap(0, 2);
-    files(&job, &job.data.train).unwrap();
+    find_files(&job, &job.data.train).unwrap();
 }
 
 /// Pages of pyarrow have checksums here: a changed byte is no other value.
@@ -159,7 +158,7 @@ fn a_page_whose_bytes_changed_is_refused() {
         let mut bytes = good.clone();
         bytes[*at] ^= 0x10;
         std::fs::write(&job.data.train[0], &bytes).unwrap();
-        validate(&job, 3).is_err_and(|error| error.to_string().contains("CRC checksum mismatch"))
+        validate_rows(&job, 3).is_err_and(|error| error.to_string().contains("CRC checksum mismatch"))
     });
     let refused = refused.count();
     assert!(refused > 20, "{refused}");
@@ -169,7 +168,7 @@ fn a_page_whose_bytes_changed_is_refused() {
 #[test]
 fn whole_files_are_good() {
     for file in FILES {
-        let found = validate(&job(file, CATEGORIES), 3).unwrap();
+        let found = validate_rows(&job(file, CATEGORIES), 3).unwrap();
         assert_eq!((found.good, found.bad), (60, 0), "{:?}", found.first_bad);
     }
 }

@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles, files,
+    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles, find_files,
     fit_features, hash_value,
 };
 use zagros_job::{Job, Overrides, Standardise};
@@ -75,7 +75,7 @@ impl Bench {
 }
 
 fn open(job: &Job, part: DataPart, cancel: &Arc<AtomicBool>) -> BatchStream {
-    let infos = files(job, &job.data.train).unwrap();
+    let infos = find_files(job, &job.data.train).unwrap();
     let options =
         StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::clone(cancel) };
     BatchStream::open(job, options, Box::new(WholeFiles::new(&infos))).unwrap()
@@ -177,7 +177,7 @@ fn a_cancelled_stream_does_not_look_finished() {
 fn a_file_that_vanishes_after_the_check_is_named() {
     let bench = Bench::new();
     let job = bench.job();
-    let infos = files(&job, &job.data.train).unwrap();
+    let infos = find_files(&job, &job.data.train).unwrap();
     fs::remove_file(bench.path("b.csv")).unwrap();
     let options = StreamOptions {
         part: DataPart::All,

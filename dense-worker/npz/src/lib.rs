@@ -16,7 +16,6 @@ pub mod result {
 
     use std::fmt;
 
-    /// Archives are not supported.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ZipError;
 
@@ -45,7 +44,6 @@ pub mod write {
     }
 }
 
-/// How a file in an archive is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressionMethod {
     Stored,
@@ -59,25 +57,16 @@ pub struct ZipArchive<R> {
 }
 
 impl<R> ZipArchive<R> {
-    /// Refuses.
-    ///
-    /// # Errors
-    /// Always.
     pub fn new(_source: R) -> Result<Self, ZipError> {
         Err(ZipError)
     }
 
-    /// Number of files.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "tch and torch-sys call this alone")]
     pub fn len(&self) -> usize {
         match self.none {}
     }
 
-    /// A file.
-    ///
-    /// # Errors
-    /// There is no archive to ask.
     pub fn by_index(&mut self, _index: usize) -> Result<ZipFile, ZipError> {
         match self.none {}
     }
@@ -125,10 +114,6 @@ impl<W> ZipWriter<W> {
         Self { target: PhantomData }
     }
 
-    /// Refuses.
-    ///
-    /// # Errors
-    /// Always.
     pub fn start_file(&mut self, _name: impl Into<String>, _options: write::FileOptions) -> Result<(), ZipError> {
         Err(ZipError)
     }

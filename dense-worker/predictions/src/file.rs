@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use zagros_ingest::InputRows;
 use zagros_plumbing::durable;
 
-use crate::journal::Journal;
+use crate::journal::PredictionJournal;
 use crate::stream::write_rows;
 use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, parquet};
 
-/// Predictions that are being written to a file.
 #[derive(Debug)]
 pub struct PredictionFile {
     path: PathBuf,
@@ -25,7 +24,6 @@ pub struct PredictionFile {
     durable: PredictionCounts,
 }
 
-/// The name of a file while it is unfinished.
 #[must_use]
 pub fn part_name(path: &Path) -> PathBuf {
     with_ending(path, ".part")
@@ -44,9 +42,6 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 impl PredictionFile {
     /// Starts, or continues where an earlier process with the same `identity` stopped, unless `fresh`. `every` so many rows
     /// the predictions are made durable, so that another process can continue there.
-    ///
-    /// # Errors
-    /// When another process writes them, or they cannot be written.
     pub fn open(
         path: &Path,
         (columns, format): (PredictionColumns, PredictionFormat),
@@ -64,8 +59,8 @@ impl PredictionFile {
         }
         // The columns and the format decide the bytes too.
         let identity = format!("{identity} {format:?} {columns:?}");
-        let journal = Journal::find(&journal_name(path), &identity).filter(|_| !fresh);
-        let is_whole = |journal: &Journal| part.metadata().is_ok_and(|data| data.len() >= journal.bytes);
+        let journal = PredictionJournal::find(&journal_name(path), &identity).filter(|_| !fresh);
+        let is_whole = |journal: &PredictionJournal| part.metadata().is_ok_and(|data| data.len() >= journal.bytes);
         let journal = journal.filter(is_whole);
         let mut file = Self {
             path: path.to_owned(),
@@ -81,7 +76,7 @@ impl PredictionFile {
         Ok(file)
     }
 
-    fn start(&mut self, journal: Option<Journal>) -> io::Result<()> {
+    fn start(&mut self, journal: Option<PredictionJournal>) -> io::Result<()> {
         let bytes = journal.as_ref().map_or(0, |journal| journal.bytes);
         self.part.get_mut().set_len(bytes)?;
         self.part.seek(SeekFrom::Start(bytes))?;
@@ -97,40 +92,33 @@ impl PredictionFile {
 
     /// Rows that were written before, by this process or an earlier one.
     #[must_use]
-    pub fn counts(&self) -> PredictionCounts {
+    pub fn written_counts(&self) -> PredictionCounts {
         self.counts
     }
 
     /// Writes rows; `scores` are those of the samples among them, a value of each column a sample.
-    ///
-    /// # Errors
-    /// When the disk does not take them.
-    pub fn add(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
+    pub fn add_rows(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
         self.write(rows, scores).map_err(|source| self.failed(source))
     }
 
     fn write(&mut self, rows: &InputRows, scores: &[f64]) -> io::Result<()> {
         let added = write_rows(&mut self.part, &self.columns, self.format, rows, scores)?;
         self.counts.add(added);
-        if self.counts.rows() - self.durable.rows() >= self.every {
+        if self.counts.row_count() - self.durable.row_count() >= self.every {
             self.save()?;
         }
         Ok(())
     }
 
-    /// Makes durable what was written.
     fn save(&mut self) -> io::Result<()> {
         let bytes = self.part.stream_position()?;
         self.part.get_ref().sync_data()?;
-        Journal::new(&self.identity, self.counts, bytes).write(&journal_name(&self.path))?;
+        PredictionJournal::new(&self.identity, self.counts, bytes).write(&journal_name(&self.path))?;
         self.durable = self.counts;
         Ok(())
     }
 
     /// Gives the file its name: there are all rows now.
-    ///
-    /// # Errors
-    /// When the disk does not take it.
     pub fn finish(mut self) -> Result<PredictionCounts, PredictionError> {
         let finished = self.conclude();
         finished.map_err(|source| self.failed(source))?;
@@ -144,7 +132,7 @@ impl PredictionFile {
             self.save()?;
             self.part.seek(SeekFrom::Start(0))?;
             let mut records = BufReader::with_capacity(1 << 20, self.part.get_ref());
-            let (columns, rows) = (&self.columns, self.counts.rows());
+            let (columns, rows) = (&self.columns, self.counts.row_count());
             let write =
                 |to: &mut BufWriter<File>| parquet::write(columns, &mut records, rows, to).map_err(io::Error::other);
             durable::write_with(&self.path, write)?;
@@ -158,7 +146,7 @@ impl PredictionFile {
     }
 
     fn failed(&self, source: io::Error) -> PredictionError {
-        let kept = match self.durable.rows() {
+        let kept = match self.durable.row_count() {
             0 => NOTHING.to_owned(),
             rows => format!("make room: the same command goes on after the {rows} rows that are written"),
         };
@@ -169,7 +157,7 @@ impl PredictionFile {
 /// Nothing is left of predictions that failed before the first rows were durable.
 impl Drop for PredictionFile {
     fn drop(&mut self) {
-        if self.durable.rows() == 0 {
+        if self.durable.row_count() == 0 {
             // It does no harm where it stays.
             let _ = remove(&part_name(&self.path));
         }

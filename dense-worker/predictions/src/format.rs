@@ -19,10 +19,6 @@ pub enum PredictionFormat {
 }
 
 impl PredictionFormat {
-    /// The format of a file name's ending.
-    ///
-    /// # Errors
-    /// [`PredictionError::Format`] if the ending is unknown.
     pub fn from_path(path: &Path) -> Result<Self, PredictionError> {
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("csv") => Ok(Self::Csv),
@@ -41,10 +37,6 @@ pub struct PredictionColumns {
 }
 
 impl PredictionColumns {
-    /// Columns of these names.
-    ///
-    /// # Errors
-    /// [`PredictionError::Columns`] if two are the same.
     pub fn new(keys: Vec<String>, scores: Vec<String>) -> Result<Self, PredictionError> {
         let mut seen = BTreeSet::new();
         let twice = keys.iter().chain(&scores).find(|name| !seen.insert(name.as_str())).cloned();
@@ -66,7 +58,6 @@ impl PredictionColumns {
         to.write_all(b"\n")
     }
 
-    /// A line of comma-separated values.
     pub(crate) fn write_csv(&self, row: InputRow<'_>, scores: Option<&[f64]>, to: &mut impl Write) -> io::Result<()> {
         for column in 0..self.keys.len() {
             write_field(row.key(column), to)?;
@@ -84,7 +75,6 @@ impl PredictionColumns {
         to.write_all(b"\n")
     }
 
-    /// A line with a JSON object.
     pub(crate) fn write_json(&self, row: InputRow<'_>, scores: Option<&[f64]>, to: &mut impl Write) -> io::Result<()> {
         to.write_all(b"{")?;
         for (column, name) in self.keys.iter().enumerate() {

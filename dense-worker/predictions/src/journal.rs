@@ -7,7 +7,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use zagros_plumbing::durable;
 
-/// Rows of predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictionCounts {
     /// Rows with a score.
@@ -27,23 +26,21 @@ impl PredictionCounts {
     }
 
     #[must_use]
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.samples + self.malformed
     }
 }
 
-/// What the journal says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Journal {
+pub(crate) struct PredictionJournal {
     version: u32,
     /// Other rows, or another model, have another one.
     identity: String,
-    /// Rows that are durable.
     pub(crate) counts: PredictionCounts,
     pub(crate) bytes: u64,
 }
 
-impl Journal {
+impl PredictionJournal {
     const VERSION: u32 = 1;
 
     pub(crate) fn new(identity: &str, counts: PredictionCounts, bytes: u64) -> Self {

@@ -15,7 +15,6 @@ use crate::{PredictionColumns, record};
 
 const GROUP_ROWS: u64 = 1 << 17;
 
-/// The rows of a row group, by column.
 struct RowGroup {
     keys: Vec<Vec<ByteArray>>,
     scores: Vec<Vec<f64>>,

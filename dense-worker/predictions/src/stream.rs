@@ -6,7 +6,6 @@ use zagros_ingest::InputRows;
 
 use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, record};
 
-/// Writes predictions as they come.
 #[derive(Debug)]
 pub struct PredictionStream<W> {
     to: W,
@@ -17,9 +16,6 @@ pub struct PredictionStream<W> {
 
 impl<W: Write> PredictionStream<W> {
     /// Writes what comes before the first row.
-    ///
-    /// # Errors
-    /// When the format is no stream's, or the stream ends.
     pub fn start(mut to: W, columns: PredictionColumns, format: PredictionFormat) -> Result<Self, PredictionError> {
         if format == PredictionFormat::Parquet {
             return Err(PredictionError::Stream);
@@ -29,19 +25,13 @@ impl<W: Write> PredictionStream<W> {
     }
 
     /// Writes rows; `scores` are those of the samples among them, a value of each column a sample.
-    ///
-    /// # Errors
-    /// When the stream does not take them.
-    pub fn add(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
+    pub fn add_rows(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
         let added = write_rows(&mut self.to, &self.columns, self.format, rows, scores).map_err(ended)?;
         self.counts.add(added);
         Ok(())
     }
 
     /// Hands over what is buffered.
-    ///
-    /// # Errors
-    /// When the stream does not take it.
     pub fn finish(mut self) -> Result<PredictionCounts, PredictionError> {
         self.to.flush().map_err(ended)?;
         Ok(self.counts)

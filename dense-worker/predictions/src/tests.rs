@@ -37,8 +37,8 @@ fn open(path: &Path, format: PredictionFormat, every: u64) -> PredictionFile {
 
 fn write(path: &Path, format: PredictionFormat) -> Vec<u8> {
     let mut file = open(path, format, 1000);
-    file.add(&first().0, &first().1).unwrap();
-    file.add(&second().0, &second().1).unwrap();
+    file.add_rows(&first().0, &first().1).unwrap();
+    file.add_rows(&second().0, &second().1).unwrap();
     assert_eq!(file.finish().unwrap(), PredictionCounts { samples: 3, malformed: 2, not_finite: 0 });
     fs::read(path).unwrap()
 }
@@ -54,8 +54,8 @@ fn names(folder: &Path) -> Vec<PathBuf> {
 fn a_score_that_is_no_number_is_null_in_json_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = open(&folder.path().join("s.jsonl"), PredictionFormat::Jsonl, 1000);
-    file.add(&first().0, &[f64::NAN, f64::INFINITY]).unwrap();
-    file.add(&second().0, &second().1).unwrap();
+    file.add_rows(&first().0, &[f64::NAN, f64::INFINITY]).unwrap();
+    file.add_rows(&second().0, &second().1).unwrap();
     assert_eq!(file.finish().unwrap(), PredictionCounts { samples: 3, malformed: 2, not_finite: 2 });
     let text = fs::read_to_string(folder.path().join("s.jsonl")).unwrap();
     let scores = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["score"].as_f64());
@@ -91,7 +91,7 @@ fn a_file_without_keys_has_a_line_for_a_malformed_row() {
     let columns = PredictionColumns::new(vec![], vec!["p".to_owned()]).unwrap();
     let mut text = Vec::new();
     let mut stream = PredictionStream::start(&mut text, columns, PredictionFormat::Csv).unwrap();
-    stream.add(&InputRows::from_rows(0, [Some(vec![]), None]), &[0.5]).unwrap();
+    stream.add_rows(&InputRows::from_rows(0, [Some(vec![]), None]), &[0.5]).unwrap();
     stream.finish().unwrap();
     assert_eq!(String::from_utf8(text).unwrap(), "p\n0.5\n\"\"\n");
 }
@@ -105,15 +105,15 @@ fn interrupted_predictions_go_on_to_the_same_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         let mut file = open(&path, format, 1);
-        file.add(&first().0, &first().1).unwrap();
+        file.add_rows(&first().0, &first().1).unwrap();
         // What is written now is not durable.
         file.every = 1000;
-        file.add(&second().0, &second().1).unwrap();
+        file.add_rows(&second().0, &second().1).unwrap();
         drop(file);
         assert!(!path.exists() && part_name(&path).exists());
         let mut file = open(&path, format, 1000);
-        assert_eq!(file.counts(), PredictionCounts { samples: 2, malformed: 1, not_finite: 0 });
-        file.add(&second().0, &second().1).unwrap();
+        assert_eq!(file.written_counts(), PredictionCounts { samples: 2, malformed: 1, not_finite: 0 });
+        file.add_rows(&second().0, &second().1).unwrap();
         file.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), undisturbed, "{name}");
         assert_eq!(names(folder.path()), [PathBuf::from(name)]);
@@ -126,11 +126,11 @@ fn predictions_of_other_rows_and_torn_ones_start_over() {
     let path = folder.path().join("s.csv");
     let interrupt = || {
         let mut file = open(&path, PredictionFormat::Csv, 1);
-        file.add(&first().0, &first().1).unwrap();
+        file.add_rows(&first().0, &first().1).unwrap();
     };
     let found = |identity: &str, fresh: bool| {
         let columns = (columns(), PredictionFormat::Csv);
-        PredictionFile::open(&path, columns, identity, 1000, fresh).unwrap().counts().rows()
+        PredictionFile::open(&path, columns, identity, 1000, fresh).unwrap().written_counts().row_count()
     };
     interrupt();
     assert_eq!(found("model and rows", false), 3);
@@ -174,7 +174,7 @@ fn a_row_may_have_several_scores() {
     let write = |name: &str, format| {
         let path = folder.path().join(name);
         let mut file = PredictionFile::open(&path, (columns(), format), "model", 1, false).unwrap();
-        file.add(&rows, &[0.5, 0.25, 0.75, 1.0]).unwrap();
+        file.add_rows(&rows, &[0.5, 0.25, 0.75, 1.0]).unwrap();
         file.finish().unwrap();
         path
     };

@@ -6,14 +6,14 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
 use tch::{Device, Tensor};
-use zagros_shim::{call, text};
+use zagros_shim::{c_string, checked_call};
 
 #[repr(C)]
 struct RawModule {
     _opaque: [u8; 0],
 }
 
-type Take = unsafe extern "C" fn(to: *mut c_void, name: *const c_char, tensor: *mut c_void);
+type TensorCallback = unsafe extern "C" fn(to: *mut c_void, name: *const c_char, tensor: *mut c_void);
 
 unsafe extern "C" {
     fn zagros_module_load(
@@ -29,7 +29,7 @@ unsafe extern "C" {
         module: *const RawModule,
         buffers: bool,
         to: *mut c_void,
-        take: Take,
+        take: TensorCallback,
         why: *mut c_char,
         room: usize,
     ) -> c_int;
@@ -51,22 +51,18 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// A loaded module.
 #[derive(Debug)]
-pub struct Module(NonNull<RawModule>);
+pub struct ScriptModule(NonNull<RawModule>);
 
 // SAFETY: a module is bound to no thread. It is not Sync, so only one thread at a time calls it.
-unsafe impl Send for Module {}
+unsafe impl Send for ScriptModule {}
 
-impl Module {
+impl ScriptModule {
     /// Loads a module from the bytes that `torch.jit.save` wrote. Loading can run code of its author.
-    ///
-    /// # Errors
-    /// libtorch's message, when the bytes are not a module.
     pub fn load(bytes: &[u8], device: Device) -> Result<Self, String> {
-        let device = text(&name(device))?;
+        let device = c_string(&device_name(device))?;
         let mut out = ptr::null_mut();
-        call(|why, room| {
+        checked_call(|why, room| {
             // SAFETY: the bytes are read before the call returns, the device ends with NUL, out and why are ours.
             unsafe { zagros_module_load(bytes.as_ptr().cast(), bytes.len(), device.as_ptr(), &raw mut out, why, room) }
         })?;
@@ -74,48 +70,36 @@ impl Module {
     }
 
     /// The parameters, by name. They are trained. They share the module's memory.
-    ///
-    /// # Errors
-    /// libtorch's message.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, String> {
-        self.tensors(false)
+        self.named_tensors(false)
     }
 
     /// The buffers, by name: other state, such as running statistics. They share the module's memory until the module
     /// replaces them, as `self.count = self.count + 1` does.
-    ///
-    /// # Errors
-    /// libtorch's message.
     pub fn buffers(&self) -> Result<Vec<(String, Tensor)>, String> {
-        self.tensors(true)
+        self.named_tensors(true)
     }
 
-    fn tensors(&self, buffers: bool) -> Result<Vec<(String, Tensor)>, String> {
+    fn named_tensors(&self, buffers: bool) -> Result<Vec<(String, Tensor)>, String> {
         let mut taken: Vec<(String, Tensor)> = Vec::new();
         let target = ptr::from_mut(&mut taken).cast();
         // SAFETY: the module lives as long as self. `take` is called while the list lives, and no other code holds the list.
-        call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, target, take, why, room) })?;
+        checked_call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, target, take_tensor, why, room) })?;
         Ok(taken)
     }
 
     /// Sets the buffer of that name to `tensor`. The module shares its memory.
-    ///
-    /// # Errors
-    /// libtorch's message, when there is no such buffer.
     pub fn set_buffer(&mut self, name: &str, tensor: &Tensor) -> Result<(), String> {
-        let name = text(name)?;
+        let name = c_string(name)?;
         let tensor = tensor.as_ptr().cast();
         // SAFETY: the module and the tensor live for the call, the name ends with NUL, why is ours.
-        call(|why, room| unsafe { zagros_module_set_buffer(self.0.as_ptr(), name.as_ptr(), tensor, why, room) })
+        checked_call(|why, room| unsafe { zagros_module_set_buffer(self.0.as_ptr(), name.as_ptr(), tensor, why, room) })
     }
 
     /// Switches between training and evaluation.
-    ///
-    /// # Errors
-    /// libtorch's message.
     pub fn train(&mut self, on: bool) -> Result<(), String> {
         // SAFETY: the module lives as long as self.
-        call(|why, room| unsafe { zagros_module_train(self.0.as_ptr(), on, why, room) })
+        checked_call(|why, room| unsafe { zagros_module_train(self.0.as_ptr(), on, why, room) })
     }
 
     /// Calls the module.
@@ -125,16 +109,16 @@ impl Module {
     pub fn forward(&mut self, inputs: &[&Tensor]) -> Result<Tensor, String> {
         let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast()).collect();
         let mut out = ptr::null_mut();
-        call(|why, room| {
+        checked_call(|why, room| {
             // SAFETY: the module and the inputs live for the call; out and why are ours.
             unsafe { zagros_module_forward(self.0.as_ptr(), inputs.as_ptr(), inputs.len(), &raw mut out, why, room) }
         })?;
         // SAFETY: a tensor that the shim made for us.
-        NonNull::new(out).map(|out| unsafe { own(out.as_ptr()) }).ok_or_else(|| "no tensor was made".to_owned())
+        NonNull::new(out).map(|out| unsafe { own_tensor(out.as_ptr()) }).ok_or_else(|| "no tensor was made".to_owned())
     }
 }
 
-impl Drop for Module {
+impl Drop for ScriptModule {
     fn drop(&mut self) {
         // SAFETY: made by the shim, and freed once.
         unsafe { zagros_module_free(self.0.as_ptr()) }
@@ -142,22 +126,22 @@ impl Drop for Module {
 }
 
 /// # Safety
-/// `to` is the list of [`Module::tensors`], `name` ends with NUL, and no other code has the tensor.
-unsafe extern "C" fn take(to: *mut c_void, name: *const c_char, tensor: *mut c_void) {
+/// `to` is the list of [`ScriptModule::named_tensors`], `name` ends with NUL, and no other code has the tensor.
+unsafe extern "C" fn take_tensor(to: *mut c_void, name: *const c_char, tensor: *mut c_void) {
     // SAFETY: as this function's.
     let (taken, name) = unsafe { (&mut *to.cast::<Vec<(String, Tensor)>>(), CStr::from_ptr(name)) };
     // SAFETY: as this function's.
-    taken.push((name.to_string_lossy().into_owned(), unsafe { own(tensor) }));
+    taken.push((name.to_string_lossy().into_owned(), unsafe { own_tensor(tensor) }));
 }
 
 /// # Safety
 /// The tensor was made with `new`, and no other code has it.
-unsafe fn own(tensor: *mut c_void) -> Tensor {
+unsafe fn own_tensor(tensor: *mut c_void) -> Tensor {
     // SAFETY: as this function's; it is what tch has of a tensor, and deletes.
     unsafe { Tensor::from_ptr(tensor.cast()) }
 }
 
-fn name(device: Device) -> String {
+fn device_name(device: Device) -> String {
     match device {
         Device::Cpu => "cpu".to_owned(),
         Device::Cuda(index) => format!("cuda:{index}"),
@@ -173,7 +157,7 @@ mod tests {
     #[test]
     fn bytes_that_are_not_a_module_are_refused() {
         for (bytes, expected) in [(&b""[..], "istream reader failed"), (b"no module", "PytorchStreamReader failed")] {
-            let refused = Module::load(bytes, Device::Cpu).unwrap_err();
+            let refused = ScriptModule::load(bytes, Device::Cpu).unwrap_err();
             assert!(refused.contains(expected), "{refused}");
         }
     }
@@ -181,7 +165,7 @@ mod tests {
     #[test]
     fn devices_have_the_names_that_libtorch_reads() {
         assert_eq!([Device::Cpu, Device::Cuda(1)].map(name), ["cpu", "cuda:1"]);
-        let refused = Module::load(b"no module", Device::Vulkan).unwrap_err();
+        let refused = ScriptModule::load(b"no module", Device::Vulkan).unwrap_err();
         assert!(!refused.contains("device string"), "{refused}");
     }
 }

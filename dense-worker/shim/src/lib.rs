@@ -7,10 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 const REASON_BYTES: usize = 8192;
 
 /// Makes a call, with room for the reason of a failure.
-///
-/// # Errors
-/// The reason that the call gave.
-pub fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
+pub fn checked_call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
     let mut why = vec![0_u8; REASON_BYTES];
     if call(why.as_mut_ptr().cast(), why.len()) == 0 {
         return Ok(());
@@ -18,11 +15,8 @@ pub fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String
     Err(CStr::from_bytes_until_nul(&why).unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// Text as a C string.
-///
-/// # Errors
-/// When the text contains a NUL, at which C would end it.
-pub fn text(text: &str) -> Result<CString, String> {
+/// Text as a C string; an error where it contains a NUL, at which C would end it.
+pub fn c_string(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("{text:?} has a NUL in it"))
 }
 
@@ -33,9 +27,9 @@ mod tests {
     #[test]
     #[expect(unsafe_code, reason = "writes as C++ does")]
     fn a_call_that_fails_says_why() {
-        assert_eq!(call(|_, _| 0), Ok(()));
-        assert_eq!(call(|_, _| 1), Err(String::new()));
-        let failed = call(|why, room| {
+        assert_eq!(checked_call(|_, _| 0), Ok(()));
+        assert_eq!(checked_call(|_, _| 1), Err(String::new()));
+        let failed = checked_call(|why, room| {
             assert!(room > 4);
             // SAFETY: there is room for it.
             unsafe { c"gone".as_ptr().copy_to(why, 5) };
@@ -46,7 +40,7 @@ mod tests {
 
     #[test]
     fn text_with_a_nul_is_refused() {
-        assert!(text("a\0b").unwrap_err().contains("NUL"));
-        assert_eq!(text("ab").unwrap().as_c_str(), c"ab");
+        assert!(c_string("a\0b").unwrap_err().contains("NUL"));
+        assert_eq!(c_string("ab").unwrap().as_c_str(), c"ab");
     }
 }

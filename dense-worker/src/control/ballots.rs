@@ -62,8 +62,8 @@ impl Ballots {
     /// the job's timeout.
     pub(crate) async fn vote(&mut self, vote: BarrierVote) -> Result<BarrierResult, WorkerError> {
         let request = self.request(Some(vote));
-        let waiting = Waiting::new(LOOP, WaitKind::Workers, "the vote at barrier").numbered(self.next);
-        let _waiting = self.waits.begin(waiting.with_timeout(self.timeout));
+        let waiting = Waiting::new(LOOP, WaitKind::Workers, "the vote at barrier").with_number(self.next);
+        let _waiting = self.waits.begin_wait(waiting.with_timeout(self.timeout));
         let (mut silence, mut attempt) = (Deadline::from_now(self.timeout), 0);
         loop {
             match silence.bound(self.control.barrier(request.clone())).await {
@@ -79,7 +79,7 @@ impl Ballots {
                 Ok(Err(refusal)) => return Err(control_error(&*self.control, WHAT, silence, refusal)),
                 Err(waited) => return Err(control_error(&*self.control, WHAT, silence, Refusal::no_answer(waited))),
             }
-            sleep(PAUSES.pause(attempt).min(silence.left())).await;
+            sleep(PAUSES.pause_before(attempt).min(silence.time_left())).await;
             attempt += 1;
         }
     }

@@ -179,7 +179,7 @@ mod tests {
     #[tokio::test]
     async fn the_best_and_the_last_are_on_disk_and_the_best_comes_back() {
         let (folder, job, dense, shards) = setting().await;
-        let mut checkpoints = BestStates::new(Folder::disk(folder.path().join("checkpoints")), 1);
+        let mut checkpoints = BestStates::new(Folder::on_disk(folder.path().join("checkpoints")), 1);
         for (step, merit) in [(10, 0.7), (20, 0.9), (30, 0.8), (40, 0.6)] {
             checkpoints.keep(Some(merit), trained(&job, step), &dense, &shards).await.unwrap();
         }
@@ -195,7 +195,7 @@ mod tests {
     #[tokio::test]
     async fn a_state_that_cannot_be_written_takes_no_other_away() {
         let (folder, job, dense, shards) = setting().await;
-        let mut checkpoints = BestStates::new(Folder::disk(folder.path()), 1);
+        let mut checkpoints = BestStates::new(Folder::on_disk(folder.path()), 1);
         checkpoints.keep(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
         let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(FakeShard::default().failing_to_save()))];
         assert!(checkpoints.keep(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
@@ -208,7 +208,7 @@ mod tests {
         fn what_is_kept_is_the_best_and_the_last(
             merits in prop::collection::vec(prop::option::of(0_u8..6), 1..30), most in 1_usize..4,
         ) {
-            let mut checkpoints = BestStates::new(Folder::disk(""), most);
+            let mut checkpoints = BestStates::new(Folder::on_disk(""), most);
             let (mut on_disk, mut all) = (BTreeSet::new(), Vec::new());
             for (step, merit) in merits.into_iter().enumerate() {
                 let step = step as u64;

@@ -114,7 +114,7 @@ fn read<T: for<'a> Deserialize<'a>>(content: &[u8]) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_eval::calibrator::Knot;
+    use zagros_eval::calibrator::IsotonicKnot;
     use zagros_job::RegressionLoss;
 
     use super::*;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn each_label_has_its_own_and_a_number_stays() {
-        let knots = vec![Knot { logit: 0.0, calibrated: -1.0 }, Knot { logit: 2.0, calibrated: 1.0 }];
+        let knots = vec![IsotonicKnot { logit: 0.0, calibrated: -1.0 }, IsotonicKnot { logit: 2.0, calibrated: 1.0 }];
         let isotonic = Some(Calibrator::Isotonic { knots });
         let calibrators = Calibrators::from_targets(&targets(), vec![isotonic, None, temperature(2.0)]).unwrap();
         let mut outputs = [1.0, 7.0, 3.0, -4.0, 9.0, -7.0, 0.0, 1.0];

@@ -119,8 +119,8 @@ impl Trainer {
             .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
         let (weights, optimizer) = parts.await??;
         let capture = |index, server| {
-            let waiting = Waiting::new("checkpoint", WaitKind::Servers, "its snapshot of the rows").server(index);
-            let waiting = self.run.metrics.waits.begin(waiting);
+            let waiting = Waiting::new("checkpoint", WaitKind::Servers, "its snapshot of the rows").with_server(index);
+            let waiting = self.run.metrics.waits.begin_wait(waiting);
             let saved = saved_model::save_rows(server, &folder, SaveStage::Capture);
             async move { saved.await.inspect(|_| drop(waiting)) }
         };
@@ -202,7 +202,7 @@ impl Trainer {
             asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
         };
         let waiting = Waiting::new("checkpoint", WaitKind::Coordinator, "the position of the run");
-        let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(self.run.job.cluster.timeout));
+        let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(self.run.job.cluster.timeout));
         match Backoff::default().retry(deadline, is_away, ask).await {
             Ok(answer) => Ok(answer.position.unwrap_or_default()),
             Err(refusal) => Err(control_error(&*self.run.splits.control, "tell the position", deadline, refusal)),

@@ -94,7 +94,7 @@ impl Task {
         let deadline = Deadline::from_now(self.timeout);
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let waiting = Waiting::new("completer", WaitKind::Coordinator, "the receipt of complete splits");
-        let _waiting = (!self.pending.is_empty()).then(|| self.waits.begin(waiting.with_timeout(self.timeout)));
+        let _waiting = (!self.pending.is_empty()).then(|| self.waits.begin_wait(waiting.with_timeout(self.timeout)));
         while let Some(request) = self.pending.first() {
             let reported = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
             let reported =

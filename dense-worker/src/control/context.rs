@@ -34,7 +34,7 @@ impl RunContext {
     /// Whether this process comes to a run that may have trained before: it takes the place of another process, or there was
     /// no place for it when the run began.
     pub(super) fn joins_late(&self) -> bool {
-        let index = self.membership.member() as u32;
+        let index = self.membership.member_id() as u32;
         self.membership.incarnation() > 1 || index >= self.job.cluster.workers
     }
 }

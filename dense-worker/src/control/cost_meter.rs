@@ -53,7 +53,7 @@ impl CostMeter {
     /// Call it with each step.
     pub(super) fn update(&mut self) {
         if let Joules::Metered { meter, .. } = &mut self.joules {
-            meter.update();
+            meter.read_if_due();
         }
     }
 
@@ -85,7 +85,7 @@ impl Joules {
     /// A counter that became unreadable leaves the whole energy unknown.
     fn read(&mut self, change: impl FnOnce(&mut f64, &mut f64, f64)) {
         let Self::Metered { meter, total, start } = self else { return };
-        match meter.joules() {
+        match meter.joules_used() {
             Some(now) => change(total, start, now),
             None => *self = Self::Unknown,
         }

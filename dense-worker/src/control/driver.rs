@@ -110,7 +110,7 @@ impl Trainer {
 
     /// Performs an action that has a reply.
     async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
-        let _working = self.run.metrics.waits.begin(work(action, self.tracker.steps));
+        let _working = self.run.metrics.waits.begin_wait(work(action, self.tracker.steps));
         match action {
             Action::Form { after, progress } => self.form(after, progress).await,
             Action::Resume => self.resume(point).await,
@@ -168,7 +168,7 @@ impl Trainer {
     /// Tells everyone whom this worker misses.
     fn report_lost(&self, failure: Option<&WorkerError>) {
         let (missing, error) = match failure {
-            Some(WorkerError::Peers(error)) => (error.missing(), error.to_string()),
+            Some(WorkerError::Peers(error)) => (error.missing_ranks(), error.to_string()),
             Some(WorkerError::BarrierMissed { workers, reason }) => (&workers[..], reason.clone()),
             _ => return,
         };
@@ -194,9 +194,9 @@ fn work(action: Action, steps: u64) -> Waiting {
         Action::Follow { .. } => waiting("the state of the most advanced rank"),
         Action::LeaveGroup => waiting("the end of its process group"),
         Action::FindStream(_) | Action::WaitForSplits { .. } => waiting("its next split"),
-        Action::NextBatch { .. } => waiting("the batch of step").numbered(steps + 1),
-        Action::Agree { .. } => waiting("the agreement on step").numbered(steps + 1),
-        Action::Step { .. } => waiting("step").numbered(steps + 1),
+        Action::NextBatch { .. } => waiting("the batch of step").with_number(steps + 1),
+        Action::Agree { .. } => waiting("the agreement on step").with_number(steps + 1),
+        Action::Step { .. } => waiting("step").with_number(steps + 1),
         Action::Drain | Action::CloseRound { .. } | Action::CompleteStream => waiting("its last acknowledgements"),
         Action::Evaluate => waiting("the score of the held-out part"),
         Action::Checkpoint | Action::FinalCheckpoint => waiting("a checkpoint"),

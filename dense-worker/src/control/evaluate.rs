@@ -8,7 +8,7 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
 use zagros_ingest::{
     Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
-    check_same_types, check_writings, files,
+    check_same_types, check_writings, find_files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -110,7 +110,7 @@ impl ScoringParts {
         let of_tiles = || EmbeddingClient::new(reader, Arc::clone(&self.control), Arc::clone(&self.connect));
         dense.stream_by(Access::Read, of_tiles).await?;
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
-        client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
+        client.refresh_placement().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         saved.load(&dense, &*client, Load::IntoEmpty).await?;
         let stop = Stop::alone(self.shutdown);
         Ok((Scorer { job, client, dense, group: None, observer: self.observer, stop }, saved))
@@ -180,7 +180,7 @@ pub(crate) async fn look_at_files(
     part: DataPart,
 ) -> Result<Vec<FileInfo>, WorkerError> {
     let look = move || {
-        let files = files(&job, &paths)?;
+        let files = find_files(&job, &paths)?;
         check_first_rows(&job, &files, part)?;
         Ok::<_, IngestError>(files)
     };
@@ -344,7 +344,7 @@ impl Scorer {
         // Wherever batches of training end, and wherever reading starts, a row is at the same place in its block.
         job.train.batch_size = batch_of_blocks(job.train.batch_size);
         let source = match self.group {
-            Some(group) => WholeFiles::share(&held_out.files, group.rank, group.world),
+            Some(group) => WholeFiles::rank_share(&held_out.files, group.rank, group.world),
             None => WholeFiles::new(&held_out.files),
         };
         Box::new(move |cancel| {

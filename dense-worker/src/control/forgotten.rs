@@ -52,7 +52,7 @@ pub fn note_forgotten(run: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Resul
 fn read(path: &Path) -> io::Result<BTreeMap<String, BTreeSet<u64>>> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        text => text.map_err(durable::naming(path))?,
+        text => text.map_err(durable::add_path(path))?,
     };
     let odd = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
     let mut noted = BTreeMap::<String, BTreeSet<u64>>::new();

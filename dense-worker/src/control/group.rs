@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zagros_collective::{CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveError, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::{Waiting, wait_for_group};
 use zagros_embedding_client::RequestReach;
 use zagros_job::WeightStore;
@@ -61,7 +61,7 @@ impl Trainer {
         let lease = if after > 0 { self.run.membership.lease() * 2 } else { Duration::ZERO };
         let timeout = self.run.job.cluster.timeout + lease;
         let waiting = Waiting::new(LOOP, WaitKind::Members, "the next process group").with_timeout(timeout);
-        let _waiting = self.run.metrics.waits.begin(waiting);
+        let _waiting = self.run.metrics.waits.begin_wait(waiting);
         let (control, mut stop) = (Arc::clone(&self.run.splits.control), self.run.stop.clone());
         let shutdown = self.run.stop.shutdown();
         tokio::select! {
@@ -79,7 +79,7 @@ impl Trainer {
     ) -> Result<Vec<RankProgress>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
-        let interrupt = Interrupt::default();
+        let interrupt = GroupInterrupt::default();
         let (mode, ends) = (self.run.job.train.mode, interrupt.clone());
         let watch = |stage| watch_group(ends.clone(), self.run.membership.subscribe(), (mode, stage), generation);
         // While the group forms, too, a worker of it may be lost.
@@ -87,11 +87,11 @@ impl Trainer {
         let lane = GroupLane::Steps;
         let place = ProcessGroupConfig { rank, world, generation, lane, store, timeout, interrupt };
         let streams = self.run.job.train.weights == WeightStore::Streamed;
-        let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
-        let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(timeout));
+        let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").with_number(generation);
+        let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(timeout));
         let meet = move || {
-            let of_layers = || rendezvous.meet(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
-            Ok::<_, CollectiveError>((rendezvous.meet(&place)?, streams.then(of_layers).transpose()?))
+            let of_layers = || rendezvous.form_group(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
+            Ok::<_, CollectiveError>((rendezvous.form_group(&place)?, streams.then(of_layers).transpose()?))
         };
         let met = blocking("rendezvous", meet).await??;
         // Fitted transforms are part of what all must start from.
@@ -103,7 +103,7 @@ impl Trainer {
 
     /// A group that a newer one has replaced while it formed was not left by a lost worker.
     fn unless_replaced(&self, error: WorkerError, generation: u64) -> WorkerError {
-        let newest = self.run.membership.group();
+        let newest = self.run.membership.group_generation();
         match error {
             WorkerError::Peers(_) if newest > generation => WorkerError::BarrierMissed {
                 workers: Vec::new(),

@@ -5,7 +5,7 @@
 
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-use zagros_collective::Interrupt;
+use zagros_collective::GroupInterrupt;
 use zagros_coordinator_client::MemberView;
 use zagros_job::Mode;
 
@@ -23,7 +23,7 @@ pub(super) enum GroupStage {
 /// back. Asynchronous workers need all of a group only now and then, so their calls also end once a newer group has formed.
 /// Watches while it lives.
 pub(super) fn watch_group(
-    interrupt: Interrupt,
+    interrupt: GroupInterrupt,
     mut view: watch::Receiver<MemberView>,
     (mode, stage): (Mode, GroupStage),
     generation: u64,
@@ -52,7 +52,7 @@ mod tests {
     /// Whether the calls of group 3 end once the coordinator says this.
     async fn ends(mode: Mode, stage: GroupStage, said: MemberView) -> bool {
         let (tell, view) = watch::channel(MemberView { group: 3, ..MemberView::default() });
-        let interrupt = Interrupt::default();
+        let interrupt = GroupInterrupt::default();
         let watching = watch_group(interrupt.clone(), view, (mode, stage), 3);
         tell.send(said).unwrap();
         // The clock is paused: it goes on once the watcher has nothing to do.

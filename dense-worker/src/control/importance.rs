@@ -44,8 +44,8 @@ fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f
     let (targets, of_sample, mut first) = (&job.features.targets, job.features.output_count(), 0);
     let own = |(index, target): (usize, &Target)| {
         let form = target_form(target);
-        let own = (column(labels, targets.len(), index, 1), column(outputs, of_sample, first, form.outputs()));
-        first += form.outputs();
+        let own = (column(labels, targets.len(), index, 1), column(outputs, of_sample, first, form.output_count()));
+        first += form.output_count();
         own
     };
     targets.iter().enumerate().map(own).collect()
@@ -77,7 +77,7 @@ impl Scorer {
         reader.finish(self.job.cluster.timeout).await?;
         let target_importance = |(target, permuted): (&Target, &PermutedScores)| TargetImportance {
             target: target.name.clone(),
-            features: permuted.report(&features),
+            features: permuted.rank_features(&features),
         };
         let mut targets: Vec<_> =
             self.job.features.targets.iter().zip_eq(&found.permuted).map(target_importance).collect();

@@ -17,16 +17,16 @@ impl Trainer {
     /// # Errors
     /// Why training ends meanwhile, or [`WorkerError::LeaseUnproven`].
     pub(super) async fn prove_lease(&mut self, stop: bool) -> Result<(), WorkerError> {
-        let mut proof = self.run.membership.proof();
+        let mut proof = self.run.membership.lease_proof();
         if proof.is_valid() {
             return Ok(());
         }
         let coordinator = self.run.splits.control.name().to_owned();
-        let silence = proof.age();
+        let silence = proof.renewal_age();
         warn!(coordinator, "no heartbeat was answered for {silence:.1?}: no step until the lease is proven again");
         self.tracker.pause();
         let waiting = Waiting::new("lease", WaitKind::Coordinator, "the proof of its lease");
-        let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(self.run.job.cluster.timeout));
+        let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(self.run.job.cluster.timeout));
         let (mut requests, mut ends) = (self.run.stop.clone(), self.run.stop.clone());
         tokio::select! {
             biased;
@@ -34,7 +34,7 @@ impl Trainer {
             reason = ends.run_ended(), if !stop => return Err(reason),
             () = proof.valid_again() => {}
             () = tokio::time::sleep(self.run.job.cluster.timeout) => {
-                return Err(WorkerError::LeaseUnproven { coordinator, silence: proof.age() });
+                return Err(WorkerError::LeaseUnproven { coordinator, silence: proof.renewal_age() });
             }
         }
         info!(coordinator, "the lease is proven again; training goes on");

@@ -78,7 +78,7 @@ impl Trainer {
     pub(super) fn step_facts(&self) -> StepFacts {
         let checkpoint_by_time = self.checkpoints.is_due_by_time();
         let membership = &self.run.membership;
-        StepFacts { checkpoint_by_time, newest_group: membership.group(), leaves: membership.may_leave() }
+        StepFacts { checkpoint_by_time, newest_group: membership.group_generation(), leaves: membership.may_leave() }
     }
 
     /// Splits without a training row are nothing to stop for, once some had rows.

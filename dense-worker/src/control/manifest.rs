@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::{Deserialize, Serialize};
 use zagros_job::WrittenForm;
 use zagros_protocol::control::FileDigest;
-use zagros_store::{ContentDigest, FileName, Folder, StoreError, hexadecimal};
+use zagros_store::{ContentDigest, FileName, Folder, StoreError, hex_digits};
 
 use super::checkpoint_names::step_of;
 use crate::error::WorkerError;
@@ -87,12 +87,12 @@ impl FileRecord {
     }
 
     fn known_by(name: &str, ContentDigest { bytes, sha256 }: ContentDigest) -> Self {
-        Self { name: name.to_owned(), bytes, sha256: hexadecimal(&sha256) }
+        Self { name: name.to_owned(), bytes, sha256: hex_digits(&sha256) }
     }
 
     /// As a server answered.
     pub(crate) fn of_server(file: &FileDigest) -> Self {
-        Self { name: file.name.clone(), bytes: file.bytes, sha256: hexadecimal(&file.sha256) }
+        Self { name: file.name.clone(), bytes: file.bytes, sha256: hex_digits(&file.sha256) }
     }
 }
 
@@ -210,8 +210,8 @@ impl Manifest {
     pub fn check_file(&self, folder: &Folder, name: &str, passed: &dyn Fn(u64)) -> Result<(), WorkerError> {
         let record = self.known(folder, name)?;
         let (place, own) =
-            folder.locate(name).ok_or_else(|| damaged(folder, format!("{name:?} is no name of a file")))?;
-        let digest = place.digest(own, passed).map_err(|error| refused(&place, own, error))?;
+            folder.locate_file(name).ok_or_else(|| damaged(folder, format!("{name:?} is no name of a file")))?;
+        let digest = place.file_digest(own, passed).map_err(|error| refused(&place, own, error))?;
         compare(folder, record, digest).or_else(|error| record.next_content(&place).map(drop).ok_or(error))
     }
 
@@ -298,7 +298,7 @@ fn refused(folder: &Folder, name: &str, error: StoreError) -> WorkerError {
 /// SHA-256 of the text with zeros in place of `now`, where that stands first.
 fn seal(text: &[u8], now: &str) -> String {
     let zeroed = String::from_utf8_lossy(text).replacen(now, NO_SEAL, 1);
-    hexadecimal(&ContentDigest::compute(zeroed.as_bytes()).sha256)
+    hex_digits(&ContentDigest::compute(zeroed.as_bytes()).sha256)
 }
 
 /// The bytes of a text of hexadecimal digits; what is none is a hash that no file has.
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     fn saved(folder: &Path) -> (Folder, Manifest) {
-        let disk = Folder::disk(folder);
+        let disk = Folder::on_disk(folder);
         let contents = [("dense.safetensors", "weights"), ("rows-0-of-1.zrows", "rows"), ("job.toml", "name = 'ads'")];
         for (name, content) in contents {
             disk.write(name, content.as_bytes()).unwrap();

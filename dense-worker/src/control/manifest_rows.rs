@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_replaced_file_is_named_and_vouched_for_and_others_stay() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Folder::disk(folder.path());
+        let disk = Folder::on_disk(folder.path());
         let files = ["dense", "a.zrows", "b.zrows"].map(|name| FileRecord::new(name, name.as_bytes()));
         let manifest = Manifest {
             row_files: vec!["a.zrows".to_owned(), "b.zrows".to_owned()],
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_copy_names_its_own_files_and_no_measures_and_nothing_of_a_checkpoint() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Folder::disk(folder.path());
+        let disk = Folder::on_disk(folder.path());
         let names = ["dense", "optimizer.safetensors", "calibration.json", "training.json", "job.toml", "a.zrows"];
         let manifest = Manifest {
             row_files: vec!["a.zrows".to_owned()],

@@ -121,11 +121,11 @@ impl Trainer {
             rows,
             table_bytes,
             staleness: tracker.staleness(),
-            look_ahead: self.run.job.reads_disk().then(|| self.run.client.look_ahead().into()),
+            look_ahead: self.run.job.reads_disk().then(|| self.run.client.look_ahead_counts().into()),
             stages: self.run.metrics.stage_seconds(),
             bad_rows: self.run.metrics.bad_rows.get(),
             peak_rss_bytes: peak_memory(),
-            machine: MachineInfo::this(),
+            machine: MachineInfo::of_this_machine(),
             cost: tracker.cost(),
         })
     }

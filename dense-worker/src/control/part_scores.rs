@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_eval::{CalibrationMethod, Calibrator, LengthsDiffer, Scores, SlicedScores, TargetForm, TargetScores};
+use zagros_eval::{CalibrationMethod, Calibrator, LengthsDiffer, ClickScores, SlicedScores, TargetForm, TargetScores};
 use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
@@ -46,7 +46,7 @@ impl PartScores {
         let mut targets: Vec<_> = job.features.targets.iter().map(|target| empty(job, target)).collect();
         if let Some(TargetScores::Click(scores)) = targets.first_mut() {
             let eval = &job.eval;
-            let empty = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
+            let empty = if eval.group_by.is_some() { ClickScores::by_group(eval.group_samples) } else { ClickScores::new() };
             *scores = if eval.slices.is_empty() { empty } else { empty.by_slice(eval.slices.len()) };
         }
         Self { job: Arc::clone(job), targets }
@@ -64,14 +64,14 @@ impl PartScores {
                 let forms = self.job.features.targets.iter().map(target_form);
                 for (index, (scores, form)) in targets.iter_mut().zip_eq(forms.collect::<Vec<_>>()).enumerate() {
                     let labels = column(&batch.labels, self.job.features.targets.len(), index, 1);
-                    let own = column(outputs, of_sample, first, form.outputs());
+                    let own = column(outputs, of_sample, first, form.output_count());
                     scores.extend(&labels, &own, if index == 0 { &batch.groups } else { &[] })?;
-                    first += form.outputs();
+                    first += form.output_count();
                 }
             }
         }
         if let (Some(TargetScores::Click(scores)), Some(input)) = (self.targets.first_mut(), &batch.input)
-            && let Some(slices) = scores.slices_mut()
+            && let Some(slices) = scores.sliced_scores_mut()
         {
             let every = (self.job.features.targets.len(), self.job.features.output_count());
             add_slices(slices, input, (&batch.labels, outputs), every);
@@ -101,7 +101,7 @@ impl PartScores {
         for target in &job.features.targets {
             let (length, rest) = bytes.split_first_chunk()?;
             let (part, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-            targets.push(empty(job, target).of_bytes(part)?);
+            targets.push(empty(job, target).fill_from_bytes(part)?);
             bytes = rest;
         }
         bytes.is_empty().then(|| Self { job: Arc::clone(job), targets })
@@ -111,7 +111,7 @@ impl PartScores {
     /// that could not.
     pub(crate) fn calibrators(&mut self, method: CalibrationMethod) -> (Option<Calibrators>, Vec<String>) {
         let targets = &self.job.features.targets;
-        let fitted: Vec<Option<Calibrator>> = self.targets.iter_mut().map(|scores| scores.calibrator(method)).collect();
+        let fitted: Vec<Option<Calibrator>> = self.targets.iter_mut().map(|scores| scores.fit_calibrator(method)).collect();
         let has_none = |(target, fitted): &(&Target, &Option<Calibrator>)| {
             fitted.is_none() && !matches!(target.kind, TargetKind::Regression { .. })
         };
@@ -124,15 +124,15 @@ impl PartScores {
     pub(crate) fn report(mut self, calibrators: Option<&Calibrators>) -> Measures {
         let eval = &self.job.eval;
         let slices = match self.targets.first() {
-            Some(TargetScores::Click(scores)) => scores.slices(),
+            Some(TargetScores::Click(scores)) => scores.sliced_scores(),
             _ => None,
         };
-        let slices = slices.map_or_else(Vec::new, |slices| slices.report(&eval.slices, eval.slice_values));
-        let evaluations: Vec<Evaluation> = self.targets.iter_mut().map(TargetScores::report).collect();
+        let slices = slices.map_or_else(Vec::new, |slices| slices.measure_slices(&eval.slices, eval.slice_values));
+        let evaluations: Vec<Evaluation> = self.targets.iter_mut().map(TargetScores::compute_measures).collect();
         let calibrated: Vec<Option<Evaluation>> = match calibrators {
             Some(calibrators) => {
                 let measure =
-                    |(scores, calibrator): (&TargetScores, Option<&Calibrator>)| scores.calibrated(calibrator?);
+                    |(scores, calibrator): (&TargetScores, Option<&Calibrator>)| scores.measure_calibrated(calibrator?);
                 self.targets.iter().zip_eq(calibrators.iter().collect::<Vec<_>>()).map(measure).collect()
             }
             None => vec![None; evaluations.len()],
@@ -165,7 +165,7 @@ fn add_slices(slices: &mut SlicedScores, rows: &InputRows, (labels, outputs): (&
     for row in rows.iter() {
         let Some(sample) = row.sample else { continue };
         let (label, output) = (labels[sample * every.0], outputs[sample * every.1]);
-        for column in (0..slices.columns()).filter(|_| !label.is_nan()) {
+        for column in (0..slices.column_count()).filter(|_| !label.is_nan()) {
             slices.push(column, row.key(column), label, output);
         }
     }

@@ -45,7 +45,7 @@ impl Manifest {
     /// # Errors
     /// When it cannot be written.
     pub fn settle(&self, folder: &Folder, name: &str) -> Result<(), WorkerError> {
-        if !folder.has(&next_of(name))? {
+        if !folder.has_file(&next_of(name))? {
             return Ok(());
         }
         let content = self.read_file(folder, name)?;
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_save_is_whole_after_each_step() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Folder::disk(folder.path());
+        let disk = Folder::on_disk(folder.path());
         let (old, new) = (&b"the long old text"[..], &b"new text"[..]);
         disk.write("dense", b"weights").unwrap();
         disk.write("job.toml", old).unwrap();
@@ -88,7 +88,7 @@ mod tests {
         for _ in 0..2 {
             Manifest::read(&disk).unwrap().settle(&disk, "job.toml").unwrap();
             is_whole(new);
-            assert_eq!((disk.read("job.toml").unwrap(), disk.has("job.toml.next").unwrap()), (new.to_vec(), false));
+            assert_eq!((disk.read("job.toml").unwrap(), disk.has_file("job.toml.next").unwrap()), (new.to_vec(), false));
         }
         // Other bytes are still damage.
         disk.write("job.toml", old).unwrap();

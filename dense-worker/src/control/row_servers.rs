@@ -30,7 +30,7 @@ impl RowServers for EmbeddingClient {
     }
 
     fn timeout(&self) -> Duration {
-        self.timeout()
+        self.request_timeout()
     }
 }
 
@@ -56,7 +56,7 @@ where
                 if refusal.kind == RefusalKind::Moved && !deadline.is_past() =>
             {
                 debug!(server, %refusal, "buckets have moved, so all embedding servers are called again");
-                tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+                tokio::time::sleep(Backoff::default().pause_before(tries).min(deadline.time_left())).await;
                 tries += 1;
             }
             answers => return answers.map(|answers| (listed, answers)),

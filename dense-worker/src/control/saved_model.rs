@@ -65,13 +65,13 @@ pub(crate) enum Load {
 /// When the job names no folder, or the environment contradicts itself.
 pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
     let Some(parent) = &job.output.model_folder else {
-        return Ok((Folder::disk(run.model()), MODEL.to_owned()));
+        return Ok((Folder::on_disk(run.model()), MODEL.to_owned()));
     };
     // Requests to a store take as long as the job is patient.
     let parent = Folder::open(parent, job.cluster.timeout)?;
     let parent = match parent.path().map(std::path::absolute) {
         // Who looks for it later is somewhere else.
-        Some(Ok(path)) => Folder::disk(path),
+        Some(Ok(path)) => Folder::on_disk(path),
         _ => parent,
     };
     let folder = parent.join(&run.name()).join(MODEL);
@@ -161,7 +161,7 @@ pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
         let folder = folder.make()?;
         folder.delete_file(MANIFEST)?;
         if folder.path().is_some() {
-            let unfinished = folder.files()?.into_iter().filter(|name| name.ends_with(UNFINISHED));
+            let unfinished = folder.file_names()?.into_iter().filter(|name| name.ends_with(UNFINISHED));
             unfinished.into_iter().try_for_each(|name| folder.delete_file(&name))?;
         }
         Ok(folder)
@@ -212,7 +212,7 @@ impl SavedModel {
     /// # Errors
     /// When the folder's store does not answer.
     pub(crate) fn is_in(folder: &Folder) -> Result<bool, StoreError> {
-        folder.has(MANIFEST)
+        folder.has_file(MANIFEST)
     }
 
     pub(crate) fn folder(&self) -> &Folder {
@@ -313,8 +313,8 @@ impl SavedModel {
 
 /// The size of a file of a model, which may lie in a folder beside.
 fn file_bytes(folder: &Folder, name: &str) -> std::io::Result<u64> {
-    let (folder, file) = folder.locate(name).unwrap_or_else(|| (folder.clone(), name));
-    folder.input(file).map(|(_, bytes)| bytes)
+    let (folder, file) = folder.locate_file(name).unwrap_or_else(|| (folder.clone(), name));
+    folder.open_file(file).map(|(_, bytes)| bytes)
 }
 
 pub(super) fn fingerprint(job: &Job) -> String {
@@ -336,11 +336,11 @@ mod tests {
     use crate::testing::{WorkerShard, job};
 
     fn disk(folder: &tempfile::TempDir) -> Folder {
-        Folder::disk(folder.path())
+        Folder::on_disk(folder.path())
     }
 
     fn server(index: u32) -> FakeShard {
-        FakeShard::new(index, BucketMap::even(Generation(1), 16, 2))
+        FakeShard::new(index, BucketMap::split_evenly(Generation(1), 16, 2))
     }
 
     fn shards() -> Vec<Arc<dyn Shard>> {

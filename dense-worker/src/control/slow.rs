@@ -37,7 +37,7 @@ impl SlowServers {
         let help = "Seconds that the oldest unanswered request to an embedding server has waited.";
         let gauge = GaugeVec::new(Opts::new("zagros_worker_server_wait_seconds", help), &["server"]);
         let gauge = register(registry, gauge);
-        show(&gauge, client.servers().len(), &[]);
+        show(&gauge, client.known_servers().len(), &[]);
         // What the client holds, servers in this process among it, must not live as long as a task that sleeps.
         let client = Arc::downgrade(&client);
         let looking = tokio::spawn(async move {
@@ -45,10 +45,10 @@ impl SlowServers {
             loop {
                 tokio::time::sleep(LOOK).await;
                 let Some(client) = client.upgrade() else { return };
-                let waiting = client.waiting();
-                show(&gauge, client.servers().len(), &waiting);
+                let waiting = client.unanswered_requests();
+                show(&gauge, client.known_servers().len(), &waiting);
                 for news in reported.news(&waiting) {
-                    tell(&news, &client, (window.inside(), places), &*observer);
+                    tell(&news, &client, (window.batch_count(), places), &*observer);
                 }
             }
         });
@@ -100,7 +100,7 @@ impl Reported {
 
 fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize), observer: &dyn Observer) {
     let name = |server: u32| {
-        let servers = client.servers();
+        let servers = client.known_servers();
         servers
             .get(server as usize)
             .map_or_else(|| format!("embedding server {server}"), |shard| shard.name().to_owned())

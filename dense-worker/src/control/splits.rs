@@ -86,7 +86,7 @@ impl Splits {
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable() && !is_stopping();
         let part = if continuing { READER } else { LOOP };
         let waiting = Waiting::new(part, WaitKind::Coordinator, "its next split").with_timeout(self.timeout);
-        let _waiting = self.waits.begin(waiting);
+        let _waiting = self.waits.begin_wait(waiting);
         let ended = async { if continuing { stop.run_ended().await } else { stop.requested().await } };
         let answer = tokio::select! {
             biased;
@@ -152,7 +152,7 @@ pub(crate) fn control_error(
     if refusal.kind == RefusalKind::Fenced {
         return WorkerError::Fenced { reason: refusal.message };
     }
-    WorkerError::Control { coordinator: control.name().to_owned(), what, waited: deadline.waited(), refusal }
+    WorkerError::Control { coordinator: control.name().to_owned(), what, waited: deadline.time_waited(), refusal }
 }
 
 /// A stream's splits. Says `None` as soon as nothing can be had at once: what this worker holds itself is complete

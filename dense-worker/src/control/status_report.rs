@@ -34,7 +34,7 @@ impl StatusReport {
         let task = tokio::spawn(async move {
             loop {
                 let (Some(client), Some(membership)) = (client.upgrade(), membership.upgrade()) else { return };
-                let requests = worth_reporting(&client.waiting());
+                let requests = worth_reporting(&client.unanswered_requests());
                 waits.set_requests(requests.clone());
                 membership.set_waits(requests);
                 if let Some(Ok(DiskSpace { free, size })) = folder.as_deref().map(DiskSpace::measure) {

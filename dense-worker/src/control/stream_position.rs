@@ -46,7 +46,7 @@ impl StreamPosition {
     /// The next batch is trained on, or skipped for good; answers the splits whose last row it has.
     pub(crate) fn advance(&mut self, batch: &mut Batch) -> Vec<u64> {
         if let Some(cursor) = &mut self.cursor {
-            cursor.deliver(batch);
+            cursor.record_delivery(batch);
         }
         let ends = std::mem::take(&mut batch.completes);
         self.bad_rows.extend(ends.iter().filter(|end| end.bad_rows > 0).map(|end| (end.split, end.bad_rows)));

@@ -321,7 +321,7 @@ async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
     assert!(summary.loss.is_finite());
     assert_eq!(setting.shard.pushes(), 2);
     assert_eq!(setting.steps.seen.lock().unwrap().iter().map(|report| report.step).collect::<Vec<_>>(), [1, 3]);
-    let shown = zagros_plumbing::metrics::render(&registry);
+    let shown = zagros_plumbing::metrics::render_text(&registry);
     assert!(shown.contains("zagros_worker_skipped_steps_total 1\n"), "{shown}");
 }
 

@@ -48,14 +48,14 @@ impl Worker {
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let caller = Caller {
             control: Arc::clone(&self.control),
-            member: membership.member(),
+            member: membership.member_id(),
             incarnation: membership.incarnation(),
             timeout: self.job.cluster.timeout,
             stop,
         };
         let others = self.index > 0;
         let kind = if others { WaitKind::Workers } else { WaitKind::Work };
-        let _waiting = self.waits.begin(Waiting::new(LOOP, kind, "the statistics of the features"));
+        let _waiting = self.waits.begin_wait(Waiting::new(LOOP, kind, "the statistics of the features"));
         if !self.job.cluster.has_groups() {
             self.measure_unless_known(&caller).await?;
         } else if self.index == 0 {

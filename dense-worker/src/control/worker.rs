@@ -8,7 +8,7 @@ use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
-use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, fingerprints, writings};
+use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, fingerprint_files, detect_writings};
 use zagros_job::{FeatureStatistic, Job};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
@@ -185,11 +185,11 @@ impl Worker {
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
         compare_types(Arc::clone(&job), &files, &held_out).await?;
         let looked_at = files.clone();
-        let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
+        let fingerprints = blocking("fingerprints", move || fingerprint_files(&looked_at)).await??;
         if self.folder.is_some() {
             let (job, files) = (Arc::clone(&job), files.clone());
             // What is wrong with the rows is said when they are trained on.
-            self.job.data.written = blocking("writings", move || writings(&job, &files)).await?.unwrap_or_default();
+            self.job.data.written = blocking("writings", move || detect_writings(&job, &files)).await?.unwrap_or_default();
         }
         let measured = self.job.features.unmeasured_statistics();
         if let Some(point) = &self.resume {
@@ -259,7 +259,7 @@ impl Worker {
         membership: Arc<Membership>,
     ) -> Result<Summary, WorkerError> {
         let client = self.reach_servers(&membership).await?;
-        let writer = (tile_writer(membership.member()), membership.incarnation());
+        let writer = (tile_writer(membership.member_id()), membership.incarnation());
         dense.stream_by(Access::Train, || self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
@@ -300,13 +300,13 @@ impl Worker {
         self.observer.observe(&Event::WaitingFor("the embedding servers".to_owned()));
         let timeout = self.job.cluster.timeout;
         let waiting = Waiting::new("training loop", WaitKind::Members, "the embedding servers").with_timeout(timeout);
-        let joining = self.waits.begin(waiting);
+        let joining = self.waits.begin_wait(waiting);
         wait_for_placement(&*self.control, timeout, &self.shutdown).await?;
         drop(joining);
-        let (member, incarnation) = (membership.member(), membership.incarnation());
+        let (member, incarnation) = (membership.member_id(), membership.incarnation());
         let client = self.client_of((member, incarnation)).with_metrics(&self.registry);
-        client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
-        let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
+        client.refresh_placement().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
+        let servers = u32::try_from(client.known_servers().len()).unwrap_or(u32::MAX);
         self.observer.observe(&Event::Joined { member, incarnation, servers });
         Ok(Arc::new(client))
     }
@@ -332,7 +332,7 @@ impl Worker {
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let splits = Splits {
             control: Arc::clone(&self.control),
-            member: membership.member(),
+            member: membership.member_id(),
             incarnation: membership.incarnation(),
             files: paths(&data.files),
             timeout,

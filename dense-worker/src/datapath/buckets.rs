@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use zagros_collective::{Collective, CollectiveError, PendingSum};
+use zagros_collective::{CollectiveGroup, CollectiveError, PendingSum};
 
 /// Gradients per bucket, 1 MiB. The last bucket overlaps with no other work, so a bucket must be small enough to be summed
 /// fast. It must be large enough that the fixed cost of a bucket is small.
@@ -54,7 +54,7 @@ impl GradientBuckets {
 
     /// Notes that the gradients of all weights from `from` on are final. Sends each full bucket, except the one of the
     /// first weights.
-    pub fn ready(&mut self, group: &mut dyn Collective, from: usize, gradients: &[f32]) {
+    pub fn ready(&mut self, group: &mut dyn CollectiveGroup, from: usize, gradients: &[f32]) {
         while self.left > self.size && self.left - self.size >= from && self.failed.is_none() {
             let bucket = self.left - self.size..self.left;
             self.send(group, bucket.clone(), &gradients[bucket.start - from..bucket.end - from], &[]);
@@ -63,14 +63,14 @@ impl GradientBuckets {
 
     /// Sends the remaining gradients. `gradients` are those of the whole network. `besides` are more values, equally many
     /// on every worker, which are summed without `share`.
-    pub fn close(&mut self, group: &mut dyn Collective, gradients: &[f32], besides: &[f32]) {
+    pub fn close(&mut self, group: &mut dyn CollectiveGroup, gradients: &[f32], besides: &[f32]) {
         self.ready(group, 0, gradients);
         if self.failed.is_none() {
             self.send(group, 0..self.left, &gradients[..self.left], besides);
         }
     }
 
-    fn send(&mut self, group: &mut dyn Collective, weights: Range<usize>, gradients: &[f32], besides: &[f32]) {
+    fn send(&mut self, group: &mut dyn CollectiveGroup, weights: Range<usize>, gradients: &[f32], besides: &[f32]) {
         let mut bucket = self.spare.pop().unwrap_or_default();
         bucket.clear();
         bucket.extend(gradients.iter().map(|gradient| gradient * self.share));
@@ -88,7 +88,7 @@ impl GradientBuckets {
     /// When a worker does not take part, or `put` fails.
     pub fn finish<E: From<CollectiveError>>(
         &mut self,
-        group: &mut dyn Collective,
+        group: &mut dyn CollectiveGroup,
         mut put: impl FnMut(usize, &[f32]) -> Result<(), E>,
     ) -> Result<Vec<f32>, E> {
         let (mut end, mut besides) = (self.weights, Vec::new());

@@ -29,9 +29,9 @@ impl Dense {
     pub(crate) fn agree(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
         let started = Instant::now();
         let Some(process_group) = &mut self.process_group else { return Ok(AgreedTurns(vec![mine])) };
-        let mut all = vec![0.0; process_group.group.world() * TURN];
+        let mut all = vec![0.0; process_group.group.world_size() * TURN];
         mine.write(&mut all, process_group.group.rank());
-        let _waiting = self.metrics.waits.begin(of_all("the agreement on a step"));
+        let _waiting = self.metrics.waits.begin_wait(of_all("the agreement on a step"));
         process_group.group.all_reduce_sum(&mut all)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
         Ok(AgreedTurns::read(&all))
@@ -89,7 +89,7 @@ impl Dense {
             stepped.logits = std::mem::take(&mut output.logits);
         }
         let started = Instant::now();
-        let waiting = self.metrics.waits.begin(of_all("the all-reduce of step").numbered(step));
+        let waiting = self.metrics.waits.begin_wait(of_all("the all-reduce of step").with_number(step));
         let reduced = match process_group.finish(&mut self.model, step) {
             Ok(reduced) => reduced,
             Err(error) => {
@@ -112,7 +112,7 @@ impl Dense {
         let started = Instant::now();
         self.model.apply().map_err(|error| match error {
             ModelError::Skipped { .. } => {
-                WorkerError::Skipped { step, workers: (0..process_group.group.world()).collect() }
+                WorkerError::Skipped { step, workers: (0..process_group.group.world_size()).collect() }
             }
             error => failed(error),
         })?;
@@ -127,7 +127,7 @@ impl Dense {
     /// # Errors
     /// When one does not take part.
     pub(crate) fn barrier(&mut self) -> Result<(), WorkerError> {
-        let _waiting = self.metrics.waits.begin(of_all("a barrier"));
+        let _waiting = self.metrics.waits.begin_wait(of_all("a barrier"));
         Ok(self.process_group.as_mut().map_or(Ok(()), |process_group| process_group.group.barrier())?)
     }
 
@@ -137,7 +137,7 @@ impl Dense {
     /// When one does not take part.
     pub(crate) fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorkerError> {
         let Some(process_group) = &mut self.process_group else { return Ok(vec![mine.to_vec()]) };
-        let _waiting = self.metrics.waits.begin(of_all("an exchange of all workers"));
+        let _waiting = self.metrics.waits.begin_wait(of_all("an exchange of all workers"));
         Ok(process_group.group.all_gather(mine)?)
     }
 
@@ -165,7 +165,7 @@ impl Dense {
             Default::default()
         };
         let [shared, weights, optimizer] = mine;
-        let waiting = self.metrics.waits.begin(of_all("the state of the most advanced rank"));
+        let waiting = self.metrics.waits.begin_wait(of_all("the state of the most advanced rank"));
         let mut of_lead =
             |bytes: &[u8]| process_group.group.all_gather(bytes).map(|mut all| std::mem::take(&mut all[source]));
         let (shared, weights, optimizer) = (of_lead(&shared)?, of_lead(&weights)?, of_lead(&optimizer)?);

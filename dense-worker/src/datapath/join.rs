@@ -1,7 +1,7 @@
 //! Joining a process group: what a worker sends, and what must be equal on all ranks.
 
 use serde::{Deserialize, Serialize};
-use zagros_collective::Collective;
+use zagros_collective::CollectiveGroup;
 use zagros_worker_core::RankProgress;
 
 use super::dense::{Dense, Stepped};
@@ -29,7 +29,7 @@ impl Dense {
     /// not take part.
     pub(crate) fn join(
         &mut self,
-        (group, layers): (Box<dyn Collective>, Option<Box<dyn Collective>>),
+        (group, layers): (Box<dyn CollectiveGroup>, Option<Box<dyn CollectiveGroup>>),
         seed: u64,
         like: &[u8],
         progress: RankProgress,

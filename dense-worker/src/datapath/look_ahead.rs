@@ -71,7 +71,7 @@ mod tests {
         let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: Duration::from_secs(60) };
         let connect = Arc::new(move |_: &_| Ok(Arc::clone(&server)));
         let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));
-        client.refresh().await.unwrap();
+        client.refresh_placement().await.unwrap();
         (client, shard)
     }
 
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(prepared.unique.tables[0].ids, [2 * number, 2 * number + 1]);
         }
         assert!(incoming.recv().await.unwrap().is_err() && incoming.recv().await.is_none());
-        until(|| client.look_ahead().hinted == 20).await;
+        until(|| client.look_ahead_counts().hinted == 20).await;
         assert_eq!(hinted(&shard).len(), 10);
     }
 

@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn sums_of_rows_are_looked_up_after_the_step() {
-        let mut unique = UniqueIds { tables: vec![TableIds::rows(TableId(0), 2, vec![1])] };
+        let mut unique = UniqueIds { tables: vec![TableIds::new(TableId(0), 2, vec![1])] };
         assert!(may_be_read(&unique) && may_be_read(&UniqueIds::default()));
         unique.tables[0].bags = Some(TableBags::default());
         assert!(!may_be_read(&unique));

@@ -2,7 +2,7 @@
 //! servers, which then answer one row per sample (ADR 16).
 
 use zagros_embedding_client::{TableBags, UniqueIds, bag_bytes};
-use zagros_ingest::Ids;
+use zagros_ingest::CategoryIds;
 use zagros_job::{Job, PoolAt, Values, WireFormat};
 use zagros_protocol::datapath::Access;
 
@@ -17,7 +17,7 @@ pub(crate) struct PoolPlan {
 
 /// The features of a batch. Their ids are positions in the unique ids of their tables.
 pub(crate) struct Columns<'a> {
-    pub(crate) ids: &'a [Ids],
+    pub(crate) ids: &'a [CategoryIds],
     pub(crate) inverse: &'a [Vec<u32>],
     /// Per feature, the position of its table in the batch.
     pub(crate) slots: &'a [usize],
@@ -49,7 +49,7 @@ impl PoolPlan {
 
     /// The order of a batch's features: first those whose rows are always looked up, last those whose sums are. Each choice
     /// then looks up the rows of the first ids of a table.
-    pub(crate) fn order(&self, ids: &[Ids]) -> Vec<usize> {
+    pub(crate) fn order(&self, ids: &[CategoryIds]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|feature| match self.pool_at(*feature, ids) {
             PoolAt::Worker => 0,
@@ -81,16 +81,16 @@ impl PoolPlan {
             let pays = bags < u64::from(rows - certain) * row_bytes as u64;
             let mut wanted = TableBags::new(if pays { certain } else { rows });
             for feature in features_at(PoolAt::Auto).filter(|_| pays).chain(features_at(PoolAt::Server)) {
-                sums[feature] = Some(wanted.wanted() as u32);
-                wanted.extend(&columns.inverse[feature], columns.ids[feature].offsets.as_deref().unwrap_or(&[]));
+                sums[feature] = Some(wanted.result_rows() as u32);
+                wanted.add_bags(&columns.inverse[feature], columns.ids[feature].offsets.as_deref().unwrap_or(&[]));
             }
-            table.bags = (wanted.count() > 0).then_some(wanted);
+            table.bags = (wanted.bag_count() > 0).then_some(wanted);
         }
         sums
     }
 
     /// Where a feature is added up. A column without offsets has one row per sample, whatever the job says.
-    fn pool_at(&self, feature: usize, ids: &[Ids]) -> PoolAt {
+    fn pool_at(&self, feature: usize, ids: &[CategoryIds]) -> PoolAt {
         if ids[feature].offsets.is_some() { self.features[feature] } else { PoolAt::Worker }
     }
 }
@@ -114,11 +114,11 @@ mod tests {
     const DIM: usize = 8;
 
     /// Every feature reads the same table.
-    fn choose(plan: &[PoolAt], servers: u32, ids: &[Ids]) -> (UniqueIds, Vec<Option<u32>>) {
+    fn choose(plan: &[PoolAt], servers: u32, ids: &[CategoryIds]) -> (UniqueIds, Vec<Option<u32>>) {
         let plan = PoolPlan { features: plan.to_vec(), value_bytes: 4, servers };
         let order = plan.order(ids);
         let feature_ids = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
-        let (mut unique, found) = Deduplicator::new().dedup(&order.iter().map(feature_ids).collect::<Vec<_>>());
+        let (mut unique, found) = Deduplicator::new().dedup_batch(&order.iter().map(feature_ids).collect::<Vec<_>>());
         let mut inverse = vec![Vec::new(); ids.len()];
         order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
         let columns = Columns { ids, inverse: &inverse, slots: &vec![0; ids.len()] };
@@ -126,30 +126,30 @@ mod tests {
         (unique, sums)
     }
 
-    fn bags(list: &[&[u64]]) -> Ids {
+    fn bags(list: &[&[u64]]) -> CategoryIds {
         let ends = list.iter().scan(0, |end, bag| {
             *end += bag.len() as u32;
             Some(*end)
         });
-        Ids { ids: list.concat(), offsets: Some(std::iter::once(0).chain(ends).collect()), ..Ids::default() }
+        CategoryIds { ids: list.concat(), offsets: Some(std::iter::once(0).chain(ends).collect()), ..CategoryIds::default() }
     }
 
     #[test]
     fn long_bags_of_rare_ids_are_summed_and_bags_of_common_ones_are_not() {
         let rare = bags(&[&[1, 2, 3, 4], &[5, 6, 7, 8]]);
         let (unique, sums) = choose(&[PoolAt::Auto], 1, std::slice::from_ref(&rare));
-        assert_eq!((sums, unique.tables[0].wanted()), (vec![Some(0)], 2));
+        assert_eq!((sums, unique.tables[0].result_rows()), (vec![Some(0)], 2));
         // Eight rows. Two servers would answer nearly two sums per bag; eight servers would answer nearly four.
         assert!(choose(&[PoolAt::Auto], 2, std::slice::from_ref(&rare)).1[0].is_some());
         assert!(choose(&[PoolAt::Auto], 8, &[rare]).1[0].is_none());
         let common = bags(&[&[1, 2], &[1, 2], &[2, 1], &[1]]);
         let (unique, sums) = choose(&[PoolAt::Auto], 1, &[common]);
-        assert_eq!((sums, unique.tables[0].wanted(), unique.tables[0].bags.clone()), (vec![None], 2, None));
+        assert_eq!((sums, unique.tables[0].result_rows(), unique.tables[0].bags.clone()), (vec![None], 2, None));
     }
 
     #[test]
     fn features_of_one_table_are_chosen_separately() {
-        let one = Ids { ids: vec![9, 1], ..Ids::default() };
+        let one = CategoryIds { ids: vec![9, 1], ..CategoryIds::default() };
         let reported = bags(&[&[1, 9], &[20]]);
         let history = bags(&[&[1, 2, 3, 4, 5, 6], &[9, 10, 11, 12, 13, 14]]);
         let plan = [PoolAt::Server, PoolAt::Auto, PoolAt::Worker];
@@ -157,10 +157,10 @@ mod tests {
         // First the ids 9 and 1 themselves, then the sums of both features.
         assert_eq!(unique.tables[0].ids[..3], [9, 1, 2]);
         assert_eq!(sums, [Some(4), Some(2), None]);
-        assert_eq!((unique.tables[0].ids.len(), unique.tables[0].wanted()), (13, 6));
+        assert_eq!((unique.tables[0].ids.len(), unique.tables[0].result_rows()), (13, 6));
         let short = bags(&[&[1], &[9]]);
         let (unique, sums) = choose(&plan, 1, &[reported, short, one]);
-        assert_eq!((sums, unique.tables[0].wanted()), (vec![Some(2), None, None], 4));
+        assert_eq!((sums, unique.tables[0].result_rows()), (vec![Some(2), None, None], 4));
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_column_without_offsets_has_rows() {
-        let (unique, sums) = choose(&[PoolAt::Server], 1, &[Ids { ids: vec![3, 4], ..Ids::default() }]);
-        assert_eq!((sums, unique.tables[0].wanted()), (vec![None], 2));
+        let (unique, sums) = choose(&[PoolAt::Server], 1, &[CategoryIds { ids: vec![3, 4], ..CategoryIds::default() }]);
+        assert_eq!((sums, unique.tables[0].result_rows()), (vec![None], 2));
     }
 }

@@ -67,8 +67,8 @@ impl Prefetch {
                 let is_step = !prepared.as_ref().is_ok_and(|prepared| prepared.batch.size == 0);
                 taken += u64::from(is_step);
                 let place = Arc::clone(&places).acquire_owned().await.ok();
-                let full = Waiting::new("lookups", WaitKind::Window, "a place for batch").numbered(seq);
-                let waiting = lookups.metrics.waits.begin(full);
+                let full = Waiting::new("lookups", WaitKind::Window, "a place for batch").with_number(seq);
+                let waiting = lookups.metrics.waits.begin_wait(full);
                 let (permit, rows) = lookups.enter(seq, step_before, &prepared).await;
                 drop(waiting);
                 let fetching = lookups.clone().fetch(seq, prepared, permit, rows);
@@ -125,22 +125,22 @@ impl Lookups {
         prepared: &Result<Prepared, WorkerError>,
     ) -> (WindowPermit, Option<LookedUp>) {
         let (Some(steps), Ok(prepared)) = (&mut self.steps, prepared) else {
-            return (self.window.enter().await, None);
+            return (self.window.acquire_permit().await, None);
         };
         steps.announce(NextBatch { seq, turn: RankTurn::default().with_batch(&prepared.batch) });
         let Some(before) = step_before.filter(|_| may_be_read(&prepared.unique)) else {
-            return (self.window.enter().await, None);
+            return (self.window.acquire_permit().await, None);
         };
         let after_pushes = tokio::select! {
             biased;
-            permit = self.window.enter() => return (permit, None),
+            permit = self.window.acquire_permit() => return (permit, None),
             after = steps.pushed(before) => after,
         };
         self.metrics.lookups_with_push.inc();
         let started = Instant::now();
         let acknowledged = async {
-            let permit = self.window.enter().await;
-            after_pushes.acknowledge();
+            let permit = self.window.acquire_permit().await;
+            after_pushes.mark_acknowledged();
             permit
         };
         let lookup = self.client.lookup_after(&prepared.unique, Access::Read, &after_pushes);
@@ -224,7 +224,7 @@ mod tests {
         };
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
         let waits = async {
-            while client.waiting().first().is_none_or(|waiting| waiting.lookups <= staleness) {
+            while client.unanswered_requests().first().is_none_or(|waiting| waiting.lookups <= staleness) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -234,7 +234,7 @@ mod tests {
         }
         // A source that nothing stops would read on in this time.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!((window.inside(), client.waiting()[0].lookups), (staleness + 1, staleness + 1));
+        assert_eq!((window.batch_count(), client.unanswered_requests()[0].lookups), (staleness + 1, staleness + 1));
         read.load(Ordering::Acquire)
     }
 

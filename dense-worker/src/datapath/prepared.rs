@@ -1,7 +1,7 @@
 //! A batch with its unique ids. Every length is checked here.
 
 use zagros_embedding_client::{BatchRows, Deduplicator, FeatureIds, RoutedIds, TableIds, UniqueIds, WindowPermit};
-use zagros_ingest::{Batch, Ids};
+use zagros_ingest::{Batch, CategoryIds};
 use zagros_job::Job;
 use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
@@ -80,14 +80,14 @@ impl Preparer {
         Ok(Prepared { batch, unique: unique.into(), inverse, slots, sums })
     }
 
-    fn dedup(&mut self, ids: &[Ids]) -> (UniqueIds, Vec<Vec<u32>>) {
+    fn dedup(&mut self, ids: &[CategoryIds]) -> (UniqueIds, Vec<Vec<u32>>) {
         let order = self.plan.order(ids);
         let feature_ids = |feature: &usize| {
             let column = &self.columns.features[*feature];
             FeatureIds { table: column.table, dim: column.dim as u32, ids: &ids[*feature].ids }
         };
         let features: Vec<FeatureIds<'_>> = order.iter().map(feature_ids).collect();
-        let (unique, found) = self.deduplicator.dedup(&features);
+        let (unique, found) = self.deduplicator.dedup_batch(&features);
         let mut inverse = vec![Vec::new(); order.len()];
         // There is one list per feature.
         order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
@@ -119,7 +119,7 @@ impl Prepared {
 /// Whether `rows` has a full row for each row and sum that was looked up.
 pub(crate) fn fits(rows: &BatchRows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
-        && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
+        && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.result_rows() * ids.dim as usize)
 }
 
 fn check(batch: &Batch, columns: &Columns, (numeric, targets): (usize, usize)) -> Result<(), String> {
@@ -136,7 +136,7 @@ fn check(batch: &Batch, columns: &Columns, (numeric, targets): (usize, usize)) -
     columns.features.iter().zip_eq(&batch.categorical).try_for_each(|(column, ids)| check_sequence(column, ids))
 }
 
-fn check_ids(ids: &Ids, size: usize) -> Result<(), String> {
+fn check_ids(ids: &CategoryIds, size: usize) -> Result<(), String> {
     if !ids.weights.is_empty() {
         expect("weights of a feature's values", ids.ids.len(), ids.weights.len())?;
     }
@@ -150,7 +150,7 @@ fn check_ids(ids: &Ids, size: usize) -> Result<(), String> {
 }
 
 /// The kernels write as many vectors as a sequence has ids.
-fn check_sequence(column: &Column, ids: &Ids) -> Result<(), String> {
+fn check_sequence(column: &Column, ids: &CategoryIds) -> Result<(), String> {
     let VectorForm::Sequence(sequence) = column.form else { return Ok(()) };
     let Some(offsets) = &ids.offsets else { return Err("a sequence has no offsets".to_owned()) };
     match offsets.windows(2).map(|ends| (ends[1] - ends[0]) as usize).find(|count| *count > sequence.length) {
@@ -190,8 +190,8 @@ mod tests {
             labels: vec![0.0, 1.0],
             numeric: vec![0.5, 0.5],
             categorical: vec![
-                Ids { ids: vec![7, 8], ..Ids::default() },
-                Ids { ids: vec![8, 9, 7], offsets: Some(vec![0, 3, 3]), ..Ids::default() },
+                CategoryIds { ids: vec![7, 8], ..CategoryIds::default() },
+                CategoryIds { ids: vec![8, 9, 7], offsets: Some(vec![0, 3, 3]), ..CategoryIds::default() },
             ],
             ..Batch::default()
         }

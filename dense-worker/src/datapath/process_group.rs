@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use zagros_collective::Collective;
+use zagros_collective::CollectiveGroup;
 use zagros_ingest::Batch;
 use zagros_worker_core::{StepAgreement, StepVote};
 use zagros_zip::number_from;
@@ -21,13 +21,13 @@ const FIRST: usize = 3;
 
 /// The workers that make steps together, and the gradients that are summed over them.
 pub(crate) struct ProcessGroup {
-    pub(super) group: Box<dyn Collective>,
+    pub(super) group: Box<dyn CollectiveGroup>,
     pub(super) buckets: GradientBuckets,
 }
 
 impl std::fmt::Debug for ProcessGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "rank {} of {}", self.group.rank(), self.group.world())
+        write!(f, "rank {} of {}", self.group.rank(), self.group.world_size())
     }
 }
 
@@ -64,7 +64,7 @@ impl RankTurn {
     /// The turn with this batch.
     pub(crate) fn with_batch(self, batch: &Batch) -> Self {
         let samples = u32::try_from(batch.size).unwrap_or(u32::MAX);
-        Self { samples, weight: batch.weight() as f32, bytes: batch.bytes as f32, ..self }
+        Self { samples, weight: batch.total_weight() as f32, bytes: batch.bytes as f32, ..self }
     }
 
     /// Writes the turn into the words of all ranks. Each rank writes only its own words, so the sum holds all turns.
@@ -138,7 +138,7 @@ pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
 }
 
 impl ProcessGroup {
-    pub(super) fn new(group: Box<dyn Collective>) -> Self {
+    pub(super) fn new(group: Box<dyn CollectiveGroup>) -> Self {
         Self { group, buckets: GradientBuckets::new(BUCKET) }
     }
 
@@ -152,7 +152,7 @@ impl ProcessGroup {
         share: f32,
         ahead: Option<RankTurn>,
     ) -> Result<(), ModelError> {
-        let (rank, world) = (self.group.rank(), self.group.world());
+        let (rank, world) = (self.group.rank(), self.group.world_size());
         let mut besides = vec![0.0; FIRST + world + world * TURN];
         besides[0] = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
         // Two numbers, because the sum of one f32 per worker would round more than that of all gradients does.
@@ -176,7 +176,7 @@ impl ProcessGroup {
         let failed = |source| WorkerError::Step { step, source };
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
         let besides = self.buckets.finish(self.group.as_mut(), put)?;
-        let world = self.group.world();
+        let world = self.group.world_size();
         let ([loss, squares, less], rest) = besides.split_first_chunk::<FIRST>().unwrap_or((&[0.0; FIRST], &[]));
         model.replace_squares(f64::from(*squares) + f64::from(*less));
         let (flags, rest) = rest.split_at(world.min(rest.len()));

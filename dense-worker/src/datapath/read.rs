@@ -39,7 +39,7 @@ impl Batches for BatchStream {
     }
 
     fn contradictions(&self) -> Option<ContradictoryRows> {
-        Self::contradictions(self)
+        Self::contradictory_rows(self)
     }
 }
 
@@ -121,7 +121,7 @@ impl Work {
     fn read(&mut self, mut batches: Box<dyn Batches>) -> StreamStats {
         let (mut index, mut is_reported) = (0, false);
         loop {
-            let waiting = self.metrics.waits.begin(Waiting::new(PART, WaitKind::Data, "its next batch"));
+            let waiting = self.metrics.waits.begin_wait(Waiting::new(PART, WaitKind::Data, "its next batch"));
             let Some(batch) = batches.next() else { break };
             drop(waiting);
             let prepared = batch.map_err(WorkerError::from).and_then(|batch| self.prepare(batch, index));

@@ -49,7 +49,7 @@ impl ServerWeights {
     /// The rows that hold the weights.
     pub(crate) fn rows(&self) -> TableIds {
         let rows = self.first.len().div_ceil(self.dim as usize) as u64;
-        TableIds::rows(self.table, self.dim, (0..rows).collect())
+        TableIds::new(self.table, self.dim, (0..rows).collect())
     }
 
     /// Takes the weights from the last of `rows`.

@@ -35,7 +35,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::info;
-use zagros_collective::{Collective, CollectiveError};
+use zagros_collective::{CollectiveGroup, CollectiveError};
 use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::{EmbeddingClient, PushedBatch};
 use zagros_job::Job;
@@ -117,7 +117,7 @@ impl TileServers {
 
 impl std::fmt::Debug for TileServers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} servers", self.client.servers().len())
+        write!(f, "{} servers", self.client.known_servers().len())
     }
 }
 
@@ -157,7 +157,7 @@ impl TileStore {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn join(&self, group: Box<dyn Collective>) -> Result<(), WorkerError> {
+    pub(crate) fn join(&self, group: Box<dyn CollectiveGroup>) -> Result<(), WorkerError> {
         let lane = LayerLane::start(group)?;
         let bounds: Vec<Vec<usize>> = self.layers.iter().map(|layer| layer.bounds(lane.world)).collect();
         let own = |(index, layer): (usize, &TiledLayer)| {
@@ -202,8 +202,8 @@ impl TileStore {
         what: &'static str,
         answer: oneshot::Receiver<Result<T, TransferError>>,
     ) -> Result<T, ModelError> {
-        let waiting = Waiting::new("dense thread", WaitKind::Servers, "layer").numbered(layer as u64);
-        let _waiting = self.metrics.waits.begin(waiting);
+        let waiting = Waiting::new("dense thread", WaitKind::Servers, "layer").with_number(layer as u64);
+        let _waiting = self.metrics.waits.begin_wait(waiting);
         let started = Instant::now();
         let answered = answer.blocking_recv().unwrap_or(Err(TransferError::RunEnds));
         self.metrics.spent(Stage::Layers, started.elapsed());
@@ -214,11 +214,11 @@ impl TileStore {
     fn sum(
         &self,
         layer: usize,
-        group: &mut dyn Collective,
+        group: &mut dyn CollectiveGroup,
         workers: &LayerWorkers,
         gradient: LayerValues,
     ) -> Result<Option<LayerValues>, TransferError> {
-        let _waiting = self.metrics.waits.begin(of_all("the sum of layer", layer));
+        let _waiting = self.metrics.waits.begin_wait(of_all("the sum of layer", layer));
         let bounds = &workers.bounds[layer];
         let summed = gradient.through(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
         let mut sum = summed.inspect_err(|error| self.note(SumProblem::Workers(error.clone())))?;
@@ -260,7 +260,7 @@ impl TileStore {
         let (tell, answer) = oneshot::channel();
         workers.lane.call(move |group| {
             let gathered = own.blocking_recv().unwrap_or(Err(TransferError::RunEnds)).and_then(|own| {
-                let _waiting = store.metrics.waits.begin(of_all("the gather of layer", layer));
+                let _waiting = store.metrics.waits.begin_wait(of_all("the gather of layer", layer));
                 Ok(own.through(&all.bounds[layer], |values, bounds| group.all_gather_parts(values, bounds))?)
             });
             let _ = tell.send(gathered);
@@ -271,7 +271,7 @@ impl TileStore {
 
 /// A call that all workers make for a layer.
 fn of_all(what: &'static str, layer: usize) -> Waiting {
-    Waiting::new("layers", WaitKind::Workers, what).numbered(layer as u64)
+    Waiting::new("layers", WaitKind::Workers, what).with_number(layer as u64)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

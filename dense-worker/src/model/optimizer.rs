@@ -61,7 +61,7 @@ impl Updater {
     /// The optimiser of so many weights.
     pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
         let (rule, lr) = optimizer.update_rule();
-        let vectors = rule.vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
+        let vectors = rule.state_vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
         let rates = vec![RateRange { weights: 0..weights, factor: 1.0 }];
         Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }
     }
@@ -85,7 +85,7 @@ impl Updater {
     /// When the gradients' norm is needed and beyond f32. The weights have not changed then.
     pub(super) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)?;
-        let lr = self.lr * f64::from(self.updates.schedule.in_steps().factor(step));
+        let lr = self.lr * f64::from(self.updates.schedule.in_steps().rate_factor(step));
         let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
         let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);

@@ -12,7 +12,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use sha2::{Digest, Sha256};
 use tch::nn::VarStore;
 use tch::{Kind, Tensor};
-use zagros_script::Module;
+use zagros_script::ScriptModule;
 
 use super::buffers::{ModuleBuffers, is_number};
 use super::{ModelError, int};
@@ -20,7 +20,7 @@ use super::{ModelError, int};
 #[derive(Debug)]
 pub(super) struct TorchScript {
     /// Switched between training and evaluation for each batch. Only one thread uses it.
-    module: RefCell<Module>,
+    module: RefCell<ScriptModule>,
     seed: u64,
     /// Seed of libtorch's generator for the next forward.
     draws: u64,
@@ -53,7 +53,7 @@ impl TorchScript {
             return Err(script(format!("has the SHA-256 {found}, model.sha256 says {sha256}; is it the right file?")));
         }
         let is_none = |reason: String| script(format!("is not a TorchScript module: {}", first_line(&reason)));
-        let module = Module::load(&bytes, variables.device()).map_err(is_none)?;
+        let module = ScriptModule::load(&bytes, variables.device()).map_err(is_none)?;
         let root = variables.root();
         let add = |(name, tensor): (String, Tensor), learned| root.add(&name.replace('.', "_"), tensor, learned);
         for parameter in module.parameters().map_err(is_none)? {

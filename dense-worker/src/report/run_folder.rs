@@ -85,7 +85,7 @@ impl RunFolder {
     /// When the parent folder cannot be read.
     pub fn of_job(job: &Job, elsewhere: &[String]) -> Result<Vec<Self>, WorkerError> {
         let parent = &job.output.folder;
-        let mut names: BTreeSet<String> = Folder::disk(parent).folders()?.into_iter().collect();
+        let mut names: BTreeSet<String> = Folder::on_disk(parent).folder_names()?.into_iter().collect();
         names.extend(elsewhere.iter().cloned());
         let base = format!("{}-", file_name(&job.name));
         let run = |name: String| Some((stamp(name.strip_prefix(&base)?)?, Self { path: parent.join(&name) }));

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use zagros_dense_worker::{Manifest, Predict, ScoredRows};
 use zagros_ingest::InputRows;
 use zagros_job::PredictRows;
-use zagros_store::{ContentDigest, hexadecimal};
+use zagros_store::{ContentDigest, hex_digits};
 
 use super::*;
 
@@ -101,7 +101,7 @@ impl ScoredRows for Logits {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    hexadecimal(&ContentDigest::compute(bytes).sha256[..8])
+    hex_digits(&ContentDigest::compute(bytes).sha256[..8])
 }
 
 /// Trains a case, saves, and scores with what was saved: a line of the file.
@@ -135,7 +135,7 @@ async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
     let cluster = Cluster::start(&job).await;
     let predict = Predict {
         job,
-        model: Folder::disk(run.model()),
+        model: Folder::on_disk(run.model()),
         files: vec![rows.to_owned()],
         calibrate: true,
         done: 0,

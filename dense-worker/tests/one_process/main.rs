@@ -40,7 +40,7 @@ use zagros_dense_worker::{
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
-use zagros_ingest::{Batch, Ids};
+use zagros_ingest::{Batch, CategoryIds};
 use zagros_job::{Job, Overrides, Standardise};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role, StatusRequest};
@@ -128,7 +128,7 @@ impl Cluster {
             members.push(joined.unwrap());
         }
         let placement = wait_for_placement(control.as_ref(), LATE, &Shutdown::new()).await.unwrap();
-        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+        let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
         let map = Arc::new(map);
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
         let traffic = Arc::new(AtomicU64::new(0));
@@ -243,7 +243,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
     let cluster = Cluster::start(&job).await;
     let evaluate = Evaluate {
         job,
-        model: Folder::disk(run.model()),
+        model: Folder::on_disk(run.model()),
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),
@@ -313,8 +313,8 @@ async fn a_run_that_was_asked_to_be_short_is_finished_too() {
 async fn batches_from_memory_train_as_well() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=1"]);
-    let ids = |ids: [u64; 2]| Ids { ids: ids.to_vec(), ..Ids::default() };
-    let bag = |ids: [u64; 2]| Ids { ids: ids.to_vec(), offsets: Some(vec![0, 0, 2]), ..Ids::default() };
+    let ids = |ids: [u64; 2]| CategoryIds { ids: ids.to_vec(), ..CategoryIds::default() };
+    let bag = |ids: [u64; 2]| CategoryIds { ids: ids.to_vec(), offsets: Some(vec![0, 0, 2]), ..CategoryIds::default() };
     let categorical = vec![ids([1, 2]), bag([3, 4]), bag([4, 4])];
     let batch = Batch { size: 2, labels: vec![0.0, 1.0], numeric: vec![0.5; 4], categorical, ..Batch::default() };
     let cluster = Cluster::start(&job).await;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zagros_dense_worker::{Input, SilentObserver};
-use zagros_ingest::{Batch, Ids};
+use zagros_ingest::{Batch, CategoryIds};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_zip::ZipEq;
@@ -53,11 +53,11 @@ fn batch(tags: u64, rare: bool) -> Batch {
     let tag = |sample: u64, tag: u64| if rare { sample * tags + tag } else { tag };
     let tags_of = |sample: u64| (0..tags).map(move |at| tag(sample, at));
     let every = |step: u64| Some((0..=size).map(|sample| (sample * step) as u32).collect());
-    let tags = Ids { ids: (0..size).flat_map(tags_of).collect(), offsets: every(tags), ..Ids::default() };
+    let tags = CategoryIds { ids: (0..size).flat_map(tags_of).collect(), offsets: every(tags), ..CategoryIds::default() };
     let categorical = vec![
-        Ids { ids: (0..size).collect(), ..Ids::default() },
+        CategoryIds { ids: (0..size).collect(), ..CategoryIds::default() },
         tags,
-        Ids { ids: Vec::new(), offsets: every(0), ..Ids::default() },
+        CategoryIds { ids: Vec::new(), offsets: every(0), ..CategoryIds::default() },
     ];
     let labels = (0..size).map(|sample| (sample % 2) as f32).collect();
     Batch { size: size as usize, labels, numeric: vec![0.5; 2 * size as usize], categorical, ..Batch::default() }

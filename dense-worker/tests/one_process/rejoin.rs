@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::{AbortHandle, JoinHandle};
-use zagros_collective::{Collective, CollectiveError, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveGroup, CollectiveError, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
 
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{HeartbeatRequest, Role, ScaleRequest, ScaleResponse, StatusRequest};
@@ -318,7 +318,7 @@ struct Deaf {
 
 /// Its end of the group; gone once it has not heard.
 struct DeafEnd {
-    group: Option<Box<dyn Collective>>,
+    group: Option<Box<dyn CollectiveGroup>>,
     left: u32,
 }
 
@@ -327,14 +327,14 @@ impl Rendezvous for Deaf {
         self.rendezvous.address()
     }
 
-    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
+    fn form_group(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {
         let left = if place.generation == 1 { self.at } else { u32::MAX };
-        Ok(Box::new(DeafEnd { group: Some(self.rendezvous.meet(place)?), left }))
+        Ok(Box::new(DeafEnd { group: Some(self.rendezvous.form_group(place)?), left }))
     }
 }
 
 impl DeafEnd {
-    fn group(&mut self) -> Result<&mut Box<dyn Collective>, CollectiveError> {
+    fn group(&mut self) -> Result<&mut Box<dyn CollectiveGroup>, CollectiveError> {
         let broken = CollectiveError::Broken {
             call: "an all-reduce",
             waited: Duration::ZERO,
@@ -344,12 +344,12 @@ impl DeafEnd {
     }
 }
 
-impl Collective for DeafEnd {
+impl CollectiveGroup for DeafEnd {
     fn rank(&self) -> usize {
         1
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         2
     }
 

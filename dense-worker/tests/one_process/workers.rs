@@ -98,17 +98,17 @@ pub(super) async fn train_with(workers: u32, mut job: Job) -> (Summary, Arc<Reco
 pub(super) fn samples(start: u64, size: u64) -> Batch {
     let mixed = |sample: u64| sample.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let all = start..start + size;
-    let bag = Ids {
+    let bag = CategoryIds {
         ids: all.clone().flat_map(|sample| [mixed(sample) % 11, mixed(sample) % 5]).collect(),
         offsets: Some((0..=size as u32).map(|sample| 2 * sample).collect()),
-        ..Ids::default()
+        ..CategoryIds::default()
     };
     Batch {
         size: size as usize,
         labels: all.clone().map(|sample| f32::from(mixed(sample) % 17 > 8)).collect(),
         numeric: all.clone().flat_map(|sample| [sample as f32 % 3.0 - 1.0, mixed(sample) as f32 % 7.0 / 7.0]).collect(),
         categorical: vec![
-            Ids { ids: all.map(|sample| mixed(sample) % 17).collect(), ..Ids::default() },
+            CategoryIds { ids: all.map(|sample| mixed(sample) % 17).collect(), ..CategoryIds::default() },
             bag.clone(),
             bag,
         ],
@@ -197,12 +197,12 @@ const HALF: u64 = 4;
 
 /// The samples of two batches in one.
 fn joined(one: Batch, other: Batch) -> Batch {
-    let both = |(one, other): (&Ids, &Ids)| {
+    let both = |(one, other): (&CategoryIds, &CategoryIds)| {
         let members = one.ids.len() as u32;
         let more = |(one, other): (&Vec<u32>, &Vec<u32>)| {
             one.iter().copied().chain(other[1..].iter().map(|end| members + end)).collect()
         };
-        Ids {
+        CategoryIds {
             ids: [&one.ids[..], &other.ids].concat(),
             offsets: one.offsets.as_ref().zip(other.offsets.as_ref()).map(more),
             weights: [&one.weights[..], &other.weights].concat(),

@@ -43,7 +43,6 @@ optimizer = { kind = "adagrad", lr = 0.1 }
 kind = "ffnn"
 "#;
 
-/// What the command line asks for.
 struct Plan {
     pushes: u64,
     rows: Vec<u64>,
@@ -98,10 +97,10 @@ fn compare_forms(plan: &Plan) {
                 log.append(&StripeChange { table: 0, stripe: stripe as u32, origin: None, kind });
             }
             log.flush_appended().expect("a disk with room");
-            log.delete_before(log.durable()).expect("a file is deleted");
+            log.delete_before(log.durable_lsn()).expect("a file is deleted");
         }
         let rows = (plan.pushes * ROWS) as f64;
-        results.push((name, log.durable() as f64 / rows, start.elapsed().as_secs_f64() * 1e9 / rows));
+        results.push((name, log.durable_lsn() as f64 / rows, start.elapsed().as_secs_f64() * 1e9 / rows));
     }
     println!(
         "the log's form, {} pushes of {ROWS} rows\n\n                            bytes a row  × requests   ns a row  × requests",
@@ -155,7 +154,6 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// CPU time of this process.
 fn cpu_seconds() -> f64 {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
@@ -168,7 +166,7 @@ fn recover(plan: &Plan, rows: u64) {
     for seq in 0..rows.div_ceil(ROWS) {
         server.push(push_of(seq + 1, seq * ROWS, ROWS.min(rows - seq * ROWS)));
     }
-    let (pushed, held) = (start.elapsed(), server.service.held());
+    let (pushed, held) = (start.elapsed(), server.service.current_load());
     let (saved, save) = server.save(&folder.join("saved"));
     drop(server);
     let (base, tail) = log_bytes(&folder.join("log-server-0"));
@@ -177,7 +175,7 @@ fn recover(plan: &Plan, rows: u64) {
     let server = Server::start(&folder, DurabilityLevel::Process);
     let (recovered, cpu) = (start.elapsed(), cpu_seconds() - cpu);
     assert!(server.service.has_recovered());
-    assert_eq!(server.service.held().rows, held.rows);
+    assert_eq!(server.service.current_load().rows, held.rows);
     drop(server);
 
     let load = Server::start(&fresh(&plan.folder.join("loaded")), DurabilityLevel::Checkpoint).load(&saved);
@@ -222,8 +220,8 @@ impl Server {
         let mut job = Job::parse(JOB, Path::new("bench.toml"), &Overrides::none()).expect("the job is good");
         job.output.folder = folder.to_owned();
         job.cluster.durability = durability;
-        let service = EmbeddingService::durable(&job, ServerIndex(0), &Registry::new()).expect("a server");
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), job.cluster.buckets, 1)));
+        let service = EmbeddingService::open(&job, ServerIndex(0), &Registry::new()).expect("a server");
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), job.cluster.buckets, 1)));
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         Self { shard: LocalShard::new(Arc::clone(&service)), service, runtime }
     }
@@ -268,7 +266,6 @@ fn push_of(seq: u64, first: u64, rows: u64) -> PushRequest {
     }
 }
 
-/// An empty folder.
 fn fresh(folder: &Path) -> PathBuf {
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).expect("a folder that can be written");

@@ -19,7 +19,6 @@ use crate::traffic::push_to;
 
 /// Rounds of the comparison of pushes. Each round has one pass of both tables.
 const ROUNDS: usize = 21;
-/// Pushes of a pass.
 const PUSHES: u64 = 200;
 
 /// Checkpoints of all rows, and after pushes to a hundredth of them. `folder` is on the disk that is measured.
@@ -61,7 +60,6 @@ fn check(server: &Servers<'_>, folder: &Path, saved: &SaveResponse) {
     assert_eq!(here, there, "the checkpoint has other rows");
 }
 
-/// A checkpoint as a worker asks for it.
 fn checkpoint(server: &Servers<'_>, folder: &Path) -> SaveResponse {
     let save = |stage: SaveStage| {
         let folder = folder.display().to_string();

@@ -13,7 +13,7 @@ pub(crate) fn fingerprint(folder: &Path, files: &[String]) -> u64 {
 fn of_file(path: &Path) -> u64 {
     let mut reader = SnapshotReader::open(path).expect("a file of rows");
     let mut sum = 0_u64;
-    while let Some(block) = reader.next(|head| head.kind == BlockKind::Rows).expect("a whole file") {
+    while let Some(block) = reader.next_block(|head| head.kind == BlockKind::Rows).expect("a whole file") {
         let BlockContent::Rows(rows) = block.content else { continue };
         let width = reader.header().tables[block.table].width;
         for (row, id) in rows.ids.iter().enumerate() {

@@ -24,7 +24,6 @@ use tokio::runtime::Runtime;
 use traffic::{Pushes, Traffic};
 use zagros_protocol::control::{FileDigest, SaveResponse};
 
-/// The arguments of the command line.
 struct Plan {
     rows: u64,
     /// Duration of the pushes before the save, for comparison.

@@ -19,13 +19,11 @@ use zagros_protocol::{BucketMap, Generation, Segment, Segments, ServerIndex, Tab
 pub(crate) const DIM: u32 = 16;
 /// Words of a slot: weights and their sums of squares.
 pub(crate) const WIDTH: usize = 2 * DIM as usize;
-/// Rows of a request.
 pub(crate) const BATCH: u64 = 4096;
 const BUCKETS: u32 = 1024;
 /// Longer than any request takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// All servers of a run.
 pub(crate) struct Servers<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) shards: Vec<LocalShard>,
@@ -34,7 +32,7 @@ pub(crate) struct Servers<'a> {
 impl<'a> Servers<'a> {
     pub(crate) fn new(runtime: &'a Runtime, count: u32) -> Self {
         let job = job(count);
-        let map = Arc::new(BucketMap::even(Generation(1), BUCKETS, count));
+        let map = Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, count));
         let shard = |index| {
             let service = EmbeddingService::new(&job, ServerIndex(index), &Registry::new()).expect("a service");
             service.set_placement(Arc::clone(&map));
@@ -80,7 +78,6 @@ impl<'a> Servers<'a> {
     }
 }
 
-/// The payloads of a request for rows of the one table.
 pub(crate) fn request_of(ids: &[u64]) -> (bytes::Bytes, bytes::Bytes) {
     let segment = Segment { table: TableId(0), rows: ids.len() as u32, dim: DIM };
     (Segments::new(vec![segment]).pack().into(), encode_ids(ids).into())

@@ -21,7 +21,6 @@ type Timed = (Instant, Duration);
 /// Number of the first push: above those of the checkpoints of changes, which the same writer made.
 const FIRST: u64 = 1 << 21;
 
-/// The pushing thread.
 pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Timed>>,
@@ -69,7 +68,6 @@ fn push_of(seq: u64, rows: u64) -> PushRequest {
     push_to(seq, &ids)
 }
 
-/// A push to these rows.
 pub(crate) fn push_to(seq: u64, ids: &[u64]) -> PushRequest {
     let values = vec![0.25; ids.len() * DIM as usize];
     let gradients = encode_values(&values, Encoding::F32 as i32).expect("f32 is known").into();
@@ -89,7 +87,6 @@ pub(crate) fn push_to(seq: u64, ids: &[u64]) -> PushRequest {
 }
 
 impl Pushes {
-    /// The pushes that started in this time span.
     pub(crate) fn started_between(pushes: &[Timed], from: Instant, until: Instant) -> Self {
         let inside = |(start, _): &&Timed| (from..until).contains(start);
         let mut times: Vec<Duration> = pushes.iter().filter(inside).map(|push| push.1).collect();

@@ -21,7 +21,7 @@ use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, Lookup
 use zagros_protocol::{Refusal, RunId};
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::paths::{HINT, LOOKUP, PUSH};
-use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, stamp_server};
+use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_run, stamp_server};
 
 use crate::Shard;
 
@@ -32,7 +32,6 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// waited for, and for how long.
 const OWN_FIRST: Duration = Duration::from_millis(10);
 
-/// An embedding server in another process.
 #[derive(Clone, Debug)]
 pub struct GrpcShard {
     name: String,
@@ -46,11 +45,7 @@ pub struct GrpcShard {
 impl GrpcShard {
     /// Prepares calls to the server at `entry.address`, for the run that the server belongs to. A lookup or push ends at
     /// its deadline, which the request carries. A save or load ends after an hour, any other call after `call_timeout`.
-    /// The first call connects. A later call connects again if the connection is broken. Each connection proves what
-    /// `credentials` says.
-    ///
-    /// # Errors
-    /// [`zagros_protocol::RefusalKind::Invalid`] if the address does not parse.
+    /// A call connects if there is no working connection. Each connection proves what `credentials` says.
     pub fn connect(
         entry: &ServerEntry,
         call_timeout: Duration,
@@ -58,10 +53,9 @@ impl GrpcShard {
     ) -> Result<Arc<dyn Shard>, Refusal> {
         let name = format!("embedding server {} ({})", entry.index, entry.address);
         let bad = |error: InvalidAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
-        // Storage calls have a connection of their own, so a long save does not use the data path's flow-control
-        // window.
-        let embedding = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
-        let storage = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
+        // A connection of their own: a long save does not use the data path's flow-control window.
+        let embedding = open_channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
+        let storage = open_channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
         let storage = StorageClient::new(storage);
         let storage = storage.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         let mut headers = HeaderMap::new();
@@ -70,20 +64,19 @@ impl GrpcShard {
         Ok(Arc::new(Self { name, call_timeout, headers, embedding, storage }))
     }
 
-    fn request<T>(&self, message: T) -> Request<T> {
+    fn stamped_request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().as_mut().extend(self.headers.clone());
         request
     }
 
-    /// The headers of a request whose sender gives up at `deadline`.
     fn headers_until(&self, deadline: Deadline) -> HeaderMap {
         let mut headers = self.headers.clone();
-        grpc::state_timeout(&mut headers, deadline.left().saturating_add(OWN_FIRST));
+        grpc::state_timeout(&mut headers, deadline.time_left().saturating_add(OWN_FIRST));
         headers
     }
 
-    fn bounded<'a, T: 'a>(
+    fn bound_call<'a, T: 'a>(
         &'a self,
         deadline: Deadline,
         call: impl Future<Output = Result<T, Status>> + Send + 'a,
@@ -106,7 +99,7 @@ impl Shard for GrpcShard {
         let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
-        self.bounded(deadline, async move {
+        self.bound_call(deadline, async move {
             unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), headers, message).await
         })
     }
@@ -115,7 +108,7 @@ impl Shard for GrpcShard {
         let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
-        self.bounded(deadline, async move {
+        self.bound_call(deadline, async move {
             unary::call(&mut channel, PathAndQuery::from_static(PUSH), headers, message).await
         })
     }
@@ -124,35 +117,35 @@ impl Shard for GrpcShard {
         let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
-        self.bounded(deadline, async move {
+        self.bound_call(deadline, async move {
             unary::call(&mut channel, PathAndQuery::from_static(HINT), headers, message).await
         })
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::from_now(self.call_timeout), async move {
+        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
+        self.bound_call(Deadline::from_now(self.call_timeout), async move {
             client.describe(request).await.map(Response::into_inner)
         })
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::from_now(STORAGE_TIMEOUT), async move {
+        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
+        self.bound_call(Deadline::from_now(STORAGE_TIMEOUT), async move {
             client.save(request).await.map(Response::into_inner)
         })
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::from_now(STORAGE_TIMEOUT), async move {
+        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
+        self.bound_call(Deadline::from_now(STORAGE_TIMEOUT), async move {
             client.load(request).await.map(Response::into_inner)
         })
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::from_now(self.call_timeout), async move {
+        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
+        self.bound_call(Deadline::from_now(self.call_timeout), async move {
             client.forget(request).await.map(Response::into_inner)
         })
     }
@@ -193,7 +186,7 @@ mod tests {
     async fn calls_are_those_of_a_generated_service() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let serving = grpc::server().add_service(EmbeddingServer::new(Generated));
+        let serving = grpc::server_builder().add_service(EmbeddingServer::new(Generated));
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, TIMEOUT, &Credentials::Open).unwrap();

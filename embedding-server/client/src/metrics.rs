@@ -7,7 +7,7 @@ use zagros_protocol::packed::value_bytes;
 
 use crate::datapath::{RoutePart, UniqueIds};
 
-/// The metrics of a client. Children are resolved once.
+/// Children are resolved once.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMetrics {
     pub(crate) lookup: ClientCallMetrics,
@@ -15,7 +15,6 @@ pub(crate) struct ClientMetrics {
     pub(crate) hints: HintMetrics,
 }
 
-/// What became of the rows that were hinted to servers, and of those that were looked up.
 #[derive(Clone, Debug)]
 pub(crate) struct HintMetrics {
     hinted: IntCounter,
@@ -47,23 +46,21 @@ impl HintMetrics {
         Self { hinted: counter("hinted"), ready: counter("ready"), late: counter("late"), lost: counter("lost") }
     }
 
-    pub(crate) fn answered(&self, rows: u64, ready: u64) {
+    pub(crate) fn count_answer(&self, rows: u64, ready: u64) {
         self.hinted.inc_by(rows);
         self.ready.inc_by(ready);
     }
 
-    pub(crate) fn counts(&self) -> LookAheadCounts {
+    pub(crate) fn row_counts(&self) -> LookAheadCounts {
         let Self { hinted, ready, late, lost } = self;
         LookAheadCounts { hinted: hinted.get(), ready: ready.get(), late: late.get(), lost: lost.get() }
     }
 }
 
-/// The metrics of one kind of call.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientCallMetrics {
     /// Time until every server has answered.
     pub(crate) seconds: Histogram,
-    /// Requests sent again after a refusal.
     pub(crate) retries: IntCounter,
     /// Bytes of rows or gradients.
     pub(crate) bytes: IntCounter,
@@ -86,7 +83,7 @@ impl ClientMetrics {
         let spared = Opts::new("zagros_client_bags_spared_bytes", help);
         let spared = register(registry, GaugeVec::new(spared, &["call"]));
         let call = |name: &str, help: &str| ClientCallMetrics {
-            seconds: seconds(registry, name, help),
+            seconds: seconds_histogram(registry, name, help),
             retries: retries.with_label_values(&[name]),
             bytes: bytes.with_label_values(&[name]),
             bags: bags.with_label_values(&[name]),
@@ -102,25 +99,25 @@ impl ClientMetrics {
 
 impl ClientCallMetrics {
     /// Counts the bags of a batch, and the bytes of their rows minus the bytes that were sent instead.
-    pub(crate) fn pooled<'a>(
+    pub(crate) fn count_bags<'a>(
         &self,
         unique: &UniqueIds,
         parts: impl Iterator<Item = &'a RoutePart> + Clone,
         wire: Encoding,
     ) {
         let Ok(width) = value_bytes(wire as i32) else { return };
-        let sums: usize = parts.clone().map(RoutePart::sums).sum();
+        let sums: usize = parts.clone().map(RoutePart::sum_count).sum();
         if sums == 0 {
             return;
         }
         let rows: usize = unique.tables.iter().map(|table| table.ids.len() * table.dim as usize * width).sum();
-        let sent: usize = parts.map(|part| part.values() * width + part.bags.len()).sum();
+        let sent: usize = parts.map(|part| part.value_count() * width + part.bags.len()).sum();
         self.bags.inc_by(sums as u64);
         self.spared.add(rows as f64 - sent as f64);
     }
 }
 
-fn seconds(registry: &Registry, call: &str, help: &str) -> Histogram {
+fn seconds_histogram(registry: &Registry, call: &str, help: &str) -> Histogram {
     let options = HistogramOpts::new(format!("zagros_client_{call}_seconds"), help).buckets(latency_buckets());
     register(registry, Histogram::with_opts(options))
 }

@@ -16,7 +16,6 @@ pub(crate) struct Placement {
     servers: Vec<ConnectedServer>,
 }
 
-/// A server of a placement.
 pub(crate) struct ConnectedServer {
     entry: ServerEntry,
     shard: Arc<dyn Shard>,
@@ -24,11 +23,8 @@ pub(crate) struct ConnectedServer {
 
 impl Placement {
     /// Checks the coordinator's placement. Keeps the connections of `known` to servers that have not changed.
-    ///
-    /// # Errors
-    /// [`ClientError::BadPlacement`] if the parts of the placement contradict each other.
-    /// [`ClientError::ServerRestarted`] if rows that this client has used are lost.
-    pub(crate) fn adopt(
+    /// Fails with [`ClientError::ServerRestarted`] if rows that this client has used are lost.
+    pub(crate) fn from_response(
         response: PlacementResponse,
         known: Option<&Self>,
         connect: &Connect,
@@ -36,7 +32,7 @@ impl Placement {
     ) -> Result<Self, ClientError> {
         let bad = |reason: String| ClientError::BadPlacement { coordinator: coordinator.to_owned(), reason };
         let generation = Generation(response.generation);
-        let map = BucketMap::unpack(generation, &response.owners).map_err(|error| bad(error.to_string()))?;
+        let map = BucketMap::unpack_owners(generation, &response.owners).map_err(|error| bad(error.to_string()))?;
         let mut entries = response.servers;
         entries.sort_by_key(|entry| entry.index);
         check_complete(&map, &entries).map_err(bad)?;
@@ -48,7 +44,7 @@ impl Placement {
         Ok(Self { map, servers })
     }
 
-    pub(crate) fn map(&self) -> &BucketMap {
+    pub(crate) fn bucket_map(&self) -> &BucketMap {
         &self.map
     }
 
@@ -57,7 +53,6 @@ impl Placement {
         &self.servers[owner as usize].shard
     }
 
-    /// The server of this index, if it is listed.
     pub(crate) fn server(&self, index: u32) -> Option<&ConnectedServer> {
         self.servers.get(index as usize)
     }
@@ -81,7 +76,7 @@ impl Placement {
     /// Whether a server has a bucket under this placement and under another map.
     fn shares_bucket(&self, map: &BucketMap, server: u32) -> bool {
         let owner = Some(ServerIndex(server));
-        (0..map.buckets()).any(|bucket| self.map.owner(bucket) == owner && map.owner(bucket) == owner)
+        (0..map.bucket_count()).any(|bucket| self.map.bucket_owner(bucket) == owner && map.bucket_owner(bucket) == owner)
     }
 }
 
@@ -90,7 +85,6 @@ impl ConnectedServer {
         &self.shard
     }
 
-    /// Which process it is.
     pub(crate) fn instance(&self) -> u64 {
         self.entry.instance
     }
@@ -126,7 +120,7 @@ fn check_complete(map: &BucketMap, entries: &[ServerEntry]) -> Result<(), String
     if let Some(position) = (0..entries.len()).find(|position| entries[*position].index as usize != *position) {
         return Err(format!("embedding server {position} is missing or named twice"));
     }
-    let owners = (0..map.buckets()).filter_map(|bucket| map.owner(bucket));
+    let owners = (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket));
     match owners.max() {
         Some(owner) if owner.0 as usize >= entries.len() => {
             Err(format!("buckets belong to embedding server {owner}, but only {} are named", entries.len()))
@@ -147,7 +141,7 @@ mod tests {
     }
 
     fn response(generation: u64, servers: Vec<ServerEntry>) -> PlacementResponse {
-        let map = BucketMap::even(Generation(generation), 64, servers.len() as u32);
+        let map = BucketMap::split_evenly(Generation(generation), 64, servers.len() as u32);
         PlacementResponse { generation, owners: map.pack_owners().into(), servers, ..PlacementResponse::default() }
     }
 
@@ -156,24 +150,24 @@ mod tests {
         let counted = Arc::clone(&calls);
         let connect: Connect = Arc::new(move |entry| {
             counted.fetch_add(1, Ordering::Relaxed);
-            Ok(Arc::new(FakeShard::new(entry.index, BucketMap::even(Generation(1), 64, 2))))
+            Ok(Arc::new(FakeShard::new(entry.index, BucketMap::split_evenly(Generation(1), 64, 2))))
         });
         (connect, calls)
     }
 
     fn adopt(response: PlacementResponse, known: Option<&Placement>) -> Result<Placement, ClientError> {
-        Placement::adopt(response, known, &counting_connect().0, "coordinator (fake)")
+        Placement::from_response(response, known, &counting_connect().0, "coordinator (fake)")
     }
 
     #[test]
     fn a_server_that_only_moved_is_connected_again_and_the_others_are_kept() {
         let (connect, calls) = counting_connect();
         let first = response(1, vec![entry(1, "b:1", 12), entry(0, "a:1", 11)]);
-        let known = Placement::adopt(first, None, &connect, "coordinator").unwrap();
+        let known = Placement::from_response(first, None, &connect, "coordinator").unwrap();
         assert_eq!(known.shard(1).name(), "embedding server 1 (fake)");
         let moved = response(2, vec![entry(0, "a:1", 11), entry(1, "c:1", 12)]);
-        let now = Placement::adopt(moved, Some(&known), &connect, "coordinator").unwrap();
-        assert_eq!(now.map().generation(), Generation(2));
+        let now = Placement::from_response(moved, Some(&known), &connect, "coordinator").unwrap();
+        assert_eq!(now.bucket_map().generation(), Generation(2));
         assert_eq!((now.shards().len(), calls.load(Ordering::Relaxed)), (2, 3));
         assert!(Arc::ptr_eq(now.shard(0), known.shard(0)));
     }
@@ -192,8 +186,8 @@ mod tests {
         let (connect, calls) = counting_connect();
         let with_lineage = |instance, lineage| ServerEntry { lineage, ..entry(0, "a:1", instance) };
         let placement = |entry| response(1, vec![entry]);
-        let known = Placement::adopt(placement(with_lineage(11, 7)), None, &connect, "coordinator").unwrap();
-        let now = Placement::adopt(placement(with_lineage(99, 7)), Some(&known), &connect, "coordinator").unwrap();
+        let known = Placement::from_response(placement(with_lineage(11, 7)), None, &connect, "coordinator").unwrap();
+        let now = Placement::from_response(placement(with_lineage(99, 7)), Some(&known), &connect, "coordinator").unwrap();
         // At the same address, too: the connection names the process.
         assert!(!Arc::ptr_eq(now.shard(0), known.shard(0)) && calls.load(Ordering::Relaxed) == 2);
         for other in [with_lineage(99, 8), with_lineage(99, 0)] {
@@ -211,7 +205,7 @@ mod tests {
     fn servers_that_come_are_connected_and_servers_that_go_are_left() {
         let (connect, calls) = counting_connect();
         let [a, b, c] = [entry(0, "a:1", 11), entry(1, "b:1", 12), entry(2, "c:1", 13)];
-        let adopt = |placement, known| Placement::adopt(placement, known, &connect, "coordinator").unwrap();
+        let adopt = |placement, known| Placement::from_response(placement, known, &connect, "coordinator").unwrap();
         let two = adopt(owned_by(1, [0, 0, 1, 1], vec![a.clone(), b.clone()]), None);
         let three = adopt(owned_by(2, [0, 2, 1, 1], vec![a.clone(), b.clone(), c]), Some(&two));
         assert_eq!((three.shards().len(), calls.load(Ordering::Relaxed)), (3, 3));

@@ -14,7 +14,7 @@ use zagros_protocol::{Generation, Refusal};
 use crate::ClientError;
 use crate::placement::{Connect, Placement};
 
-/// The current placement. Reading it takes no lock.
+/// Reading the placement takes no lock.
 pub(crate) struct PlacementCache {
     control: Arc<dyn ControlPlane>,
     connect: Connect,
@@ -24,7 +24,6 @@ pub(crate) struct PlacementCache {
     fetching: Mutex<()>,
 }
 
-/// Why the placement could not be fetched.
 enum FetchError {
     /// A later fetch may succeed: the coordinator does not answer, or servers are missing.
     NotYet(String),
@@ -47,17 +46,16 @@ impl PlacementCache {
         }
     }
 
-    /// Fetches the placement within the timeout.
     pub(crate) async fn refresh(&self) -> Result<(), ClientError> {
         let deadline = Deadline::from_now(self.timeout);
         let _one_at_a_time = self.fetching.lock().await;
         let is_early = |failure: &FetchError| matches!(failure, FetchError::NotYet(_));
-        let fetched = Backoff::default().retry(deadline, is_early, || self.fetch(deadline)).await;
+        let fetched = Backoff::default().retry(deadline, is_early, || self.fetch_once(deadline)).await;
         fetched.map_err(|failure| match failure {
             FetchError::Final(error) => error,
             FetchError::NotYet(reason) => ClientError::NoPlacement {
                 coordinator: self.control.name().to_owned(),
-                waited: deadline.waited(),
+                waited: deadline.time_waited(),
                 reason,
             },
         })
@@ -66,7 +64,7 @@ impl PlacementCache {
     /// Fetches the placement once. If another caller has replaced `seen` or is fetching now, that fetch counts for this
     /// caller too, whatever its result. So many callers wait for a silent coordinator no longer than one caller. A
     /// silent coordinator is not an error here: the data path works without it while the servers keep their buckets.
-    pub(crate) async fn follow(&self, seen: &Arc<Placement>, deadline: Deadline) -> Result<(), ClientError> {
+    pub(crate) async fn fetch_newer(&self, seen: &Arc<Placement>, deadline: Deadline) -> Result<(), ClientError> {
         let Ok(_one_at_a_time) = self.fetching.try_lock() else {
             // The holder of the lock has a deadline of its own. This caller's deadline may be earlier.
             let _ = deadline.bound(self.fetching.lock()).await;
@@ -75,7 +73,7 @@ impl PlacementCache {
         if !self.placement.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, seen)) {
             return Ok(());
         }
-        match self.fetch(deadline).await {
+        match self.fetch_once(deadline).await {
             Ok(()) => Ok(()),
             Err(FetchError::Final(error)) => Err(error),
             Err(FetchError::NotYet(reason)) => {
@@ -85,19 +83,16 @@ impl PlacementCache {
         }
     }
 
-    /// How long a call waits for a server that does not answer.
-    pub(crate) fn timeout(&self) -> Duration {
+    pub(crate) fn request_timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The placement that was fetched last. `None` before the first.
-    pub(crate) fn fetched(&self) -> Option<Arc<Placement>> {
+    pub(crate) fn last_fetched(&self) -> Option<Arc<Placement>> {
         self.placement.load_full()
     }
 
-    async fn fetch(&self, deadline: Deadline) -> Result<(), FetchError> {
-        // A refusal by the coordinator is not final, because the servers may still serve. The wait ends with the
-        // deadline.
+    async fn fetch_once(&self, deadline: Deadline) -> Result<(), FetchError> {
+        // A refusal by the coordinator is not final: the servers may still serve. The wait ends with the deadline.
         let asked = deadline.bound(self.control.placement(PlacementRequest {})).await;
         let asked = asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)));
         let response = asked.map_err(|refusal| FetchError::NotYet(refusal.message))?;
@@ -105,7 +100,7 @@ impl PlacementCache {
             return Err(FetchError::NotYet(response.waiting_for));
         }
         let known = self.placement.load_full();
-        let adopted = Placement::adopt(response, known.as_deref(), &self.connect, self.control.name());
+        let adopted = Placement::from_response(response, known.as_deref(), &self.connect, self.control.name());
         self.placement.store(Some(Arc::new(adopted.map_err(FetchError::Final)?)));
         Ok(())
     }

@@ -14,18 +14,13 @@ use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, Lookup
 pub trait Shard: Send + Sync {
     /// Name for messages, such as `embedding server 1 (127.0.0.1:7701)`.
     fn name(&self) -> &str;
-    /// Returns rows for ids.
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>>;
-    /// Applies gradients for ids.
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>>;
     /// Brings rows to memory that a later batch needs.
     fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>>;
     /// Reports rows and bytes per table.
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>>;
-    /// Saves all rows.
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>>;
-    /// Loads rows from a saved model.
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>>;
-    /// Removes rows by their ids.
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>>;
 }

@@ -1,9 +1,9 @@
 //! Storage calls of a server, retried until they succeed or the server has not answered for the timeout. They survive a
 //! broken connection and a restart of the server's process.
 //!
-//! At the end of a run, hours of training depend on these calls. A retry is safe. A describe call changes nothing. A
-//! save and a load carry a number of their own, so the server answers a retry with the result of the first try. A new process that has recovered the rows of the earlier process serves the call. A
-//! new process without these rows refuses it.
+//! At the end of a run, hours of training depend on these calls. A retry is safe: a describe call changes nothing, and a save
+//! and a load carry a number of their own, so the server answers a retry with the result of the first try. A new process that
+//! has recovered the rows of the earlier process serves the call. A new process without these rows refuses it.
 //!
 //! A save or a load names the bucket map under which its server was listed. If buckets have moved since, the server refuses
 //! it, and the caller asks all servers again: otherwise a bucket would be saved twice, or not at all (invariant CK-2).
@@ -36,25 +36,25 @@ pub(crate) struct RetryingShard {
 impl RetryingShard {
     /// All servers of a placement, in the order of their indices. A call goes to the address in the newest placement. It waits
     /// as long as the timeout of `placements`.
-    pub(crate) fn all(listed: &Arc<Placement>, placements: &Arc<PlacementCache>) -> Vec<Arc<dyn Shard>> {
+    pub(crate) fn from_placement(listed: &Arc<Placement>, placements: &Arc<PlacementCache>) -> Vec<Arc<dyn Shard>> {
         let shard = |(index, _)| Self { index, listed: Arc::clone(listed), placements: Arc::clone(placements) };
         number_from(0, listed.shards()).map(|listed| Arc::new(shard(listed)) as Arc<dyn Shard>).collect()
     }
 
     /// The process that serves now. A server that owns nothing any more, and is therefore not in `placement`, still writes
     /// the files of its last snapshot.
-    fn now<'a>(&'a self, placement: &'a Placement) -> Option<&'a ConnectedServer> {
+    fn current_server<'a>(&'a self, placement: &'a Placement) -> Option<&'a ConnectedServer> {
         placement.server(self.index).or_else(|| self.listed.server(self.index))
     }
 
-    fn shard(&self, placement: &Placement) -> Result<Arc<dyn Shard>, Refusal> {
+    fn current_shard(&self, placement: &Placement) -> Result<Arc<dyn Shard>, Refusal> {
         let gone = || Refusal::new(RefusalKind::Internal, format!("there is no embedding server {}", self.index));
-        self.now(placement).map(|server| Arc::clone(server.shard())).ok_or_else(gone)
+        self.current_server(placement).map(|server| Arc::clone(server.shard())).ok_or_else(gone)
     }
 
     async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let placement = self.placements.current().await.map_err(no_server)?;
-        call(self.shard(&placement)?).await
+        call(self.current_shard(&placement)?).await
     }
 
     /// Calls until the server answers, refuses for good, or has not answered for the timeout. The timeout counts from
@@ -63,7 +63,7 @@ impl RetryingShard {
         let (mut away, mut tries) = (None, 0);
         loop {
             let placement = self.placements.current().await.map_err(no_server)?;
-            let refusal = match call(self.shard(&placement)?).await {
+            let refusal = match call(self.current_shard(&placement)?).await {
                 Err(refusal)
                     if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Disk | RefusalKind::Moved) =>
                 {
@@ -71,18 +71,18 @@ impl RetryingShard {
                 }
                 done => return done,
             };
-            let deadline = *away.get_or_insert_with(|| Deadline::from_now(self.placements.timeout()));
+            let deadline = *away.get_or_insert_with(|| Deadline::from_now(self.placements.request_timeout()));
             if deadline.is_past() {
                 return Err(refusal);
             }
             debug!(server = self.name(), tries, %refusal, "request was not served");
             if refusal.kind != RefusalKind::Moved {
-                tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+                tokio::time::sleep(Backoff::default().pause_before(tries).min(deadline.time_left())).await;
             }
-            self.placements.follow(&placement, deadline).await.map_err(no_server)?;
+            self.placements.fetch_newer(&placement, deadline).await.map_err(no_server)?;
             // Buckets have moved. Or another process is in the server's place, and the directory does not know of a newer one.
             let now = self.placements.current().await.map_err(no_server)?;
-            let instance = |placement| self.now(placement).map(ConnectedServer::instance);
+            let instance = |placement| self.current_server(placement).map(ConnectedServer::instance);
             if refusal.kind == RefusalKind::Moved && instance(&now) == instance(&placement) {
                 return Err(refusal);
             }
@@ -131,7 +131,7 @@ impl Shard for RetryingShard {
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         // The files of a snapshot are those of the map at the snapshot.
         let is_snapshot = request.stage() != SaveStage::Files;
-        let generation = if is_snapshot { self.listed.map().generation() } else { Generation::NONE };
+        let generation = if is_snapshot { self.listed.bucket_map().generation() } else { Generation::NONE };
         let request = SaveRequest { attempt: rand::random(), generation: generation.0, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
@@ -142,7 +142,7 @@ impl Shard for RetryingShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let is_repeatable = request.replace;
-        let generation = self.listed.map().generation().0;
+        let generation = self.listed.bucket_map().generation().0;
         let request = LoadRequest { attempt: rand::random(), generation, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
@@ -153,7 +153,7 @@ impl Shard for RetryingShard {
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        let request = ForgetRequest { generation: self.listed.map().generation().0, ..request };
+        let request = ForgetRequest { generation: self.listed.bucket_map().generation().0, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
             async move { shard.forget(request).await }.boxed()
@@ -191,7 +191,7 @@ mod tests {
         let connect: Connect = Arc::new(move |_| Ok(flaky.clone() as Arc<dyn Shard>));
         let placements = Arc::new(PlacementCache::new(control, connect, TIMEOUT));
         let listed = placements.current().await.unwrap();
-        RetryingShard::all(&listed, &placements).remove(0)
+        RetryingShard::from_placement(&listed, &placements).remove(0)
     }
 
     #[tokio::test(start_paused = true)]
@@ -263,8 +263,8 @@ mod tests {
     async fn a_server_that_owns_nothing_any_more_still_writes_its_files() {
         let cluster = Cluster::new(2);
         let placements = Arc::new(PlacementCache::new(cluster.control.clone(), cluster.connect(), TIMEOUT));
-        let servers = RetryingShard::all(&placements.current().await.unwrap(), &placements);
-        cluster.announce_owners(&BucketMap::even(Generation(2), 64, 1));
+        let servers = RetryingShard::from_placement(&placements.current().await.unwrap(), &placements);
+        cluster.announce_owners(&BucketMap::split_evenly(Generation(2), 64, 1));
         placements.refresh().await.unwrap();
         let files = SaveRequest { stage: SaveStage::Files.into(), ..SaveRequest::default() };
         assert_eq!(servers[1].save(files).await.unwrap().files[0].name, "rows-1.zrows");

@@ -21,7 +21,6 @@ use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::placement::Connect;
 use crate::shard::Shard;
 
-/// The fake of all tests, as a shard of this build of the crate.
 impl Shard for FakeShard {
     fn name(&self) -> &str {
         self.name()
@@ -56,7 +55,6 @@ impl Shard for FakeShard {
     }
 }
 
-/// The servers and the coordinator of one run.
 pub(crate) struct Cluster {
     pub(crate) shards: Vec<Arc<FakeShard>>,
     pub(crate) control: Arc<FakeControlPlane>,
@@ -64,7 +62,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(servers: u32) -> Self {
-        let map = BucketMap::even(Generation(1), 64, servers);
+        let map = BucketMap::split_evenly(Generation(1), 64, servers);
         let shards = (0..servers).map(|index| Arc::new(FakeShard::new(index, map.clone()))).collect();
         let control = Arc::new(FakeControlPlane::default());
         let cluster = Self { shards, control };
@@ -74,11 +72,10 @@ impl Cluster {
 
     /// Makes the coordinator report this generation, with entries changed by `change`.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
-        let map = BucketMap::even(Generation(generation), 64, self.shards.len() as u32);
+        let map = BucketMap::split_evenly(Generation(generation), 64, self.shards.len() as u32);
         self.control.placement.respond(placement(&map, change));
     }
 
-    /// Makes the coordinator report these owners.
     pub(crate) fn announce_owners(&self, map: &BucketMap) {
         self.control.placement.respond(placement(map, |entry| entry));
     }
@@ -86,9 +83,9 @@ impl Cluster {
     /// Moves buckets to another server. The servers that have nothing to do with it hear of the new map `late`.
     pub(crate) async fn move_buckets(&self, map: &BucketMap, buckets: &[u32], target: u32, late: Duration) {
         let mut involved = BTreeSet::from([target]);
-        let next = map.moved(buckets, ServerIndex(target));
+        let next = map.with_moved(buckets, ServerIndex(target));
         for (source, shard) in number_from(0, &self.shards).filter(|(source, _)| *source != target) {
-            let own = buckets.iter().copied().filter(|bucket| map.owner(*bucket) == Some(ServerIndex(source)));
+            let own = buckets.iter().copied().filter(|bucket| map.bucket_owner(*bucket) == Some(ServerIndex(source)));
             let own: Vec<u32> = own.collect();
             if !own.is_empty() {
                 // Several sources are several moves that are committed at once.
@@ -125,7 +122,7 @@ fn placement(map: &BucketMap, change: impl Fn(ServerEntry) -> ServerEntry) -> Pl
     PlacementResponse {
         generation: map.generation().0,
         owners: map.pack_owners().into(),
-        servers: (0..map.servers()).map(|index| change(entry(index))).collect(),
+        servers: (0..map.server_count()).map(|index| change(entry(index))).collect(),
         ..PlacementResponse::default()
     }
 }
@@ -135,7 +132,7 @@ pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
     let ids = prop::collection::btree_set(any::<u64>().prop_map(|id| id % 1000), 0..80);
     let table = (1_u32..9, ids.prop_map(|ids| ids.into_iter().rev().collect::<Vec<u64>>()));
     prop::collection::vec(table, 0..5).prop_map(|tables| {
-        let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table as u32), dim, ids);
+        let table_ids = |(table, (dim, ids))| TableIds::new(TableId(table as u32), dim, ids);
         UniqueIds { tables: tables.into_iter().enumerate().map(table_ids).collect() }
     })
 }
@@ -152,7 +149,7 @@ pub(crate) fn with_bags(unique: UniqueIds) -> impl Strategy<Value = UniqueIds> {
                 let mut bags = TableBags::new((direct % (rows + 1)) as u32);
                 for bag in list {
                     let members: Vec<u32> = bag.into_iter().map(|member| (member % rows) as u32).collect();
-                    bags.extend(&members, &[0, members.len() as u32]);
+                    bags.add_bags(&members, &[0, members.len() as u32]);
                 }
                 bags
             });

@@ -5,25 +5,19 @@ use std::path::PathBuf;
 
 use zagros_snapshot::SnapshotError;
 
-/// Why rows could not be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The saved rows cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     /// The file cannot be written. The message names the file.
     #[error("{0}")]
     Write(#[source] io::Error),
-    /// The file name has no known ending.
     #[error("the name of {} has no known ending; end the name in .parquet or .safetensors", path.display())]
     Format {
-        /// The file name.
         path: PathBuf,
     },
-    /// The file exists, and the caller did not ask to replace it.
     #[error("{} exists and is kept; choose another name, or use --force to replace it", path.display())]
     Exists { path: PathBuf },
-    /// The files belong to different saves.
     #[error(
         "table `{table}` in {} differs from the files before it ({problem}); pass the files of one save",
         path.display()

@@ -32,7 +32,6 @@ pub enum ExportFormat {
     Safetensors,
 }
 
-/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSummary {
     pub rows: u64,
@@ -41,10 +40,6 @@ pub struct ExportSummary {
 }
 
 impl ExportFormat {
-    /// The format of a file name's ending.
-    ///
-    /// # Errors
-    /// [`ExportError::Format`] if the ending is unknown.
     pub fn from_path(path: &Path) -> Result<Self, ExportError> {
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("parquet") => Ok(Self::Parquet),
@@ -55,12 +50,8 @@ impl ExportFormat {
 }
 
 /// Writes a table to `path`. `passed` gets the number of bytes of the saved files that are done since its last call. Its error ends
-/// the export.
-///
-/// # Errors
-/// If `path` exists and must not be replaced, has no known ending or cannot be written, or if the saved rows cannot be
-/// read. Then the file at `path` is unchanged.
-pub fn export(
+/// the export. After an error, the file at `path` is unchanged.
+pub fn export_table(
     source: &ExportSource,
     path: &Path,
     replace: bool,
@@ -79,7 +70,7 @@ pub fn export(
         Err(ExportError::Write(error)) => Err(error),
         done => Ok(done),
     });
-    written.map_err(durable::naming(path)).map_err(ExportError::Write)?
+    written.map_err(durable::add_path(path)).map_err(ExportError::Write)?
 }
 
 #[cfg(test)]

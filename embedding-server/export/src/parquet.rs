@@ -10,23 +10,22 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{RowBatch, SlotPart, decode};
+use zagros_snapshot::{RowBatch, SlotPart, decode_part};
 
 use crate::table::is_scalar;
 use crate::{ExportError, ExportSource, ExportSummary};
 
-/// Writes the table.
 pub(crate) fn write(
     source: &ExportSource,
     to: &mut (impl Write + Send),
     passed: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> Result<ExportSummary, ExportError> {
-    let mut writer = SerializedFileWriter::new(to, schema(source)?, Arc::new(properties(source)))?;
+    let mut writer = SerializedFileWriter::new(to, schema(source)?, Arc::new(writer_properties(source)))?;
     let (mut group, mut rows) = (RowBatch::default(), 0);
     source.each_block(|block, bytes| {
         passed(bytes)?;
         rows += block.ids.len() as u64;
-        append(&mut group, block);
+        append_block(&mut group, block);
         if size_of_val(&group.slots[..]) >= RUN_BYTES {
             write_group(&mut writer, source, &std::mem::take(&mut group))?;
         }
@@ -36,43 +35,43 @@ pub(crate) fn write(
         write_group(&mut writer, source, &group)?;
     }
     writer.close()?;
-    Ok(ExportSummary { rows, columns: source.names() })
+    Ok(ExportSummary { rows, columns: source.column_names() })
 }
 
-fn append(group: &mut RowBatch, block: RowBatch) {
+fn append_block(group: &mut RowBatch, block: RowBatch) {
     group.ids.extend(block.ids);
     group.slots.extend(block.slots);
     group.access.extend(block.access);
 }
 
 fn schema(source: &ExportSource) -> Result<TypePtr, ExportError> {
-    let mut fields = vec![number("id", PhysicalType::INT64, Some(64))?];
+    let mut fields = vec![number_column("id", PhysicalType::INT64, Some(64))?];
     for column in source.columns() {
-        let value = |name: &str| number(name, PhysicalType::FLOAT, None);
-        fields.push(if is_scalar(column) { value(column.name)? } else { list(column.name, value("element")?)? });
+        let value = |name: &str| number_column(name, PhysicalType::FLOAT, None);
+        fields.push(if is_scalar(column) { value(column.name)? } else { list_column(column.name, value("element")?)? });
     }
     if source.with_marks() {
-        fields.push(number("mark", PhysicalType::INT32, Some(32))?);
+        fields.push(number_column("mark", PhysicalType::INT32, Some(32))?);
     }
     Ok(Arc::new(Type::group_type_builder("row").with_fields(fields).build()?))
 }
 
 /// A required column. Whole numbers are unsigned.
-fn number(name: &str, physical: PhysicalType, bits: Option<i8>) -> Result<TypePtr, ExportError> {
+fn number_column(name: &str, physical: PhysicalType, bits: Option<i8>) -> Result<TypePtr, ExportError> {
     let logical = bits.map(|bit_width| LogicalType::integer(bit_width, false));
     let column = Type::primitive_type_builder(name, physical).with_repetition(Repetition::REQUIRED);
     Ok(Arc::new(column.with_logical_type(logical).build()?))
 }
 
 /// The three levels of a list, with the names in the format's specification.
-fn list(name: &str, element: TypePtr) -> Result<TypePtr, ExportError> {
+fn list_column(name: &str, element: TypePtr) -> Result<TypePtr, ExportError> {
     let inner = Type::group_type_builder("list").with_repetition(Repetition::REPEATED).with_fields(vec![element]);
     let outer = Type::group_type_builder(name).with_repetition(Repetition::REQUIRED);
     let outer = outer.with_logical_type(Some(LogicalType::List)).with_fields(vec![Arc::new(inner.build()?)]);
     Ok(Arc::new(outer.build()?))
 }
 
-fn properties(source: &ExportSource) -> WriterProperties {
+fn writer_properties(source: &ExportSource) -> WriterProperties {
     let reported = source.description().into_iter().map(|(key, value)| KeyValue::new(format!("zagros.{key}"), value));
     WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -97,7 +96,7 @@ fn write_group<W: Write + Send>(
     }
     for part in source.columns() {
         let Some(mut column) = group.next_column()? else { break };
-        let values = values(part, source.header().width, &rows.slots);
+        let values = part_values(part, source.header().width, &rows.slots);
         let (defined, repeated) = levels(part, rows.ids.len());
         let (defined, repeated) = (defined.as_deref(), repeated.as_deref());
         column.typed::<FloatType>().write_batch(&values, defined, repeated)?;
@@ -113,10 +112,10 @@ fn write_group<W: Write + Send>(
 }
 
 /// The values of one part of every row. Narrow values are exact in f32.
-fn values(part: &SlotPart, width: usize, slots: &[u32]) -> Vec<f32> {
+fn part_values(part: &SlotPart, width: usize, slots: &[u32]) -> Vec<f32> {
     let (mut all, mut row) = (Vec::with_capacity(slots.len() / width.max(1) * part.values), Vec::new());
     for slot in slots.chunks_exact(width.max(1)) {
-        decode(part, slot, &mut row);
+        decode_part(part, slot, &mut row);
         all.extend_from_slice(&row);
     }
     all

@@ -10,35 +10,33 @@ use zagros_snapshot::{RowBatch, SlotPart};
 use zagros_table::WeightType;
 use zagros_zip::ZipEq;
 
-use crate::table::{column_bytes, dtype, is_scalar, scale_of};
+use crate::table::{column_bytes, tensor_dtype, is_scalar, scale_of};
 use crate::{ExportError, ExportSource, ExportSummary};
 
 /// The length of the header is a multiple of this, so that tensors are aligned.
 const ALIGNMENT: usize = 8;
 
-/// A tensor that is being written.
-struct Tensor<'a> {
+struct TensorPlan<'a> {
     name: &'static str,
     dtype: &'static str,
     shape: Vec<u64>,
     row_bytes: u64,
-    content: Column<'a>,
+    content: TensorContent<'a>,
 }
 
-enum Column<'a> {
+enum TensorContent<'a> {
     Ids,
     Part(Cow<'a, SlotPart>),
     Access,
 }
 
-/// Writes the table.
 pub(crate) fn write(
     source: &ExportSource,
     to: &mut (impl Write + Seek),
     passed: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> Result<ExportSummary, ExportError> {
-    let expected = source.rows()?;
-    let tensors = tensors(source, expected);
+    let expected = source.count_rows()?;
+    let tensors = plan_tensors(source, expected);
     let starts = write_header(to, source, &tensors, expected)?;
     let (mut done, mut bytes) = (0, Vec::new());
     source.each_block(|rows, read| {
@@ -60,29 +58,29 @@ pub(crate) fn write(
     Ok(ExportSummary { rows: done, columns: tensors.iter().map(|tensor| tensor.name.to_owned()).collect() })
 }
 
-fn tensors(source: &ExportSource, rows: u64) -> Vec<Tensor<'_>> {
-    let ids = Tensor { name: "ids", dtype: "U64", shape: vec![rows], row_bytes: 8, content: Column::Ids };
-    let mark = || Tensor { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: Column::Access };
+fn plan_tensors(source: &ExportSource, rows: u64) -> Vec<TensorPlan<'_>> {
+    let ids = TensorPlan { name: "ids", dtype: "U64", shape: vec![rows], row_bytes: 8, content: TensorContent::Ids };
+    let mark = || TensorPlan { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: TensorContent::Access };
     let part = |part| {
-        let scales = scale_of(part).map(|scales| tensor_of(Cow::Owned(scales), rows));
-        std::iter::once(tensor_of(Cow::Borrowed(part), rows)).chain(scales)
+        let scales = scale_of(part).map(|scales| plan_tensor(Cow::Owned(scales), rows));
+        std::iter::once(plan_tensor(Cow::Borrowed(part), rows)).chain(scales)
     };
     let access = source.with_marks().then(mark);
     std::iter::once(ids).chain(source.columns().iter().flat_map(part)).chain(access).collect()
 }
 
-fn tensor_of(part: Cow<'_, SlotPart>, rows: u64) -> Tensor<'_> {
+fn plan_tensor(part: Cow<'_, SlotPart>, rows: u64) -> TensorPlan<'_> {
     let shape = if is_scalar(&part) { vec![rows] } else { vec![rows, part.values as u64] };
-    let row_bytes = (part.values * part.element.bytes()) as u64;
-    Tensor { name: part.name, dtype: dtype(part.element), shape, row_bytes, content: Column::Part(part) }
+    let row_bytes = (part.values * part.element.weight_bytes()) as u64;
+    TensorPlan { name: part.name, dtype: tensor_dtype(part.element), shape, row_bytes, content: TensorContent::Part(part) }
 }
 
 /// Writes the header. Returns the position of each tensor in the file.
-fn write_header(to: &mut impl Write, source: &ExportSource, tensors: &[Tensor<'_>], rows: u64) -> io::Result<Vec<u64>> {
+fn write_header(to: &mut impl Write, source: &ExportSource, tensors: &[TensorPlan<'_>], rows: u64) -> io::Result<Vec<u64>> {
     let (mut header, mut offset, mut starts) = (Map::new(), 0, Vec::new());
     let reported = source.description().into_iter().map(|(key, value)| (key.to_owned(), Value::String(value)));
     header.insert("__metadata__".to_owned(), Value::Object(reported.collect()));
-    for Tensor { name, dtype, shape, row_bytes, .. } in tensors {
+    for TensorPlan { name, dtype, shape, row_bytes, .. } in tensors {
         let end = offset + rows * row_bytes;
         header.insert((*name).to_owned(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [offset, end] }));
         starts.push(offset);
@@ -96,14 +94,14 @@ fn write_header(to: &mut impl Write, source: &ExportSource, tensors: &[Tensor<'_
     Ok(starts.into_iter().map(|start| data + start).collect())
 }
 
-fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &RowBatch, into: &mut Vec<u8>) {
+fn tensor_bytes(tensor: &TensorPlan<'_>, width: usize, rows: &RowBatch, into: &mut Vec<u8>) {
     match &tensor.content {
-        Column::Part(part) => column_bytes(part, width, &rows.slots, into),
-        Column::Ids => {
+        TensorContent::Part(part) => column_bytes(part, width, &rows.slots, into),
+        TensorContent::Ids => {
             into.clear();
             into.extend(rows.ids.iter().flat_map(|id| id.to_le_bytes()));
         }
-        Column::Access => {
+        TensorContent::Access => {
             let whole = SlotPart { name: "mark", element: WeightType::F32, values: 1, words: 0..1 };
             column_bytes(&whole, 1, &rows.access, into);
         }

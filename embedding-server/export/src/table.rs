@@ -1,7 +1,7 @@
 //! One table across the files of a save.
 
 use zagros_snapshot::{
-    BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, TableHeader, parts,
+    BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, TableHeader, slot_parts,
 };
 use zagros_table::WeightType;
 
@@ -18,24 +18,21 @@ pub struct ExportSource {
 
 impl ExportSource {
     /// The table `name` of these files: its weights alone, or all parts of its rows.
-    ///
-    /// # Errors
-    /// If a file cannot be read, has no table `name`, or has a different table with this name.
     pub fn new(files: &[SavedFile], name: &str, with_state: bool) -> Result<Self, ExportError> {
         let mut header: Option<TableHeader> = None;
         for file in files {
-            let found = file.open()?.table(name)?.1.clone();
-            let problem = header.as_ref().and_then(|first| difference(first, &found));
+            let found = file.open()?.find_table(name)?.1.clone();
+            let problem = header.as_ref().and_then(|first| find_difference(first, &found));
             if let Some(problem) = problem {
                 return Err(ExportError::Differs { path: file.path().to_owned(), table: name.to_owned(), problem });
             }
             header = header.or(Some(found));
         }
         let header = header.unwrap_or_default();
-        let mut columns = parts(&header);
+        let mut columns = slot_parts(&header);
         columns.truncate(if with_state { columns.len() } else { 1 });
         let with_marks = with_state && header.access.is_some();
-        Ok(Self { chains: FileChain::group(files, |_| None)?, header, columns, with_marks })
+        Ok(Self { chains: FileChain::group_files(files, |_| None)?, header, columns, with_marks })
     }
 
     #[must_use]
@@ -53,8 +50,7 @@ impl ExportSource {
         self.with_marks
     }
 
-    /// Names of the columns.
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub(crate) fn column_names(&self) -> Vec<String> {
         let columns = self.columns.iter().map(|column| column.name);
         std::iter::once("id").chain(columns).chain(self.with_marks.then_some("mark")).map(str::to_owned).collect()
     }
@@ -67,11 +63,11 @@ impl ExportSource {
     }
 
     /// The number of rows in all files. The format allows counting without reading them, but not in a chain with deltas.
-    pub(crate) fn rows(&self) -> Result<u64, ExportError> {
+    pub(crate) fn count_rows(&self) -> Result<u64, ExportError> {
         let mut rows = 0;
         for chain in &self.chains {
             if let [file] = chain.files() {
-                rows += self.rows_of(file)?;
+                rows += self.count_file_rows(file)?;
             } else {
                 self.each_block_of(chain, &mut |block, _| {
                     rows += block.ids.len() as u64;
@@ -82,12 +78,12 @@ impl ExportSource {
         Ok(rows)
     }
 
-    fn rows_of(&self, file: &SavedFile) -> Result<u64, ExportError> {
+    fn count_file_rows(&self, file: &SavedFile) -> Result<u64, ExportError> {
         let mut reader = file.open()?;
-        let table = reader.table(&self.header.name)?.0;
+        let table = reader.find_table(&self.header.name)?.0;
         // Every block is skipped. Its header gives the number of rows.
         let counted = std::cell::Cell::new(0);
-        reader.next(|head| {
+        reader.next_block(|head| {
             let is_ours = head.kind == BlockKind::Rows && head.table as usize == table;
             counted.set(counted.get() + if is_ours { u64::from(head.entries) } else { 0 });
             false
@@ -110,14 +106,14 @@ impl ExportSource {
     ) -> Result<(), ExportError> {
         // The files of a chain have the same tables.
         let Some(first) = chain.files().first() else { return Ok(()) };
-        let table = first.open()?.table(&self.header.name)?.0;
+        let table = first.open()?.find_table(&self.header.name)?.0;
         let wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && head.table as usize == table;
         let mut last_position = 0;
         chain.each_block(wanted, |block, reader| {
             let BlockContent::Rows(rows) = block.content else { return Ok(()) };
             // The position starts again with each file.
-            let read = reader.position().checked_sub(last_position).unwrap_or(reader.position());
-            last_position = reader.position();
+            let read = reader.bytes_read().checked_sub(last_position).unwrap_or(reader.bytes_read());
+            last_position = reader.bytes_read();
             take(rows, read)
         })
     }
@@ -126,7 +122,7 @@ impl ExportSource {
 /// The bytes of one part of every slot, row after row, little-endian, without scale and padding.
 pub(crate) fn column_bytes(column: &SlotPart, width: usize, slots: &[u32], into: &mut Vec<u8>) {
     into.clear();
-    let bytes = column.values * column.element.bytes();
+    let bytes = column.values * column.element.weight_bytes();
     for slot in slots.chunks_exact(width) {
         let (start, words) = (into.len(), &slot[column.words.clone()]);
         into.extend(words[column.element.scale_words()..].iter().flat_map(|word| word.to_le_bytes()));
@@ -146,8 +142,7 @@ pub(crate) fn is_scalar(column: &SlotPart) -> bool {
     column.values == 1 && column.name != "weights"
 }
 
-/// The name of a number format in safetensors.
-pub(crate) fn dtype(element: WeightType) -> &'static str {
+pub(crate) fn tensor_dtype(element: WeightType) -> &'static str {
     match element {
         WeightType::F32 => "F32",
         WeightType::F16 => "F16",
@@ -156,7 +151,7 @@ pub(crate) fn dtype(element: WeightType) -> &'static str {
     }
 }
 
-fn difference(first: &TableHeader, other: &TableHeader) -> Option<String> {
+fn find_difference(first: &TableHeader, other: &TableHeader) -> Option<String> {
     let shape = |table: &TableHeader| {
         let TableHeader { dim, element, width, state, access, .. } = table;
         format!(

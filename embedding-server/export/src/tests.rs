@@ -24,13 +24,12 @@ fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, acces
     }
 }
 
-/// A saved file with these rows of one table.
 fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> PathBuf {
     let header =
         SnapshotHeader { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..SnapshotHeader::default() };
     let mut bytes = Vec::new();
     let mut writer = SnapshotWriter::start(&mut bytes, header).unwrap();
-    writer.rows(0, rows).unwrap();
+    writer.write_rows(0, rows).unwrap();
     writer.finish().unwrap();
     let path = folder.join(zagros_snapshot::file_name(server, 2));
     fs::write(&path, bytes).unwrap();
@@ -50,12 +49,12 @@ fn adagrad(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn saved(files: &[PathBuf]) -> Vec<SavedFile> {
-    files.iter().map(SavedFile::disk).collect()
+    files.iter().map(SavedFile::on_disk).collect()
 }
 
 fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> ExportSummary {
     let source = ExportSource::new(&saved(files), USER, with_state).unwrap();
-    export(&source, to, false, |_| Ok(())).unwrap()
+    export_table(&source, to, false, |_| Ok(())).unwrap()
 }
 
 fn floats(field: &Field) -> Vec<f32> {
@@ -175,7 +174,7 @@ fn a_failed_export_leaves_no_file() {
     fs::write(&files[1], bytes).unwrap();
     let source = ExportSource::new(&saved(&files), USER, true).unwrap();
     for name in ["user.parquet", "user.safetensors"] {
-        let error = export(&source, &folder.path().join(name), false, |_| Ok(())).unwrap_err();
+        let error = export_table(&source, &folder.path().join(name), false, |_| Ok(())).unwrap_err();
         assert!(matches!(error, ExportError::Snapshot(SnapshotError::Corrupt { .. })), "{error}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
@@ -187,13 +186,13 @@ fn no_file_is_replaced_without_force_and_no_format_is_guessed() {
     let source = ExportSource::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
     let target = folder.path().join("user.parquet");
     fs::write(&target, "mine").unwrap();
-    let error = export(&source, &target, false, |_| Ok(())).unwrap_err().to_string();
+    let error = export_table(&source, &target, false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("exists and is kept") && error.contains("--force"), "{error}");
     assert_eq!(fs::read(&target).unwrap(), b"mine");
-    assert_eq!(export(&source, &target, true, |_| Ok(())).unwrap().rows, 2);
-    let error = export(&source, &folder.path().join("user.csv"), false, |_| Ok(())).unwrap_err().to_string();
+    assert_eq!(export_table(&source, &target, true, |_| Ok(())).unwrap().rows, 2);
+    let error = export_table(&source, &folder.path().join("user.csv"), false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("end the name in .parquet or .safetensors"), "{error}");
-    let error = export(&source, &folder.path().join("none/user.parquet"), false, |_| Ok(())).unwrap_err().to_string();
+    let error = export_table(&source, &folder.path().join("none/user.parquet"), false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("cannot write") && error.contains("none/user.parquet"), "{error}");
 }
 

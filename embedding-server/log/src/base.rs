@@ -19,17 +19,15 @@ use serde::{Deserialize, Serialize};
 use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
 use crate::folder::{base_folders, base_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead, u64_at};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble, u64_at};
 use crate::kind::RecordKind;
 use crate::record::RecordDraft;
 use crate::small_files::{parse_json, sync_folder, write_json};
 use crate::{LogError, WindowGroup};
 
 const MANIFEST: &str = "manifest.json";
-/// Bytes that are gathered for one write.
 const GATHERED: usize = 1 << 20;
 
-/// What a base says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseManifest {
     /// The lsn of the first record that the base does not stand for.
@@ -42,7 +40,6 @@ pub struct BaseManifest {
     /// Rows of each table, so that a reader can make room for them first.
     #[serde(default)]
     pub table_rows: Vec<u64>,
-    /// Bytes of its files.
     pub bytes: u64,
     /// The time of the tables at `start`: steps and seconds.
     pub time: [u64; 2],
@@ -67,33 +64,28 @@ pub struct PartialImage {
 
 impl PartialImage {
     #[must_use]
-    pub fn origin(&self) -> PushOrigin {
+    pub fn push_origin(&self) -> PushOrigin {
         PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
     }
 }
 
 impl BaseManifest {
-    /// The time of the tables at `start`.
     #[must_use]
-    pub fn time(&self) -> TableTime {
+    pub fn table_time(&self) -> TableTime {
         TableTime { steps: self.time[0], seconds: self.time[1] }
     }
 }
 
 /// A base that is whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Base {
+pub struct LogBase {
     folder: PathBuf,
-    /// What it says of itself.
     pub manifest: BaseManifest,
 }
 
-impl Base {
+impl LogBase {
     /// The newest base of a log. A folder without a manifest is none.
-    ///
-    /// # Errors
-    /// When the system refuses, or the manifest is damaged.
-    pub fn newest(log: &Path) -> Result<Option<Self>, LogError> {
+    pub fn find_newest(log: &Path) -> Result<Option<Self>, LogError> {
         for (_, folder) in base_folders(log)?.into_iter().rev() {
             let path = folder.join(MANIFEST);
             if path.exists() {
@@ -106,9 +98,6 @@ impl Base {
 
     /// Deletes all bases of a log but `kept`, and what is left of unfinished ones. Only after the log was read: the rest may be
     /// what a damaged log is repaired from.
-    ///
-    /// # Errors
-    /// When one cannot be deleted.
     pub fn delete_others(kept: Option<&Self>, log: &Path) -> Result<(), LogError> {
         base_folders(log)?
             .into_iter()
@@ -116,25 +105,18 @@ impl Base {
             .try_for_each(|(_, path)| delete(&path))
     }
 
-    /// The file of one of its parts.
     #[must_use]
     pub fn part_path(&self, part: u32) -> PathBuf {
         part_path(&self.folder, part)
     }
 
     /// Bytes of its files, as they are now.
-    ///
-    /// # Errors
-    /// When one of them is not there.
     pub fn file_bytes(&self) -> Result<u64, LogError> {
         let bytes = |path: PathBuf| fs::metadata(&path).map(|data| data.len()).map_err(LogError::io("read", &path));
         (0..self.manifest.parts).map(|part| bytes(self.part_path(part))).sum()
     }
 
     /// Reads one of its parts, each record checked. The payload of a record is `visit`'s until it returns.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is damaged, and those of `visit`.
     pub fn read_part(
         &self,
         part: u32,
@@ -187,7 +169,7 @@ impl PartReader {
         };
         let mut bytes = [0; PREAMBLE_BYTES];
         reader.fill(&mut bytes)?;
-        match Preamble::from_bytes(&bytes) {
+        match SegmentPreamble::from_bytes(&bytes) {
             Ok(preamble) if preamble.first == start => Ok(reader),
             Ok(_) => Err(LogError::damaged(path, 0, "it is a part of another base")),
             Err(problem) => Err(LogError::damaged(path, 0, problem)),
@@ -206,7 +188,7 @@ impl PartReader {
             return Err(damaged("an end without its number of records"));
         }
         let mut payload = std::mem::take(&mut self.payload);
-        payload.resize((head.span() as usize) - HEAD_BYTES, 0);
+        payload.resize((head.record_bytes() as usize) - HEAD_BYTES, 0);
         self.fill(&mut payload)?;
         self.payload = payload;
         let content = &self.payload[..head.length as usize];
@@ -242,7 +224,6 @@ pub struct BaseDraft {
     lineage: u64,
 }
 
-/// A part of a base in the making.
 #[derive(Debug)]
 pub struct BasePartDraft {
     path: PathBuf,
@@ -253,7 +234,6 @@ pub struct BasePartDraft {
     bytes: Vec<u8>,
 }
 
-/// What was written to a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartSize {
     pub rows: u64,
@@ -262,9 +242,6 @@ pub struct PartSize {
 
 impl BaseDraft {
     /// Starts a base of the log in `log` that stands for all records before `start`.
-    ///
-    /// # Errors
-    /// When its folder cannot be made.
     pub fn new(log: &Path, start: u64, lineage: u64) -> Result<Self, LogError> {
         let folder = base_path(log, start);
         if folder.exists() {
@@ -274,11 +251,7 @@ impl BaseDraft {
         Ok(Self { log: log.to_owned(), folder, start, lineage })
     }
 
-    /// Starts a part of it.
-    ///
-    /// # Errors
-    /// When its file cannot be made.
-    pub fn part(&self, number: u32) -> Result<BasePartDraft, LogError> {
+    pub fn create_part(&self, number: u32) -> Result<BasePartDraft, LogError> {
         let path = part_path(&self.folder, number);
         let file = File::create(&path).map_err(LogError::io("make", &path))?;
         let mut part = BasePartDraft {
@@ -289,22 +262,19 @@ impl BaseDraft {
             rows: 0,
             bytes: Vec::new(),
         };
-        part.bytes.extend_from_slice(&Preamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
+        part.bytes
+            .extend_from_slice(&SegmentPreamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
         part.write_out()?;
         Ok(part)
     }
 
     /// Completes it. From now on it is the newest base of the log.
-    ///
-    /// # Errors
-    /// When the disk fails.
-    pub fn finish(self, manifest: BaseManifest) -> Result<Base, LogError> {
+    pub fn finish(self, manifest: BaseManifest) -> Result<LogBase, LogError> {
         write_json(&self.folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap_or_default())?;
         sync_folder(&self.log).map_err(LogError::io("sync", &self.log))?;
-        Ok(Base { folder: self.folder, manifest })
+        Ok(LogBase { folder: self.folder, manifest })
     }
 
-    /// Deletes what there is of it.
     pub fn discard(self) {
         // The next start deletes what is left.
         let _ = fs::remove_dir_all(&self.folder);
@@ -312,27 +282,22 @@ impl BaseDraft {
 }
 
 impl BasePartDraft {
-    /// Rows of a stripe.
-    ///
-    /// # Errors
-    /// When the disk fails.
-    pub fn rows(&mut self, place: [u32; 2], ids: &[u64], slots: &[u32], access: &[u32]) -> Result<(), LogError> {
+    pub fn append_rows(&mut self, place: [u32; 2], ids: &[u64], slots: &[u32], access: &[u32]) -> Result<(), LogError> {
         self.rows += ids.len() as u64;
         self.append(&RecordDraft::rows(place, None, ids, slots, access))
     }
 
     /// The counts of a stripe, and the position of the log when they were read.
-    ///
-    /// # Errors
-    /// When the disk fails.
-    pub fn stripe_counts(&mut self, place: [u32; 2], lsn: u64, counts: &FrequencyCounts) -> Result<(), LogError> {
+    pub fn append_stripe_counts(
+        &mut self,
+        place: [u32; 2],
+        lsn: u64,
+        counts: &FrequencyCounts,
+    ) -> Result<(), LogError> {
         self.append(&RecordDraft::stripe_counts(place, lsn, counts))
     }
 
     /// Ends it, on the disk.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn finish(mut self) -> Result<PartSize, LogError> {
         let end = RecordDraft::end(self.records);
         debug_assert_eq!(end.kind, RecordKind::End);

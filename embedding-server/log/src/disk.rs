@@ -8,28 +8,18 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// What the writer asks of the system.
 pub trait LogDisk: Send + Sync + fmt::Debug {
     /// Makes a file, whose first `bytes` bytes then have room on the disk and are zero.
-    ///
-    /// # Errors
-    /// When there is no room, or no file can be made.
     fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File>;
 
-    /// Writes all bytes at a place.
-    ///
-    /// # Errors
-    /// When the disk fails. Some of the bytes may then be written.
+    /// A failure may leave some of the bytes written.
     fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()>;
 
     /// Waits until what was written is on the disk.
-    ///
-    /// # Errors
-    /// When the disk fails. What was written since the last success may then be lost.
+    /// After a failure, what was written since the last success may be lost.
     fn sync(&self, file: &File) -> io::Result<()>;
 }
 
-/// The system itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDisk;
 

@@ -3,27 +3,21 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What goes wrong with a log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The system refuses.
     #[error("cannot {doing} {}: {source}", path.display())]
     Io {
-        /// The file or folder.
         path: PathBuf,
         /// `read`, `write`, …
         doing: &'static str,
-        /// What it says.
         source: io::Error,
     },
-    /// Another process holds the folder.
     #[error(
         "the log in {} is in use by another process, of id {holder}; stop that process, or give each run a `cluster.log_folder` of \
          its own",
         folder.display()
     )]
     InUse { folder: PathBuf, holder: String },
-    /// A file that the log needs is not there.
     #[error(
         "the log is incomplete: {} is missing: {why}; the rows in it cannot be recovered: restore the file from a copy, or delete \
          the folder of this log and resume the run from its newest checkpoint",
@@ -34,31 +28,19 @@ pub enum LogError {
         /// What shows that it had been there.
         why: String,
     },
-    /// The log is of another release.
     #[error(
         "the log in {} has version {found}, and this release reads version {expected}; finish its run with the release that \
          began it, or move the folder away and resume the run from its newest checkpoint",
         folder.display()
     )]
-    OtherVersion {
-        folder: PathBuf,
-        /// What its lineage says.
-        found: u64,
-        /// What this release writes.
-        expected: u16,
-    },
+    OtherVersion { folder: PathBuf, found: u64, expected: u16 },
     /// Something that was durable cannot be read.
     #[error(
         "the log is damaged: {} at byte {offset}: {problem}; acknowledged pushes behind it cannot be recovered: restore the file \
          from a copy, or delete the folder of this log and resume the run from its newest checkpoint",
         path.display()
     )]
-    Damaged {
-        path: PathBuf,
-        offset: u64,
-        /// What is wrong there.
-        problem: String,
-    },
+    Damaged { path: PathBuf, offset: u64, problem: String },
 }
 
 impl LogError {
@@ -82,10 +64,7 @@ impl LogError {
 pub enum LogStopped {
     /// The disk takes nothing at the moment.
     #[error("the log cannot be written: {reason}; it is tried again every second, and pushes are refused until then")]
-    Disk {
-        /// What the system says, and where.
-        reason: String,
-    },
+    Disk { reason: String },
     /// Its files are not this process' any more.
     #[error("this process has ended its log: the run is over, or another process goes on with it")]
     Ended,

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::LogError;
-use crate::format::{Preamble, VERSION};
+use crate::format::{SegmentPreamble, VERSION};
 use crate::small_files::{parse_json, split_checksum, sync_folder, write_json, write_whole};
 use crate::written::{create_mark, mark_path};
 
@@ -44,7 +44,6 @@ pub struct LogFolder {
 /// Whose rows a log has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineageFile {
-    /// Version of the log's records.
     pub version: u16,
     /// Chosen at random when the files were made. Every file of the log names it.
     pub log: u64,
@@ -72,7 +71,6 @@ pub enum LogPlace {
 /// process to the next, such as a learning rate, are not among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDescription {
-    /// Its name in the job.
     pub name: String,
     /// Such as `dim`.
     pub settings: BTreeMap<String, String>,
@@ -86,9 +84,6 @@ struct LineageVersion {
 
 impl LogFolder {
     /// Makes the folder if need be and locks it.
-    ///
-    /// # Errors
-    /// [`LogError::InUse`] when another process holds it, [`LogError::Io`] when it cannot be made.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         fs::create_dir_all(path).map_err(LogError::io("make the folder", path))?;
         let lock_path = path.join(LOCK);
@@ -119,15 +114,13 @@ impl LogFolder {
     }
 
     /// Whose rows are here. `None` when there is no log yet, or an earlier process had begun to delete it.
-    ///
-    /// # Errors
-    /// When it cannot be read, is of another version, or is missing although files of a log are here.
-    pub fn lineage(&self) -> Result<Option<LineageFile>, LogError> {
+    /// Where files of a log are here, a missing lineage is an error.
+    pub fn read_lineage(&self) -> Result<Option<LineageFile>, LogError> {
         if self.path.join(DISCARDED).exists() {
             return Ok(None);
         }
         let known = read_lineage(&self.path)?;
-        let files = segments(&self.path)?.into_iter().chain(base_folders(&self.path)?).next();
+        let files = list_segments(&self.path)?.into_iter().chain(base_folders(&self.path)?).next();
         match (known, files) {
             (None, Some((_, file))) => {
                 let why = format!("{} is there, and nothing says whose rows it has", file.display());
@@ -140,16 +133,13 @@ impl LogFolder {
         }
     }
 
-    /// Deletes what is left of a log that no server needs. From now until [`Self::begin`] the files in the folder are rows of no log.
-    ///
-    /// # Errors
-    /// When something cannot be deleted.
-    pub fn prepare(&self) -> Result<(), LogError> {
+    /// Deletes what is left of a log that no server needs. From now until [`Self::begin_log`] the files in the folder are rows of no log.
+    pub fn discard_old_log(&self) -> Result<(), LogError> {
         let mark = self.path.join(DISCARDED);
         let text =
             b"The other files in this folder are the rows of no server. The next server that uses the folder deletes them.\n";
         write_whole(&mark, text).map_err(LogError::io("write", &mark))?;
-        for file in segments(&self.path)?.into_iter().chain(spares(&self.path)?) {
+        for file in list_segments(&self.path)?.into_iter().chain(list_spares(&self.path)?) {
             remove_file(&file.1)?;
         }
         for base in base_folders(&self.path)? {
@@ -160,12 +150,9 @@ impl LogFolder {
     }
 
     /// Makes a log without records in a folder that is prepared. A process that ends before has made none.
-    ///
-    /// # Errors
-    /// When the disk fails.
-    pub fn begin(&self, lineage: &LineageFile) -> Result<(), LogError> {
+    pub fn begin_log(&self, lineage: &LineageFile) -> Result<(), LogError> {
         let first = segment_path(&self.path, 0);
-        let preamble = Preamble { lineage: lineage.log, first: 0, next: None }.to_bytes();
+        let preamble = SegmentPreamble { lineage: lineage.log, first: 0, next: None }.to_bytes();
         write_whole(&first, &preamble).map_err(LogError::io("write", &first))?;
         create_mark(&self.path, lineage.log, 0)?;
         self.set_lineage(lineage)?;
@@ -177,31 +164,21 @@ impl LogFolder {
         sync_folder(&self.path).map_err(LogError::io("sync", &self.path))
     }
 
-    /// Writes down whose rows are here.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn set_lineage(&self, lineage: &LineageFile) -> Result<(), LogError> {
         write_json(&self.path.join(LINEAGE), serde_json::to_vec_pretty(lineage).unwrap_or_default())
     }
 
     /// Waits until all that was written is on the disk.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn sync(&self) -> Result<(), LogError> {
-        for path in segments(&self.path)?.into_iter().map(|(_, path)| path).chain([mark_path(&self.path)]) {
+        for path in list_segments(&self.path)?.into_iter().map(|(_, path)| path).chain([mark_path(&self.path)]) {
             File::open(&path).and_then(|file| file.sync_all()).map_err(LogError::io("sync", &path))?;
         }
         sync_folder(&self.path).map_err(LogError::io("sync", &self.path))
     }
 
     /// Deletes all rows, the file that says whose they were, and the folder. A process that ends meanwhile leaves rows of no log.
-    ///
-    /// # Errors
-    /// When something cannot be deleted.
     pub fn wipe(&self) -> Result<(), LogError> {
-        self.prepare()?;
+        self.discard_old_log()?;
         remove_file(&self.path.join(DISCARDED))?;
         remove_file(&self.path.join(LOCK))?;
         // A process that waits for the lock may have made it again, and a person may keep a file here.
@@ -225,18 +202,17 @@ pub(crate) fn read_lineage(folder: &Path) -> Result<Option<LineageFile>, LogErro
     parse_json(&path, &text).map(Some)
 }
 
-/// Whether a file that is open is the one at `path`.
 fn is_file_at(file: &File, path: &Path) -> bool {
     let place = |data: &fs::Metadata| (data.dev(), data.ino());
     matches!((file.metadata(), fs::metadata(path)), (Ok(held), Ok(there)) if place(&held) == place(&there))
 }
 
 /// The segments in their order: first lsn and path.
-pub(crate) fn segments(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
+pub(crate) fn list_segments(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
     numbered(folder, SEGMENT)
 }
 
-pub(crate) fn spares(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
+pub(crate) fn list_spares(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
     numbered(folder, SPARE)
 }
 
@@ -296,20 +272,20 @@ mod tests {
     fn a_wiped_folder_has_neither_rows_nor_a_lineage() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = LogFolder::open(temporary.path()).unwrap();
-        assert_eq!(folder.lineage().unwrap(), None);
+        assert_eq!(folder.read_lineage().unwrap(), None);
         let lineage = lineage();
-        folder.begin(&lineage).unwrap();
-        assert_eq!(folder.lineage().unwrap(), Some(lineage));
+        folder.begin_log(&lineage).unwrap();
+        assert_eq!(folder.read_lineage().unwrap(), Some(lineage));
         fs::write(spare_path(folder.path(), 1), "x").unwrap();
         fs::create_dir(base_path(folder.path(), 3)).unwrap();
-        assert_eq!(segments(folder.path()).unwrap(), [(0, segment_path(folder.path(), 0))]);
+        assert_eq!(list_segments(folder.path()).unwrap(), [(0, segment_path(folder.path(), 0))]);
         let waiting = File::open(folder.path().join(LOCK)).unwrap();
         assert!(is_file_at(&waiting, &folder.path().join(LOCK)));
         folder.wipe().unwrap();
         assert!(!folder.path().exists());
         let next = LogFolder::open(folder.path()).unwrap();
         assert!(!is_file_at(&waiting, &next.path().join(LOCK)), "a process that waited holds nothing");
-        assert_eq!((names(&next), next.lineage().unwrap()), (vec![LOCK.to_owned()], None));
+        assert_eq!((names(&next), next.read_lineage().unwrap()), (vec![LOCK.to_owned()], None));
     }
 
     fn lineage() -> LineageFile {
@@ -330,14 +306,14 @@ mod tests {
     fn a_log_that_is_being_made_or_deleted_is_nobodys() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = LogFolder::open(temporary.path()).unwrap();
-        folder.prepare().unwrap();
+        folder.discard_old_log().unwrap();
         fs::write(segment_path(folder.path(), 0), "").unwrap();
-        assert_eq!(folder.lineage().unwrap(), None, "killed before the lineage");
-        folder.begin(&lineage()).unwrap();
-        assert!(folder.lineage().unwrap().is_some());
+        assert_eq!(folder.read_lineage().unwrap(), None, "killed before the lineage");
+        folder.begin_log(&lineage()).unwrap();
+        assert!(folder.read_lineage().unwrap().is_some());
         fs::write(folder.path().join(DISCARDED), "").unwrap();
-        assert_eq!(folder.lineage().unwrap(), None, "killed while it was deleted");
-        folder.prepare().unwrap();
+        assert_eq!(folder.read_lineage().unwrap(), None, "killed while it was deleted");
+        folder.discard_old_log().unwrap();
         assert_eq!(names(&folder), [DISCARDED, LOCK]);
     }
 
@@ -346,19 +322,19 @@ mod tests {
     fn a_lineage_that_is_missing_damaged_or_of_another_release_is_an_error() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = LogFolder::open(temporary.path()).unwrap();
-        folder.prepare().unwrap();
-        folder.begin(&lineage()).unwrap();
+        folder.discard_old_log().unwrap();
+        folder.begin_log(&lineage()).unwrap();
         let path = folder.path().join(LINEAGE);
         let refused = |text: &str| {
             fs::write(&path, text).unwrap();
-            folder.lineage().unwrap_err().to_string()
+            folder.read_lineage().unwrap_err().to_string()
         };
         assert!(refused("{ half").contains("lineage.json at byte 0"));
         assert!(refused(r#"{"version": 4}"#).contains("missing field"));
         assert!(refused(r#"{"version": 2}"#).contains("has version 2, and this release reads version 4"));
         assert!(refused(r#"{"version": 99, "other": 1}"#).contains("has version 99, and this release reads version 4"));
         fs::remove_file(&path).unwrap();
-        let missing = folder.lineage().unwrap_err().to_string();
+        let missing = folder.read_lineage().unwrap_err().to_string();
         assert!(missing.contains("lineage.json is missing: ") && missing.contains("segment-0000"), "{missing}");
     }
 }

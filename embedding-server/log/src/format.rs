@@ -41,7 +41,6 @@ use crate::kind::RecordKind;
 
 /// First bytes of a segment and of a part of a base.
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ZLOG\r\n\x1a\n";
-/// First bytes of a record.
 pub(crate) const RECORD_MAGIC: u32 = 0x5a52_4c47;
 /// Version of everything in this module's documentation.
 pub const VERSION: u16 = 4;
@@ -53,7 +52,7 @@ compile_error!("the log is written as memory has it, and its format is little-en
 
 /// What starts a file of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Preamble {
+pub(crate) struct SegmentPreamble {
     pub(crate) lineage: u64,
     /// The lsn of its first record.
     pub(crate) first: u64,
@@ -61,7 +60,6 @@ pub(crate) struct Preamble {
     pub(crate) next: Option<u64>,
 }
 
-/// What starts a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHead {
     pub kind: RecordKind,
@@ -73,7 +71,6 @@ pub struct RecordHead {
     pub stripe: u32,
     /// Words of a slot; 0 where there is none.
     pub width: u32,
-    /// Where it lies in the log.
     pub lsn: u64,
     /// How far the log was durable when it was appended.
     pub durable: u64,
@@ -85,11 +82,10 @@ pub struct RecordHead {
 pub(crate) enum HeadProblem {
     /// They are something else, or damaged.
     NoHead,
-    /// Their version is of another release.
     OtherVersion(u16),
 }
 
-impl Preamble {
+impl SegmentPreamble {
     pub(crate) fn to_bytes(self) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
@@ -156,27 +152,24 @@ impl RecordHead {
         })
     }
 
-    /// Bytes of the whole record.
     #[must_use]
-    pub fn span(&self) -> u64 {
+    pub fn record_bytes(&self) -> u64 {
         (HEAD_BYTES as u64) + u64::from(self.length).next_multiple_of(8)
     }
 
     /// The lsn of the record behind it.
     #[must_use]
-    pub fn end(&self) -> u64 {
-        self.lsn.saturating_add(self.span())
+    pub fn end_lsn(&self) -> u64 {
+        self.lsn.saturating_add(self.record_bytes())
     }
 }
 
-/// The four bytes at `place`, which are there.
 pub(crate) fn u32_at(bytes: &[u8], place: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[place..place + 4]);
     u32::from_le_bytes(word)
 }
 
-/// The eight bytes at `place`, which are there.
 pub(crate) fn u64_at(bytes: &[u8], place: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[place..place + 8]);
@@ -202,7 +195,7 @@ mod tests {
     fn a_head_is_what_was_written_and_any_flipped_bit_is_found() {
         let bytes = HEAD.to_bytes();
         assert_eq!(RecordHead::from_bytes(&bytes), Ok(HEAD));
-        assert_eq!((HEAD.span(), HEAD.end()), (64, (5 << 40) + 64));
+        assert_eq!((HEAD.record_bytes(), HEAD.end_lsn()), (64, (5 << 40) + 64));
         for bit in 0..HEAD_BYTES * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -222,14 +215,14 @@ mod tests {
 
     #[test]
     fn a_preamble_is_what_was_written_and_any_flipped_bit_is_found() {
-        let preamble = Preamble { lineage: 1 << 63, first: 77, next: Some(79) };
+        let preamble = SegmentPreamble { lineage: 1 << 63, first: 77, next: Some(79) };
         let bytes = preamble.to_bytes();
-        assert_eq!(Preamble::from_bytes(&bytes), Ok(preamble));
+        assert_eq!(SegmentPreamble::from_bytes(&bytes), Ok(preamble));
         for bit in 0..PREAMBLE_BYTES * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Preamble::from_bytes(&flipped).is_err(), "bit {bit}");
+            assert!(SegmentPreamble::from_bytes(&flipped).is_err(), "bit {bit}");
         }
-        assert!(Preamble::from_bytes(&bytes[..63]).unwrap_err().contains("shorter"));
+        assert!(SegmentPreamble::from_bytes(&bytes[..63]).unwrap_err().contains("shorter"));
     }
 }

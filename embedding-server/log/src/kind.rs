@@ -71,7 +71,6 @@ impl RecordKind {
         )
     }
 
-    /// Name for a person.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|entry| entry.0 == self).map_or("", |entry| entry.2)

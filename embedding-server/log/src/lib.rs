@@ -28,7 +28,7 @@ mod window_group;
 mod writer;
 mod written;
 
-pub use base::{Base, BaseDraft, BaseManifest, BasePartDraft, PartSize, PartialImage};
+pub use base::{BaseDraft, BaseManifest, BasePartDraft, LogBase, PartSize, PartialImage};
 pub use disk::{LogDisk, SystemDisk};
 pub use error::{LogError, LogStopped};
 pub use folder::{LineageFile, LogFolder, LogPlace, TableDescription};

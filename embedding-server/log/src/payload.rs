@@ -21,7 +21,7 @@ pub(crate) fn count_of(payload: &[u8]) -> Option<usize> {
 }
 
 /// Whole numbers from bytes that lie anywhere in memory.
-pub(crate) fn copied<T: Pod>(bytes: &[u8]) -> Vec<T> {
+pub(crate) fn copy_numbers<T: Pod>(bytes: &[u8]) -> Vec<T> {
     let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
     let whole = numbers.len() * size_of::<T>();
     cast_slice_mut::<T, u8>(&mut numbers).copy_from_slice(&bytes[..whole]);

@@ -5,7 +5,7 @@ use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowS
 
 use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
 use crate::kind::RecordKind;
-use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copied, count_of, origin_of};
+use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copy_numbers, count_of, origin_of};
 use crate::rows_view::{LoggedRows, RowsView};
 use crate::window_group::WindowGroup;
 
@@ -26,9 +26,7 @@ pub enum LogRecord {
     Rows(Option<PushOrigin>, LoggedRows),
     /// Rows before a step that is under way, and the sums of their gradients.
     StepRows(StepRowBatch),
-    /// Ids whose rows are gone.
     Removed(Vec<u64>),
-    /// All rows and counts of all tables are gone.
     Cleared,
     /// Ids without a row that a lookup named, in order.
     Seen(Vec<u64>),
@@ -36,7 +34,6 @@ pub enum LogRecord {
     CountsAdded(Vec<u64>, Vec<u32>),
     /// The cells that were added to a stripe's sketch.
     SketchAdded(u32, Vec<u32>),
-    /// A gradient that waits for its row.
     Pending(LoggedGradient),
     /// A push is whole.
     Commit {
@@ -46,7 +43,6 @@ pub enum LogRecord {
         /// The window groups of the rows that it changed. Empty for group 0 alone.
         groups: Vec<u32>,
     },
-    /// The counts of a stripe at a position of the log.
     StripeCounts {
         /// All records of the stripe before this lsn are counted.
         lsn: u64,
@@ -54,19 +50,13 @@ pub enum LogRecord {
     },
     /// The last record of a part, and how many came before.
     End(u64),
-    /// Rows of a saved model follow.
     LoadStarted,
-    /// The load has put all its rows in, or none.
     LoadComplete,
-    /// These buckets have these windows from now on.
     WindowGroup(WindowGroup),
 }
 
 impl LogRecord {
     /// The values of a payload whose CRC was right. What does not fit together, in words.
-    ///
-    /// # Errors
-    /// When lengths disagree, which no writer of this version does.
     pub fn decode(head: &RecordHead, payload: &[u8]) -> Result<Self, String> {
         let wrong = || format!("a record of {} whose lengths disagree", head.kind.name());
         decode(head, payload).ok_or_else(wrong)
@@ -74,7 +64,7 @@ impl LogRecord {
 
     /// The push of the payload of a record that has one: pushed rows, a pending gradient, a commit.
     #[must_use]
-    pub fn origin(payload: &[u8]) -> Option<PushOrigin> {
+    pub fn push_origin(payload: &[u8]) -> Option<PushOrigin> {
         origin_of(payload).map(|(origin, _)| origin)
     }
 }
@@ -118,11 +108,11 @@ fn ids_of(payload: &[u8]) -> Option<(Vec<u64>, &[u8])> {
 
 fn split_ids(bytes: &[u8], count: usize) -> Option<(Vec<u64>, &[u8])> {
     let (ids, rest) = bytes.split_at_checked(count.checked_mul(8)?)?;
-    Some((copied(ids), rest))
+    Some((copy_numbers(ids), rest))
 }
 
 fn words_of(bytes: &[u8]) -> Vec<u32> {
-    copied(bytes)
+    copy_numbers(bytes)
 }
 
 fn gradient_of(payload: &[u8]) -> Option<LoggedGradient> {
@@ -295,7 +285,7 @@ impl<'a> RecordDraft<'a> {
         Self::new(RecordKind::Commit, [0; 3], start, [cast_slice(groups), &[], &[]])
     }
 
-    /// A window group, and [`WindowGroup::words`] of it.
+    /// A window group, and [`WindowGroup::window_words`] of it.
     pub(crate) fn window_group(group: &'a WindowGroup, words: &'a [u64]) -> Self {
         let mut start = DraftStart::empty();
         for number in [group.group, group.buckets.len() as u32, words.len() as u32, 0] {
@@ -325,8 +315,7 @@ impl<'a> RecordDraft<'a> {
         Self::new(RecordKind::End, [0; 3], start, [&[]; 3])
     }
 
-    /// Bytes of the whole record.
-    pub(crate) fn span(&self) -> usize {
+    pub(crate) fn record_bytes(&self) -> usize {
         HEAD_BYTES + self.length.next_multiple_of(8)
     }
 
@@ -342,8 +331,8 @@ impl<'a> RecordDraft<'a> {
             durable,
             payload_crc: self.crc,
         };
-        bytes.reserve(self.span());
-        let end = bytes.len() + self.span();
+        bytes.reserve(self.record_bytes());
+        let end = bytes.len() + self.record_bytes();
         bytes.extend_from_slice(&head.to_bytes());
         bytes.extend_from_slice(&self.start.bytes[..self.start.length]);
         self.parts.iter().for_each(|part| bytes.extend_from_slice(part));
@@ -362,7 +351,7 @@ mod tests {
         let mut bytes = Vec::new();
         draft.append_to(&mut bytes, 64, 8);
         let head = RecordHead::from_bytes(&bytes).unwrap();
-        assert_eq!((head.span() as usize, head.lsn, head.durable), (bytes.len(), 64, 8));
+        assert_eq!((head.record_bytes() as usize, head.lsn, head.durable), (bytes.len(), 64, 8));
         let payload = &bytes[HEAD_BYTES..][..head.length as usize];
         assert_eq!(crc32c::crc32c(payload), head.payload_crc);
         (head, LogRecord::decode(&head, payload).unwrap())
@@ -406,14 +395,14 @@ mod tests {
             );
         }
         let step_rows = StepRowBatch { step: 7, ids: vec![3, 4], before: vec![1, 2, 3, 4], sums: vec![0.5; 6] };
-        let (head, record) = read_back(&RecordDraft::step_rows([1, 2], &step_rows.slices()));
+        let (head, record) = read_back(&RecordDraft::step_rows([1, 2], &step_rows.as_slices()));
         assert_eq!((head.stripe, head.width, record), (2, 2, LogRecord::StepRows(step_rows)));
         let windows = vec![
             WindowImage { writer: 1 << 40, incarnation: 3, applied: vec![[1, 5], [7, 7]] },
             WindowImage { writer: 2, incarnation: 1, applied: vec![] },
         ];
         let group = WindowGroup { group: 4, buckets: vec![9, 11, 12], windows };
-        let words = group.words();
+        let words = group.window_words();
         assert_eq!(read_back(&RecordDraft::window_group(&group, &words)).1, LogRecord::WindowGroup(group.clone()));
         let counts = FrequencyCounts { ids: vec![9], counts: vec![2], cells: vec![1, 2, 3] };
         let draft = RecordDraft::stripe_counts([0, 1], 99, &counts);

@@ -7,7 +7,7 @@ use zagros_table::{PushOrigin, RowSlices};
 
 use crate::format::RecordHead;
 use crate::kind::RecordKind;
-use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copied, count_of, origin_of};
+use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copy_numbers, count_of, origin_of};
 
 /// Rows of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,9 +31,6 @@ pub struct RowsView<'a> {
 
 impl<'a> RowsView<'a> {
     /// The rows of a record of rows. `None` for a record of another kind.
-    ///
-    /// # Errors
-    /// When lengths disagree, in words.
     pub fn from_record(head: &RecordHead, payload: &'a [u8]) -> Option<Result<Self, String>> {
         let rows = match head.kind {
             RecordKind::PushedRows => Self::pushed(head, payload),
@@ -64,13 +61,11 @@ impl<'a> RowsView<'a> {
         &self.ids
     }
 
-    /// The rows, as a table takes them.
     #[must_use]
-    pub fn slices(&self) -> RowSlices<'_> {
+    pub fn as_slices(&self) -> RowSlices<'_> {
         RowSlices { ids: &self.ids, slots: &self.slots, access: &self.access }
     }
 
-    /// The rows as values.
     #[must_use]
     pub fn into_rows(self) -> LoggedRows {
         let Self { ids, slots, access, .. } = self;
@@ -78,11 +73,10 @@ impl<'a> RowsView<'a> {
     }
 }
 
-/// Whole numbers where they lie, or a copy of them.
 fn numbers<T: Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
     match try_cast_slice(bytes) {
         Ok(numbers) => Cow::Borrowed(numbers),
-        Err(_) => Cow::Owned(copied(bytes)),
+        Err(_) => Cow::Owned(copy_numbers(bytes)),
     }
 }
 
@@ -118,7 +112,7 @@ mod tests {
             payload.copy_from_slice(&bytes);
             let rows = RowsView::from_record(&head, payload).unwrap().unwrap();
             borrowed += usize::from(matches!((&rows.ids, &rows.slots), (Cow::Borrowed(_), Cow::Borrowed(_))));
-            assert_eq!((rows.origin, rows.ids(), rows.slices().slots), (Some(origin), &ids[..], &slots[..]));
+            assert_eq!((rows.origin, rows.ids(), rows.as_slices().slots), (Some(origin), &ids[..], &slots[..]));
             assert_eq!(rows.into_rows().access, access);
         }
         assert_eq!(borrowed, 1);

@@ -12,7 +12,6 @@ use crate::format::{HEAD_BYTES, HeadProblem, RecordHead};
 /// Bytes that are read at once, unless a record has more. A multiple of 8, as every record's place is: numbers stay aligned.
 const PIECE: usize = 1 << 20;
 
-/// A file of records, read from its start to its end.
 #[derive(Debug)]
 pub(crate) struct SegmentReader {
     path: PathBuf,
@@ -51,12 +50,12 @@ impl SegmentReader {
     }
 
     /// The head of the record that should lie here. What is wrong with it, in words.
-    pub(crate) fn head(&mut self, lsn: u64) -> Result<Result<RecordHead, String>, LogError> {
+    pub(crate) fn read_head(&mut self, lsn: u64) -> Result<Result<RecordHead, String>, LogError> {
         Ok(check_head(self.peek(HEAD_BYTES)?, lsn))
     }
 
     /// The payload of the record of this head, which lies here.
-    pub(crate) fn payload(&mut self, head: &RecordHead) -> Result<Result<&[u8], String>, LogError> {
+    pub(crate) fn read_payload(&mut self, head: &RecordHead) -> Result<Result<&[u8], String>, LogError> {
         let record = self.peek(HEAD_BYTES + head.length as usize)?;
         Ok(check_payload(record, head))
     }

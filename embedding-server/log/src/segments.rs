@@ -28,8 +28,8 @@ use std::sync::Arc;
 
 use crate::LogError;
 use crate::disk::LogDisk;
-use crate::folder::{segment_path, segments, spare_path, spares};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::folder::{list_segments, list_spares, segment_path, spare_path};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
 use crate::small_files::sync_folder;
 use crate::sync_mode::SyncMode;
 use crate::written::{WrittenMark, mark_path};
@@ -51,7 +51,6 @@ struct OpenSegment {
     room: u64,
 }
 
-/// Room for a segment.
 #[derive(Debug)]
 struct SpareSegment {
     path: PathBuf,
@@ -59,7 +58,6 @@ struct SpareSegment {
     room: u64,
 }
 
-/// The files of a log that is written.
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
     folder: PathBuf,
@@ -70,7 +68,6 @@ pub(crate) struct SegmentFiles {
     segment_bytes: u64,
     current: Option<OpenSegment>,
     spares: VecDeque<SpareSegment>,
-    /// Numbers the files of spare room.
     next_spare: u64,
     /// All records before this lsn are written.
     written: u64,
@@ -87,10 +84,10 @@ impl SegmentFiles {
         segment_bytes: u64,
         next: u64,
     ) -> Result<Self, LogError> {
-        for (_, path) in spares(folder)? {
+        for (_, path) in list_spares(folder)? {
             crate::folder::remove_file(&path)?;
         }
-        let current = match segments(folder)?.pop() {
+        let current = match list_segments(folder)?.pop() {
             Some((first, path)) => {
                 let opened = File::options().read(true).write(true).open(&path);
                 let file = opened.map_err(LogError::io("open", &path))?;
@@ -114,7 +111,7 @@ impl SegmentFiles {
     }
 
     /// Bytes that can be written before room is needed.
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) fn room_left(&self) -> u64 {
         let current = self.current.as_ref().map_or(0, |segment| segment.first + segment.room - self.written);
         current + self.spares.iter().map(|spare| spare.room).sum::<u64>()
     }
@@ -144,7 +141,7 @@ impl SegmentFiles {
             } else {
                 self.sync()?;
                 kept = start + place as u64;
-                self.roll(kept, head_at(records, place).map_or(0, |head| head.span()))?;
+                self.roll(kept, head_at(records, place).map_or(0, |head| head.record_bytes()))?;
             }
         }
         self.sync()?;
@@ -179,8 +176,8 @@ impl SegmentFiles {
             return records.len();
         }
         let mut end = place;
-        while let Some(head) = head_at(records, end).filter(|head| start + end as u64 + head.span() <= limit) {
-            end += head.span() as usize;
+        while let Some(head) = head_at(records, end).filter(|head| start + end as u64 + head.record_bytes() <= limit) {
+            end += head.record_bytes() as usize;
         }
         end
     }
@@ -199,7 +196,7 @@ impl SegmentFiles {
             self.add_room(span)?;
         }
         let Some(spare) = self.spares.front_mut() else { return Err(io::Error::other("no spare segment")) };
-        let preamble = Preamble { lineage: self.lineage, first, next: None }.to_bytes();
+        let preamble = SegmentPreamble { lineage: self.lineage, first, next: None }.to_bytes();
         self.disk.write_at(&spare.file, &preamble, 0).map_err(|error| naming(&spare.path, error))?;
         if self.mode == SyncMode::Machine {
             self.disk.sync(&spare.file).map_err(|error| naming(&spare.path, error))?;
@@ -223,7 +220,7 @@ impl SegmentFiles {
     /// The current segment says that the next one starts at `next`. An empty segment is replaced and not followed.
     fn name_next(&self, next: u64) -> io::Result<()> {
         let Some(closed) = self.current.as_ref().filter(|closed| closed.first < next) else { return Ok(()) };
-        let preamble = Preamble { lineage: self.lineage, first: closed.first, next: Some(next) }.to_bytes();
+        let preamble = SegmentPreamble { lineage: self.lineage, first: closed.first, next: Some(next) }.to_bytes();
         self.disk.write_at(&closed.file, &preamble, 0).map_err(|error| naming(&closed.path, error))?;
         self.sync()
     }
@@ -239,7 +236,7 @@ impl SegmentFiles {
 
     /// Gives up segments whose records all lie before `lsn`: they become room, or are deleted. Answers how many are left.
     pub(crate) fn delete_before(&mut self, lsn: u64) -> Result<usize, LogError> {
-        let all = segments(&self.folder)?;
+        let all = list_segments(&self.folder)?;
         let mut left = all.len();
         for pair in all.windows(2) {
             if pair[1].0 <= lsn {
@@ -268,7 +265,6 @@ impl SegmentFiles {
     }
 }
 
-/// The head of the record at `place`, if one lies there.
 fn head_at(records: &[u8], place: usize) -> Option<RecordHead> {
     RecordHead::from_bytes(records.get(place..)?).ok()
 }

@@ -3,17 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::base::{Base, BaseManifest};
-use crate::folder::{LineageFile, read_lineage, segments};
+use crate::base::{BaseManifest, LogBase};
+use crate::folder::{LineageFile, list_segments, read_lineage};
 use crate::payload::origin_of;
 use crate::{LogError, LogRecord, LogTail, RecordKind};
 
-/// What a log holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogSummary {
-    /// Whose rows these are.
     pub lineage: Option<LineageFile>,
-    /// The newest base.
     pub base: Option<BaseManifest>,
     /// Segments of the tail.
     pub segments: usize,
@@ -32,7 +29,6 @@ pub struct LogSummary {
     pub partial: u64,
 }
 
-/// Records of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCount {
     pub records: u64,
@@ -46,18 +42,14 @@ pub struct WriterSummary {
     pub pushes: u64,
     /// The highest number of these.
     pub newest: u64,
-    /// The step of the last one.
     pub step: u64,
 }
 
 impl LogSummary {
     /// Reads all records of the tail and checks them.
-    ///
-    /// # Errors
-    /// When a file cannot be read or is damaged.
     pub fn read(folder: &Path) -> Result<Self, LogError> {
-        let base = Base::newest(folder)?.map(|base| base.manifest);
-        let oldest = segments(folder)?.first().map_or(0, |segment| segment.0);
+        let base = LogBase::find_newest(folder)?.map(|base| base.manifest);
+        let oldest = list_segments(folder)?.first().map_or(0, |segment| segment.0);
         let first = base.as_ref().map_or(oldest, |base| base.start);
         let reached = base.as_ref().map_or(first, |base| base.end);
         let mut summary = Self {
@@ -75,7 +67,7 @@ impl LogSummary {
         let mut open = BTreeSet::new();
         let tail = LogTail::scan(folder, first..reached, None, |head, payload| {
             let count = summary.records.entry(head.kind).or_default();
-            (count.records, count.bytes) = (count.records + 1, count.bytes + head.span());
+            (count.records, count.bytes) = (count.records + 1, count.bytes + head.record_bytes());
             let record = LogRecord::decode(head, payload);
             match record.map_err(|problem| LogError::damaged(folder, head.lsn, problem))? {
                 LogRecord::Rows(_, rows) => *summary.rows.entry(head.table).or_default() += rows.ids.len() as u64,

@@ -1,6 +1,5 @@
 //! What makes a record durable.
 
-/// What makes a record durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
     /// The system has it: it survives the end of the process.

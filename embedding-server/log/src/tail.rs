@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::LogError;
-use crate::folder::{segment_path, segments};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::folder::{list_segments, segment_path};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
 use crate::segment_reader::SegmentReader;
 use crate::written::read_mark;
 
@@ -74,14 +74,11 @@ pub struct LogTail {
 impl TailPlan {
     /// The segments with the records from `needed.start` on, which is the lsn of a record. The log is known to have been durable
     /// up to `needed.end`, and as far as its mark says.
-    ///
-    /// # Errors
-    /// When the first of them is missing, or the mark is damaged.
     pub fn new(folder: &Path, needed: Range<u64>, lineage: Option<u64>) -> Result<Self, LogError> {
         // First: a server that is asked what its log holds writes on meanwhile.
         let written = read_mark(folder, lineage)?.unwrap_or_default();
         let needed = needed.start..needed.end.max(written);
-        let (all, from) = (segments(folder)?, needed.start);
+        let (all, from) = (list_segments(folder)?, needed.start);
         if all.first().is_none_or(|(first, _)| *first > from) {
             let next = all
                 .first()
@@ -103,15 +100,12 @@ impl TailPlan {
 
     /// How many segments there are: one at least.
     #[must_use]
-    pub fn segments(&self) -> usize {
+    pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
 
     /// Checks all records of a segment, and hands those that are needed to `visit` with their payload, in their order.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or something that had been durable is missing, and those of `visit`.
-    pub fn check(
+    pub fn check_segment(
         &self,
         number: usize,
         mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
@@ -123,25 +117,22 @@ impl TailPlan {
         reader.skip(PREAMBLE_BYTES as u64);
         let mut lsn = *first;
         while stop.is_none_or(|stop| lsn < stop) {
-            let head = match reader.head(lsn)? {
+            let head = match reader.read_head(lsn)? {
                 Ok(head) => head,
                 Err(problem) => return self.end_at(segment, lsn, problem),
             };
-            match reader.payload(&head)? {
+            match reader.read_payload(&head)? {
                 Ok(payload) if lsn >= self.needed.start => visit(&head, payload)?,
                 Ok(_) => {}
                 Err(problem) => return self.end_at(segment, lsn, problem),
             }
-            reader.skip(head.span());
-            lsn = head.end();
+            reader.skip(head.record_bytes());
+            lsn = head.end_lsn();
         }
         Ok(SegmentEnd { end: lsn, torn: 0 })
     }
 
     /// The whole tail, from the ends of all segments in their order.
-    ///
-    /// # Errors
-    /// When a segment does not go on where the one before ends.
     pub fn finish(self, ends: &[SegmentEnd]) -> Result<LogTail, LogError> {
         let mut tail = LogTail { end: self.needed.start, ..LogTail::default() };
         for (number, SegmentEnd { end, torn }) in ends.iter().enumerate() {
@@ -158,7 +149,7 @@ impl TailPlan {
 
     fn check_preamble(&self, segment: &PlannedSegment, bytes: &[u8]) -> Result<(), LogError> {
         let PlannedSegment { path, first, stop } = segment;
-        let preamble = Preamble::from_bytes(bytes).map_err(|problem| LogError::damaged(path, 0, problem))?;
+        let preamble = SegmentPreamble::from_bytes(bytes).map_err(|problem| LogError::damaged(path, 0, problem))?;
         if preamble.first != *first || self.lineage.is_some_and(|lineage| lineage != preamble.lineage) {
             return Err(LogError::damaged(path, 0, "it is a segment of another log or another place"));
         }
@@ -196,9 +187,6 @@ impl TailPlan {
 
 impl LogTail {
     /// Reads and checks all records from `needed.start` on, one after the other: [`TailPlan`] for a caller with one thread.
-    ///
-    /// # Errors
-    /// As [`TailPlan::new`], [`TailPlan::check`] and [`TailPlan::finish`].
     pub fn scan(
         folder: &Path,
         needed: Range<u64>,
@@ -207,15 +195,12 @@ impl LogTail {
     ) -> Result<Self, LogError> {
         let plan = TailPlan::new(folder, needed, lineage)?;
         let ends: Result<Vec<SegmentEnd>, LogError> =
-            (0..plan.segments()).map(|number| plan.check(number, &mut visit)).collect();
+            (0..plan.segment_count()).map(|number| plan.check_segment(number, &mut visit)).collect();
         plan.finish(&ends?)
     }
 
     /// Cuts what is torn off, so that it is not read again once the log goes on behind it.
-    ///
-    /// # Errors
-    /// When the last file cannot be shortened.
-    pub fn cut(&self) -> Result<(), LogError> {
+    pub fn cut_torn_end(&self) -> Result<(), LogError> {
         let Some(last) = self.segments.last() else { return Ok(()) };
         let file = fs::OpenOptions::new().write(true).open(&last.path).map_err(LogError::io("open", &last.path))?;
         let cut = file.set_len(PREAMBLE_BYTES as u64 + last.end - last.first).and_then(|()| file.sync_all());
@@ -225,9 +210,6 @@ impl LogTail {
 
 impl TailSegment {
     /// Its records from `from` on, in their order, whose heads `wants` accepts. Payloads are not checked again.
-    ///
-    /// # Errors
-    /// Those of `visit`, and when the file cannot be read or has changed since it was checked.
     pub fn for_each(
         &self,
         from: u64,
@@ -240,14 +222,14 @@ impl TailSegment {
         while lsn < self.end {
             let offset = PREAMBLE_BYTES as u64 + lsn - self.first;
             let changed = || LogError::damaged(&self.path, offset, "it has changed while it was read");
-            let head = reader.head(lsn)?.map_err(|_| changed())?;
+            let head = reader.read_head(lsn)?.map_err(|_| changed())?;
             if lsn >= from && wants(&head) {
                 let record = reader.peek(HEAD_BYTES + head.length as usize)?;
                 let payload = record.get(HEAD_BYTES..HEAD_BYTES + head.length as usize).ok_or_else(changed)?;
                 visit(&head, payload)?;
             }
-            reader.skip(head.span());
-            lsn = head.end();
+            reader.skip(head.record_bytes());
+            lsn = head.end_lsn();
         }
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A writer's window of pushes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowImage {
     pub writer: u64,
@@ -11,7 +10,6 @@ pub struct WindowImage {
     pub applied: Vec<[u64; 2]>,
 }
 
-/// A window group of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowGroup {
     /// Its number at the server. Buckets that never moved are in group 0.
@@ -25,7 +23,7 @@ pub struct WindowGroup {
 impl WindowGroup {
     /// The windows as words of a record.
     #[must_use]
-    pub fn words(&self) -> Vec<u64> {
+    pub fn window_words(&self) -> Vec<u64> {
         let words = |window: &WindowImage| {
             let head = [window.writer, u64::from(window.incarnation), window.applied.len() as u64];
             head.into_iter().chain(window.applied.iter().flatten().copied()).collect::<Vec<_>>()
@@ -33,7 +31,7 @@ impl WindowGroup {
         self.windows.iter().flat_map(words).collect()
     }
 
-    /// Reads what [`Self::words`] wrote. `None` if the words are not whole windows.
+    /// Reads what [`Self::window_words`] wrote. `None` if the words are not whole windows.
     pub(crate) fn windows_of(mut words: &[u64]) -> Option<Vec<WindowImage>> {
         let mut windows = Vec::new();
         while !words.is_empty() {

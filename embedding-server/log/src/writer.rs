@@ -42,7 +42,6 @@ const STOPPED_BYTES: usize = 64 << 20;
 /// and for the end of a segment that a record did not fit into.
 const SLACK_SHARE: u64 = 64;
 
-/// Whether the log takes pushes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LogState {
     Running,
@@ -86,17 +85,14 @@ pub struct LogWriter {
     keeps_steps: bool,
 }
 
-/// Room for a push in progress.
 #[derive(Debug)]
 pub struct LogReservation<'a> {
     log: &'a LogWriter,
     bytes: u64,
 }
 
-/// Where a log is written, and how.
 #[derive(Clone, Debug)]
 pub struct WriterConfig {
-    /// What makes a record durable.
     pub mode: SyncMode,
     /// Named in each segment.
     pub lineage: u64,
@@ -108,9 +104,7 @@ pub struct WriterConfig {
 
 impl LogWriter {
     /// Goes on with the log in `folder`.
-    ///
-    /// # Errors
-    /// When room that an earlier process left cannot be deleted. A full disk is no error: the log is stopped then.
+    /// A full disk is no error: the log is stopped then.
     pub fn open(folder: &Path, disk: Arc<dyn LogDisk>, config: &WriterConfig) -> Result<Self, LogError> {
         let WriterConfig { mode, lineage, segment_bytes, next } = *config;
         let files = SegmentFiles::new(folder, disk, mode, lineage, segment_bytes, next)?;
@@ -136,12 +130,10 @@ impl LogWriter {
     }
 
     /// Room for a push that appends at most `bytes`.
-    ///
-    /// # Errors
-    /// When the log is stopped, or the disk has no room. Nothing needs to be applied then.
-    pub fn reserve(&self, bytes: u64) -> Result<LogReservation<'_>, LogStopped> {
-        self.check()?;
-        if self.next_lsn().saturating_sub(self.durable()) > WAITING_BYTES {
+    /// On an error nothing needs to be applied.
+    pub fn reserve_room(&self, bytes: u64) -> Result<LogReservation<'_>, LogStopped> {
+        self.check_running()?;
+        if self.next_lsn().saturating_sub(self.durable_lsn()) > WAITING_BYTES {
             self.flush_appended()?;
         }
         self.reserved.fetch_add(bytes, Ordering::AcqRel);
@@ -150,11 +142,7 @@ impl LogWriter {
         Ok(reservation)
     }
 
-    /// Whether the log takes pushes.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn check(&self) -> Result<(), LogStopped> {
+    pub fn check_running(&self) -> Result<(), LogStopped> {
         match &*self.state.lock() {
             LogState::Running => Ok(()),
             LogState::Stopped(stopped) => Err(stopped.clone()),
@@ -164,19 +152,19 @@ impl LogWriter {
 
     /// Touches the files no more, from the moment this returns: another process may make a log in the same folder. What is not
     /// durable is lost, and pushes are refused.
-    pub fn end(&self) {
+    pub fn end_writing(&self) {
         self.flushing.lock().files = None;
         *self.state.lock() = LogState::Ended;
     }
 
     /// Appends the end of a push to these window groups. None are named for group 0 alone.
-    pub fn commit(&self, origin: &PushOrigin, step: u64, time: TableTime, groups: &[u32]) {
+    pub fn append_commit(&self, origin: &PushOrigin, step: u64, time: TableTime, groups: &[u32]) {
         self.append_draft(&RecordDraft::commit(origin, step, time, groups));
     }
 
     /// Appends that buckets have other windows from now on.
-    pub fn window_group(&self, group: &WindowGroup) {
-        self.append_draft(&RecordDraft::window_group(group, &group.words()));
+    pub fn append_window_group(&self, group: &WindowGroup) {
+        self.append_draft(&RecordDraft::window_group(group, &group.window_words()));
     }
 
     /// Appends that rows of a saved model follow. Until [`Self::complete_load`], recovery finds a part of a model.
@@ -190,35 +178,27 @@ impl LogWriter {
     }
 
     /// Makes all records before `lsn` durable.
-    ///
-    /// # Errors
-    /// When the disk fails. The records stay in memory, and the next call tries again.
+    /// After a failure the records stay in memory, and the next call tries again.
     pub fn flush_to(&self, lsn: u64) -> Result<(), LogStopped> {
-        if self.durable() >= lsn {
+        if self.durable_lsn() >= lsn {
             return Ok(());
         }
         let mut flushing = self.flushing.lock();
         // Another thread may have flushed these records while this one waited.
-        if self.durable() >= lsn {
+        if self.durable_lsn() >= lsn {
             return Ok(());
         }
         self.flush_all(&mut flushing)
     }
 
     /// Makes all records durable that were appended before.
-    ///
-    /// # Errors
-    /// As [`Self::flush_to`].
     pub fn flush_appended(&self) -> Result<(), LogStopped> {
         self.flush_to(self.next_lsn())
     }
 
     /// Tries again if the log is stopped, and has room ready for the next segment.
-    ///
-    /// # Errors
-    /// When the disk fails still.
     pub fn retry(&self) -> Result<(), LogStopped> {
-        if self.check().is_ok() {
+        if self.check_running().is_ok() {
             return self.make_room();
         }
         let mut flushing = self.flushing.lock();
@@ -234,13 +214,11 @@ impl LogWriter {
         Ok(())
     }
 
-    /// All records before this lsn are durable.
     #[must_use]
-    pub fn durable(&self) -> u64 {
+    pub fn durable_lsn(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// The lsn of the record that is appended next.
     #[must_use]
     pub fn next_lsn(&self) -> u64 {
         let buffer = self.buffer.lock();
@@ -248,9 +226,6 @@ impl LogWriter {
     }
 
     /// Deletes segments whose records all lie before `lsn`. Answers how many are left.
-    ///
-    /// # Errors
-    /// When a file cannot be deleted.
     pub fn delete_before(&self, lsn: u64) -> Result<usize, LogError> {
         self.flushing.lock().files.as_mut().map_or(Ok(0), |files| files.delete_before(lsn))
     }
@@ -258,12 +233,12 @@ impl LogWriter {
     fn append_draft(&self, draft: &RecordDraft<'_>) {
         let mut buffer = self.buffer.lock();
         let lsn = buffer.start + buffer.bytes.len() as u64;
-        draft.append_to(&mut buffer.bytes, lsn, self.durable());
+        draft.append_to(&mut buffer.bytes, lsn, self.durable_lsn());
     }
 
     /// Whether what lookups append may be skipped: the log is stopped for so long that memory would grow without end.
     fn is_overfull(&self) -> bool {
-        self.check().is_err() && self.buffer.lock().bytes.len() > STOPPED_BYTES
+        self.check_running().is_err() && self.buffer.lock().bytes.len() > STOPPED_BYTES
     }
 
     fn flush_all(&self, flushing: &mut FlushState) -> Result<(), LogStopped> {
@@ -279,7 +254,7 @@ impl LogWriter {
         let FlushState { files, start, bytes } = flushing;
         let Some(files) = files else { return Err(LogStopped::Ended) };
         let written = files.write(bytes, *start);
-        self.room.store(files.room(), Ordering::Release);
+        self.room.store(files.room_left(), Ordering::Release);
         match written {
             Ok(_) => {
                 *start += bytes.len() as u64;
@@ -296,7 +271,7 @@ impl LogWriter {
     fn make_room(&self) -> Result<(), LogStopped> {
         let wanted = || {
             // Another thread may flush between the two.
-            let waiting = self.next_lsn().saturating_sub(self.durable());
+            let waiting = self.next_lsn().saturating_sub(self.durable_lsn());
             self.reserved.load(Ordering::Acquire) + waiting + self.slack
         };
         if self.room.load(Ordering::Acquire) >= wanted() {
@@ -304,9 +279,9 @@ impl LogWriter {
         }
         let mut flushing = self.flushing.lock();
         let Some(files) = &mut flushing.files else { return Err(LogStopped::Ended) };
-        let (room, wanted) = (files.room(), wanted());
+        let (room, wanted) = (files.room_left(), wanted());
         let made = if room >= wanted { Ok(()) } else { files.add_room(wanted - room) };
-        self.room.store(files.room(), Ordering::Release);
+        self.room.store(files.room_left(), Ordering::Release);
         made.map_err(|error| self.stop(&error))
     }
 

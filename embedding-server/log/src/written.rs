@@ -20,7 +20,6 @@ use crate::small_files::write_whole;
 const MAGIC: [u8; 8] = *b"ZLOGMARK";
 const BYTES: usize = 32;
 
-/// The mark of a log that is written.
 #[derive(Debug)]
 pub(crate) struct WrittenMark {
     file: File,
@@ -43,7 +42,6 @@ impl WrittenMark {
     }
 }
 
-/// Makes the mark of a log, on the disk.
 pub(crate) fn create_mark(folder: &Path, log: u64, lsn: u64) -> Result<(), LogError> {
     let path = mark_path(folder);
     write_whole(&path, &to_bytes(log, lsn)).map_err(LogError::io("write", &path))

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use zagros_snapshot::{
-    BlockContent, RowBatch, SavedFile, SnapshotHeader, SnapshotReader, SnapshotWriter, TableHeader, decode, parts,
-    verify,
+    BlockContent, RowBatch, SavedFile, SnapshotHeader, SnapshotReader, SnapshotWriter, TableHeader, decode_part, slot_parts,
+    verify_file,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -32,24 +32,24 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut file = BufWriter::new(File::create(&path)?);
     let mut writer = SnapshotWriter::start(&mut file, header)?;
-    writer.rows(0, &rows)?;
+    writer.write_rows(0, &rows)?;
     let written = writer.finish()?;
     file.flush()?;
-    println!("{} bytes, {} blocks", written.bytes, SnapshotReader::open(&path)?.blocks());
+    println!("{} bytes, {} blocks", written.bytes, SnapshotReader::open(&path)?.blocks_read());
 
     // Every byte is checked: heads, checksums, sizes.
-    let checked = verify(&SavedFile::disk(&path), |_| ())?;
+    let checked = verify_file(&SavedFile::on_disk(&path), |_| ())?;
     assert_eq!(checked.sha256, written.sha256);
 
     // The reader takes the blocks that are wanted and seeks past the others. It answers rows in the order of buckets.
     let mut reader = SnapshotReader::open(&path)?;
-    let weights = parts(&reader.header().tables[0]).swap_remove(0);
+    let weights = slot_parts(&reader.header().tables[0]).swap_remove(0);
     let mut found = Vec::new();
-    while let Some(block) = reader.next(|head| head.table == 0)? {
+    while let Some(block) = reader.next_block(|head| head.table == 0)? {
         let BlockContent::Rows(rows) = block.content else { continue };
         for (row, id) in rows.ids.iter().enumerate() {
             let mut values = Vec::new();
-            decode(&weights, &rows.slots[row * 4..][..4], &mut values);
+            decode_part(&weights, &rows.slots[row * 4..][..4], &mut values);
             println!("row {id}: weights {values:?}");
             found.push((*id, values));
         }

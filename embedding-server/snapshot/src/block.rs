@@ -13,19 +13,14 @@ pub struct SnapshotTime {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockContent {
-    /// Whole rows of a table.
     Rows(RowBatch),
     /// Frequency counts of ids that have no row yet.
     Counts {
         ids: Vec<u64>,
-        /// The count of each id.
         counts: Vec<u32>,
     },
-    /// A count-min sketch.
     Sketch {
-        /// The stripe of the sketch.
         stripe: u32,
-        /// Cells of the sketch.
         cells: Vec<u32>,
     },
     Clock(SnapshotTime),
@@ -33,7 +28,6 @@ pub enum BlockContent {
     Removed(Vec<u64>),
 }
 
-/// A block of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotBlock {
     /// Position in the header's list of tables.
@@ -49,13 +43,13 @@ impl BlockContent {
         match head.kind {
             BlockKind::Rows => {
                 let (slots, access) = words.split_at(4 * head.entries as usize * table.width);
-                Self::Rows(RowBatch { ids: longs(ids), slots: self::words(slots), access: self::words(access) })
+                Self::Rows(RowBatch { ids: read_u64s(ids), slots: self::read_u32s(slots), access: self::read_u32s(access) })
             }
-            BlockKind::Counts => Self::Counts { ids: longs(ids), counts: self::words(words) },
-            BlockKind::Removed => Self::Removed(longs(ids)),
-            BlockKind::Sketch => Self::Sketch { stripe: head.from, cells: self::words(words) },
+            BlockKind::Counts => Self::Counts { ids: read_u64s(ids), counts: self::read_u32s(words) },
+            BlockKind::Removed => Self::Removed(read_u64s(ids)),
+            BlockKind::Sketch => Self::Sketch { stripe: head.from, cells: self::read_u32s(words) },
             BlockKind::Clock | BlockKind::End => {
-                let numbers = longs(words);
+                let numbers = read_u64s(words);
                 let number = |index: usize| numbers.get(index).copied().unwrap_or_default();
                 Self::Clock(SnapshotTime { steps: number(0), seconds: number(1) })
             }
@@ -64,11 +58,10 @@ impl BlockContent {
 }
 
 /// Reads 64-bit numbers. Bytes after the last whole number are skipped.
-pub(crate) fn longs(bytes: &[u8]) -> Vec<u64> {
+pub(crate) fn read_u64s(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// Reads 32-bit numbers. Bytes after the last whole number are skipped.
-pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
+pub(crate) fn read_u32s(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::block::{BlockContent, SnapshotBlock};
-use crate::find_row::{FoundRow, find, is_removed};
+use crate::find_row::{FoundRow, find_row, is_removed};
 use crate::format::{BlockHeader, BlockKind, FollowedFile};
 use crate::{SavedFile, SnapshotError, SnapshotReader};
 
@@ -25,10 +25,7 @@ pub struct FileChain {
 impl FileChain {
     /// Divides the files of a save into chains, in the order of their first files. A file of all rows alone is a chain.
     /// `sha256_of` tells the hash of a file by its name, hexadecimal, if the save states it.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or a delta follows a file that is not among these, or another file of its name.
-    pub fn group(files: &[SavedFile], sha256_of: impl Fn(&str) -> Option<String>) -> Result<Vec<Self>, SnapshotError> {
+    pub fn group_files(files: &[SavedFile], sha256_of: impl Fn(&str) -> Option<String>) -> Result<Vec<Self>, SnapshotError> {
         let link = |file: &SavedFile| {
             let (path, sha256) = (file.path().to_owned(), sha256_of(name(file.path())));
             Ok(ChainLink { path, sha256, follows: file.open()?.header().follows.clone() })
@@ -46,12 +43,9 @@ impl FileChain {
 
     /// The row of a table by its id, and its file. `None` if the newest file that knows the id says that it is gone, or no
     /// file knows it.
-    ///
-    /// # Errors
-    /// As [`find`].
-    pub fn find(&self, table: &str, id: u64) -> Result<Option<(FoundRow, &SavedFile)>, SnapshotError> {
+    pub fn find_row(&self, table: &str, id: u64) -> Result<Option<(FoundRow, &SavedFile)>, SnapshotError> {
         for file in self.files.iter().rev() {
-            if let Some(found) = find(file.open()?, table, id)? {
+            if let Some(found) = find_row(file.open()?, table, id)? {
                 return Ok(Some((found, file)));
             }
             if is_removed(file.open()?, table, id)? {
@@ -61,11 +55,8 @@ impl FileChain {
         Ok(None)
     }
 
-    /// Calls `take` with each block for which `wanted` returns true, and the reader of its file. The blocks have each row
-    /// as the newest file has it, and the counts and sketches of the newest file. `wanted` must not depend on the file.
-    ///
-    /// # Errors
-    /// If a file is damaged, and any error of `take`.
+    /// Calls `take` with each block that is `wanted`, and the reader of its file: each row as the newest file has it, and the
+    /// counts and sketches of the newest file. `wanted` must not depend on the file.
     pub fn each_block<E: From<SnapshotError>>(
         &self,
         wanted: impl Fn(&BlockHeader) -> bool,
@@ -75,9 +66,9 @@ impl FileChain {
         for (number, file) in self.files.iter().enumerate().rev() {
             let place = ChainPlace { is_oldest: number == 0, is_newest: number + 1 == self.files.len() };
             let mut reader = file.open()?;
-            while let Some(block) = reader.next(|head| wanted(&as_rows(head)))? {
+            while let Some(block) = reader.next_block(|head| wanted(&as_rows(head)))? {
                 let width = reader.header().tables.get(block.table).map_or(0, |table| table.width);
-                if let Some(block) = later.current(block, width, place) {
+                if let Some(block) = later.filter_block(block, width, place) {
                     take(block, &reader)?;
                 }
             }
@@ -86,7 +77,6 @@ impl FileChain {
     }
 }
 
-/// A file, as the division into chains needs it.
 #[derive(Clone, Debug)]
 pub struct ChainLink {
     pub path: PathBuf,
@@ -97,9 +87,7 @@ pub struct ChainLink {
 }
 
 /// The positions of the files of each chain, that of all rows first.
-///
-/// # Errors
-/// If a delta follows a file that is not named before it, or another file of its name.
+/// Refuses a delta that follows a file that is not named before it, or another file of its name.
 pub fn group_links(links: &[ChainLink]) -> Result<Vec<Vec<usize>>, SnapshotError> {
     let mut chains: Vec<Vec<usize>> = Vec::new();
     for (number, ChainLink { path, follows, .. }) in links.iter().enumerate() {
@@ -126,7 +114,6 @@ pub fn group_links(links: &[ChainLink]) -> Result<Vec<Vec<usize>>, SnapshotError
 pub struct ChainPlace {
     /// It is the file of all rows.
     pub is_oldest: bool,
-    /// No delta follows.
     pub is_newest: bool,
 }
 
@@ -136,7 +123,7 @@ pub struct LaterRows(HashSet<(usize, u64)>);
 
 impl LaterRows {
     /// What a block says that no later file says otherwise. `None` if that is nothing. A slot of the table has `width` words.
-    pub fn current(&mut self, block: SnapshotBlock, width: usize, place: ChainPlace) -> Option<SnapshotBlock> {
+    pub fn filter_block(&mut self, block: SnapshotBlock, width: usize, place: ChainPlace) -> Option<SnapshotBlock> {
         let SnapshotBlock { table: number, content } = block;
         let content = match content {
             BlockContent::Rows(mut rows) => {
@@ -190,11 +177,11 @@ mod tests {
         let mut writer = SnapshotWriter::start(&mut file, header).unwrap();
         let ids = rows.iter().map(|row| row.0).collect();
         let slots = rows.iter().flat_map(|row| [row.1; 4]).collect();
-        writer.rows(0, &RowBatch { ids, slots, access: Vec::new() }).unwrap();
+        writer.write_rows(0, &RowBatch { ids, slots, access: Vec::new() }).unwrap();
         if !removed.is_empty() {
-            writer.removed(0, removed).unwrap();
+            writer.write_removed_ids(0, removed).unwrap();
         }
-        writer.counts(0, &[1], &[rows.len() as u32]).unwrap();
+        writer.write_counts(0, &[1], &[rows.len() as u32]).unwrap();
         let written = writer.finish().unwrap();
         std::io::Write::flush(&mut file).unwrap();
         written
@@ -206,7 +193,7 @@ mod tests {
     }
 
     fn found(chain: &FileChain) -> BTreeMap<u64, u32> {
-        let slot = |id: u64| Some((id, chain.find("user", id).unwrap()?.0.slot[0]));
+        let slot = |id: u64| Some((id, chain.find_row("user", id).unwrap()?.0.slot[0]));
         (0..30).filter_map(slot).collect()
     }
 
@@ -260,8 +247,8 @@ mod tests {
                 let removed = if number == 0 { &[][..] } else { &removed };
                 let written = write(&path, follows.take(), &rows, removed);
                 follows = Some(followed(&path, &written));
-                files.push(SavedFile::disk(&path));
-                let chains = FileChain::group(&files, |_| None).unwrap();
+                files.push(SavedFile::on_disk(&path));
+                let chains = FileChain::group_files(&files, |_| None).unwrap();
                 prop_assert_eq!(chains.len(), 1);
                 prop_assert_eq!(read(&chains[0]), (now.clone(), vec![rows.len() as u32]));
                 prop_assert_eq!(found(&chains[0]), now.clone());
@@ -279,13 +266,13 @@ mod tests {
     #[test]
     fn a_delta_without_its_file_or_with_another_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let [base, delta] = two_files(folder.path()).map(SavedFile::disk);
-        let alone = FileChain::group(std::slice::from_ref(&delta), |_| None).unwrap_err().to_string();
+        let [base, delta] = two_files(folder.path()).map(SavedFile::on_disk);
+        let alone = FileChain::group_files(std::slice::from_ref(&delta), |_| None).unwrap_err().to_string();
         assert!(alone.contains("b.zrows") && alone.contains("follow a.zrows, which is not named before"), "{alone}");
         let other =
-            FileChain::group(&[base.clone(), delta.clone()], |_| Some("00".to_owned())).unwrap_err().to_string();
+            FileChain::group_files(&[base.clone(), delta.clone()], |_| Some("00".to_owned())).unwrap_err().to_string();
         assert!(other.contains("a file a.zrows with another SHA-256"), "{other}");
-        assert_eq!(FileChain::group(&[base.clone(), base, delta], |_| None).unwrap().len(), 2);
+        assert_eq!(FileChain::group_files(&[base.clone(), base, delta], |_| None).unwrap().len(), 2);
     }
 
     /// A reader of files of all rows never takes a delta for one.

@@ -22,7 +22,6 @@ const NO_STATE: &str = "sgd";
 /// What becomes of the optimiser state of rows that are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateConversion {
-    /// Every bit stays.
     Keep,
     /// Rows have weights only, as with an optimiser without state.
     LeaveOut,
@@ -33,12 +32,10 @@ pub enum StateConversion {
 pub struct RowConversion {
     from: WeightType,
     to: WeightType,
-    /// Words of a slot before.
     width: usize,
     header: TableHeader,
 }
 
-/// A row that the other format cannot hold.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "row {id:#018x} of table `{table}` has the weight {weight}, which {} cannot hold; take another element, or remove the row \
@@ -46,7 +43,6 @@ pub struct RowConversion {
     element.name()
 )]
 pub struct RowConversionError {
-    /// Name of the table.
     pub table: String,
     pub id: u64,
     /// The first weight that is not finite, or beyond the format's largest number.
@@ -54,16 +50,12 @@ pub struct RowConversionError {
     pub element: WeightType,
 }
 
-/// Why no converted copy was written.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] SnapshotError),
-    /// A row cannot be converted.
     #[error(transparent)]
     Row(#[from] RowConversionError),
-    /// The copy cannot be written.
     #[error("cannot write rows: {0}")]
     Write(#[from] io::Error),
 }
@@ -73,7 +65,7 @@ impl RowConversion {
     #[must_use]
     pub fn new(saved: &TableHeader, to: WeightType, state: StateConversion) -> Self {
         // The reader refuses a header with an unknown number format, and slots without room for the weights.
-        let from = saved.element().unwrap_or_default();
+        let from = saved.weight_type().unwrap_or_default();
         let state_words = match state {
             StateConversion::Keep => saved.width.saturating_sub(from.words(saved.dim)),
             StateConversion::LeaveOut => 0,
@@ -90,26 +82,22 @@ impl RowConversion {
     /// Rows of a saved table stay as they are.
     #[must_use]
     pub fn unchanged(saved: &TableHeader) -> Self {
-        Self::new(saved, saved.element().unwrap_or_default(), StateConversion::Keep)
+        Self::new(saved, saved.weight_type().unwrap_or_default(), StateConversion::Keep)
     }
 
-    /// The table as it is after the conversion.
     #[must_use]
-    pub fn header(&self) -> &TableHeader {
+    pub fn converted_header(&self) -> &TableHeader {
         &self.header
     }
 
-    /// Whether rows change at all.
     #[must_use]
     pub fn changes_rows(&self) -> bool {
         (self.from, self.width) != (self.to, self.header.width)
     }
 
-    /// Converts rows, in their order. Needs the memory of both.
-    ///
-    /// # Errors
-    /// The first row with a weight that is not finite, or beyond the format's largest number.
-    pub fn convert(&self, rows: RowBatch) -> Result<RowBatch, RowConversionError> {
+    /// Converts rows, in their order. Needs the memory of both. Fails at the first weight that is not finite, or beyond the
+    /// format's largest number.
+    pub fn convert_rows(&self, rows: RowBatch) -> Result<RowBatch, RowConversionError> {
         if !self.changes_rows() {
             return Ok(rows);
         }
@@ -119,7 +107,7 @@ impl RowConversion {
         for (row, id) in rows.ids.iter().enumerate() {
             let (before, after) = (&rows.slots[row * self.width..][..self.width], &mut slots[row * width..][..width]);
             self.from.decode(before, &mut weights);
-            if let Some(weight) = weights.iter().find(|weight| self.from != self.to && !self.to.holds(**weight)) {
+            if let Some(weight) = weights.iter().find(|weight| self.from != self.to && !self.to.can_store(**weight)) {
                 let (table, id, weight) = (self.header.name.clone(), *id, *weight);
                 return Err(RowConversionError { table, id, weight, element: self.to });
             }
@@ -135,9 +123,6 @@ impl RowConversion {
 
 /// Copies a file of rows, with its deltas, to one file of all rows. `conversion` says how the rows of a table are converted. Every block
 /// is read, so every checksum is checked. Needs the memory of a block and its converted copy, and of the ids of deltas.
-///
-/// # Errors
-/// If a file is damaged; if a row cannot be converted; errors of `to`.
 pub fn copy_converted(
     chain: &FileChain,
     conversion: impl Fn(&TableHeader) -> RowConversion,
@@ -145,7 +130,7 @@ pub fn copy_converted(
 ) -> Result<WrittenFile, CopyError> {
     let saved = newest_header(chain)?;
     let conversions: Vec<RowConversion> = saved.tables.iter().map(conversion).collect();
-    let tables = conversions.iter().map(|conversion| conversion.header().clone()).collect();
+    let tables = conversions.iter().map(|conversion| conversion.converted_header().clone()).collect();
     let release = env!("CARGO_PKG_VERSION").to_owned();
     let mut writer = SnapshotWriter::start(to, SnapshotHeader { release, tables, follows: None, ..saved })?;
     let mut is_timed = false;
@@ -154,13 +139,13 @@ pub fn copy_converted(
         |block, _| -> Result<(), CopyError> {
             let table = block.table as u32;
             match block.content {
-                BlockContent::Rows(rows) => writer.rows(table, &conversions[block.table].convert(rows)?)?,
-                BlockContent::Counts { ids, counts } => writer.counts(table, &ids, &counts)?,
-                BlockContent::Sketch { stripe, cells } => writer.sketch(table, stripe, &cells)?,
+                BlockContent::Rows(rows) => writer.write_rows(table, &conversions[block.table].convert_rows(rows)?)?,
+                BlockContent::Counts { ids, counts } => writer.write_counts(table, &ids, &counts)?,
+                BlockContent::Sketch { stripe, cells } => writer.write_sketch(table, stripe, &cells)?,
                 // The newest file comes first, and its time is that of all.
                 BlockContent::Clock(clock) if !is_timed => {
                     is_timed = true;
-                    writer.clock(clock)?;
+                    writer.write_clock(clock)?;
                 }
                 BlockContent::Clock(_) | BlockContent::Removed(_) => {}
             }

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use zagros_zip::ZipEq;
 
 use crate::block::BlockContent;
-use crate::find_row::bucket;
+use crate::find_row::row_bucket;
 use crate::format::{BlockHeader, FollowedFile};
 use crate::reader::SnapshotReader;
 use crate::writer::{SnapshotWriter, WrittenFile};
@@ -24,16 +24,13 @@ use crate::{SavedFile, SnapshotError};
 /// What a file says of the ids that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MentionedIds {
-    /// Ids with a row in this file.
     pub rows: BTreeSet<u64>,
-    /// Ids with a frequency count in this file.
     pub counts: BTreeSet<u64>,
     /// Ids whose rows are gone, by a delta.
     pub removed: BTreeSet<u64>,
 }
 
 impl MentionedIds {
-    /// Whether the file says nothing of the ids.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.counts.is_empty() && self.removed.is_empty()
@@ -47,8 +44,8 @@ fn may_mention(
     ids: &BTreeSet<u64>,
 ) -> Option<impl Fn(&BlockHeader) -> bool + use<>> {
     let header = reader.header();
-    let (number, saved) = reader.table(table).ok()?;
-    let buckets: Option<BTreeSet<u32>> = ids.iter().map(|id| bucket(header, saved, *id)).collect();
+    let (number, saved) = reader.find_table(table).ok()?;
+    let buckets: Option<BTreeSet<u32>> = ids.iter().map(|id| row_bucket(header, saved, *id)).collect();
     Some(move |head: &BlockHeader| {
         let is_covered = |buckets: &BTreeSet<u32>| buckets.range(head.from..head.until.max(head.from)).next().is_some();
         head.kind.is_keyed() && head.table as usize == number && buckets.as_ref().is_none_or(is_covered)
@@ -56,14 +53,11 @@ fn may_mention(
 }
 
 /// Looks for ids of a table. A file that does not have the table says nothing of them.
-///
-/// # Errors
-/// If the file is cut off or damaged in a part that was read.
 pub fn mentioned_ids(file: &SavedFile, table: &str, ids: &BTreeSet<u64>) -> Result<MentionedIds, SnapshotError> {
     let mut reader = file.open()?;
     let mut found = MentionedIds::default();
     let Some(wanted) = may_mention(&reader, table, ids) else { return Ok(found) };
-    while let Some(block) = reader.next(&wanted)? {
+    while let Some(block) = reader.next_block(&wanted)? {
         let (mentioned, to) = match &block.content {
             BlockContent::Rows(rows) => (&rows.ids, &mut found.rows),
             BlockContent::Counts { ids, .. } => (ids, &mut found.counts),
@@ -77,9 +71,7 @@ pub fn mentioned_ids(file: &SavedFile, table: &str, ids: &BTreeSet<u64>) -> Resu
 
 /// Copies a file without ids of a table. `follows` names the copy of the file before, if that was copied too. Every block is
 /// read, so every checksum is checked. Needs the memory of one block.
-///
-/// # Errors
-/// Errors of `to`. The inner error says that the file is damaged.
+/// The outer error is of `to`, the inner error says that the file is damaged.
 pub fn copy_without(
     file: &SavedFile,
     (table, ids): (&str, &BTreeSet<u64>),
@@ -90,7 +82,7 @@ pub fn copy_without(
         Ok(reader) => reader,
         Err(error) => return Ok(Err(error)),
     };
-    let number = reader.table(table).ok().map(|(number, _)| number);
+    let number = reader.find_table(table).ok().map(|(number, _)| number);
     let mut header = reader.header().clone();
     if let (Some(before), Some(copied)) = (&mut header.follows, follows) {
         *before = copied;
@@ -106,7 +98,7 @@ fn copy_blocks<W: Write>(
     gone: &BTreeSet<u64>,
 ) -> io::Result<Result<WrittenFile, SnapshotError>> {
     loop {
-        let block = match reader.next(|_| true) {
+        let block = match reader.next_block(|_| true) {
             Ok(Some(block)) => block,
             Ok(None) => return writer.finish().map(Ok),
             Err(error) => return Ok(Err(error)),
@@ -117,19 +109,19 @@ fn copy_blocks<W: Write>(
             BlockContent::Rows(mut rows) => {
                 let width = reader.header().tables.get(block.table).map_or(0, |table| table.width);
                 rows.retain(width, |id| stays(&id));
-                writer.rows(table, &rows)?;
+                writer.write_rows(table, &rows)?;
             }
             BlockContent::Counts { ids, counts } => {
                 let kept = ids.into_iter().zip_eq(counts).filter(|(id, _)| stays(id));
                 let (ids, counts): (Vec<u64>, Vec<u32>) = kept.unzip();
-                writer.counts(table, &ids, &counts)?;
+                writer.write_counts(table, &ids, &counts)?;
             }
             BlockContent::Removed(mut ids) => {
                 ids.retain(stays);
-                writer.removed(table, &ids)?;
+                writer.write_removed_ids(table, &ids)?;
             }
-            BlockContent::Sketch { stripe, cells } => writer.sketch(table, stripe, &cells)?,
-            BlockContent::Clock(clock) => writer.clock(clock)?,
+            BlockContent::Sketch { stripe, cells } => writer.write_sketch(table, stripe, &cells)?,
+            BlockContent::Clock(clock) => writer.write_clock(clock)?,
         }
     }
 }

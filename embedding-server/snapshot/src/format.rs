@@ -39,7 +39,6 @@ use zagros_table::WeightType;
 
 /// First bytes of a file. A transfer in text mode changes the line ends or the control byte, which shows.
 pub const MAGIC: [u8; 8] = *b"ZROWS\r\n\x1a";
-/// Version of the format that this module describes.
 pub const VERSION: u32 = 2;
 pub const DELTA_VERSION: u32 = 3;
 /// Bytes before the JSON of the header.
@@ -57,7 +56,6 @@ pub const RUN_BYTES: usize = 64 << 20;
 pub struct SnapshotHeader {
     /// The release that wrote the file, for people.
     pub release: String,
-    /// The server that wrote the file.
     pub server: u32,
     /// The number of servers in that run.
     pub servers: u32,
@@ -82,20 +80,17 @@ pub struct FollowedFile {
     pub sha256: String,
 }
 
-/// One table of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableHeader {
     /// Name in the job file.
     pub name: String,
     /// Number of the table in the model. The bucket of a row depends on it.
     pub number: u32,
-    /// Weights per row.
     pub dim: usize,
     /// Number format of a weight: `f32`, `f16`, `bf16` or `int8`.
     pub element: String,
     /// Words of 32 bits per slot.
     pub width: usize,
-    /// Layout of the optimiser state.
     pub state: String,
     /// Format of the access metadata. `None` if rows have none. Files call it `marks`.
     #[serde(default, rename = "marks")]
@@ -105,15 +100,12 @@ pub struct TableHeader {
     pub counter: Option<String>,
 }
 
-/// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     Rows,
     /// Frequency counts of ids that have no row yet.
     Counts,
-    /// The cells of one stripe's count-min sketch.
     Sketch,
-    /// The time of the snapshot.
     Clock,
     /// Ids of rows that are gone, in a delta.
     Removed,
@@ -121,10 +113,8 @@ pub enum BlockKind {
     End,
 }
 
-/// The numbers at the start of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// The content of the block.
     pub kind: BlockKind,
     /// Position in the header's list of tables.
     pub table: u32,
@@ -132,7 +122,6 @@ pub struct BlockHeader {
     pub from: u32,
     /// One past the last bucket.
     pub until: u32,
-    /// The number of rows, ids or cells.
     pub entries: u32,
     /// Words of an entry, without its id.
     pub words: u32,
@@ -152,7 +141,6 @@ impl BlockKind {
         Self::NUMBERS.iter().find(|entry| entry.1 == number).map(|entry| entry.0)
     }
 
-    /// Name of the kind for messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().2
@@ -182,9 +170,8 @@ impl BlockHeader {
         u64::try_from(words + ids).unwrap_or(u64::MAX)
     }
 
-    /// Whether a bucket is in the block's range.
     #[must_use]
-    pub fn covers(&self, bucket: u32) -> bool {
+    pub fn has_bucket(&self, bucket: u32) -> bool {
         (self.from..self.until).contains(&bucket)
     }
 }
@@ -197,14 +184,14 @@ impl TableHeader {
     }
 
     /// Number format of a weight. `None` if this release does not know it.
-    pub(crate) fn element(&self) -> Option<WeightType> {
+    pub(crate) fn weight_type(&self) -> Option<WeightType> {
         WeightType::ALL.into_iter().find(|element| element.name() == self.element)
     }
 
     /// Describes the first contradiction in the header.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub(crate) fn find_problem(&self) -> Option<String> {
         let Self { name, dim, element, width, .. } = self;
-        let Some(weights) = self.element().map(|element| element.words(*dim)) else {
+        let Some(weights) = self.weight_type().map(|element| element.words(*dim)) else {
             return Some(format!("has table `{name}` of {element}, which this release does not know"));
         };
         (*width < weights).then(|| format!("has table `{name}` of {weights} words of weights in slots of {width}"))
@@ -217,7 +204,6 @@ pub fn delta_name(server: u32, servers: u32, number: usize) -> String {
     format!("rows-{server}-of-{servers}.delta-{number}.zrows")
 }
 
-/// Name of a server's file.
 #[must_use]
 pub fn file_name(server: u32, servers: u32) -> String {
     format!("rows-{server}-of-{servers}.zrows")

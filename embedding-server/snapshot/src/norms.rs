@@ -10,7 +10,6 @@ const RANGE: std::ops::Range<i32> = -40 * STEPS..24 * STEPS;
 /// Statistics of the norms of rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormStatistics {
-    /// Number of rows.
     pub rows: u64,
     /// Rows whose weights are all zero. They are in no bin.
     pub zero: u64,
@@ -21,18 +20,15 @@ pub struct NormStatistics {
     /// Largest norm. 0 if there is none.
     pub max: f64,
     sum: f64,
-    /// Number of rows by logarithm of the norm.
+    /// By logarithm of the norm.
     bins: Vec<u64>,
 }
 
-/// A bin of the histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormBin {
-    /// Smallest norm of the bin.
     pub from: f64,
     /// One past the largest norm of the bin.
     pub until: f64,
-    /// Number of rows.
     pub rows: u64,
 }
 
@@ -43,8 +39,7 @@ impl Default for NormStatistics {
 }
 
 impl NormStatistics {
-    /// Adds a row.
-    pub fn add(&mut self, weights: &[f32]) {
+    pub fn add_row(&mut self, weights: &[f32]) {
         self.rows += 1;
         let norm = weights.iter().map(|weight| f64::from(*weight).powi(2)).sum::<f64>().sqrt();
         if !norm.is_finite() {
@@ -61,7 +56,6 @@ impl NormStatistics {
         }
     }
 
-    /// Adds the rows of other statistics.
     pub fn merge(&mut self, other: &Self) {
         self.rows += other.rows;
         self.zero += other.zero;
@@ -113,7 +107,7 @@ mod tests {
 
     fn norms(rows: &[Vec<f32>]) -> NormStatistics {
         let mut norms = NormStatistics::default();
-        rows.iter().for_each(|row| norms.add(row));
+        rows.iter().for_each(|row| norms.add_row(row));
         norms
     }
 

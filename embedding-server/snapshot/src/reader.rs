@@ -9,9 +9,8 @@ use crate::format::{
     BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotHeader, TableHeader, VERSION,
 };
 use crate::{SnapshotError, SnapshotInput};
-use source::{FilePlace, FileSource, word};
+use source::{FilePlace, FileSource, word_at};
 
-/// An open file of rows.
 pub struct SnapshotReader {
     from: FileSource,
     version: u32,
@@ -21,18 +20,11 @@ pub struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// Opens a file and reads its header.
-    ///
-    /// # Errors
-    /// If the file does not exist, has another format or a later version, or is cut off or damaged.
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
         Self::start(FileSource::open(path)?)
     }
 
     /// Reads the header from a source of `bytes` bytes. Errors name it `path`.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn from_input(path: &Path, input: impl SnapshotInput + 'static, bytes: u64) -> Result<Self, SnapshotError> {
         Self::start(FileSource::new(path, input, bytes))
     }
@@ -42,19 +34,16 @@ impl SnapshotReader {
         Ok(Self { from, version, header, blocks: 0, rows: 0 })
     }
 
-    /// The header of the file.
     #[must_use]
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    /// Version of the file's format.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The name of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.from.path()
@@ -62,27 +51,23 @@ impl SnapshotReader {
 
     /// Bytes read or skipped so far.
     #[must_use]
-    pub fn position(&self) -> u64 {
+    pub fn bytes_read(&self) -> u64 {
         self.from.offset()
     }
 
     /// Blocks read or skipped so far.
     #[must_use]
-    pub fn blocks(&self) -> u64 {
+    pub fn blocks_read(&self) -> u64 {
         self.blocks
     }
 
     /// Rows read or skipped so far.
     #[must_use]
-    pub fn rows(&self) -> u64 {
+    pub fn rows_read(&self) -> u64 {
         self.rows
     }
 
-    /// A table of the file, with its position in the header.
-    ///
-    /// # Errors
-    /// If the file has no table of this name.
-    pub fn table(&self, name: &str) -> Result<(usize, &TableHeader), SnapshotError> {
+    pub fn find_table(&self, name: &str) -> Result<(usize, &TableHeader), SnapshotError> {
         let tables = &self.header.tables;
         tables.iter().enumerate().find(|(_, table)| table.name == name).ok_or_else(|| {
             let known = tables.iter().map(|table| table.name.clone()).collect();
@@ -92,10 +77,7 @@ impl SnapshotReader {
 
     /// The next block for which `wanted` returns true. `None` at the end, which must agree with everything before it.
     /// Other blocks are skipped, so their CRCs are not checked.
-    ///
-    /// # Errors
-    /// If the file is cut off or damaged.
-    pub fn next(&mut self, wanted: impl Fn(&BlockHeader) -> bool) -> Result<Option<SnapshotBlock>, SnapshotError> {
+    pub fn next_block(&mut self, wanted: impl Fn(&BlockHeader) -> bool) -> Result<Option<SnapshotBlock>, SnapshotError> {
         loop {
             let (head, bytes, place) = self.read_head()?;
             if head.kind == BlockKind::End {
@@ -104,7 +86,7 @@ impl SnapshotReader {
             let content = match wanted(&head) {
                 true => Some(self.read_content(&head, &bytes, &place)?),
                 false => {
-                    self.from.skip(&place, head.payload_bytes().saturating_add(4))?;
+                    self.from.skip_bytes(&place, head.payload_bytes().saturating_add(4))?;
                     None
                 }
             };
@@ -118,7 +100,7 @@ impl SnapshotReader {
 
     /// Reads a head. Returns it with its bytes, which the block's CRC covers, and its place.
     fn read_head(&mut self) -> Result<(BlockHeader, Vec<u8>, FilePlace), SnapshotError> {
-        let mut place = self.from.here(format!("block {}", self.blocks));
+        let mut place = self.from.place_here(format!("block {}", self.blocks));
         let (head, bytes) = self.read_head_at(&place)?;
         if !matches!(head.kind, BlockKind::Clock | BlockKind::End) {
             let table = self.check_table(&head, &place)?;
@@ -128,16 +110,16 @@ impl SnapshotReader {
     }
 
     fn read_head_at(&mut self, place: &FilePlace) -> Result<(BlockHeader, Vec<u8>), SnapshotError> {
-        let mut bytes = self.from.take(place, HEAD_BYTES as u64)?;
+        let mut bytes = self.from.take_bytes(place, HEAD_BYTES as u64)?;
         let head_place = FilePlace { name: format!("the head of {}", place.name), offset: place.offset };
         let crc = self.from.check_crc(&head_place, &[&bytes])?;
-        let number = word(&bytes, 0);
+        let number = word_at(&bytes, 0);
         let Some(kind) = BlockKind::from_number(number) else {
             return Err(self
                 .from
-                .inconsistent(place, format!("is of kind {number}, which this release does not know")));
+                .inconsistency(place, format!("is of kind {number}, which this release does not know")));
         };
-        let [table, from, until, entries, words] = [1, 2, 3, 4, 5].map(|index| word(&bytes, index));
+        let [table, from, until, entries, words] = [1, 2, 3, 4, 5].map(|index| word_at(&bytes, index));
         bytes.extend(crc.to_le_bytes());
         Ok((BlockHeader { kind, table, from, until, entries, words }, bytes))
     }
@@ -148,7 +130,7 @@ impl SnapshotReader {
             let tables = self.header.tables.len();
             return Err(self
                 .from
-                .inconsistent(place, format!("is of table {}, but the header has {tables} tables", head.table)));
+                .inconsistency(place, format!("is of table {}, but the header has {tables} tables", head.table)));
         };
         let expected = match head.kind {
             BlockKind::Rows => table.row_words(),
@@ -161,7 +143,7 @@ impl SnapshotReader {
         }
         let (found, name) = (head.words, &table.name);
         let problem = format!("has {found} words per entry, but the header says {expected} for table `{name}`");
-        Err(self.from.inconsistent(place, problem))
+        Err(self.from.inconsistency(place, problem))
     }
 
     fn read_content(
@@ -170,7 +152,7 @@ impl SnapshotReader {
         bytes: &[u8],
         place: &FilePlace,
     ) -> Result<BlockContent, SnapshotError> {
-        let payload = self.from.take(place, head.payload_bytes())?;
+        let payload = self.from.take_bytes(place, head.payload_bytes())?;
         self.from.check_crc(place, &[bytes, &payload])?;
         // A clock block belongs to no table, and a file may have no tables.
         let none = TableHeader::default();
@@ -186,17 +168,17 @@ impl SnapshotReader {
                 "says {} rows in {} blocks, but there are {rows} rows in {blocks} blocks",
                 counts.seconds, counts.steps
             );
-            return Err(self.from.inconsistent(&place, reported));
+            return Err(self.from.inconsistency(&place, reported));
         }
-        match self.from.left() {
+        match self.from.bytes_left() {
             0 => Ok(()),
-            left => Err(self.from.inconsistent(&place, format!("is followed by {left} bytes"))),
+            left => Err(self.from.inconsistency(&place, format!("is followed by {left} bytes"))),
         }
     }
 }
 
 fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotError> {
-    let place = from.here("the header".to_owned());
+    let place = from.place_here("the header".to_owned());
     let preamble = from.take_up_to(PREAMBLE_BYTES as u64)?;
     if !preamble.starts_with(&MAGIC) {
         let found = preamble.into_iter().take(MAGIC.len()).collect();
@@ -204,10 +186,10 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     }
     if preamble.len() < PREAMBLE_BYTES {
         let needed = (PREAMBLE_BYTES - preamble.len()) as u64;
-        return from.take(&place, needed).and(Err(from.inconsistent(&place, "is short".to_owned())));
+        return from.take_bytes(&place, needed).and(Err(from.inconsistency(&place, "is short".to_owned())));
     }
-    let (version, length) = (word(&preamble, 2), word(&preamble, 3));
-    let json = from.take(&place, u64::from(length))?;
+    let (version, length) = (word_at(&preamble, 2), word_at(&preamble, 3));
+    let json = from.take_bytes(&place, u64::from(length))?;
     from.check_crc(&place, &[&preamble, &json])?;
     let header = match version {
         VERSION | DELTA_VERSION => serde_json::from_slice(&json),
@@ -216,11 +198,11 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     let header: SnapshotHeader =
         header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
     if header.follows.is_some() != (version == DELTA_VERSION) {
-        return Err(from.inconsistent(&place, format!("says otherwise than version {version} whether this is a delta")));
+        return Err(from.inconsistency(&place, format!("says otherwise than version {version} whether this is a delta")));
     }
     let unplaced = (header.buckets == 0).then(|| "states no buckets".to_owned());
-    match header.tables.iter().find_map(TableHeader::problem).or(unplaced) {
-        Some(problem) => Err(from.inconsistent(&place, problem)),
+    match header.tables.iter().find_map(TableHeader::find_problem).or(unplaced) {
+        Some(problem) => Err(from.inconsistency(&place, problem)),
         None => Ok((version, header)),
     }
 }

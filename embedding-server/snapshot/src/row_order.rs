@@ -4,9 +4,7 @@ use std::ops::Range;
 
 use zagros_protocol::{RowKey, TableId, bucket_of};
 
-/// The order of the rows of a run.
 pub(crate) struct RowOrder {
-    /// Bucket, id and original position of each row.
     places: Vec<(u32, u64, u32)>,
 }
 
@@ -19,7 +17,6 @@ pub(crate) struct RowRange {
 }
 
 impl RowOrder {
-    /// Sorts the ids of table `number`.
     pub(crate) fn new(number: u32, buckets: u32, ids: &[u64]) -> Self {
         let bucket = |id| bucket_of(RowKey { table: TableId(number), id }, buckets);
         let place = |(position, id): (usize, &u64)| (bucket(*id), *id, position as u32);
@@ -28,8 +25,7 @@ impl RowOrder {
         Self { places }
     }
 
-    /// The order in ranges of at most `most` rows.
-    pub(crate) fn ranges(&self, most: usize) -> impl Iterator<Item = RowRange> {
+    pub(crate) fn block_ranges(&self, most: usize) -> impl Iterator<Item = RowRange> {
         let most = most.max(1);
         (0..self.places.len()).step_by(most).map(move |start| {
             let rows = start..(start + most).min(self.places.len());
@@ -39,7 +35,6 @@ impl RowOrder {
         })
     }
 
-    /// Ids of a range, in order.
     pub(crate) fn ids(&self, range: &RowRange) -> impl ExactSizeIterator<Item = u64> {
         self.places[range.rows.clone()].iter().map(|place| place.1)
     }
@@ -62,7 +57,7 @@ mod tests {
         fn ranges_are_consecutive_and_have_each_row_once(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
             let order = RowOrder::new(3, 64, &ids);
             let (mut seen, mut last) = (Vec::new(), 0);
-            for range in order.ranges(most) {
+            for range in order.block_ranges(most) {
                 prop_assert!(range.rows.len() <= most && !range.rows.is_empty());
                 prop_assert!(range.buckets.start >= last);
                 last = range.buckets.end - 1;

@@ -19,9 +19,8 @@ pub struct SavedFile {
 }
 
 impl SavedFile {
-    /// A file on a disk.
     #[must_use]
-    pub fn disk(path: impl Into<PathBuf>) -> Self {
+    pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let file = path.clone();
         let open = move || {
@@ -41,26 +40,18 @@ impl SavedFile {
         Self { path: path.into(), open: Arc::new(open) }
     }
 
-    /// Name of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The content from the start, and the size in bytes.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
-    pub fn input(&self) -> Result<(Box<dyn SnapshotInput>, u64), SnapshotError> {
+    pub fn open_input(&self) -> Result<(Box<dyn SnapshotInput>, u64), SnapshotError> {
         (self.open)().map_err(|source| SnapshotError::Read { path: self.path.clone(), source })
     }
 
-    /// Opens the file and reads its header.
-    ///
-    /// # Errors
-    /// As [`SnapshotReader::open`].
     pub fn open(&self) -> Result<SnapshotReader, SnapshotError> {
-        let (input, bytes) = self.input()?;
+        let (input, bytes) = self.open_input()?;
         SnapshotReader::from_input(&self.path, input, bytes)
     }
 }
@@ -77,20 +68,20 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::testing::{header, rows_of, written};
-    use crate::verify;
+    use crate::testing::{header, rows_of, write_test_file};
+    use crate::verify_file;
 
     #[test]
     fn a_file_can_be_read_repeatedly_from_any_store() {
         let folder = tempfile::tempdir().unwrap();
-        let path = written(folder.path(), &header(8), |writer| writer.rows(0, &rows_of(0..3, 4, false)));
+        let path = write_test_file(folder.path(), &header(8), |writer| writer.write_rows(0, &rows_of(0..3, 4, false)));
         let bytes = fs::read(&path).unwrap();
         let content = bytes.clone();
         let elsewhere =
             SavedFile::new("s3://a/b.zrows", move || Ok((Cursor::new(content.clone()), content.len() as u64)));
-        let here = SavedFile::disk(&path);
-        assert_eq!(verify(&elsewhere, |_| ()).unwrap(), verify(&here, |_| ()).unwrap());
-        assert_eq!(elsewhere.input().unwrap().1, bytes.len() as u64);
+        let here = SavedFile::on_disk(&path);
+        assert_eq!(verify_file(&elsewhere, |_| ()).unwrap(), verify_file(&here, |_| ()).unwrap());
+        assert_eq!(elsewhere.open_input().unwrap().1, bytes.len() as u64);
     }
 
     #[test]

@@ -7,29 +7,26 @@ use zagros_table::WeightType;
 
 use crate::format::TableHeader;
 
-/// A named part of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotPart {
     /// `weights`, or the optimiser's name of the state.
     pub name: &'static str,
-    /// Number format of its values.
     pub element: WeightType,
     /// Values per row.
     pub values: usize,
-    /// The range of its words in the slot.
     pub words: Range<usize>,
 }
 
 /// The parts of a table's slots, weights first. The state of an unknown layout is one part, `state`.
 #[must_use]
-pub fn parts(table: &TableHeader) -> Vec<SlotPart> {
+pub fn slot_parts(table: &TableHeader) -> Vec<SlotPart> {
     // The reader refuses a header with an unknown number format.
-    let element = table.element().unwrap_or_default();
+    let element = table.weight_type().unwrap_or_default();
     let weights =
         SlotPart { name: "weights", element, values: table.dim, words: 0..element.words(table.dim).min(table.width) };
     let mut start = weights.words.end;
     let mut parts = vec![weights];
-    for (name, values) in state(&table.state, table.dim, table.width - start) {
+    for (name, values) in state_parts(&table.state, table.dim, table.width - start) {
         parts.push(SlotPart { name, element: WeightType::F32, values, words: start..start + values });
         start += values;
     }
@@ -37,7 +34,7 @@ pub fn parts(table: &TableHeader) -> Vec<SlotPart> {
 }
 
 /// The values of one part of one slot. Narrow values are exact in f32.
-pub fn decode(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
+pub fn decode_part(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
     into.clear();
     let words = &slot[part.words.clone()];
     let halves = || words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).take(part.values);
@@ -53,7 +50,7 @@ pub fn decode(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
 }
 
 /// The parts of the state in each layout of `zagros_table::optimizer`. Empty if the size does not match the layout.
-fn state(layout: &str, dim: usize, words: usize) -> Vec<(&'static str, usize)> {
+fn state_parts(layout: &str, dim: usize, words: usize) -> Vec<(&'static str, usize)> {
     let known: &[(&'static str, usize)] = match layout {
         "sgd" => &[],
         "momentum" => &[("velocity", dim)],
@@ -84,10 +81,10 @@ mod tests {
     fn numbers(table: &TableHeader, slot: &[u32]) -> Vec<(&'static str, Vec<f32>)> {
         let mut values = Vec::new();
         let mut number = |part: &SlotPart| {
-            decode(part, slot, &mut values);
+            decode_part(part, slot, &mut values);
             (part.name, values.clone())
         };
-        parts(table).iter().map(&mut number).collect()
+        slot_parts(table).iter().map(&mut number).collect()
     }
 
     #[test]
@@ -117,7 +114,7 @@ mod tests {
         ];
         for optimizer in optimizers {
             let width = TableConfig { dim: 5, optimizer, ..TableConfig::default() }.stride();
-            let parts = parts(&header("f32", 5, width, optimizer.layout()));
+            let parts = slot_parts(&header("f32", 5, width, optimizer.state_layout()));
             assert!(parts.iter().all(|part| part.name != "state"), "{parts:?}");
             assert_eq!(parts.last().map(|part| part.words.end), Some(width));
         }

@@ -38,8 +38,7 @@ pub(crate) fn rows_of(ids: Range<u64>, width: u32, marked: bool) -> RowBatch {
     RowBatch { ids: ids.collect(), slots, access }
 }
 
-/// Writes a file into the folder.
-pub(crate) fn written(
+pub(crate) fn write_test_file(
     folder: &Path,
     header: &SnapshotHeader,
     fill: impl FnOnce(&mut SnapshotWriter<&mut BufWriter<File>>) -> io::Result<()>,
@@ -50,7 +49,7 @@ pub(crate) fn written(
     fill(&mut writer).unwrap();
     let written = writer.finish().unwrap();
     file.flush().unwrap();
-    let checked = crate::verify(&crate::SavedFile::disk(&path), |_| ());
+    let checked = crate::verify_file(&crate::SavedFile::on_disk(&path), |_| ());
     // Some tests write damaged files.
     if let Ok(checked) = checked {
         assert_eq!((checked.sha256, checked.bytes), (written.sha256, written.bytes));

@@ -12,20 +12,16 @@ use crate::row_order::{RowOrder, RowRange};
 
 /// A file that is being written. The caller chooses the target and makes the file appear whole or not at all.
 pub struct SnapshotWriter<W> {
-    to: Summed<W>,
+    to: SummedOutput<W>,
     header: SnapshotHeader,
     blocks: u64,
     rows: u64,
-    /// Buffer for the payload of a block.
     payload: Vec<u8>,
 }
 
-/// The figures of a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WrittenFile {
-    /// Number of rows.
     pub rows: u64,
-    /// Size of the file in bytes.
     pub bytes: u64,
     /// SHA-256 of the file. A CRC-32 of the whole file would show nothing: each part ends with its own CRC, and the CRC
     /// of data followed by its CRC depends on the length alone.
@@ -33,12 +29,8 @@ pub struct WrittenFile {
 }
 
 impl<W: Write> SnapshotWriter<W> {
-    /// Starts a file with its header.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn start(to: W, header: SnapshotHeader) -> io::Result<Self> {
-        let mut summed = Summed { to, bytes: 0, sha256: Sha256::new() };
+        let mut summed = SummedOutput { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
         let length = u32::try_from(json.len()).map_err(io::Error::other)?;
         let version = if header.follows.is_some() { DELTA_VERSION } else { VERSION };
@@ -48,17 +40,14 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Writes a run of rows of a table, in any order. In a larger run, a block has fewer buckets.
-    ///
-    /// # Errors
-    /// Errors of `to`. Also if a column does not have the length that the table's rows need.
-    pub fn rows(&mut self, table: u32, rows: &RowBatch) -> io::Result<()> {
-        let header = self.table(table)?;
+    pub fn write_rows(&mut self, table: u32, rows: &RowBatch) -> io::Result<()> {
+        let header = self.table_header(table)?;
         let (width, words, number) = (header.width, header.row_words(), header.number);
-        check("slots", rows.slots.len(), rows.ids.len() * width)?;
-        check("values of access metadata", rows.access.len(), rows.ids.len() * (words - width))?;
+        check_length("slots", rows.slots.len(), rows.ids.len() * width)?;
+        check_length("values of access metadata", rows.access.len(), rows.ids.len() * (words - width))?;
         let order = RowOrder::new(number, self.header.buckets.max(1), &rows.ids);
-        for range in order.ranges(BLOCK_BYTES / (8 + 4 * words)) {
-            self.keyed(BlockKind::Rows, table, words, &range, &order)?;
+        for range in order.block_ranges(BLOCK_BYTES / (8 + 4 * words)) {
+            self.start_keyed_block(BlockKind::Rows, table, words, &range, &order)?;
             for position in order.positions(&range) {
                 put_words(&mut self.payload, &rows.slots[position * width..][..width]);
             }
@@ -73,15 +62,11 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(())
     }
 
-    /// Writes the frequency counts of ids without a row.
-    ///
-    /// # Errors
-    /// Errors of `to`. Also if the lengths of `ids` and `counts` differ.
-    pub fn counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
-        check("counts", counts.len(), ids.len())?;
-        let order = RowOrder::new(self.table(table)?.number, self.header.buckets.max(1), ids);
-        for range in order.ranges(BLOCK_BYTES / 12) {
-            self.keyed(BlockKind::Counts, table, 1, &range, &order)?;
+    pub fn write_counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
+        check_length("counts", counts.len(), ids.len())?;
+        let order = RowOrder::new(self.table_header(table)?.number, self.header.buckets.max(1), ids);
+        for range in order.block_ranges(BLOCK_BYTES / 12) {
+            self.start_keyed_block(BlockKind::Counts, table, 1, &range, &order)?;
             order.positions(&range).for_each(|position| put_words(&mut self.payload, &counts[position..=position]));
             self.finish_block(block_of(BlockKind::Counts, table, 1, &range))?;
         }
@@ -89,24 +74,17 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Writes the ids of rows that are gone, in a delta.
-    ///
-    /// # Errors
-    /// Errors of `to`.
-    pub fn removed(&mut self, table: u32, ids: &[u64]) -> io::Result<()> {
-        let order = RowOrder::new(self.table(table)?.number, self.header.buckets.max(1), ids);
-        for range in order.ranges(BLOCK_BYTES / 8) {
-            self.keyed(BlockKind::Removed, table, 0, &range, &order)?;
+    pub fn write_removed_ids(&mut self, table: u32, ids: &[u64]) -> io::Result<()> {
+        let order = RowOrder::new(self.table_header(table)?.number, self.header.buckets.max(1), ids);
+        for range in order.block_ranges(BLOCK_BYTES / 8) {
+            self.start_keyed_block(BlockKind::Removed, table, 0, &range, &order)?;
             self.finish_block(block_of(BlockKind::Removed, table, 0, &range))?;
         }
         Ok(())
     }
 
-    /// Writes the count-min sketch of one stripe of a table.
-    ///
-    /// # Errors
-    /// Errors of `to`.
-    pub fn sketch(&mut self, table: u32, stripe: u32, cells: &[u32]) -> io::Result<()> {
-        self.table(table)?;
+    pub fn write_sketch(&mut self, table: u32, stripe: u32, cells: &[u32]) -> io::Result<()> {
+        self.table_header(table)?;
         self.payload.clear();
         put_words(&mut self.payload, cells);
         let words = u32::try_from(cells.len()).map_err(io::Error::other)?;
@@ -120,40 +98,29 @@ impl<W: Write> SnapshotWriter<W> {
         })
     }
 
-    /// Writes the time of the snapshot.
-    ///
-    /// # Errors
-    /// Errors of `to`.
-    pub fn clock(&mut self, clock: SnapshotTime) -> io::Result<()> {
-        self.numbers(BlockKind::Clock, [clock.steps, clock.seconds])
+    pub fn write_clock(&mut self, clock: SnapshotTime) -> io::Result<()> {
+        self.write_numbers(BlockKind::Clock, [clock.steps, clock.seconds])
     }
 
-    /// Writes the end of the file.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn finish(self) -> io::Result<WrittenFile> {
         Ok(self.finish_into()?.0)
     }
 
     /// As [`Self::finish`], for an owned target: gives it back, to be flushed and synced.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn finish_into(mut self) -> io::Result<(WrittenFile, W)> {
-        self.numbers(BlockKind::End, [self.blocks, self.rows])?;
-        let (rows, Summed { to, bytes, sha256 }) = (self.rows, self.to);
+        self.write_numbers(BlockKind::End, [self.blocks, self.rows])?;
+        let (rows, SummedOutput { to, bytes, sha256 }) = (self.rows, self.to);
         Ok((WrittenFile { rows, bytes, sha256: sha256.finalize().into() }, to))
     }
 
-    fn table(&self, table: u32) -> io::Result<&TableHeader> {
+    fn table_header(&self, table: u32) -> io::Result<&TableHeader> {
         let tables = self.header.tables.len();
         let unknown = || io::Error::other(format!("a block of table {table} in a file of {tables} tables"));
         self.header.tables.get(table as usize).ok_or_else(unknown)
     }
 
-    /// Starts the payload of a block with its ids.
-    fn keyed(
+    /// A block's payload starts with its ids.
+    fn start_keyed_block(
         &mut self,
         kind: BlockKind,
         table: u32,
@@ -168,7 +135,7 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(())
     }
 
-    fn numbers(&mut self, kind: BlockKind, numbers: [u64; 2]) -> io::Result<()> {
+    fn write_numbers(&mut self, kind: BlockKind, numbers: [u64; 2]) -> io::Result<()> {
         self.payload.clear();
         numbers.iter().for_each(|number| self.payload.extend(number.to_le_bytes()));
         self.finish_block(BlockHeader { kind, table: 0, from: 0, until: 0, entries: 1, words: 4 })
@@ -188,7 +155,7 @@ fn block_of(kind: BlockKind, table: u32, words: usize, range: &RowRange) -> Bloc
     BlockHeader { kind, table, from: range.buckets.start, until: range.buckets.end, entries, words }
 }
 
-fn check(what: &str, found: usize, expected: usize) -> io::Result<()> {
+fn check_length(what: &str, found: usize, expected: usize) -> io::Result<()> {
     let differs = || io::Error::other(format!("{found} {what} to write, expected {expected}"));
     if found == expected { Ok(()) } else { Err(differs()) }
 }
@@ -203,13 +170,13 @@ fn put_words(payload: &mut Vec<u8>, words: &[u32]) {
 }
 
 /// Counts and hashes the bytes that pass through.
-struct Summed<W> {
+struct SummedOutput<W> {
     to: W,
     bytes: u64,
     sha256: Sha256,
 }
 
-impl<W: Write> Summed<W> {
+impl<W: Write> SummedOutput<W> {
     fn write_with_crc(&mut self, parts: &[&[u8]]) -> io::Result<()> {
         let mut crc = crc32fast::Hasher::new();
         parts.iter().for_each(|part| crc.update(part));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use zagros_snapshot::{
     BlockContent, FollowedFile, RowBatch, SavedFile, SnapshotBlock, SnapshotError, SnapshotHeader, SnapshotReader,
-    SnapshotTime, SnapshotWriter, TableHeader, verify,
+    SnapshotTime, SnapshotWriter, TableHeader, verify_file,
 };
 use zagros_zip::ZipEq;
 
@@ -16,7 +16,7 @@ fn fixture(name: &str) -> PathBuf {
 fn read(name: &str) -> Result<(SnapshotHeader, Vec<SnapshotBlock>), SnapshotError> {
     let mut reader = SnapshotReader::open(&fixture(name))?;
     let mut blocks = Vec::new();
-    while let Some(block) = reader.next(|_| true)? {
+    while let Some(block) = reader.next_block(|_| true)? {
         blocks.push(block);
     }
     Ok((reader.header().clone(), blocks))
@@ -50,13 +50,13 @@ fn version_2() -> (SnapshotHeader, Vec<u8>) {
     let mut bytes = Vec::new();
     let mut writer = SnapshotWriter::start(&mut bytes, header.clone()).unwrap();
     let mut put = || -> std::io::Result<()> {
-        writer.clock(clock)?;
+        writer.write_clock(clock)?;
         let users = RowBatch { ids: vec![3, 1 << 40, u64::MAX], slots: user_words(), access: vec![] };
-        writer.rows(0, &users)?;
-        writer.rows(1, &RowBatch { ids: vec![0, 7], slots: (1..7).collect(), access: vec![40, u32::MAX] })?;
-        writer.counts(1, &[9, 8], &[1, 2])?;
-        writer.rows(2, &RowBatch { ids: vec![11], slots: vec![0x3c00_c000], access: vec![] })?;
-        writer.sketch(2, 5, &[0, 1, 2, 3, 4, 5])
+        writer.write_rows(0, &users)?;
+        writer.write_rows(1, &RowBatch { ids: vec![0, 7], slots: (1..7).collect(), access: vec![40, u32::MAX] })?;
+        writer.write_counts(1, &[9, 8], &[1, 2])?;
+        writer.write_rows(2, &RowBatch { ids: vec![11], slots: vec![0x3c00_c000], access: vec![] })?;
+        writer.write_sketch(2, 5, &[0, 1, 2, 3, 4, 5])
     };
     put().unwrap();
     writer.finish().unwrap();
@@ -99,10 +99,10 @@ fn version_3() -> (SnapshotHeader, Vec<u8>) {
     let mut bytes = Vec::new();
     let mut writer = SnapshotWriter::start(&mut bytes, header.clone()).unwrap();
     let mut put = || -> std::io::Result<()> {
-        writer.clock(SnapshotTime { steps: 9, seconds: 10 })?;
-        writer.rows(0, &RowBatch { ids: vec![7], slots: vec![1, 2, 3, 4], access: vec![] })?;
-        writer.removed(0, &[u64::MAX, 3])?;
-        writer.removed(1, &[0])
+        writer.write_clock(SnapshotTime { steps: 9, seconds: 10 })?;
+        writer.write_rows(0, &RowBatch { ids: vec![7], slots: vec![1, 2, 3, 4], access: vec![] })?;
+        writer.write_removed_ids(0, &[u64::MAX, 3])?;
+        writer.write_removed_ids(1, &[0])
     };
     put().unwrap();
     writer.finish().unwrap();
@@ -119,7 +119,7 @@ fn version_3_loads_and_is_what_is_written_today() {
     assert_eq!(fs::read(fixture("v3.zrows")).unwrap(), bytes);
     let (header, blocks) = read("v3.zrows").unwrap();
     assert_eq!(header, expected);
-    assert_eq!(verify(&SavedFile::disk(fixture("v3.zrows")), |_| ()).unwrap().version, 3);
+    assert_eq!(verify_file(&SavedFile::on_disk(fixture("v3.zrows")), |_| ()).unwrap().version, 3);
     assert_eq!(blocks[1], SnapshotBlock { table: 0, content: rows(&[7], &[1, 2, 3, 4], &[]) });
     let BlockContent::Removed(ids) = &blocks[2].content else { panic!("{:?}", blocks[2]) };
     assert_eq!(ids.iter().copied().collect::<std::collections::BTreeSet<_>>(), [3, u64::MAX].into());

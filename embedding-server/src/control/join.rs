@@ -10,10 +10,9 @@ use zagros_protocol::control::{JoinRequest, Role};
 
 use crate::EmbeddingService;
 
-/// Joins the run as the process `instance`, within the job's timeout. A process with a log reports the rows that it has
-/// recovered. The coordinator refuses a process with another job or another protocol version, and says which of them
-/// differs.
-pub(crate) async fn join(
+/// A process with a log reports the rows that it has recovered. The coordinator refuses a process with another job or another
+/// protocol version, and says which of them differs.
+pub(crate) async fn join_run(
     job: &Job,
     service: &EmbeddingService,
     advertised: &str,
@@ -23,7 +22,7 @@ pub(crate) async fn join(
 ) -> Result<Membership, MemberError> {
     let request = JoinRequest {
         role: Role::EmbeddingServer.into(),
-        index: service.index().0,
+        index: service.server_index().0,
         address: advertised.to_owned(),
         instance,
         job_fingerprint: job.fingerprint(),

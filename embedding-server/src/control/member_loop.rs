@@ -15,7 +15,7 @@ use zagros_protocol::control::{Disk, PlacementRequest, PlacementResponse};
 
 use crate::EmbeddingService;
 use crate::metrics::RecentLookups;
-use crate::resharding::{MoveRunner, adopt};
+use crate::resharding::{MoveRunner, adopt_placement};
 
 /// The period of load reports, and of retries to fetch the placement.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -25,7 +25,6 @@ const UNDECIDED: Duration = Duration::from_millis(5);
 /// coordinator does not answer, an idle server waits two periods.
 const DRAIN: Duration = Duration::from_secs(3600);
 
-/// Why the server stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
     /// This process was asked to end, and as far as the server knows no worker needs it.
@@ -57,7 +56,6 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// Measures how long the server has had no request.
 struct IdleTime {
     /// Requests that had started at the last look.
     requests: u64,
@@ -70,8 +68,8 @@ impl IdleTime {
     }
 
     /// The idle time now. A server with a request in progress is not idle.
-    fn look(&mut self, service: &EmbeddingService) -> Duration {
-        let (requests, under_way) = service.metrics.requests();
+    fn measure(&mut self, service: &EmbeddingService) -> Duration {
+        let (requests, under_way) = service.metrics.request_counts();
         if requests != self.requests || under_way > 0 {
             *self = Self { requests, since: Instant::now() };
         }
@@ -91,7 +89,7 @@ pub(crate) async fn take_part_in_run(
     let mut view = membership.subscribe();
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut serving = Served::default();
+    let mut serving = ServedPlacement::default();
     let mut idle = IdleTime::new();
     let mut recent = RecentLookups::default();
     let mut asked: Option<Deadline> = None;
@@ -104,35 +102,34 @@ pub(crate) async fn take_part_in_run(
             () = shutdown.requested(), if asked.is_none() => {
                 asked = Some(Deadline::from_now(DRAIN));
                 membership.set_leaving();
-                info!(server = service.index().0, "asked to end; serving until the workers have saved and left");
+                info!(server = service.server_index().0, "asked to end; serving until the workers have saved and left");
             }
-            () = service.writers.unknown() => asks = true,
-            () = service.moves.asked() => asks = true,
+            () = service.writers.wait_for_unknown() => asks = true,
+            () = service.moves.wait_for_request() => asks = true,
             () = tokio::time::sleep(UNDECIDED), if service.is_frozen() => asks = true,
         }
         let now = view.borrow_and_update().clone();
-        let idle = idle.look(service);
-        if let Some(ended) = ended(&now, idle, timeout) {
+        let idle = idle.measure(service);
+        if let Some(ended) = stop_reason(&now, idle, timeout) {
             return ended;
         }
         if asked.is_some_and(|deadline| is_drained(&now, idle, deadline)) {
             return StopReason::Asked;
         }
-        service.writers.reached(membership.newest_batch());
+        service.writers.note_reached(membership.newest_batch());
         if asks || !serving.is_newest(&now) {
             tokio::select! {
-                fetched = fetch(control, membership.lease()) => serving.adopt(service, &mut moves, &now, fetched),
+                fetched = fetch_placement(control, membership.lease()) => serving.adopt_fetched(service, &mut moves, &now, fetched),
                 () = shutdown.requested(), if asked.is_none() => {}
             }
         }
     }
 }
 
-/// Whether a server that was asked to end stops its wait for the end of the run. It does so if coordinator and workers
-/// are silent, or if it has waited for [`DRAIN`].
+/// Whether a server that was asked to end waits no longer: coordinator and workers are silent, or [`DRAIN`] is over.
 fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
     if deadline.is_past() {
-        let waited = deadline.waited();
+        let waited = deadline.time_waited();
         warn!("asked to end {waited:.0?} ago, but the workers have not left; ends without them");
         return true;
     }
@@ -141,52 +138,50 @@ fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
 
 fn report_load(service: &EmbeddingService, membership: &Membership, recent: &mut RecentLookups) {
     service.note_disks();
-    membership.set_load(recent.look(&service.metrics, &service.tables, service.held()));
-    if let Some(DiskSpace { free, size }) = service.disk() {
+    membership.set_load(recent.sample_load(&service.metrics, &service.tables, service.current_load()));
+    if let Some(DiskSpace { free, size }) = service.disk_space() {
         membership.set_disk(Disk { free_bytes: free, size_bytes: size });
     }
 }
 
-fn ended(view: &MemberView, idle: Duration, timeout: Duration) -> Option<StopReason> {
+fn stop_reason(view: &MemberView, idle: Duration, timeout: Duration) -> Option<StopReason> {
     let fenced = view.fenced.clone().map(StopReason::Fenced);
     let reported = fenced.or_else(|| view.stop.clone().map(StopReason::RunOver));
     let abandoned = || view.lost.clone().map(|silence| StopReason::Abandoned { silence, idle });
     reported.or_else(|| abandoned().filter(|_| idle > timeout))
 }
 
-/// Fetches the present placement.
-async fn fetch(control: &dyn ControlPlane, timeout: Duration) -> Result<PlacementResponse, String> {
+async fn fetch_placement(control: &dyn ControlPlane, timeout: Duration) -> Result<PlacementResponse, String> {
     let asked = Deadline::from_now(timeout).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
     answer.map_err(|refusal| refusal.to_string())
 }
 
-/// What was adopted of the coordinator's placements.
 #[derive(Debug, Default)]
-struct Served {
+struct ServedPlacement {
     generation: u64,
     /// The move that was under way, as the heartbeats name it.
     bucket_move: u64,
 }
 
-impl Served {
+impl ServedPlacement {
     fn is_newest(&self, view: &MemberView) -> bool {
         (view.generation, view.bucket_move) == (self.generation, self.bucket_move)
     }
 
     /// Serves what was fetched, and starts what it asks for.
-    fn adopt(
+    fn adopt_fetched(
         &mut self,
         service: &EmbeddingService,
         moves: &mut MoveRunner,
         view: &MemberView,
         fetched: Result<PlacementResponse, String>,
     ) {
-        let adopted = fetched.and_then(|placement| adopt(service, &placement).map_err(|error| error.to_string()));
+        let adopted = fetched.and_then(|placement| adopt_placement(service, &placement).map_err(|error| error.to_string()));
         match adopted {
             Ok(Some(adopted)) => {
                 *self = Self { generation: adopted.generation.0, bucket_move: view.bucket_move };
-                moves.follow(&adopted);
+                moves.start_announced(&adopted);
             }
             Ok(None) => {}
             Err(reason) => warn!(reason, "cannot fetch the placement; will ask again"),
@@ -213,16 +208,16 @@ mod tests {
         let service = placed(1, 0);
         let mut idle = IdleTime::new();
         wait(40).await;
-        assert_eq!(idle.look(&service), Duration::from_secs(40));
+        assert_eq!(idle.measure(&service), Duration::from_secs(40));
         let lookup = || testing::lookup(&service, &lookup_of(&[(0, &[1])], Access::Train));
         service.metrics.lookup.observe(lookup).unwrap();
-        assert_eq!(idle.look(&service), Duration::ZERO);
+        assert_eq!(idle.measure(&service), Duration::ZERO);
         wait(40).await;
         // A save may take minutes. The server is not idle during a save.
-        let saving = service.metrics.save.observe(|| Ok(idle.look(&service))).unwrap();
+        let saving = service.metrics.save.observe(|| Ok(idle.measure(&service))).unwrap();
         assert_eq!(saving, Duration::ZERO);
         wait(5).await;
-        assert_eq!(idle.look(&service), Duration::from_secs(5));
+        assert_eq!(idle.measure(&service), Duration::from_secs(5));
     }
 
     #[tokio::test(start_paused = true)]
@@ -240,10 +235,10 @@ mod tests {
     fn a_server_is_abandoned_when_coordinator_and_workers_are_silent() {
         let (idle, silence) = (TIMEOUT * 2, "coordinator (x) has not answered for 12.0s".to_owned());
         let lost = MemberView { lost: Some(silence.clone()), ..MemberView::default() };
-        assert_eq!(ended(&lost, idle, TIMEOUT), Some(StopReason::Abandoned { silence, idle }));
-        assert_eq!(ended(&lost, TIMEOUT, TIMEOUT), None);
-        assert_eq!(ended(&MemberView::default(), idle, TIMEOUT), None);
+        assert_eq!(stop_reason(&lost, idle, TIMEOUT), Some(StopReason::Abandoned { silence, idle }));
+        assert_eq!(stop_reason(&lost, TIMEOUT, TIMEOUT), None);
+        assert_eq!(stop_reason(&MemberView::default(), idle, TIMEOUT), None);
         let stopped = MemberView { stop: Some("run finished".to_owned()), ..lost };
-        assert_eq!(ended(&stopped, idle, TIMEOUT), Some(StopReason::RunOver("run finished".to_owned())));
+        assert_eq!(stop_reason(&stopped, idle, TIMEOUT), Some(StopReason::RunOver("run finished".to_owned())));
     }
 }

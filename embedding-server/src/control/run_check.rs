@@ -15,21 +15,18 @@ pub(crate) struct RunCheck {
 }
 
 impl RunCheck {
-    /// The check of a server that has not joined a run yet.
     pub(crate) fn new(server: ServerIndex) -> Self {
         Self { name: format!("embedding server {server}"), joined: OnceLock::new() }
     }
 
     /// Records the run and the instance. A server joins one run only.
-    pub(crate) fn joined(&self, run: RunId, instance: u64) {
+    pub(crate) fn note_joined(&self, run: RunId, instance: u64) {
         let _ = self.joined.set((run, instance));
     }
 
     /// Refuses a request of another run or for another process, before its message is read (invariant MB-2).
-    ///
-    /// # Errors
-    /// As [`check_run`] and [`check_server`]. `Unavailable` before the server has joined.
-    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Before the server has joined, the refusal is `Unavailable`.
+    pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match self.joined.get() {
             Some((run, instance)) => {
                 check_run(*run, headers, &self.name)?;
@@ -56,10 +53,10 @@ mod tests {
         let [mut ours, mut theirs] = [HeaderMap::new(), HeaderMap::new()];
         stamp_run(RunId(7), &mut ours);
         stamp_run(RunId(8), &mut theirs);
-        assert!(guard.check(&ours).unwrap_err().kind.is_retryable());
-        guard.joined(RunId(7), 1);
-        assert_eq!(guard.check(&ours), Ok(()));
-        let refused = guard.check(&theirs).unwrap_err();
+        assert!(guard.check_request(&ours).unwrap_err().kind.is_retryable());
+        guard.note_joined(RunId(7), 1);
+        assert_eq!(guard.check_request(&ours), Ok(()));
+        let refused = guard.check_request(&theirs).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Fenced);
         let both =
             "embedding server 3 belongs to run 0000000000000007, but this request belongs to run 0000000000000008";

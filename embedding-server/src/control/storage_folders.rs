@@ -4,16 +4,12 @@ use zagros_job::Job;
 use zagros_protocol::Refusal;
 use zagros_store::{AllowedFolders, FileName, FolderNotAllowed, StoreError};
 
-/// The folders in the job, and the folders of `--storage-folder`. Without this check, a process that may ask for a save
-/// could make the server write to any folder, or send rows to any bucket with the server's credentials.
+/// Without this check, a process that may ask for a save could make the server write to any folder, or send rows to any bucket
+/// with the server's credentials.
 #[derive(Debug)]
 pub(crate) struct StorageFolders(AllowedFolders);
 
 impl StorageFolders {
-    /// The folders of a job, and the folders in `more`.
-    ///
-    /// # Errors
-    /// If a text is not a folder.
     pub(crate) fn new(job: &Job, more: &[String]) -> Result<Self, StoreError> {
         let named = [
             ("output.folder", Some(job.output.folder.display().to_string())),
@@ -26,30 +22,24 @@ impl StorageFolders {
         Ok(Self(AllowedFolders::new(of_job.chain(added))?))
     }
 
-    /// Refuses all other folders.
-    ///
-    /// # Errors
-    /// `Invalid`, with the folder and the list of allowed folders.
-    pub(crate) fn check(&self, folder: &str) -> Result<(), Refusal> {
-        self.0.check(folder).map_err(|outside| refused(&outside))
+    /// Refuses folders that neither the job nor `--storage-folder` names.
+    pub(crate) fn check_folder(&self, folder: &str) -> Result<(), Refusal> {
+        self.0.check_folder(folder).map_err(|outside| folder_refusal(&outside))
     }
 
     /// Refuses files of `folder`, or of a folder beside it, that are outside of all allowed folders, also by a link. Any other
     /// path is refused where the file is opened.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
     pub(crate) fn check_files<'a>(
         &self,
         folder: &str,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<(), Refusal> {
         let mut names = names.into_iter().filter_map(FileName::parse);
-        names.try_for_each(|name| self.0.check_file(folder, name)).map_err(|outside| refused(&outside))
+        names.try_for_each(|name| self.0.check_file(folder, name)).map_err(|outside| folder_refusal(&outside))
     }
 }
 
-fn refused(outside: &FolderNotAllowed) -> Refusal {
+fn folder_refusal(outside: &FolderNotAllowed) -> Refusal {
     let help = "give all roles the same job file, or start the embedding server with `--storage-folder FOLDER`";
     Refusal::invalid(format!("{outside}; {help}"))
 }
@@ -68,15 +58,15 @@ mod tests {
         job.output.model_folder = Some("s3://models/ads".to_owned());
         let allowed = StorageFolders::new(&job, &[path("added")]).unwrap();
         for inside in [path("runs/a/model"), "s3://models/ads/run-1/model".to_owned(), path("added/b")] {
-            assert_eq!(allowed.check(&inside), Ok(()));
+            assert_eq!(allowed.check_folder(&inside), Ok(()));
         }
-        let refused = allowed.check("s3://other/ads").unwrap_err();
+        let refused = allowed.check_folder("s3://other/ads").unwrap_err();
         for named in [format!("{} (`output.folder`)", path("runs")), format!("{} (`--storage-folder`)", path("added"))]
         {
             assert!(refused.message.contains(&named), "{refused}");
         }
         job.checkpoint.folder = Some("s3://other".to_owned());
-        assert_eq!(StorageFolders::new(&job, &[]).unwrap().check("s3://other/ads"), Ok(()));
+        assert_eq!(StorageFolders::new(&job, &[]).unwrap().check_folder("s3://other/ads"), Ok(()));
     }
 
     #[test]

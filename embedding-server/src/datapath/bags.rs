@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zagros_protocol::Segments;
 use zagros_protocol::packed::{PayloadValues, RequestBags, SegmentBags, ValueBuffer, ValueBuffers};
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 /// One segment of a request, as ranges of values.
@@ -23,7 +23,7 @@ struct SegmentRun<'a> {
 
 /// Computes the answer from `rows`, segment after segment: `[rows, dim]` becomes `[wanted, dim]`. The members of a bag
 /// are added in the order of the bag, so a sum is the same in every run.
-pub(crate) fn pool(
+pub(crate) fn pool_rows(
     bags: &RequestBags<'_>,
     segments: &Segments,
     rows: ValueBuffer,
@@ -33,12 +33,12 @@ pub(crate) fn pool(
     if bags.is_empty() {
         return rows;
     }
-    let mut out = buffers.take(wanted);
+    let mut out = buffers.take_buffer(wanted);
     out.fill(0.0);
-    wide(
+    run_wide(
         #[inline(always)]
         || {
-            for run in runs(bags, segments) {
+            for run in segment_runs(bags, segments) {
                 pool_segment(&run, &rows[run.rows.clone()], &mut out[run.wanted.clone()]);
             }
         },
@@ -46,9 +46,9 @@ pub(crate) fn pool(
     out
 }
 
-/// The transpose of [`pool`]: turns the gradients of an answer into `rows` values of gradients, one gradient per row. A
+/// The transpose of [`pool_rows`]: turns the gradients of an answer into `rows` values of gradients, one gradient per row. A
 /// row gets the gradients of its bags in the order of the bags, once for each time it is a member.
-pub(crate) fn spread<'a>(
+pub(crate) fn spread_gradients<'a>(
     bags: &RequestBags<'_>,
     segments: &Segments,
     gradients: PayloadValues<'a>,
@@ -58,12 +58,12 @@ pub(crate) fn spread<'a>(
     if bags.is_empty() {
         return gradients;
     }
-    let mut out = buffers.take(rows);
+    let mut out = buffers.take_buffer(rows);
     out.fill(0.0);
-    wide(
+    run_wide(
         #[inline(always)]
         || {
-            for run in runs(bags, segments) {
+            for run in segment_runs(bags, segments) {
                 spread_segment(&run, &gradients[run.wanted.clone()], &mut out[run.rows.clone()]);
             }
         },
@@ -71,12 +71,12 @@ pub(crate) fn spread<'a>(
     PayloadValues::Decoded(out)
 }
 
-fn runs<'a>(bags: &'a RequestBags<'_>, segments: &Segments) -> impl Iterator<Item = SegmentRun<'a>> {
+fn segment_runs<'a>(bags: &'a RequestBags<'_>, segments: &Segments) -> impl Iterator<Item = SegmentRun<'a>> {
     let (mut row, mut wanted) = (0, 0);
     segments.iter().enumerate().map(move |(index, segment)| {
         let (bags, dim, count) = (bags.segment_bags(index), segment.dim as usize, segment.rows as usize);
         let rows = row..row + count * dim;
-        let wanted_values = wanted..wanted + bags.map_or(count, |bags| bags.wanted()) * dim;
+        let wanted_values = wanted..wanted + bags.map_or(count, |bags| bags.wanted_rows()) * dim;
         (row, wanted) = (rows.end, wanted_values.end);
         SegmentRun { bags, dim, rows, wanted: wanted_values }
     })
@@ -89,7 +89,7 @@ fn pool_segment(run: &SegmentRun<'_>, rows: &[f32], out: &mut [f32]) {
     direct.copy_from_slice(&rows[..direct.len()]);
     for (sum, members) in sums.chunks_exact_mut(run.dim).zip_eq(bags.iter()) {
         for member in members {
-            add(sum, &rows[*member as usize * run.dim..][..run.dim]);
+            add_row(sum, &rows[*member as usize * run.dim..][..run.dim]);
         }
     }
 }
@@ -101,14 +101,13 @@ fn spread_segment(run: &SegmentRun<'_>, gradients: &[f32], out: &mut [f32]) {
     out[..direct.len()].copy_from_slice(direct);
     for (gradient, members) in sums.chunks_exact(run.dim).zip_eq(bags.iter()) {
         for member in members {
-            add(&mut out[*member as usize * run.dim..][..run.dim], gradient);
+            add_row(&mut out[*member as usize * run.dim..][..run.dim], gradient);
         }
     }
 }
 
-/// Adds one row to another, value by value.
 #[inline(always)]
-fn add(into: &mut [f32], values: &[f32]) {
+fn add_row(into: &mut [f32], values: &[f32]) {
     for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;
     }
@@ -138,12 +137,12 @@ mod tests {
     /// Buffers with old values of earlier requests.
     fn buffers() -> Arc<ValueBuffers> {
         let buffers = Arc::new(ValueBuffers::default());
-        buffers.take(100).fill(f32::NAN);
+        buffers.take_buffer(100).fill(f32::NAN);
         buffers
     }
 
     fn lent(values: &[f32]) -> ValueBuffer {
-        let mut buffer = buffers().take(values.len());
+        let mut buffer = buffers().take_buffer(values.len());
         buffer.copy_from_slice(values);
         buffer
     }
@@ -203,9 +202,9 @@ mod tests {
                     members.iter().for_each(|member| spread_out[index(*member, column)] += gradient);
                 }
             }
-            prop_assert_eq!(&pool(&bags, &segments, lent(&rows), wanted_values, &buffers())[..], &sums[..]);
+            prop_assert_eq!(&pool_rows(&bags, &segments, lent(&rows), wanted_values, &buffers())[..], &sums[..]);
             let gradients = PayloadValues::Borrowed(&gradients);
-            prop_assert_eq!(&spread(&bags, &segments, gradients, values, &buffers())[..], &spread_out[..]);
+            prop_assert_eq!(&spread_gradients(&bags, &segments, gradients, values, &buffers())[..], &spread_out[..]);
         }
     }
 
@@ -214,11 +213,11 @@ mod tests {
         let segments = segments(&[None]);
         let bags = RequestBags::unpack(&[], &segments).unwrap();
         let gradients = [1.0, 2.0, 3.0];
-        let spread = spread(&bags, &segments, PayloadValues::Borrowed(&gradients), 3, &buffers());
+        let spread = spread_gradients(&bags, &segments, PayloadValues::Borrowed(&gradients), 3, &buffers());
         assert_eq!(spread.as_ptr(), gradients.as_ptr());
         let rows = lent(&[1.0, 2.0, 3.0]);
         let pointer = rows.as_ptr();
-        let pooled = pool(&bags, &segments, rows, 3, &buffers());
+        let pooled = pool_rows(&bags, &segments, rows, 3, &buffers());
         assert_eq!(pooled.as_ptr(), pointer);
     }
 }

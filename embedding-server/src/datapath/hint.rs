@@ -9,7 +9,6 @@ use super::deadline::RequestTimes;
 use super::request::RequestRows;
 use crate::EmbeddingService;
 
-/// Checks the whole request, then brings its rows to memory.
 pub(crate) fn hint(
     service: &EmbeddingService,
     request: &HintRequest,
@@ -19,14 +18,14 @@ pub(crate) fn hint(
     service.check_whole()?;
     placement.check_request(request.generation)?;
     let rows = RequestRows::unpack(&request.segments, &request.ids, &[])?;
-    let parts = rows.parts();
-    service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
+    let parts = rows.table_parts();
+    service.tables.check_parts(&parts).map_err(|error| service.table_refusal(&error))?;
     placement.check_rows(&parts)?;
 
-    let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
+    let entry = service.tables.enter_before(times.table_deadline()).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
     let brought = service.with_scratch(|scratch| entry.bring_in(&parts, scratch));
-    let ready = brought.map_err(|error| times.refuse(service, &error))?;
+    let ready = brought.map_err(|error| times.table_refusal(service, &error))?;
     service.metrics.hint.rows.observe((request.ids.len() / 8) as f64);
     Ok(HintResponse { ready })
 }
@@ -37,7 +36,7 @@ mod tests {
 
     use prometheus::Registry;
     use zagros_embedding_client::Shard;
-    use zagros_plumbing::metrics::render;
+    use zagros_plumbing::metrics::render_text;
     use zagros_protocol::datapath::Access;
     use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 
@@ -54,7 +53,7 @@ mod tests {
     fn limited(folder: &std::path::Path, registry: &Registry) -> Arc<EmbeddingService> {
         let cluster = format!("memory = \"1MiB\"\ncold_folder = {folder:?}");
         let service = EmbeddingService::new(&job_with(1, &cluster), ServerIndex(0), registry).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         for start in (0..40_000).step_by(1000) {
             let ids: Vec<u64> = (start..start + 1000).collect();
             lookup(&service, &lookup_of(&[(0, &ids)], Access::Train)).unwrap();
@@ -86,7 +85,7 @@ mod tests {
         // Twice, and too late: all rows are in memory.
         assert_eq!(shard.hint(hint_of(&ids), later()).await.unwrap().ready, 0);
         hints += 1;
-        let text = render(&registry);
+        let text = render_text(&registry);
         for line in [
             r#"zagros_embedding_hints_waiting{server="0"} 0"#.to_owned(),
             r#"zagros_embedding_hint_ids_waiting{server="0"} 0"#.to_owned(),
@@ -111,7 +110,7 @@ mod tests {
         assert_eq!(refused(stale).await.map_err(kind), Err(RefusalKind::Moved));
         let short = HintRequest { ids: good.ids.slice(..8), ..good.clone() };
         assert_eq!(refused(short).await.map_err(kind), Err(RefusalKind::Invalid));
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 2)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 2)));
         let of_others = hint_of(&(0..50).collect::<Vec<_>>());
         assert_eq!(refused(of_others).await.map_err(kind), Err(RefusalKind::Moved));
     }

@@ -11,7 +11,6 @@ const AT_ONCE: usize = 2;
 const MOST_BYTES: usize = 32 << 20;
 const ID_BYTES: usize = 8;
 
-/// The order of hints.
 #[derive(Debug)]
 pub(crate) struct HintTurns {
     turns: Semaphore,
@@ -20,21 +19,18 @@ pub(crate) struct HintTurns {
     waiting: WaitingHints,
 }
 
-/// How many hints wait for their turn, and how many ids they have.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingHints {
     pub(crate) hints: IntGauge,
     pub(crate) ids: IntGauge,
 }
 
-/// A hint that waits, until it is dropped.
 #[derive(Debug)]
 struct WaitingHint<'a> {
     waiting: &'a WaitingHints,
     ids: i64,
 }
 
-/// A turn, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct HintTurn<'a> {
     _permit: Option<SemaphorePermit<'a>>,
@@ -43,7 +39,7 @@ pub(crate) struct HintTurn<'a> {
 }
 
 impl WaitingHints {
-    fn one(&self, ids: usize) -> WaitingHint<'_> {
+    fn count_waiting(&self, ids: usize) -> WaitingHint<'_> {
         let ids = ids as i64;
         self.hints.inc();
         self.ids.add(ids);
@@ -59,16 +55,12 @@ impl Drop for WaitingHint<'_> {
 }
 
 impl HintTurns {
-    /// Hints whose queue `waiting` shows.
     pub(crate) fn new(waiting: WaitingHints) -> Self {
         Self { turns: Semaphore::new(AT_ONCE), bytes: Mutex::default(), waiting }
     }
 
-    /// Waits for the turn of a hint with so many bytes of ids.
-    ///
-    /// # Errors
-    /// `Unavailable` if too many hints wait.
-    pub(crate) async fn turn(&self, bytes: usize) -> Result<HintTurn<'_>, Refusal> {
+    /// Waits for the turn of a hint with `bytes` of ids. Refused as `Unavailable` if too many hints wait.
+    pub(crate) async fn wait_for_turn(&self, bytes: usize) -> Result<HintTurn<'_>, Refusal> {
         {
             let mut held = self.bytes.lock();
             if *held > 0 && held.saturating_add(bytes) > MOST_BYTES {
@@ -80,7 +72,7 @@ impl HintTurns {
         }
         // Made before the wait: a sender that gives up meanwhile drops it.
         let mut turn = HintTurn { _permit: None, turns: self, bytes };
-        let _waiting = self.waiting.one(bytes / ID_BYTES);
+        let _waiting = self.waiting.count_waiting(bytes / ID_BYTES);
         turn._permit = self.turns.acquire().await.ok();
         Ok(turn)
     }
@@ -109,11 +101,11 @@ mod tests {
     async fn hints_that_wait_are_counted_until_they_are_served_or_given_up() {
         let turns = turns();
         let waiting = || (turns.waiting.hints.get(), turns.waiting.ids.get());
-        let first = turns.turn(80).await.unwrap();
-        let second = turns.turn(80).await.unwrap();
+        let first = turns.wait_for_turn(80).await.unwrap();
+        let second = turns.wait_for_turn(80).await.unwrap();
         assert_eq!(waiting(), (0, 0), "those that are served do not wait");
-        let mut third = Box::pin(turns.turn(160));
-        let mut fourth = Box::pin(turns.turn(8));
+        let mut third = Box::pin(turns.wait_for_turn(160));
+        let mut fourth = Box::pin(turns.wait_for_turn(8));
         assert!(futures::poll!(third.as_mut()).is_pending() && futures::poll!(fourth.as_mut()).is_pending());
         assert_eq!(waiting(), (2, 21));
         drop(fourth);
@@ -127,20 +119,20 @@ mod tests {
     #[tokio::test]
     async fn hints_take_turns_and_those_that_wait_take_bounded_memory() {
         let turns = turns();
-        let [first, second] = [turns.turn(MOST_BYTES / 2).await.unwrap(), turns.turn(1).await.unwrap()];
+        let [first, second] = [turns.wait_for_turn(MOST_BYTES / 2).await.unwrap(), turns.wait_for_turn(1).await.unwrap()];
         let soon = Deadline::from_now(Duration::from_millis(20));
-        assert!(soon.bound(turns.turn(2)).await.is_err(), "two are served at a time");
+        assert!(soon.bound(turns.wait_for_turn(2)).await.is_err(), "two are served at a time");
         assert_eq!(*turns.bytes.lock(), MOST_BYTES / 2 + 1, "one that is given up holds nothing");
-        let refusal = turns.turn(MOST_BYTES / 2).await.unwrap_err();
+        let refusal = turns.wait_for_turn(MOST_BYTES / 2).await.unwrap_err();
         assert!(
             refusal.kind == RefusalKind::Unavailable && refusal.message.contains("hints wait already"),
             "{refusal}"
         );
         drop(first);
-        let third = turns.turn(MOST_BYTES / 2).await.unwrap();
+        let third = turns.wait_for_turn(MOST_BYTES / 2).await.unwrap();
         drop((second, third));
         // One that is larger than the limit is served alone.
-        drop(turns.turn(2 * MOST_BYTES).await.unwrap());
+        drop(turns.wait_for_turn(2 * MOST_BYTES).await.unwrap());
         assert_eq!(*turns.bytes.lock(), 0);
     }
 }

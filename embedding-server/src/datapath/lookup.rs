@@ -18,35 +18,35 @@ pub(crate) fn lookup(
     let placement = service.placement()?;
     service.check_whole()?;
     placement.check_request(request.generation)?;
-    let access = access(request.access)?;
+    let access = lookup_mode(request.access)?;
     let value_bytes = value_bytes(request.encoding)?;
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
-    let parts = rows.parts();
-    let values = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
-    let wanted = rows.wanted("the answer", values, value_bytes)?;
+    let parts = rows.table_parts();
+    let values = service.tables.check_parts(&parts).map_err(|error| service.table_refusal(&error))?;
+    let wanted = rows.value_count("the answer", values, value_bytes)?;
     placement.check_rows(&parts)?;
 
-    let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
+    let entry = service.tables.enter_before(times.table_deadline()).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
-    let mut weights = service.buffers.take(values);
+    let mut weights = service.buffers.take_buffer(values);
     let found = service.with_scratch(|scratch| entry.lookup(&parts, access, &mut weights, scratch));
-    let report = found.map_err(|error| times.refuse(service, &error))?;
+    let report = found.map_err(|error| times.table_refusal(service, &error))?;
     drop(entry);
     service.metrics.lookup.rows.observe((request.ids.len() / 8) as f64);
     service.metrics.looked_up.inc_by(request.ids.len() as u64 / 8);
     service.metrics.created.inc_by(report.created);
     service.metrics.missing.inc_by(report.missing);
     service.metrics.refused.inc_by(report.refused);
-    service.metrics.bags_summed.inc_by(rows.sums());
+    service.metrics.bags_summed.inc_by(rows.sum_count());
     Ok(LookupResponse {
-        rows: rows.pool(weights, wanted, &service.buffers).into_bytes(request.encoding)?,
+        rows: rows.pool_rows(weights, wanted, &service.buffers).into_bytes(request.encoding)?,
         encoding: request.encoding,
         created: u32::try_from(report.created).unwrap_or(u32::MAX),
         late: u32::try_from(report.late).unwrap_or(u32::MAX),
     })
 }
 
-fn access(access: i32) -> Result<LookupMode, Refusal> {
+fn lookup_mode(access: i32) -> Result<LookupMode, Refusal> {
     match WireAccess::try_from(access) {
         Ok(WireAccess::Train) => Ok(LookupMode::Train),
         Ok(WireAccess::Read) => Ok(LookupMode::Read),
@@ -65,12 +65,12 @@ mod tests {
     use zagros_zip::ZipEq;
 
     use super::*;
-    use crate::testing::{BUCKETS, DIM, answered, bags, lookup, lookup_of, placed, read, rows, service};
+    use crate::testing::{BUCKETS, DIM, bags, lookup, lookup_of, lookup_values, placed, read, rows, service};
 
     fn refused(service: &EmbeddingService, request: &LookupRequest) -> Refusal {
-        let held = service.held().rows;
+        let held = service.current_load().rows;
         let refusal = lookup(service, request).unwrap_err();
-        assert_eq!(service.held().rows, held, "a refused lookup created rows");
+        assert_eq!(service.current_load().rows, held, "a refused lookup created rows");
         refusal
     }
 
@@ -113,7 +113,7 @@ mod tests {
             let refusal = refused(&service, &LookupRequest { generation, ..request.clone() });
             assert_eq!(refusal.kind, RefusalKind::Moved, "{refusal}");
         }
-        service.set_placement(Arc::new(BucketMap::even(Generation(2), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(2), BUCKETS, 1)));
         assert_eq!(refused(&service, &request).kind, RefusalKind::Moved);
         assert!(lookup(&service, &LookupRequest { generation: 2, ..request }).is_ok());
     }
@@ -158,10 +158,10 @@ mod tests {
             let sum = |column: usize| row(0)[column] + row(2)[column] + row(0)[column];
             let sums = (0..DIM as usize).map(sum).collect::<Vec<_>>();
             let expected = [&sums[..], &[0.0; DIM as usize], row(1), row(3)].concat();
-            assert_eq!(answered(&service, &request), expected);
+            assert_eq!(lookup_values(&service, &request), expected);
         }
         // A member is a row like any other.
-        assert_eq!((service.held().rows, service.metrics.bags_summed.get()), (4, 6));
+        assert_eq!((service.current_load().rows, service.metrics.bags_summed.get()), (4, 6));
     }
 
     /// Invariant DP-2.

@@ -11,7 +11,6 @@ use zagros_table::{RequestPart, RowBatch};
 pub(crate) struct OwnedBuckets {
     map: Arc<BucketMap>,
     server: ServerIndex,
-    /// For each bucket, whether this server owns it.
     buckets: Box<[bool]>,
     /// This server owns all buckets, so no id is hashed.
     all: bool,
@@ -21,7 +20,7 @@ pub(crate) struct OwnedBuckets {
 
 impl OwnedBuckets {
     pub(crate) fn new(map: Arc<BucketMap>, server: ServerIndex) -> Self {
-        let buckets: Box<[bool]> = (0..map.buckets()).map(|bucket| map.owner(bucket) == Some(server)).collect();
+        let buckets: Box<[bool]> = (0..map.bucket_count()).map(|bucket| map.bucket_owner(bucket) == Some(server)).collect();
         Self { server, all: buckets.iter().all(|ours| *ours), buckets, map, frozen: None }
     }
 
@@ -30,30 +29,27 @@ impl OwnedBuckets {
         Self { frozen: Some(bucket_move), ..self.clone() }
     }
 
-    /// The move for which the server is frozen.
-    pub(crate) fn frozen(&self) -> Option<u64> {
+    pub(crate) fn frozen_move(&self) -> Option<u64> {
         self.frozen
     }
 
     /// The number of servers up to the last one with a bucket.
-    pub(crate) fn servers(&self) -> u32 {
-        self.map.servers()
+    pub(crate) fn server_count(&self) -> u32 {
+        self.map.server_count()
     }
 
-    /// Whether this server owns a bucket.
-    pub(crate) fn has(&self, bucket: u32) -> bool {
+    pub(crate) fn has_bucket(&self, bucket: u32) -> bool {
         self.buckets.get(bucket as usize).copied().unwrap_or(false)
     }
 
     /// Whether this server owned buckets that it does not own under `next`.
     pub(crate) fn has_more_than(&self, next: &Self) -> bool {
-        (0..self.buckets()).any(|bucket| self.has(bucket) && !next.has(bucket))
+        (0..self.bucket_count()).any(|bucket| self.has_bucket(bucket) && !next.has_bucket(bucket))
     }
 
-    /// Whether this server owns a row.
     #[inline]
-    pub(crate) fn owns(&self, table: u32, id: u64) -> bool {
-        self.all || self.buckets[bucket_of(RowKey { table: TableId(table), id }, self.map.buckets()) as usize]
+    pub(crate) fn owns_row(&self, table: u32, id: u64) -> bool {
+        self.all || self.buckets[bucket_of(RowKey { table: TableId(table), id }, self.map.bucket_count()) as usize]
     }
 
     /// Whether this server owns any bucket of a range.
@@ -62,20 +58,18 @@ impl OwnedBuckets {
         self.buckets.get(buckets.start as usize..end).is_some_and(|range| range.contains(&true))
     }
 
-    /// The generation of the map.
     pub(crate) fn generation(&self) -> Generation {
         self.map.generation()
     }
 
-    /// The number of buckets of the model.
-    pub(crate) fn buckets(&self) -> u32 {
-        self.map.buckets()
+    pub(crate) fn bucket_count(&self) -> u32 {
+        self.map.bucket_count()
     }
 
     /// The buckets of this server, as ranges `[first, end)`.
-    pub(crate) fn ranges(&self) -> Vec<[u32; 2]> {
+    pub(crate) fn owned_ranges(&self) -> Vec<[u32; 2]> {
         let mut ranges: Vec<[u32; 2]> = Vec::new();
-        for bucket in (0..self.buckets()).filter(|bucket| self.buckets[*bucket as usize]) {
+        for bucket in (0..self.bucket_count()).filter(|bucket| self.buckets[*bucket as usize]) {
             match ranges.last_mut() {
                 Some(range) if range[1] == bucket => range[1] += 1,
                 _ => ranges.push([bucket, bucket + 1]),
@@ -84,12 +78,11 @@ impl OwnedBuckets {
         ranges
     }
 
-    /// Keeps the rows of this server's buckets.
     pub(crate) fn keep_owned(&self, table: u32, rows: &mut RowBatch) {
         if self.all || rows.ids.is_empty() {
             return;
         }
-        rows.retain(rows.slots.len() / rows.ids.len(), |id| self.owns(table, id));
+        rows.retain(rows.slots.len() / rows.ids.len(), |id| self.owns_row(table, id));
     }
 
     /// Refuses a request that was routed by another map (invariant PL-2), and every request while the server is frozen.
@@ -110,7 +103,7 @@ impl OwnedBuckets {
             return Ok(());
         }
         Err(self
-            .moved(format!("the request was routed by bucket map generation {generation}, but this server has {ours}")))
+            .moved_refusal(format!("the request was routed by bucket map generation {generation}, but this server has {ours}")))
     }
 
     /// Refuses rows that another server owns. A row created on the wrong server would be trained there and never found
@@ -120,17 +113,17 @@ impl OwnedBuckets {
             return Ok(());
         }
         for part in parts {
-            if let Some(id) = part.ids.iter().find(|id| !self.owns(part.table, **id)) {
-                let owner = self.map.route(RowKey { table: TableId(part.table), id: *id });
+            if let Some(id) = part.ids.iter().find(|id| !self.owns_row(part.table, **id)) {
+                let owner = self.map.row_owner(RowKey { table: TableId(part.table), id: *id });
                 let generation = self.map.generation();
                 let row = format!("id {id} of table {} belongs to server {owner}", part.table);
-                return Err(self.moved(format!("{row} at generation {generation}")));
+                return Err(self.moved_refusal(format!("{row} at generation {generation}")));
             }
         }
         Ok(())
     }
 
-    fn moved(&self, why: String) -> Refusal {
+    fn moved_refusal(&self, why: String) -> Refusal {
         Refusal::new(RefusalKind::Moved, format!("embedding server {}: {why}; fetch the placement again", self.server))
     }
 }
@@ -141,16 +134,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn owned(servers: u32, server: u32) -> OwnedBuckets {
-        OwnedBuckets::new(Arc::new(BucketMap::even(Generation(3), 64, servers)), ServerIndex(server))
+        OwnedBuckets::new(Arc::new(BucketMap::split_evenly(Generation(3), 64, servers)), ServerIndex(server))
     }
 
     proptest! {
         /// Invariant PL-1.
         #[test]
         fn each_row_is_owned_by_the_server_that_the_map_routes_it_to(servers in 1_u32..6, table: u32, id: u64) {
-            let owners: Vec<u32> = (0..servers).filter(|server| owned(servers, *server).owns(table, id)).collect();
-            let map = BucketMap::even(Generation(3), 64, servers);
-            prop_assert_eq!(owners, vec![map.route(RowKey { table: TableId(table), id }).0]);
+            let owners: Vec<u32> = (0..servers).filter(|server| owned(servers, *server).owns_row(table, id)).collect();
+            let map = BucketMap::split_evenly(Generation(3), 64, servers);
+            prop_assert_eq!(owners, vec![map.row_owner(RowKey { table: TableId(table), id }).0]);
         }
     }
 
@@ -158,9 +151,9 @@ mod tests {
     fn buckets_are_reported_as_ranges() {
         let owners = [0, 1, 1, 0, 1].map(zagros_protocol::ServerIndex);
         let packed: Vec<u8> = owners.iter().flat_map(|owner| owner.0.to_le_bytes()).collect();
-        let map = Arc::new(BucketMap::unpack(Generation(1), &packed).unwrap());
+        let map = Arc::new(BucketMap::unpack_owners(Generation(1), &packed).unwrap());
         let owned = OwnedBuckets::new(map, ServerIndex(1));
-        assert_eq!((owned.buckets(), owned.ranges()), (5, vec![[1, 3], [4, 5]]));
+        assert_eq!((owned.bucket_count(), owned.owned_ranges()), (5, vec![[1, 3], [4, 5]]));
         assert_eq!(
             [0..1, 0..2, 3..4, 3..99, 7..9].map(|range| owned.owns_any(range)),
             [false, true, false, true, false]
@@ -178,7 +171,7 @@ mod tests {
     #[test]
     fn a_row_of_another_server_is_named_with_its_owner() {
         let ids: Vec<u64> = (0..100).collect();
-        let stray = ids.iter().find(|id| owned(2, 0).owns(7, **id)).unwrap();
+        let stray = ids.iter().find(|id| owned(2, 0).owns_row(7, **id)).unwrap();
         let refusal = owned(2, 1).check_rows(&[RequestPart { table: 7, dim: 1, ids: &ids }]).unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Moved);
         assert!(refusal.message.contains(&format!("id {stray} of table 7 belongs to server 0")), "{refusal}");

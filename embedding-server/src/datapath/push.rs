@@ -21,28 +21,28 @@ pub(crate) fn push(
     let placement = service.placement()?;
     service.check_whole()?;
     placement.check_request(request.generation)?;
-    let step = PushStep { number: request.step, share: share(request)?, tiles: tiles(request)? };
+    let step = PushStep { number: request.step, share: step_share(request)?, tiles: tile_update(request)? };
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
-    let parts = rows.parts();
-    let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
+    let parts = rows.table_parts();
+    let count = service.tables.check_parts(&parts).map_err(|error| service.table_refusal(&error))?;
     placement.check_rows(&parts)?;
     let is_commit = matches!(step.tiles, TileUpdate::Commit { .. });
-    let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
+    let wanted = rows.value_count("the gradients", count, value_bytes(request.encoding)?)?;
     let wanted = if is_commit { 0 } else { wanted };
     let gradients = PayloadValues::read("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
     // Nothing is applied that the log has no room for.
-    let _room = service.log.as_ref().map(|log| log.reserve(&parts)).transpose()?;
+    let _room = service.log.as_ref().map(|log| log.reserve_room(&parts)).transpose()?;
     let push = PushId { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
-    service.writers.admit(push, request.step)?;
+    service.writers.admit_push(push, request.step)?;
     // One guard for the tables and for the record of the push: a snapshot contains both or neither.
-    let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
+    let entry = service.tables.enter_before(times.table_deadline()).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
-    let groups = service.windows.groups.of_request(&parts, placement.buckets());
-    let ticket = match service.windows.begin(push, groups.groups())? {
+    let groups = service.windows.groups.of_request(&parts, placement.bucket_count());
+    let ticket = match service.windows.claim_push(push, groups.groups())? {
         PushClaim::First(ticket) => ticket,
         PushClaim::Duplicate => {
-            service.windows.steps.note(request);
+            service.windows.steps.note_push(request);
             drop(entry);
             // It is in the log, and perhaps not yet durable.
             service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
@@ -50,22 +50,22 @@ pub(crate) fn push(
             return Ok(PushResponse { duplicate: true });
         }
     };
-    service.tables.tick(request.step, 0);
+    service.tables.advance_clock(request.step, 0);
     let gradients = match gradients {
         // The server reads no gradients of a commit: a commit applies those that are in the tiles.
-        _ if is_commit => PayloadValues::Decoded(service.buffers.take(count)),
-        gradients => rows.spread(gradients, count, &service.buffers),
+        _ if is_commit => PayloadValues::Decoded(service.buffers.take_buffer(count)),
+        gradients => rows.spread_gradients(gradients, count, &service.buffers),
     };
     // A refusal drops the ticket. The push then counts as never received.
     let pushed = PushedRows { parts: &parts, gradients: &gradients, step };
     let pushed = apply_to_groups(service, &entry, push, pushed, (&ticket, &groups));
-    let report = pushed.map_err(|error| times.refuse(service, &error))?;
+    let report = pushed.map_err(|error| times.table_refusal(service, &error))?;
     if let Some(log) = &service.log {
-        log.commit(&push.origin(), step.number, &service.tables, ticket.groups());
+        log.commit_push(&push.origin(), step.number, &service.tables, ticket.groups());
     }
     // From here on a retry is a duplicate, whatever becomes of the answer.
-    ticket.applied();
-    service.windows.steps.note(request);
+    ticket.mark_applied();
+    service.windows.steps.note_push(request);
     drop(entry);
     service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
     service.metrics.push.rows.observe((request.ids.len() / 8) as f64);
@@ -75,7 +75,7 @@ pub(crate) fn push(
     service.metrics.repeated.inc_by(report.repeated);
     service.metrics.skipped.inc_by(report.skipped);
     service.metrics.refused.inc_by(report.refused);
-    service.metrics.bags_spread.inc_by(rows.sums());
+    service.metrics.bags_spread.inc_by(rows.sum_count());
     Ok(PushResponse { duplicate: false })
 }
 
@@ -88,14 +88,14 @@ fn apply_to_groups(
     (ticket, groups): (&PushTicket<'_>, &RequestGroups),
 ) -> Result<PushReport, TableError> {
     if !groups.has_others(ticket.groups()) {
-        return apply(service, entry, push, rows);
+        return apply_rows(service, entry, push, rows);
     }
     let has_push = |table, id| !ticket.groups().contains(&groups.of_row(table, id));
     let rest = RemainingRows::new(has_push, rows.parts, rows.gradients);
-    apply(service, entry, push, PushedRows { parts: &rest.parts(), gradients: &rest.gradients, ..rows })
+    apply_rows(service, entry, push, PushedRows { parts: &rest.request_parts(), gradients: &rest.gradients, ..rows })
 }
 
-fn apply(
+fn apply_rows(
     service: &EmbeddingService,
     entry: &RequestGuard<'_>,
     push: PushId,
@@ -103,12 +103,11 @@ fn apply(
 ) -> Result<PushReport, TableError> {
     service.with_scratch(|scratch| match &service.log {
         None => entry.push(rows.parts, rows.gradients, rows.step, scratch),
-        Some(log) => log.push(entry, push.origin(), rows, scratch),
+        Some(log) => log.apply_push(entry, push.origin(), rows, scratch),
     })
 }
 
-/// The share of a push in the samples of its step.
-fn share(request: &PushRequest) -> Result<f32, Refusal> {
+fn step_share(request: &PushRequest) -> Result<f32, Refusal> {
     let share = request.share.unwrap_or(1.0);
     if (0.0..=1.0).contains(&share) {
         return Ok(share);
@@ -116,8 +115,7 @@ fn share(request: &PushRequest) -> Result<f32, Refusal> {
     Err(Refusal::invalid(format!("the push has a share of {share} of its step's samples; expected 0 to 1")))
 }
 
-/// What becomes of the gradients of tiles.
-fn tiles(request: &PushRequest) -> Result<TileUpdate, Refusal> {
+fn tile_update(request: &PushRequest) -> Result<TileUpdate, Refusal> {
     let factor = request.factor;
     match TileUpdateCode::try_from(request.tiles) {
         Ok(TileUpdateCode::AtOnce) => Ok(TileUpdate::AtOnce),
@@ -235,7 +233,7 @@ mod tests {
         assert_eq!(push(&service, &late).unwrap_err().kind, RefusalKind::Moved);
         assert!(pushed(&service, &PushRequest { incarnation: 3, ..push_of(&[], 1, 1.0) }));
         assert_eq!(push(&service, &push_of(&[], 2, 1.0)).unwrap_err().kind, RefusalKind::Fenced);
-        assert_eq!(service.held().rows, 0);
+        assert_eq!(service.current_load().rows, 0);
     }
 
     /// Invariant DP-6. A worker that joined late counts its pushes from 0, but its steps from the step of the run.
@@ -245,7 +243,7 @@ mod tests {
         job.tables[ITEM as usize].schedule =
             zagros_job::RateSchedule::Linear { warmup: 0.into(), decay: 100.into(), floor: 0.0 };
         let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         let first = read(&service, &[(ITEM, &[5])]);
         for (seq, step, rate) in [(9, 0, 1.0), (0, 100, 0.0), (1, 50, 0.5)] {
             let old_rows = read(&service, &[(ITEM, &[5])]);
@@ -289,7 +287,7 @@ mod tests {
         job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.5 };
         let service =
             EmbeddingService::new(&job, zagros_protocol::ServerIndex(0), &prometheus::Registry::new()).unwrap();
-        let map = zagros_protocol::BucketMap::even(zagros_protocol::Generation(1), crate::testing::BUCKETS, 1);
+        let map = zagros_protocol::BucketMap::split_evenly(zagros_protocol::Generation(1), crate::testing::BUCKETS, 1);
         service.set_placement(std::sync::Arc::new(map));
         service
     }

@@ -8,9 +8,8 @@ use zagros_protocol::packed::{PayloadValues, RequestBags, ValueBuffer, ValueBuff
 use zagros_protocol::{Refusal, Segments};
 use zagros_table::RequestPart;
 
-use super::bags::{pool, spread};
+use super::bags::{pool_rows, spread_gradients};
 
-/// Segments, ids and bags of a request. Their lengths agree.
 pub(crate) struct RequestRows<'a> {
     segments: Segments,
     ids: Cow<'a, [u64]>,
@@ -18,18 +17,14 @@ pub(crate) struct RequestRows<'a> {
 }
 
 impl<'a> RequestRows<'a> {
-    /// Reads the payloads.
-    ///
-    /// # Errors
-    /// If the lengths disagree (invariant DP-2).
+    /// Refuses lengths that disagree (invariant DP-2).
     pub(crate) fn unpack(segments: &[u8], ids: &'a [u8], bags: &'a [u8]) -> Result<Self, Refusal> {
         let segments = Segments::unpack(segments, ids)?;
         let bags = RequestBags::unpack(bags, &segments)?;
         Ok(Self { segments, ids: ids_of(ids), bags })
     }
 
-    /// The ids by table.
-    pub(crate) fn parts(&self) -> Vec<RequestPart<'_>> {
+    pub(crate) fn table_parts(&self) -> Vec<RequestPart<'_>> {
         let mut rest = &self.ids[..];
         let mut part = |table: u32, dim: u32, rows: usize| {
             let (ids, after) = rest.split_at(rows);
@@ -39,16 +34,12 @@ impl<'a> RequestRows<'a> {
         self.segments.iter().map(|segment| part(segment.table.0, segment.dim, segment.rows as usize)).collect()
     }
 
-    /// The number of sums in the answer.
-    pub(crate) fn sums(&self) -> u64 {
-        self.bags.count() as u64
+    pub(crate) fn sum_count(&self) -> u64 {
+        self.bags.bag_count() as u64
     }
 
-    /// The number of values in the answer, or in the gradients of a push.
-    ///
-    /// # Errors
-    /// If these values, or the `values` of all rows, take more memory than a message may.
-    pub(crate) fn wanted(&self, what: &str, values: usize, value_bytes: usize) -> Result<usize, Refusal> {
+    /// Of the answer, or of the gradients of a push. Refuses more values, here or of all rows, than fit into a message.
+    pub(crate) fn value_count(&self, what: &str, values: usize, value_bytes: usize) -> Result<usize, Refusal> {
         if !self.bags.is_empty() {
             refuse_oversize("the rows of the bags", values, size_of::<f32>())?;
         }
@@ -57,19 +48,18 @@ impl<'a> RequestRows<'a> {
         Ok(wanted)
     }
 
-    /// Computes the answer from all rows, `[rows, dim]` per table.
-    pub(crate) fn pool(&self, rows: ValueBuffer, wanted: usize, buffers: &Arc<ValueBuffers>) -> ValueBuffer {
-        pool(&self.bags, &self.segments, rows, wanted, buffers)
+    /// `rows` are `[rows, dim]` per table.
+    pub(crate) fn pool_rows(&self, rows: ValueBuffer, wanted: usize, buffers: &Arc<ValueBuffers>) -> ValueBuffer {
+        pool_rows(&self.bags, &self.segments, rows, wanted, buffers)
     }
 
-    /// Turns the gradients of an answer into gradients of all rows.
-    pub(crate) fn spread<'g>(
+    pub(crate) fn spread_gradients<'g>(
         &self,
         gradients: PayloadValues<'g>,
         values: usize,
         buffers: &Arc<ValueBuffers>,
     ) -> PayloadValues<'g> {
-        spread(&self.bags, &self.segments, gradients, values, buffers)
+        spread_gradients(&self.bags, &self.segments, gradients, values, buffers)
     }
 }
 
@@ -99,7 +89,7 @@ mod tests {
         let ids = encode_ids(&[7, 8, 9]);
         let rows = RequestRows::unpack(&segments, &ids, &[]).unwrap();
         let part = |table, dim, ids| RequestPart { table, dim, ids };
-        assert_eq!(rows.parts(), [part(4, 8, &[7, 8]), part(1, 3, &[]), part(2, 5, &[9])]);
+        assert_eq!(rows.table_parts(), [part(4, 8, &[7, 8]), part(1, 3, &[]), part(2, 5, &[9])]);
         assert_eq!(RequestRows::unpack(&segments, &ids[8..], &[]).err().unwrap().kind, RefusalKind::Invalid);
     }
 

@@ -14,7 +14,6 @@ use zagros_table::PushOrigin;
 use super::step_pushes::StepPushes;
 use super::window_groups::WindowGroups;
 
-/// The identity of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PushId {
     pub(crate) writer: u64,
@@ -25,12 +24,11 @@ pub(crate) struct PushId {
 }
 
 impl PushId {
-    /// As the log named it.
+    /// The identity of a push as the log names it.
     pub(crate) fn from_origin(origin: PushOrigin) -> Self {
         Self { writer: origin.writer, incarnation: origin.incarnation, seq: origin.seq }
     }
 
-    /// As the log names it.
     pub(crate) fn origin(self) -> PushOrigin {
         PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
     }
@@ -42,14 +40,13 @@ pub(crate) struct SequenceWindows {
     /// By window group and writer.
     windows: DashMap<(u32, u64), SequenceWindow>,
     pub(crate) groups: WindowGroups,
-    /// The pushes of the newest step.
     pub(crate) steps: StepPushes,
 }
 
 /// What to do with a push.
 #[derive(Debug)]
 pub(crate) enum PushClaim<'a> {
-    /// Apply it to the rows of the ticket's groups, then call [`PushTicket::applied`].
+    /// Apply it to the rows of the ticket's groups, then call [`PushTicket::mark_applied`].
     First(PushTicket<'a>),
     /// Nothing. It was applied before to every group.
     Duplicate,
@@ -67,17 +64,15 @@ pub(crate) struct PushTicket<'a> {
 
 impl SequenceWindows {
     /// Claims a push to rows of these window groups. Each group decides for itself whether it has the push.
-    ///
-    /// # Errors
-    /// `Fenced` if the writer has been replaced (invariant MB-1). `Unavailable` while another try of the same push is
-    /// being applied. `Invalid` if the push is older than a window, which then cannot tell whether it was applied. No group
-    /// is claimed then.
-    pub(crate) fn begin(&self, push: PushId, groups: &[u32]) -> Result<PushClaim<'_>, Refusal> {
+    /// Refused as `Fenced` if the writer has been replaced (invariant MB-1), as `Unavailable` while another try of the same
+    /// push is being applied, and as `Invalid` if the push is older than a window, which then cannot tell whether it was
+    /// applied. No group is claimed then.
+    pub(crate) fn claim_push(&self, push: PushId, groups: &[u32]) -> Result<PushClaim<'_>, Refusal> {
         // From here on, dropping the ticket gives back what it has claimed.
         let mut ticket = PushTicket { windows: self, push, groups: Vec::with_capacity(groups.len()), applied: false };
         for group in groups {
             let mut window = self.window(*group, push);
-            match window.begin(push.incarnation, push.seq) {
+            match window.claim(push.incarnation, push.seq) {
                 Ok(SequenceState::New) => ticket.groups.push(*group),
                 Ok(SequenceState::Applied) => {}
                 Err(refused) => {
@@ -95,21 +90,20 @@ impl SequenceWindows {
 }
 
 impl SequenceWindows {
-    /// All groups and their windows as values. No push is under way.
-    pub(crate) fn images(&self) -> Vec<WindowGroup> {
+    /// No push is under way, here and in [`Self::images_of`].
+    pub(crate) fn group_images(&self) -> Vec<WindowGroup> {
         let group = |(group, buckets)| WindowGroup { group, buckets, windows: self.images_of(group) };
         self.groups.buckets_by_group().into_iter().map(group).collect()
     }
 
-    /// The windows of one group as values. No push is under way.
     pub(crate) fn images_of(&self, group: u32) -> Vec<WindowImage> {
         let of_group = self.windows.iter().filter(|window| window.key().0 == group);
-        of_group.filter_map(|window| window.image(window.key().1)).collect()
+        of_group.filter_map(|window| window.to_image(window.key().1)).collect()
     }
 
     /// Puts a group of an earlier process, or of another server, in.
-    pub(crate) fn restore(&self, image: &WindowGroup) {
-        self.groups.assign(&image.buckets, image.group);
+    pub(crate) fn restore_group(&self, image: &WindowGroup) {
+        self.groups.assign_group(&image.buckets, image.group);
         for WindowImage { writer, incarnation, applied } in &image.windows {
             for seq in applied.iter().flat_map(|[first, last]| *first..=*last) {
                 self.restore_applied(image.group, PushId { writer: *writer, incarnation: *incarnation, seq });
@@ -129,7 +123,7 @@ impl SequenceWindows {
     }
 
     /// The highest number of any push that counts batches. 0 without one.
-    pub(crate) fn newest(&self) -> u64 {
+    pub(crate) fn newest_batch(&self) -> u64 {
         let of_batches = self.windows.iter().filter(|window| counts_batches(window.key().1));
         of_batches.filter_map(|window| window.newest).max().unwrap_or(0)
     }
@@ -141,7 +135,6 @@ impl SequenceWindows {
         self.windows.retain(|(group, _), _| kept.contains(group));
     }
 
-    /// Forgets all pushes.
     pub(crate) fn clear(&self) {
         self.windows.clear();
         self.groups.clear();
@@ -150,12 +143,10 @@ impl SequenceWindows {
 }
 
 impl PushTicket<'_> {
-    /// Records that the push was applied.
-    pub(crate) fn applied(mut self) {
+    pub(crate) fn mark_applied(mut self) {
         self.applied = true;
     }
 
-    /// The window groups to whose rows the push is to be applied.
     pub(crate) fn groups(&self) -> &[u32] {
         &self.groups
     }
@@ -200,7 +191,7 @@ impl SequenceWindow {
     }
 
     /// The window as a value. `None` if nothing was applied.
-    fn image(&self, writer: u64) -> Option<WindowImage> {
+    fn to_image(&self, writer: u64) -> Option<WindowImage> {
         let newest = self.newest?;
         let mut applied: Vec<[u64; 2]> = Vec::new();
         for seq in (newest.saturating_sub(WINDOW - 1)..=newest).filter(|seq| self.applied.get(*seq)) {
@@ -212,7 +203,7 @@ impl SequenceWindow {
         (!applied.is_empty()).then_some(WindowImage { writer, incarnation: self.incarnation, applied })
     }
 
-    fn begin(&mut self, incarnation: u32, seq: u64) -> Result<SequenceState, SequenceError> {
+    fn claim(&mut self, incarnation: u32, seq: u64) -> Result<SequenceState, SequenceError> {
         if incarnation < self.incarnation {
             return Err(SequenceError::Fenced { current: self.incarnation });
         }
@@ -230,7 +221,7 @@ impl SequenceWindow {
         Ok(SequenceState::New)
     }
 
-    /// Ends a push that [`Self::begin`] found new. Pushes of an older incarnation, and pushes older than the window,
+    /// Ends a push that [`Self::claim`] found new. Pushes of an older incarnation, and pushes older than the window,
     /// are not recorded. Their retries are refused.
     fn finish(&mut self, incarnation: u32, seq: u64, applied: bool) {
         let remembered = self.newest.is_some_and(|newest| seq <= newest && newest - seq < WINDOW);
@@ -289,12 +280,12 @@ impl Default for SequenceBits {
 
 impl SequenceBits {
     fn get(&self, seq: u64) -> bool {
-        let (word, bit) = Self::place(seq);
+        let (word, bit) = Self::bit_place(seq);
         self.0[word] & bit != 0
     }
 
     fn set(&mut self, seq: u64, value: bool) {
-        let (word, bit) = Self::place(seq);
+        let (word, bit) = Self::bit_place(seq);
         if value {
             self.0[word] |= bit;
         } else {
@@ -302,7 +293,7 @@ impl SequenceBits {
         }
     }
 
-    fn place(seq: u64) -> (usize, u64) {
+    fn bit_place(seq: u64) -> (usize, u64) {
         let position = seq % WINDOW;
         ((position / 64) as usize, 1 << (position % 64))
     }
@@ -324,9 +315,9 @@ mod tests {
 
     /// Applies a push. Returns whether this was the first time.
     fn apply(windows: &SequenceWindows, push: PushId) -> Result<bool, RefusalKind> {
-        match windows.begin(push, &[0]).map_err(|refusal| refusal.kind)? {
+        match windows.claim_push(push, &[0]).map_err(|refusal| refusal.kind)? {
             PushClaim::First(ticket) => {
-                ticket.applied();
+                ticket.mark_applied();
                 Ok(true)
             }
             PushClaim::Duplicate => Ok(false),
@@ -344,13 +335,13 @@ mod tests {
             for (index, (seq, succeeds)) in steps.into_iter().enumerate() {
                 let too_old = index > 0 && seq + WINDOW <= newest;
                 newest = newest.max(seq);
-                match windows.begin(push(seq), &[0]) {
+                match windows.claim_push(push(seq), &[0]) {
                     Err(refusal) => prop_assert!(too_old && refusal.kind == RefusalKind::Invalid, "{}", refusal),
                     Ok(PushClaim::Duplicate) => prop_assert!(!too_old && applied.contains(&seq)),
                     Ok(PushClaim::First(ticket)) => {
                         prop_assert!(!too_old && !applied.contains(&seq));
                         if succeeds {
-                            ticket.applied();
+                            ticket.mark_applied();
                             applied.insert(seq);
                         }
                     }
@@ -362,8 +353,8 @@ mod tests {
     #[test]
     fn a_push_that_failed_may_be_tried_again() {
         let windows = SequenceWindows::default();
-        let PushClaim::First(ticket) = windows.begin(push(5), &[0]).unwrap() else { panic!("it is the first") };
-        let racing = windows.begin(push(5), &[0]).unwrap_err();
+        let PushClaim::First(ticket) = windows.claim_push(push(5), &[0]).unwrap() else { panic!("it is the first") };
+        let racing = windows.claim_push(push(5), &[0]).unwrap_err();
         assert_eq!(racing.kind, RefusalKind::Unavailable, "{racing}");
         drop(ticket);
         assert_eq!(apply(&windows, push(5)), Ok(true));
@@ -375,11 +366,11 @@ mod tests {
     fn an_older_incarnation_is_fenced_and_a_newer_one_starts_afresh() {
         let windows = SequenceWindows::default();
         assert_eq!(apply(&windows, push(5)), Ok(true));
-        let PushClaim::First(late) = windows.begin(push(6), &[0]).unwrap() else { panic!("it is the first") };
+        let PushClaim::First(late) = windows.claim_push(push(6), &[0]).unwrap() else { panic!("it is the first") };
         assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(5) }), Ok(true));
         assert_eq!(apply(&windows, push(7)), Err(RefusalKind::Fenced));
         // The push of the old incarnation leaves no trace in the window of the new one.
-        late.applied();
+        late.mark_applied();
         assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(6) }), Ok(true));
     }
 
@@ -401,7 +392,7 @@ mod tests {
         let most = (1..=WINDOW).rev().find(|staleness| job(*staleness).is_ok()).expect("some staleness is allowed");
         println!("the largest staleness is {most}");
         let windows = SequenceWindows::default();
-        let PushClaim::First(oldest) = windows.begin(push(0), &[0]).unwrap() else { panic!("it is the first") };
+        let PushClaim::First(oldest) = windows.claim_push(push(0), &[0]).unwrap() else { panic!("it is the first") };
         (1..=most).for_each(|seq| assert_eq!(apply(&windows, push(seq)), Ok(true)));
         // The acknowledgement of the oldest push was lost, or the push failed.
         drop(oldest);
@@ -427,11 +418,11 @@ mod tests {
         let applied: Vec<AtomicU64> = (0..PUSHES).map(|_| AtomicU64::new(0)).collect();
         let tries = AtomicU64::new(0);
         let until_acknowledged = |seq: u64| loop {
-            match windows.begin(push(seq), &[0]) {
+            match windows.claim_push(push(seq), &[0]) {
                 Ok(PushClaim::Duplicate) => return,
                 Ok(PushClaim::First(ticket)) if !tries.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) => {
                     applied[seq as usize].fetch_add(1, Ordering::Relaxed);
-                    return ticket.applied();
+                    return ticket.mark_applied();
                 }
                 Ok(PushClaim::First(failed)) => drop(failed),
                 Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable),

@@ -23,7 +23,6 @@ use zagros_protocol::{Refusal, RefusalKind};
 /// How long a lookup waits. Workers push within the time of an all-reduce.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Which writers' pushes of the newest step are applied.
 #[derive(Debug, Default)]
 pub(crate) struct StepPushes {
     newest: watch::Sender<AppliedStep>,
@@ -36,13 +35,12 @@ struct AppliedStep {
     group: u64,
     /// Generation of the bucket map that routed the pushes.
     generation: u64,
-    /// Writer and incarnation of each push.
     writers: Vec<(u64, u32)>,
 }
 
 impl StepPushes {
     /// Notes a push that is applied. The caller holds the tables, so that the map of the push is still the server's.
-    pub(crate) fn note(&self, push: &PushRequest) {
+    pub(crate) fn note_push(&self, push: &PushRequest) {
         if !push.whole {
             return;
         }
@@ -63,10 +61,7 @@ impl StepPushes {
         self.newest.send_replace(AppliedStep::default());
     }
 
-    /// Waits until the pushes are applied that the lookup asks for.
-    ///
-    /// # Errors
-    /// `Unavailable` if they are not in time. It says whose pushes are applied.
+    /// If the pushes that the lookup asks for are not applied in time, the refusal `Unavailable` says whose are.
     pub(crate) async fn await_pushes(&self, lookup: &LookupRequest, deadline: Deadline) -> Result<(), Refusal> {
         let LookupRequest { after_pushes, after_step, after_group, generation, .. } = *lookup;
         let awaited = (after_step, after_group, generation);
@@ -74,7 +69,7 @@ impl StepPushes {
             return Ok(());
         }
         let mut changes = self.newest.subscribe();
-        let wait = Deadline::from_now(deadline.left().min(LONGEST));
+        let wait = Deadline::from_now(deadline.time_left().min(LONGEST));
         let are_applied = |now: &AppliedStep| now.is_of(awaited) && now.writers.len() >= after_pushes as usize;
         let applied = wait.bound(changes.wait_for(are_applied)).await;
         if matches!(applied, Ok(Ok(_))) {
@@ -86,7 +81,7 @@ impl StepPushes {
         let message = format!(
             "the lookup waited {:.1?} for {after_pushes} whole pushes of step {after_step} under bucket map generation {generation}; \
              applied are those of the writers {writers:?}; try again",
-            wait.waited()
+            wait.time_waited()
         );
         Err(Refusal::new(RefusalKind::Unavailable, message))
     }
@@ -124,26 +119,26 @@ mod tests {
     async fn a_lookup_waits_for_each_writer_of_its_step_and_of_its_map() {
         let pushes = StepPushes::default();
         assert!(is_ready(&pushes, &lookup(0, 7, 1)), "it waits for no push");
-        pushes.note(&push(1, 7, 1));
-        pushes.note(&push(1, 7, 1));
+        pushes.note_push(&push(1, 7, 1));
+        pushes.note_push(&push(1, 7, 1));
         assert!(is_ready(&pushes, &lookup(1, 7, 1)));
         assert!(!is_ready(&pushes, &lookup(2, 7, 1)), "a repeated push counts once");
-        pushes.note(&PushRequest { whole: false, ..push(2, 7, 1) });
+        pushes.note_push(&PushRequest { whole: false, ..push(2, 7, 1) });
         assert!(!is_ready(&pushes, &lookup(2, 7, 1)), "a part of a push may leave rows out");
-        pushes.note(&push(2, 7, 1));
+        pushes.note_push(&push(2, 7, 1));
         assert!(is_ready(&pushes, &lookup(2, 7, 1)));
         let of_another_group = LookupRequest { after_group: 1, ..lookup(2, 7, 1) };
         for other in [lookup(2, 8, 1), lookup(2, 6, 1), lookup(2, 7, 2), of_another_group] {
             assert!(!is_ready(&pushes, &other), "{other:?}");
         }
-        pushes.note(&push(1, 7, 2));
+        pushes.note_push(&push(1, 7, 2));
         assert!(!is_ready(&pushes, &lookup(2, 7, 2)), "pushes under two maps may leave out what moved between");
-        pushes.note(&push(2, 7, 2));
+        pushes.note_push(&push(2, 7, 2));
         assert!(is_ready(&pushes, &lookup(2, 7, 2)));
-        pushes.note(&PushRequest { group: 1, ..push(3, 7, 2) });
+        pushes.note_push(&PushRequest { group: 1, ..push(3, 7, 2) });
         let again = LookupRequest { after_group: 1, ..lookup(2, 7, 2) };
         assert!(!is_ready(&pushes, &again), "a step that is made again waits for its own pushes");
-        pushes.note(&PushRequest { group: 1, ..push(1, 7, 2) });
+        pushes.note_push(&PushRequest { group: 1, ..push(1, 7, 2) });
         assert!(is_ready(&pushes, &again));
         pushes.clear();
         assert!(!is_ready(&pushes, &again));
@@ -152,13 +147,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lookup_that_waits_is_woken_and_an_error_names_those_that_one_does_not_wait_for() {
         let pushes = std::sync::Arc::new(StepPushes::default());
-        pushes.note(&push(1, 7, 1));
+        pushes.note_push(&push(1, 7, 1));
         let waiting = tokio::spawn({
             let pushes = std::sync::Arc::clone(&pushes);
             async move { pushes.await_pushes(&lookup(2, 7, 1), later()).await }
         });
         tokio::time::sleep(LONGEST / 2).await;
-        pushes.note(&push(2, 7, 1));
+        pushes.note_push(&push(2, 7, 1));
         assert_eq!(waiting.await.unwrap(), Ok(()));
         let refused = pushes.await_pushes(&lookup(3, 7, 1), later()).await.unwrap_err();
         assert!(refused.kind == RefusalKind::Unavailable && refused.kind.is_retryable(), "{refused}");

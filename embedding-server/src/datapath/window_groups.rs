@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use zagros_protocol::{RowKey, TableId, bucket_of};
 use zagros_table::RequestPart;
 
-/// The window group of each bucket.
 #[derive(Debug, Default)]
 pub(crate) struct WindowGroups {
     /// `None` while every bucket is in group 0. Buckets past the end are in group 0.
@@ -29,14 +28,12 @@ pub(crate) struct WindowGroups {
 /// The window groups of the rows of one request.
 #[derive(Debug)]
 pub(crate) enum RequestGroups {
-    /// Group 0 alone.
     First,
     /// These, in ascending order, and the group of each bucket.
     Several { groups: Vec<u32>, of_bucket: Arc<Vec<u32>>, buckets: u32 },
 }
 
 impl WindowGroups {
-    /// The group of a bucket.
     pub(crate) fn of_bucket(&self, bucket: u32) -> u32 {
         self.of_bucket.load().as_ref().map_or(0, |of_bucket| group_in(of_bucket, bucket))
     }
@@ -47,7 +44,7 @@ impl WindowGroups {
         let mut groups = Vec::new();
         for part in parts {
             for id in part.ids {
-                let group = group_in(&of_bucket, bucket(part.table, *id, buckets));
+                let group = group_in(&of_bucket, row_bucket(part.table, *id, buckets));
                 if let Err(place) = groups.binary_search(&group) {
                     groups.insert(place, group);
                 }
@@ -60,12 +57,11 @@ impl WindowGroups {
     }
 
     /// A number that no group has had.
-    pub(crate) fn next(&self) -> u32 {
+    pub(crate) fn next_group(&self) -> u32 {
         self.of_bucket.load().as_ref().and_then(|of_bucket| of_bucket.iter().max().copied()).unwrap_or(0) + 1
     }
 
-    /// Puts buckets into a group.
-    pub(crate) fn assign(&self, buckets: &[u32], group: u32) {
+    pub(crate) fn assign_group(&self, buckets: &[u32], group: u32) {
         let Some(last) = buckets.iter().max() else { return };
         let _one_at_a_time = self.changes.lock();
         let mut of_bucket = self.of_bucket.load().as_deref().cloned().unwrap_or_default();
@@ -104,11 +100,10 @@ impl RequestGroups {
         self.groups().len() > claimed.len()
     }
 
-    /// The group of a row.
     pub(crate) fn of_row(&self, table: u32, id: u64) -> u32 {
         match self {
             Self::First => 0,
-            Self::Several { of_bucket, buckets, .. } => group_in(of_bucket, bucket(table, id, *buckets)),
+            Self::Several { of_bucket, buckets, .. } => group_in(of_bucket, row_bucket(table, id, *buckets)),
         }
     }
 }
@@ -117,7 +112,7 @@ fn group_in(of_bucket: &[u32], bucket: u32) -> u32 {
     of_bucket.get(bucket as usize).copied().unwrap_or(0)
 }
 
-fn bucket(table: u32, id: u64, buckets: u32) -> u32 {
+fn row_bucket(table: u32, id: u64, buckets: u32) -> u32 {
     bucket_of(RowKey { table: TableId(table), id }, buckets)
 }
 
@@ -132,7 +127,7 @@ mod tests {
         let groups = WindowGroups::default();
         let part = RequestPart { table: 0, dim: 1, ids: &[1, 2, 3] };
         assert!(matches!(groups.of_request(&[part], BUCKETS), RequestGroups::First));
-        assert_eq!((groups.of_bucket(7), groups.next()), (0, 1));
+        assert_eq!((groups.of_bucket(7), groups.next_group()), (0, 1));
         assert_eq!(groups.buckets_by_group(), BTreeMap::from([(0, vec![])]));
     }
 
@@ -140,12 +135,12 @@ mod tests {
     fn a_request_names_each_group_of_its_rows_once() {
         let groups = WindowGroups::default();
         let ids: Vec<u64> = (0..100).collect();
-        let bucket_of = |id: &u64| bucket(3, *id, BUCKETS);
-        groups.assign(&[1, 4], 1);
-        groups.assign(&[4, 6], 2);
+        let bucket_of = |id: &u64| row_bucket(3, *id, BUCKETS);
+        groups.assign_group(&[1, 4], 1);
+        groups.assign_group(&[4, 6], 2);
         assert_eq!([0, 1, 4, 6, 7].map(|bucket| groups.of_bucket(bucket)), [0, 1, 2, 2, 0]);
         assert_eq!(groups.buckets_by_group(), BTreeMap::from([(0, vec![]), (1, vec![1]), (2, vec![4, 6])]));
-        assert_eq!(groups.next(), 3);
+        assert_eq!(groups.next_group(), 3);
         let all = [RequestPart { table: 3, dim: 1, ids: &ids }];
         let named = groups.of_request(&all, BUCKETS);
         assert_eq!(named.groups(), [0, 1, 2]);

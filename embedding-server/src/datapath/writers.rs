@@ -20,13 +20,12 @@ use zagros_protocol::control::Writer;
 use zagros_protocol::{NumberPace, Refusal, RefusalKind, counts_batches, member_of_writer};
 
 use super::sequence_window::PushId;
-use crate::tables::nanos;
+use crate::tables::monotonic_nanos;
 
 /// The known writers. Until the coordinator has reported writers, every writer is admitted. A server that is called
 /// inside its process stays in that state.
 #[derive(Debug, Default)]
 pub(crate) struct KnownWriters {
-    /// The newest incarnation of each writer.
     incarnations: ArcSwapOption<HashMap<u64, u32>>,
     /// The largest known number of a step or push. Read without the lock of `pace`.
     newest: AtomicU64,
@@ -37,8 +36,7 @@ pub(crate) struct KnownWriters {
 }
 
 impl KnownWriters {
-    /// Sets the writers that the coordinator has reported.
-    pub(crate) fn set(&self, writers: &[Writer]) {
+    pub(crate) fn set_writers(&self, writers: &[Writer]) {
         let incarnations = writers.iter().map(|writer| (writer.member, writer.incarnation)).collect();
         self.incarnations.store(Some(std::sync::Arc::new(incarnations)));
     }
@@ -51,11 +49,11 @@ impl KnownWriters {
     }
 
     /// Records that training has reached this number.
-    pub(crate) fn reached(&self, number: u64) {
+    pub(crate) fn note_reached(&self, number: u64) {
         if number > self.newest.load(Ordering::Acquire) {
             let mut pace = self.pace.lock();
-            pace.reached(number);
-            self.newest.store(pace.newest(), Ordering::Release);
+            pace.note_reached(number);
+            self.newest.store(pace.newest_number(), Ordering::Release);
         }
     }
 
@@ -65,33 +63,30 @@ impl KnownWriters {
             return true;
         }
         let mut pace = self.pace.lock();
-        let is_possible = pace.admit(now, number);
-        self.newest.store(pace.newest(), Ordering::Release);
+        let is_possible = pace.admit_claim(now, number);
+        self.newest.store(pace.newest_number(), Ordering::Release);
         is_possible
     }
 
     /// Takes note of a step that another server claims to have reached. Returns whether it is possible.
-    pub(crate) fn believes(&self, step: u64) -> bool {
-        self.may_reach(step, Duration::from_nanos(nanos()))
+    pub(crate) fn admit_step(&self, step: u64) -> bool {
+        self.may_reach(step, Duration::from_nanos(monotonic_nanos()))
     }
 
-    /// The largest known number.
     #[cfg(test)]
     pub(crate) fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)
     }
 
     /// Waits until an unknown writer pushes.
-    pub(crate) async fn unknown(&self) {
+    pub(crate) async fn wait_for_unknown(&self) {
         self.unknown.notified().await;
     }
 
     /// Checks whether a push may be applied.
-    ///
-    /// # Errors
-    /// `Fenced` if the writer has been replaced (invariant MB-1). `Unavailable` if the coordinator has not reported the
-    /// writer yet, or if the number is too far above all known numbers for the time since.
-    pub(crate) fn admit(&self, push: PushId, step: u64) -> Result<(), Refusal> {
+    /// Refused as `Fenced` if the writer has been replaced (invariant MB-1), as `Unavailable` if the coordinator has not
+    /// reported the writer yet, or if the number is too far above all known numbers for the time since.
+    pub(crate) fn admit_push(&self, push: PushId, step: u64) -> Result<(), Refusal> {
         let Some(incarnations) = &*self.incarnations.load() else { return Ok(()) };
         let PushId { writer, incarnation, seq } = push;
         match incarnations.get(&member_of_writer(writer)).copied() {
@@ -114,7 +109,7 @@ impl KnownWriters {
             }
         }
         let number = if counts_batches(writer) { step.max(seq) } else { step };
-        if !self.may_reach(number, Duration::from_nanos(nanos())) {
+        if !self.may_reach(number, Duration::from_nanos(monotonic_nanos())) {
             let newest = self.newest.load(Ordering::Acquire);
             let message = format!(
                 "push {seq} of writer {writer} (incarnation {incarnation}) at step {step} is not applied: it is further beyond \
@@ -139,7 +134,7 @@ mod tests {
 
     fn known() -> KnownWriters {
         let writers = KnownWriters::default();
-        writers.set(&[Writer { member: 3, incarnation: 2 }]);
+        writers.set_writers(&[Writer { member: 3, incarnation: 2 }]);
         writers
     }
 
@@ -149,7 +144,7 @@ mod tests {
 
     #[test]
     fn within_a_process_everyone_is_admitted() {
-        assert_eq!(KnownWriters::default().admit(push(u32::MAX, u64::MAX), u64::MAX), Ok(()));
+        assert_eq!(KnownWriters::default().admit_push(push(u32::MAX, u64::MAX), u64::MAX), Ok(()));
     }
 
     /// Invariant MB-1, also for incarnations that the coordinator never assigned.
@@ -157,14 +152,14 @@ mod tests {
     fn an_incarnation_that_was_never_assigned_is_refused_and_fences_nobody() {
         let writers = known();
         for forged in [push(u32::MAX, 1), push(3, 1), PushId { writer: 4, ..push(2, 1) }] {
-            assert_eq!(kind(writers.admit(forged, 1)), Some(RefusalKind::Unavailable));
-            assert!(writers.unknown().now_or_never().is_some(), "the coordinator is not asked");
+            assert_eq!(kind(writers.admit_push(forged, 1)), Some(RefusalKind::Unavailable));
+            assert!(writers.wait_for_unknown().now_or_never().is_some(), "the coordinator is not asked");
         }
-        assert_eq!(writers.admit(push(2, 1), 1), Ok(()));
-        assert_eq!(kind(writers.admit(push(1, 1), 1)), Some(RefusalKind::Fenced));
-        writers.set(&[Writer { member: 3, incarnation: 3 }]);
+        assert_eq!(writers.admit_push(push(2, 1), 1), Ok(()));
+        assert_eq!(kind(writers.admit_push(push(1, 1), 1)), Some(RefusalKind::Fenced));
+        writers.set_writers(&[Writer { member: 3, incarnation: 3 }]);
         assert_eq!(
-            (writers.admit(push(3, 1), 1), kind(writers.admit(push(2, 2), 2))),
+            (writers.admit_push(push(3, 1), 1), kind(writers.admit_push(push(2, 2), 2))),
             (Ok(()), Some(RefusalKind::Fenced))
         );
     }
@@ -173,15 +168,15 @@ mod tests {
     fn a_number_far_above_the_largest_known_one_is_refused() {
         let writers = known();
         for (seq, step) in [(u64::MAX, 1), (1, u64::MAX), (MOST_AT_ONCE + 1, 0)] {
-            let refused = writers.admit(push(2, seq), step).unwrap_err();
+            let refused = writers.admit_push(push(2, seq), step).unwrap_err();
             assert!(refused.kind.is_retryable() && refused.message.contains("beyond 0, the largest"), "{refused}");
         }
-        assert_eq!(writers.admit(push(2, MOST_AT_ONCE), 0), Ok(()));
-        assert_eq!(writers.admit(push(2, 7), 7), Ok(()));
+        assert_eq!(writers.admit_push(push(2, MOST_AT_ONCE), 0), Ok(()));
+        assert_eq!(writers.admit_push(push(2, 7), 7), Ok(()));
         // Again and again: no number is reached that takes longer than the machine has run.
-        assert!((2..9).all(|times| writers.admit(push(2, times << 40), 0).is_err()));
+        assert!((2..9).all(|times| writers.admit_push(push(2, times << 40), 0).is_err()));
         // As after a load from a checkpoint, or after a report of a worker far ahead.
-        writers.reached(1 << 40);
-        assert_eq!(writers.admit(push(2, 1 << 40), 1 << 40), Ok(()));
+        writers.note_reached(1 << 40);
+        assert_eq!(writers.admit_push(push(2, 1 << 40), 1 << 40), Ok(()));
     }
 }

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use tracing::info;
-use zagros_log::{Base, BaseDraft, BaseManifest, BasePartDraft, LogError, LogStopped, PartSize};
+use zagros_log::{BaseDraft, BaseManifest, BasePartDraft, LogBase, LogError, LogStopped, PartSize};
 use zagros_plumbing::Deadline;
 use zagros_table::{FrequencyCounts, RowBatch, Table, TableSet};
 
@@ -32,24 +32,21 @@ const TRY: Duration = Duration::from_millis(20);
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 impl ServerLog {
-    /// Writes a base and deletes what it stands for.
-    ///
-    /// # Errors
-    /// If the disk fails, or requests or waiting gradients do not end. The earlier base and the whole log are still there.
+    /// Deletes what the base stands for. After an error, the earlier base and the whole log are still there.
     pub(crate) fn write_base(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
         let _only = self.base.lock();
         if self.is_over() {
             return Ok(());
         }
-        let index = self.server().0;
-        let manifest = self.instant(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
+        let index = self.server_index().0;
+        let manifest = self.instant_of_base(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
         tables.apply_pending_gradients().map_err(|source| ServerError::LoggedRow { index, source })?;
         let base = self.write_parts(tables, manifest)?;
-        self.adopt(&base).map_err(|source| self.failed(source))
+        self.adopt_base(&base).map_err(|source| self.log_error(source))
     }
 
     /// The moment of a base, between two requests. `None` if those under way do not end in time.
-    fn instant(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
+    fn instant_of_base(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
         let deadline = Deadline::from_now(WAIT);
         let manifest = |loading| {
             let start = self.writer.next_lsn();
@@ -58,9 +55,9 @@ impl ServerLog {
             BaseManifest {
                 start,
                 parts: PARTS,
-                time: [tables.now().steps, tables.now().seconds],
-                groups: windows.images(),
-                partial: self.partial.images(),
+                time: [tables.table_time().steps, tables.table_time().seconds],
+                groups: windows.group_images(),
+                partial: self.partial.push_images(),
                 loading,
                 ..BaseManifest::default()
             }
@@ -75,11 +72,11 @@ impl ServerLog {
         }
     }
 
-    fn write_parts(&self, tables: &TableSet, manifest: BaseManifest) -> Result<Base, ServerError> {
-        let failed = |source| self.failed(source);
+    fn write_parts(&self, tables: &TableSet, manifest: BaseManifest) -> Result<LogBase, ServerError> {
+        let failed = |source| self.log_error(source);
         let log = self.file.lock().log;
         let draft = BaseDraft::new(self.folder.path(), manifest.start, log).map_err(failed)?;
-        match self.fill(&draft, tables, manifest) {
+        match self.fill_base(&draft, tables, manifest) {
             Ok(manifest) => draft.finish(manifest).map_err(failed),
             Err(error) => {
                 draft.discard();
@@ -88,31 +85,31 @@ impl ServerLog {
         }
     }
 
-    fn fill(&self, draft: &BaseDraft, tables: &TableSet, manifest: BaseManifest) -> Result<BaseManifest, ServerError> {
-        let failed = |source| self.failed(source);
+    fn fill_base(&self, draft: &BaseDraft, tables: &TableSet, manifest: BaseManifest) -> Result<BaseManifest, ServerError> {
+        let failed = |source| self.log_error(source);
         let mut manifest = manifest;
         for number in 0..PARTS {
             let PartSize { rows, bytes } =
                 write_part(draft, number, tables, &mut manifest.table_rows).map_err(failed)?;
             (manifest.rows, manifest.bytes) = (manifest.rows + rows, manifest.bytes + bytes);
         }
-        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server().0, source })?;
+        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server_index().0, source })?;
         manifest.end = self.writer.next_lsn();
-        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.server().0, source: stopped };
+        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.server_index().0, source: stopped };
         self.writer.flush_to(manifest.end).map_err(stopped)?;
         Ok(manifest)
     }
 
     /// The base counts: what it stands for goes.
-    fn adopt(&self, base: &Base) -> Result<(), LogError> {
+    fn adopt_base(&self, base: &LogBase) -> Result<(), LogError> {
         let BaseManifest { start, rows, bytes, .. } = base.manifest;
         self.tail_start.store(start, Ordering::Release);
         self.bound.base_written(bytes);
         self.metrics.bases.inc();
-        Base::delete_others(Some(base), self.folder.path())?;
+        LogBase::delete_others(Some(base), self.folder.path())?;
         let segments = self.writer.delete_before(start)?;
         self.metrics.segments.set(segments as i64);
-        info!(server = %self.server(), rows, bytes, segments, "a base of the log was written");
+        info!(server = %self.server_index(), rows, bytes, segments, "a base of the log was written");
         Ok(())
     }
 }
@@ -124,7 +121,7 @@ fn write_part(
     tables: &TableSet,
     table_rows: &mut Vec<u64>,
 ) -> Result<PartSize, LogError> {
-    let mut part = draft.part(number)?;
+    let mut part = draft.create_part(number)?;
     let mut rows = RowBatch::default();
     table_rows.resize(tables.iter().count(), 0);
     for (position, table) in tables.iter().enumerate() {
@@ -146,7 +143,7 @@ fn write_stripe(
     if table.counter_layout().is_some() {
         let mut counts = FrequencyCounts::default();
         let lsn = table.counts_with_position(stripe, &mut counts);
-        part.stripe_counts(place, lsn, &counts)?;
+        part.append_stripe_counts(place, lsn, &counts)?;
     }
     // A row that leaves memory after its id was read goes to the cold tier, which is flushed later, or is gone.
     for ids in table.ids_in_memory(stripe).chunks(ROWS_AT_ONCE) {
@@ -155,7 +152,7 @@ fn write_stripe(
         rows.access.clear();
         table.read_rows(stripe, ids, rows);
         if !rows.ids.is_empty() {
-            part.rows(place, &rows.ids, &rows.slots, &rows.access)?;
+            part.append_rows(place, &rows.ids, &rows.slots, &rows.access)?;
             written += rows.ids.len() as u64;
         }
     }

@@ -17,12 +17,12 @@ pub(super) fn describe_tables(job: &Job, configs: &[TableConfig]) -> Vec<TableDe
         let settings = [
             ("dim", config.dim.to_string()),
             ("weights", config.element.name().to_owned()),
-            ("optimizer", config.optimizer.layout().to_owned()),
+            ("optimizer", config.optimizer.state_layout().to_owned()),
             ("words of a row", config.stride().to_string()),
             ("first weights", first_weights(config.init)),
             ("seed", job.train.seed.to_string()),
-            ("access metadata", access(job, config)),
-            ("admission", admission(config.admission)),
+            ("access metadata", describe_access(job, config)),
+            ("admission", describe_admission(config.admission)),
             // Frequency counts and the order of replay go by stripes.
             ("stripes (by `cluster.memory`)", config.stripes.to_string()),
         ];
@@ -33,7 +33,7 @@ pub(super) fn describe_tables(job: &Job, configs: &[TableConfig]) -> Vec<TableDe
 }
 
 /// The first difference, in words. `None` if rows of `there` fit into `here`.
-pub(super) fn difference(there: &[TableDescription], here: &[TableDescription]) -> Option<String> {
+pub(super) fn find_difference(there: &[TableDescription], here: &[TableDescription]) -> Option<String> {
     let names = |tables: &[TableDescription]| {
         let names: Vec<_> = tables.iter().map(|table| format!("`{}`", table.name)).collect();
         names.join(", ")
@@ -61,14 +61,14 @@ fn first_weights(init: Initializer) -> String {
     }
 }
 
-fn access(job: &Job, config: &TableConfig) -> String {
+fn describe_access(job: &Job, config: &TableConfig) -> String {
     match config.has_access(job.cluster.memory.is_some()) {
         true => config.access_format(),
         false => "none".to_owned(),
     }
 }
 
-fn admission(policy: AdmissionPolicy) -> String {
+fn describe_admission(policy: AdmissionPolicy) -> String {
     match policy {
         AdmissionPolicy::Always => "always".to_owned(),
         AdmissionPolicy::Count { counter: FrequencyCounter::Exact, .. } => "exact counts".to_owned(),
@@ -118,7 +118,7 @@ mod tests {
         let difference_with = |change: fn(&mut TableConfig)| {
             let mut configs = configs.clone();
             configs.iter_mut().for_each(change);
-            difference(&expected, &describe_tables(&job, &configs))
+            find_difference(&expected, &describe_tables(&job, &configs))
         };
         assert_eq!(difference_with(|_| ()), None);
         assert_eq!(
@@ -146,10 +146,10 @@ mod tests {
             configs.iter_mut().for_each(|config| config.retention = retention);
             describe_tables(&job, &configs)
         };
-        assert_eq!(difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Steps(500))), None);
-        assert!(difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Seconds(5))).unwrap().contains("access metadata"));
+        assert_eq!(find_difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Steps(500))), None);
+        assert!(find_difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Seconds(5))).unwrap().contains("access metadata"));
         assert!(
-            difference(&expected, &expected[..1])
+            find_difference(&expected, &expected[..1])
                 .unwrap()
                 .contains("it has the tables `user`, `item`, and the job `user`")
         );

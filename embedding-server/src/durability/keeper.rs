@@ -39,22 +39,18 @@ pub(crate) struct LogKeeper {
 struct BaseThread {
     due: SyncSender<()>,
     written: Receiver<Result<(), ServerError>>,
-    /// Whether one is being written.
     is_busy: bool,
     failed: Option<Instant>,
 }
 
 impl LogKeeper {
     /// Looks after a log. `write_base` writes a base; it answers `None` once there is nothing to write one of.
-    ///
-    /// # Errors
-    /// If the operating system cannot start a thread.
     pub(crate) fn start(log: &Arc<ServerLog>, write_base: impl BaseWriting) -> Result<Self, ServerError> {
         let (stop, stopped) = channel();
         let (end, ended) = channel();
         let (due, wanted) = sync_channel(1);
         let (report, written) = channel();
-        let index = log.server().0;
+        let index = log.server_index().0;
         let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let started = thread::Builder::new().name(format!("{name} {index}")).spawn(run);
             started.map(|thread| thread.thread().id()).map_err(|source| ServerError::Maintenance { index, source })
@@ -70,7 +66,7 @@ impl LogKeeper {
         let bases = BaseThread { due, written, is_busy: false, failed: None };
         let log = Arc::clone(log);
         let keep = move || {
-            keep(&log, bases, &stopped);
+            keep_log(&log, bases, &stopped);
             drop((log, end));
         };
         let threads = [start("log base", Box::new(write))?, start("log", Box::new(keep))?];
@@ -91,44 +87,44 @@ impl Drop for LogKeeper {
     }
 }
 
-fn keep(log: &ServerLog, mut bases: BaseThread, stopped: &Receiver<()>) {
+fn keep_log(log: &ServerLog, mut bases: BaseThread, stopped: &Receiver<()>) {
     let (mut was_stopped, mut tried) = (false, Instant::now());
-    let mut counted = log.writer.durable();
+    let mut counted = log.writer.durable_lsn();
     // A log that has ended has nothing to look after.
     while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) && !log.is_over() {
-        if log.writer.check().is_err() && tried.elapsed() >= RETRY {
+        if log.writer.check_running().is_err() && tried.elapsed() >= RETRY {
             tried = Instant::now();
             // Reported below.
             let _ = log.writer.retry();
         }
-        let health = log.writer.flush_appended().and_then(|()| log.writer.check());
-        was_stopped = report(log, was_stopped, health.err());
-        let durable = log.writer.durable();
+        let health = log.writer.flush_appended().and_then(|()| log.writer.check_running());
+        was_stopped = report_health(log, was_stopped, health.err());
+        let durable = log.writer.durable_lsn();
         log.metrics.appended.inc_by(durable - counted);
         counted = durable;
         let tail = log.tail_bytes();
         log.metrics.tail.set(tail as i64);
-        bases.look(log);
+        bases.take_result(log);
         if log.bound.is_due(tail) && !was_stopped {
-            bases.begin();
+            bases.request_base();
         }
     }
 }
 
 impl BaseThread {
     /// Notes how the base has ended that was being written.
-    fn look(&mut self, log: &ServerLog) {
+    fn take_result(&mut self, log: &ServerLog) {
         let Ok(written) = self.written.try_recv() else { return };
         self.is_busy = false;
         self.failed = written.err().map(|error| {
-            warn!(server = %log.server(), error = &error as &dyn std::error::Error, "a base of the log could not be written");
+            warn!(server = %log.server_index(), error = &error as &dyn std::error::Error, "a base of the log could not be written");
             log.bound.base_failed(error.to_string());
             Instant::now()
         });
     }
 
     /// Begins one, unless one is being written, or the last one failed just now.
-    fn begin(&mut self) {
+    fn request_base(&mut self) {
         if !self.is_busy && self.failed.is_none_or(|failed| failed.elapsed() > AFTER_FAILURE) {
             self.is_busy = self.due.try_send(()).is_ok();
         }
@@ -136,12 +132,12 @@ impl BaseThread {
 }
 
 /// Reports once that the log stopped, and once that it goes on. Its end is no failure.
-fn report(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>) -> bool {
+fn report_health(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>) -> bool {
     let reason = stopped.filter(|stopped| *stopped != LogStopped::Ended).map(|stopped| stopped.to_string());
     log.metrics.stopped.set(i64::from(reason.is_some()));
     match &reason {
-        Some(reason) if !was_stopped => error!(server = %log.server(), reason, "the log stopped; pushes are refused"),
-        None if was_stopped => info!(server = %log.server(), "the log goes on; pushes are accepted again"),
+        Some(reason) if !was_stopped => error!(server = %log.server_index(), reason, "the log stopped; pushes are refused"),
+        None if was_stopped => info!(server = %log.server_index(), "the log goes on; pushes are accepted again"),
         _ => {}
     }
     reason.is_some()
@@ -150,6 +146,6 @@ fn report(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>) -> bo
 impl ServerLog {
     /// Bytes that recovery would read besides the base.
     pub(super) fn tail_bytes(&self) -> u64 {
-        self.writer.durable().saturating_sub(self.tail_start.load(Ordering::Acquire))
+        self.writer.durable_lsn().saturating_sub(self.tail_start.load(Ordering::Acquire))
     }
 }

@@ -10,7 +10,6 @@
 use parking_lot::RwLock;
 use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 
-/// What the tables hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LoadPhase {
     #[default]
@@ -23,32 +22,27 @@ enum LoadPhase {
 #[derive(Debug)]
 pub(crate) struct BeforeLoad(LoadPhase);
 
-/// What the tables of a server hold.
 #[derive(Debug, Default)]
 pub(crate) struct LoadState(RwLock<LoadPhase>);
 
 impl LoadState {
     /// The tables of a new process, which has recovered a part of a model or not.
-    pub(super) fn recovered(is_partial: bool) -> Self {
+    pub(super) fn from_recovery(is_partial: bool) -> Self {
         Self(RwLock::new(if is_partial { LoadPhase::Partial } else { LoadPhase::Whole }))
     }
 
     /// Whether requests may use the tables.
-    ///
-    /// # Errors
-    /// `Storage` if they hold a part of a model. Waiting does not help.
-    pub(crate) fn check(&self, server: ServerIndex) -> Result<(), Refusal> {
+    /// The refusal is `Storage`: waiting does not help.
+    pub(crate) fn check_whole(&self, server: ServerIndex) -> Result<(), Refusal> {
         match *self.0.read() {
             LoadPhase::Whole | LoadPhase::Loading => Ok(()),
-            LoadPhase::Partial => Err(partial(server)),
+            LoadPhase::Partial => Err(partial_refusal(server)),
         }
     }
 
     /// A load starts. `started` notes it in the log, in one step with the change of state. Answers what was before.
-    ///
-    /// # Errors
-    /// `Storage` if the tables hold a part of a model and the load adds rows to them.
-    pub(crate) fn start(
+    /// Refused if the tables hold a part of a model and the load adds rows to them.
+    pub(crate) fn start_load(
         &self,
         server: ServerIndex,
         replaces: bool,
@@ -57,7 +51,7 @@ impl LoadState {
         let mut phase = self.0.write();
         let old_phase = *phase;
         if old_phase == LoadPhase::Partial && !replaces {
-            return Err(partial(server));
+            return Err(partial_refusal(server));
         }
         *phase = LoadPhase::Loading;
         started();
@@ -65,22 +59,21 @@ impl LoadState {
     }
 
     /// The load ended before it changed anything. `completed` notes it in the log, unless a part of a model is there as before.
-    pub(crate) fn undo(&self, before: BeforeLoad, completed: impl FnOnce()) {
+    pub(crate) fn undo_load(&self, before: BeforeLoad, completed: impl FnOnce()) {
         match before.0 {
-            LoadPhase::Partial => self.fail(),
-            LoadPhase::Whole | LoadPhase::Loading => self.complete(completed),
+            LoadPhase::Partial => self.fail_load(),
+            LoadPhase::Whole | LoadPhase::Loading => self.complete_load(completed),
         }
     }
 
     /// All rows are there. `completed` notes it in the log, in one step with the change of state.
-    pub(crate) fn complete(&self, completed: impl FnOnce()) {
+    pub(crate) fn complete_load(&self, completed: impl FnOnce()) {
         let mut phase = self.0.write();
         *phase = LoadPhase::Whole;
         completed();
     }
 
-    /// The load has failed half-way.
-    pub(crate) fn fail(&self) {
+    pub(crate) fn fail_load(&self) {
         *self.0.write() = LoadPhase::Partial;
     }
 
@@ -91,7 +84,7 @@ impl LoadState {
     }
 }
 
-fn partial(server: ServerIndex) -> Refusal {
+fn partial_refusal(server: ServerIndex) -> Refusal {
     let message = format!(
         "embedding server {server} holds a part of a model: a load did not end; load the model again, or start the run again from \
          its newest checkpoint"
@@ -107,25 +100,25 @@ mod tests {
 
     #[test]
     fn a_part_of_a_model_serves_nobody_until_it_is_replaced() {
-        let state = LoadState::recovered(true);
-        let refused = state.check(SERVER).unwrap_err();
+        let state = LoadState::from_recovery(true);
+        let refused = state.check_whole(SERVER).unwrap_err();
         assert!(
             refused.message.starts_with("embedding server 3 holds a part of a model") && !refused.kind.is_retryable()
         );
-        assert_eq!(state.start(SERVER, false, || panic!("it adds rows")).unwrap_err(), refused);
-        let before_load = state.start(SERVER, true, || ()).unwrap();
-        state.undo(before_load, || panic!("a part is there as before"));
-        assert_eq!(state.check(SERVER), Err(refused));
-        state.start(SERVER, true, || ()).unwrap();
-        assert_eq!(state.check(SERVER), Ok(()));
+        assert_eq!(state.start_load(SERVER, false, || panic!("it adds rows")).unwrap_err(), refused);
+        let before_load = state.start_load(SERVER, true, || ()).unwrap();
+        state.undo_load(before_load, || panic!("a part is there as before"));
+        assert_eq!(state.check_whole(SERVER), Err(refused));
+        state.start_load(SERVER, true, || ()).unwrap();
+        assert_eq!(state.check_whole(SERVER), Ok(()));
         assert!(state.with_open_load(|open| open));
-        state.fail();
-        assert!(state.check(SERVER).is_err() && state.with_open_load(|open| open));
-        state.start(SERVER, true, || ()).unwrap();
-        state.complete(|| ());
+        state.fail_load();
+        assert!(state.check_whole(SERVER).is_err() && state.with_open_load(|open| open));
+        state.start_load(SERVER, true, || ()).unwrap();
+        state.complete_load(|| ());
         assert!(!state.with_open_load(|open| open));
-        let before_load = state.start(SERVER, false, || ()).unwrap();
-        state.undo(before_load, || ());
-        assert!(state.check(SERVER).is_ok() && !state.with_open_load(|open| open));
+        let before_load = state.start_load(SERVER, false, || ()).unwrap();
+        state.undo_load(before_load, || ());
+        assert!(state.check_whole(SERVER).is_ok() && !state.with_open_load(|open| open));
     }
 }

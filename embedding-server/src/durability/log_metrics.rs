@@ -6,7 +6,6 @@ use zagros_protocol::ServerIndex;
 
 use crate::metrics::ServerLabel;
 
-/// What is counted of a server's log.
 #[derive(Clone, Debug)]
 pub(crate) struct LogMetrics {
     pub(crate) appended: IntCounter,

@@ -14,7 +14,7 @@ use zagros_plumbing::{Deadline, durable};
 use zagros_protocol::ServerIndex;
 use zagros_table::TableConfig;
 
-use super::descriptions::{describe_tables, difference};
+use super::descriptions::{describe_tables, find_difference};
 use crate::ServerError;
 use crate::tier::{self, ColdTier};
 
@@ -33,10 +33,8 @@ pub(crate) struct OpenedLog {
 /// Opens the log that the job asks for. `None` if it asks for none. Rows that this server cannot take over are left alone. `boot`
 /// is this start of the machine: after another one, acknowledged pushes may be missing at the end of a log that was not on the disk.
 /// Nothing in the log shows that, so its rows count as lost and are deleted, and the run goes back to its newest checkpoint.
-///
-/// # Errors
-/// If another process holds the log for longer than the job's timeout, the folder cannot be used, or the log has rows of other
-/// tables, of another release, or that cannot be read.
+/// Fails if another process holds the log for longer than the job's timeout, or if the log has rows of other tables, of another
+/// release, or that cannot be read.
 pub(crate) fn open(
     job: &Job,
     index: ServerIndex,
@@ -49,22 +47,22 @@ pub(crate) fn open(
     }
     let tables = describe_tables(job, configs);
     let failed = |source: LogError| ServerError::Log { index: index.0, source };
-    let folder = wait_for(&folder(job, index), job.cluster.timeout).map_err(failed)?;
+    let folder = wait_for(&log_folder(job, index), job.cluster.timeout).map_err(failed)?;
     let place = match job.cluster.durability {
         DurabilityLevel::Machine => LogPlace::Disk,
         // No start of a machine has this name.
         DurabilityLevel::Process | DurabilityLevel::Checkpoint => LogPlace::Cache(boot.unwrap_or("unknown").to_owned()),
     };
-    let found = folder.lineage().map_err(failed)?;
+    let found = folder.read_lineage().map_err(failed)?;
     let Some(mut lineage) = found.filter(|found| !is_cut_off(found, boot, &folder, index)) else {
-        folder.prepare().map_err(failed)?;
+        folder.discard_old_log().map_err(failed)?;
         let (log, lineage) = (rand::random(), new_lineage());
         let lineage =
             LineageFile { version: format::VERSION, log, lineage, tables, cold: has_tier, place: Some(place) };
         return Ok(Some(OpenedLog { folder, lineage, has_rows: false }));
     };
     let no_tier = "rows that had left memory lie in a cold tier, and the job has none (`cluster.memory`)";
-    let unfit = difference(&lineage.tables, &tables);
+    let unfit = find_difference(&lineage.tables, &tables);
     match unfit.or_else(|| (lineage.cold && !has_tier).then(|| no_tier.to_owned())) {
         None => {
             if lineage.place.as_ref().is_some_and(|before| *before != place) {
@@ -111,7 +109,7 @@ fn wait_for(path: &Path, timeout: Duration) -> Result<LogFolder, LogError> {
 }
 
 /// A folder of this server's own.
-pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
+pub(crate) fn log_folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.log_folder {
         Some(below) => below.join(format!("server-{index}")),
         None => job.output.folder.join(format!("log-server-{index}")),
@@ -121,9 +119,6 @@ pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
 impl OpenedLog {
     /// The cold tier that belongs to the log: opened with its rows, or made. A new log begins only then: a process that ends
     /// before has made neither.
-    ///
-    /// # Errors
-    /// If its folder cannot be used, or the rows of this log have another cold tier.
     pub(crate) fn open_tier(
         &mut self,
         job: &Job,
@@ -132,7 +127,7 @@ impl OpenedLog {
         registry: &Registry,
     ) -> Result<Option<ColdTier>, ServerError> {
         let failed = |source| ServerError::Log { index: index.0, source };
-        let folder = tier::folder(job, index);
+        let folder = tier::cold_folder(job, index);
         let (mark, log) = (folder.join("log"), self.lineage.log.to_string());
         let is_kept = self.lineage.cold && self.has_rows;
         if is_kept && fs::read_to_string(&mark).ok().as_ref() != Some(&log) {
@@ -147,7 +142,7 @@ impl OpenedLog {
         let gains_tier = opened.is_some() && !self.lineage.cold;
         self.lineage.cold |= gains_tier;
         match self.has_rows {
-            false => self.folder.begin(&self.lineage).map_err(failed)?,
+            false => self.folder.begin_log(&self.lineage).map_err(failed)?,
             true if gains_tier => self.folder.set_lineage(&self.lineage).map_err(failed)?,
             true => {}
         }

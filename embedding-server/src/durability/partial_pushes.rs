@@ -15,11 +15,9 @@ use zagros_table::{PushOrigin, RequestPart};
 /// Tables and ids of the rows that have a push's gradient.
 pub(crate) type AppliedRows = HashSet<(u32, u64)>;
 
-/// All pushes that are known to be applied in part.
 #[derive(Debug, Default)]
 pub(crate) struct PartialPushes(Mutex<HashMap<PushOrigin, AppliedRows>>);
 
-/// The rest of a push.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RemainingRows {
     /// Table, dim and ids of each part.
@@ -29,13 +27,13 @@ pub(crate) struct RemainingRows {
 }
 
 impl PartialPushes {
-    pub(crate) fn restore(&self, rows: HashMap<PushOrigin, AppliedRows>) {
+    pub(crate) fn restore_rows(&self, rows: HashMap<PushOrigin, AppliedRows>) {
         let mut all = self.0.lock();
         rows.into_iter().for_each(|(origin, rows)| all.entry(origin).or_default().extend(rows));
     }
 
     /// The rest of a push, if a part of it is applied.
-    pub(crate) fn remaining(
+    pub(crate) fn remaining_rows(
         &self,
         origin: &PushOrigin,
         parts: &[RequestPart<'_>],
@@ -46,8 +44,7 @@ impl PartialPushes {
         Some(RemainingRows::new(|table, id| applied.contains(&(table, id)), parts, gradients))
     }
 
-    /// A push is whole.
-    pub(crate) fn forget(&self, origin: &PushOrigin) {
+    pub(crate) fn forget_push(&self, origin: &PushOrigin) {
         let mut all = self.0.lock();
         if !all.is_empty() {
             all.remove(origin);
@@ -55,7 +52,7 @@ impl PartialPushes {
     }
 
     /// One of the pushes for which `matches`.
-    pub(crate) fn find(&self, matches: impl Fn(&PushOrigin) -> bool) -> Option<PushOrigin> {
+    pub(crate) fn find_push(&self, matches: impl Fn(&PushOrigin) -> bool) -> Option<PushOrigin> {
         self.0.lock().keys().find(|origin| matches(origin)).copied()
     }
 
@@ -63,7 +60,7 @@ impl PartialPushes {
         self.0.lock().clear();
     }
 
-    pub(crate) fn images(&self) -> Vec<PartialImage> {
+    pub(crate) fn push_images(&self) -> Vec<PartialImage> {
         let all = self.0.lock();
         let image = |(origin, rows): (&PushOrigin, &AppliedRows)| {
             let PushOrigin { writer, incarnation, seq } = *origin;
@@ -91,7 +88,7 @@ impl RemainingRows {
         rest
     }
 
-    pub(crate) fn parts(&self) -> Vec<RequestPart<'_>> {
+    pub(crate) fn request_parts(&self) -> Vec<RequestPart<'_>> {
         self.parts.iter().map(|(table, dim, ids)| RequestPart { table: *table, dim: *dim, ids }).collect()
     }
 }
@@ -106,16 +103,16 @@ mod tests {
         let origin = PushOrigin { writer: 1, incarnation: 2, seq: 3 };
         let parts = [(4, 2, &[7, 8, 7][..]), (5, 1, &[7, 9])].map(|(table, dim, ids)| RequestPart { table, dim, ids });
         let gradients: Vec<f32> = (0..8_u8).map(f32::from).collect();
-        assert_eq!(pushes.remaining(&origin, &parts, &gradients), None);
-        pushes.restore(HashMap::from([(origin, AppliedRows::from([(4, 7), (5, 9)]))]));
-        let rest = pushes.remaining(&origin, &parts, &gradients).unwrap();
+        assert_eq!(pushes.remaining_rows(&origin, &parts, &gradients), None);
+        pushes.restore_rows(HashMap::from([(origin, AppliedRows::from([(4, 7), (5, 9)]))]));
+        let rest = pushes.remaining_rows(&origin, &parts, &gradients).unwrap();
         assert_eq!(
-            rest.parts(),
+            rest.request_parts(),
             [(4, 2, &[8][..]), (5, 1, &[7])].map(|(table, dim, ids)| RequestPart { table, dim, ids })
         );
         assert_eq!(rest.gradients, [2.0, 3.0, 6.0]);
-        assert_eq!(pushes.images().len(), 1);
-        pushes.forget(&origin);
-        assert_eq!(pushes.remaining(&origin, &parts, &gradients), None);
+        assert_eq!(pushes.push_images().len(), 1);
+        pushes.forget_push(&origin);
+        assert_eq!(pushes.remaining_rows(&origin, &parts, &gradients), None);
     }
 }

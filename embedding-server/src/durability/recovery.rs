@@ -24,22 +24,20 @@ use std::thread;
 
 use parking_lot::Mutex;
 use tracing::{info, warn};
-use zagros_log::{Base, BaseManifest, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan};
+use zagros_log::{BaseManifest, LogBase, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan};
 use zagros_protocol::ServerIndex;
 use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, TableError, TableSet, TableTime};
 
 use self::tail_summary::{SegmentEvents, TailSummary};
-use self::tail_worker::{CountPositions, TailReplay, TailWorker, disagree};
+use self::tail_worker::{CountPositions, TailReplay, TailWorker, damaged_at};
 use super::partial_pushes::{AppliedRows, PartialPushes};
 use crate::ServerError;
 use crate::datapath::SequenceWindows;
 
-/// What recovery found.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Recovery {
+pub(super) struct RecoverySummary {
     /// The lsn from which the tail was read.
     pub(super) start: u64,
-    /// The lsn of the next record.
     pub(super) end: u64,
     pub(super) time: TableTime,
     pub(super) base_bytes: u64,
@@ -47,7 +45,6 @@ pub(super) struct Recovery {
     pub(super) is_partial: bool,
 }
 
-/// What went wrong with one record.
 enum RecordError {
     Log(LogError),
     Table(TableError),
@@ -66,9 +63,6 @@ impl From<TableError> for RecordError {
 }
 
 /// Puts the rows of a log into empty tables, its pushes into empty windows.
-///
-/// # Errors
-/// If the log is damaged or cannot be read, or a row does not fit its table.
 pub(super) fn recover(
     index: ServerIndex,
     folder: &Path,
@@ -76,38 +70,38 @@ pub(super) fn recover(
     tables: &Arc<TableSet>,
     windows: &SequenceWindows,
     partial: &PartialPushes,
-) -> Result<Recovery, ServerError> {
-    let replay = Replay { tables, threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)) };
-    replay.all(folder, log, windows, partial).map_err(|error| match error {
+) -> Result<RecoverySummary, ServerError> {
+    let replay = LogReplay { tables, threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)) };
+    replay.replay_log(folder, log, windows, partial).map_err(|error| match error {
         RecordError::Log(source) => ServerError::Log { index: index.0, source },
         RecordError::Table(source) => ServerError::LoggedRow { index: index.0, source },
     })
 }
 
-struct Replay<'a> {
+struct LogReplay<'a> {
     tables: &'a Arc<TableSet>,
     threads: usize,
 }
 
-impl Replay<'_> {
-    fn all(
+impl LogReplay<'_> {
+    fn replay_log(
         &self,
         folder: &Path,
         log: u64,
         windows: &SequenceWindows,
         partial: &PartialPushes,
-    ) -> Result<Recovery, RecordError> {
-        let base = Base::newest(folder)?;
+    ) -> Result<RecoverySummary, RecordError> {
+        let base = LogBase::find_newest(folder)?;
         let manifest = base.as_ref().map(|base| base.manifest.clone()).unwrap_or_default();
-        manifest.groups.iter().for_each(|group| windows.restore(group));
-        let open = manifest.partial.iter().map(PartialImage::origin).collect();
-        let mut found = TailSummary { time: manifest.time(), open, loading: manifest.loading, cleared: None };
+        manifest.groups.iter().for_each(|group| windows.restore_group(group));
+        let open = manifest.partial.iter().map(PartialImage::push_origin).collect();
+        let mut found = TailSummary { time: manifest.table_time(), open, loading: manifest.loading, cleared: None };
         let needed = manifest.start..manifest.end;
         let tail = self.scan(&TailPlan::new(folder, needed, Some(log))?, windows, &mut found)?;
         if tail.torn > 0 {
             warn!(bytes = tail.torn, "the last record was not written whole; no push of it was acknowledged");
         }
-        tail.cut()?;
+        tail.cut_torn_end()?;
         if found.cleared.is_some() {
             // What the cold tier has of before the clear.
             self.tables.clear().map_err(|error| LogError::Damaged {
@@ -117,7 +111,7 @@ impl Replay<'_> {
             })?;
         }
         // Rows are put in at the time at which the process ended: at an earlier one, they would seem to be of the future.
-        self.tables.tick(found.time.steps, found.time.seconds);
+        self.tables.advance_clock(found.time.steps, found.time.seconds);
         let positions = match &base {
             Some(base) => self.put_base(base, found.cleared)?,
             None => CountPositions::new(),
@@ -132,18 +126,18 @@ impl Replay<'_> {
         let workers = self.put_tail(&replay)?;
         if found.cleared.is_none() {
             let is_open = |(origin, _): &(PushOrigin, AppliedRows)| found.open.contains(origin);
-            partial.restore(manifest.partial.iter().map(applied_rows).filter(is_open).collect());
+            partial.restore_rows(manifest.partial.iter().map(applied_rows).filter(is_open).collect());
         }
         workers.into_iter().try_for_each(|worker| worker.finish(self.tables, partial))?;
-        Base::delete_others(base.as_ref(), folder)?;
-        self.report(&manifest, &tail, found.open.len());
+        LogBase::delete_others(base.as_ref(), folder)?;
+        self.report_recovery(&manifest, &tail, found.open.len());
         let (start, end, base_bytes) = (manifest.start, tail.end, manifest.bytes);
-        Ok(Recovery { start, end, time: found.time, base_bytes, is_partial: found.loading })
+        Ok(RecoverySummary { start, end, time: found.time, base_bytes, is_partial: found.loading })
     }
 
-    fn report(&self, manifest: &BaseManifest, tail: &LogTail, partial: usize) {
+    fn report_recovery(&self, manifest: &BaseManifest, tail: &LogTail, partial: usize) {
         let (base_rows, tail_bytes) = (manifest.rows, tail.end - manifest.start);
-        let rows = self.tables.iter().map(zagros_table::Table::rows).sum::<usize>();
+        let rows = self.tables.iter().map(zagros_table::Table::row_count).sum::<usize>();
         info!(rows, base_rows, tail_bytes, partial, "rows recovered from the log");
     }
 
@@ -154,27 +148,27 @@ impl Replay<'_> {
         windows: &SequenceWindows,
         found: &mut TailSummary,
     ) -> Result<LogTail, RecordError> {
-        let numbers: Vec<usize> = (0..plan.segments()).collect();
+        let numbers: Vec<usize> = (0..plan.segment_count()).collect();
         let mut ends = Vec::with_capacity(numbers.len());
         for some in numbers.chunks(self.threads) {
             let mut checked: Vec<_> = some.iter().map(|number| (*number, None)).collect();
             self.on_threads(checked.iter_mut(), |(number, slot)| {
                 let mut events = SegmentEvents::default();
-                let end = plan.check(*number, |head, payload| events.note(head, payload));
+                let end = plan.check_segment(*number, |head, payload| events.note_record(head, payload));
                 *slot = Some(end.map(|end| (end, events)));
                 Ok(())
             })?;
             // The first failure of the log counts, and not the first one in time.
             for (end, events) in checked.into_iter().filter_map(|(_, slot)| slot).collect::<Result<Vec<_>, _>>()? {
                 ends.push(end);
-                found.add(events, windows);
+                found.add_segment(events, windows);
             }
         }
         Ok(plan.clone().finish(&ends)?)
     }
 
     /// Puts the rows of a base in, unless they were cleared later, and its counts.
-    fn put_base(&self, base: &Base, cleared: Option<u64>) -> Result<CountPositions, RecordError> {
+    fn put_base(&self, base: &LogBase, cleared: Option<u64>) -> Result<CountPositions, RecordError> {
         if cleared.is_none() {
             self.make_room(base)?;
         }
@@ -190,7 +184,7 @@ impl Replay<'_> {
                 let (path, mut failed) = (base.part_path(part), None);
                 let read = base.read_part(part, |head, payload| {
                     failed = self.put_base_record(&path, (head, payload), cleared, &positions, &mut buffers).err();
-                    failed.as_ref().map_or(Ok(()), |_| Err(stop()))
+                    failed.as_ref().map_or(Ok(()), |_| Err(stop_reading()))
                 });
                 failed.map_or_else(|| read.map_err(RecordError::Log), Err)?;
             }
@@ -200,7 +194,7 @@ impl Replay<'_> {
 
     /// The rows of a base come in the order of an index, which would fill a small one unevenly. There is no room for more rows than
     /// its files have bytes for, whatever the manifest says.
-    fn make_room(&self, base: &Base) -> Result<(), RecordError> {
+    fn make_room(&self, base: &LogBase) -> Result<(), RecordError> {
         let bytes = base.file_bytes()?;
         for (number, table) in self.tables.iter().enumerate() {
             let rows = base.manifest.table_rows.get(number).copied().unwrap_or_default();
@@ -219,13 +213,13 @@ impl Replay<'_> {
     ) -> Result<(), RecordError> {
         let table = self.tables.table(head.table)?;
         if let Some(rows) = RowsView::from_record(head, payload) {
-            let rows = rows.map_err(disagree(path, head.lsn))?;
+            let rows = rows.map_err(damaged_at(path, head.lsn))?;
             return match cleared {
-                None => Ok(table.restore_rows(head.stripe as usize, &rows.slices(), buffers)?),
+                None => Ok(table.restore_rows(head.stripe as usize, &rows.as_slices(), buffers)?),
                 Some(_) => Ok(()),
             };
         }
-        match LogRecord::decode(head, payload).map_err(disagree(path, head.lsn))? {
+        match LogRecord::decode(head, payload).map_err(damaged_at(path, head.lsn))? {
             LogRecord::StripeCounts { lsn, counts } if cleared.is_none_or(|cleared| lsn >= cleared) => {
                 let FrequencyCounts { ids, counts, cells } = counts;
                 table.add_counts_again(&ids, &counts);
@@ -239,7 +233,6 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Each thread takes the records of its stripes.
     fn put_tail(&self, replay: &TailReplay<'_>) -> Result<Vec<TailWorker>, RecordError> {
         let threads = self.threads as u32;
         let mut workers: Vec<(u32, TailWorker)> = (0..threads).map(|number| (number, TailWorker::default())).collect();
@@ -269,10 +262,10 @@ impl Replay<'_> {
 }
 
 fn applied_rows(image: &PartialImage) -> (PushOrigin, AppliedRows) {
-    (image.origin(), image.rows.iter().copied().collect())
+    (image.push_origin(), image.rows.iter().copied().collect())
 }
 
 /// Ends a reading early: its caller knows why.
-fn stop() -> LogError {
+fn stop_reading() -> LogError {
     LogError::Damaged { path: std::path::PathBuf::new(), offset: 0, problem: String::new() }
 }

@@ -21,7 +21,7 @@ use super::load_state::{BeforeLoad, LoadState};
 use super::log_metrics::LogMetrics;
 use super::open::{OpenedLog, new_lineage};
 use super::partial_pushes::PartialPushes;
-use super::recovery::{Recovery, recover};
+use super::recovery::{RecoverySummary, recover};
 use super::tail_bound::TailBound;
 use crate::ServerError;
 use crate::datapath::{KnownWriters, SequenceWindows};
@@ -31,7 +31,6 @@ const RECORD_BYTES: u64 = 96;
 /// A record has rows of one stripe. A managed table makes one for each so many rows at least.
 const CHUNK: u64 = 64;
 
-/// What a push brings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PushedRows<'a> {
     pub(crate) parts: &'a [RequestPart<'a>],
@@ -55,7 +54,6 @@ pub(crate) struct ServerLog {
     pub(super) bound: TailBound,
     /// The time of the log before it is over: seconds that earlier processes have counted.
     pub(super) seconds_before: u64,
-    /// Locked while a base is written.
     pub(super) base: Mutex<()>,
     /// The run is over, or another process goes on with the log: this one touches no file any more.
     is_over: AtomicBool,
@@ -65,9 +63,6 @@ pub(crate) struct ServerLog {
 
 impl ServerLog {
     /// Puts the rows of an opened log into empty tables, and logs what changes in them from now on.
-    ///
-    /// # Errors
-    /// If the log is damaged or cannot be read, or a row does not fit its table.
     pub(crate) fn start(
         job: &Job,
         index: ServerIndex,
@@ -83,10 +78,10 @@ impl ServerLog {
         let partial = PartialPushes::default();
         let recovery = match has_rows {
             true => recover(index, folder.path(), lineage.log, tables, windows, &partial)?,
-            false => Recovery::default(),
+            false => RecoverySummary::default(),
         };
         metrics.recovery.set(timer.elapsed().as_secs_f64());
-        metrics.recovered_rows.set(tables.iter().map(zagros_table::Table::rows).sum::<usize>() as i64);
+        metrics.recovered_rows.set(tables.iter().map(zagros_table::Table::row_count).sum::<usize>() as i64);
         let mode = match job.cluster.durability {
             DurabilityLevel::Machine => SyncMode::Machine,
             DurabilityLevel::Process | DurabilityLevel::Checkpoint => SyncMode::Process,
@@ -110,7 +105,7 @@ impl ServerLog {
             has_recovered: AtomicBool::new(has_rows),
             writer,
             partial,
-            load: LoadState::recovered(recovery.is_partial),
+            load: LoadState::from_recovery(recovery.is_partial),
             metrics,
             tail_start: AtomicU64::new(recovery.start),
             bound: TailBound::new(sizes, recovery.base_bytes),
@@ -129,31 +124,24 @@ impl ServerLog {
         self.has_recovered.load(Ordering::Acquire)
     }
 
-    /// Seconds that earlier processes have counted: rows grow older only while a server runs.
     pub(crate) fn seconds_before(&self) -> u64 {
         self.seconds_before
     }
 
-    /// Room for a push.
-    ///
-    /// # Errors
-    /// `Disk` if the log is stopped or the disk is full, `Unavailable` if the log is too long. Nothing has been applied then.
-    pub(crate) fn reserve(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
-        self.bound.check(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
+    /// Refused as `Disk` if the log is stopped or the disk is full, as `Unavailable` if the log is too long.
+    pub(crate) fn reserve_room(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
+        self.bound.check_tail(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
         let bytes = |part: &RequestPart<'_>| {
             let (width, stripes) = self.widths.get(part.table as usize).copied().unwrap_or_default();
             let rows = part.ids.len() as u64;
             rows * width + 2 * RECORD_BYTES * (rows.min(stripes) + rows / CHUNK + 1)
         };
         let wanted: u64 = parts.iter().map(bytes).sum();
-        self.writer.reserve(wanted + RECORD_BYTES).map_err(|stopped| self.refusal(&stopped))
+        self.writer.reserve_room(wanted + RECORD_BYTES).map_err(|stopped| self.refusal(&stopped))
     }
 
     /// Applies a push, or what is left of it if an earlier process applied a part.
-    ///
-    /// # Errors
-    /// As [`RequestGuard::push`]. Nothing is applied then.
-    pub(crate) fn push(
+    pub(crate) fn apply_push(
         &self,
         entry: &RequestGuard<'_>,
         origin: PushOrigin,
@@ -161,23 +149,21 @@ impl ServerLog {
         buffers: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         let PushedRows { parts, gradients, step } = rows;
-        match self.partial.remaining(&origin, parts, gradients) {
+        match self.partial.remaining_rows(&origin, parts, gradients) {
             None => entry.push_from(origin, parts, gradients, step, buffers),
-            Some(rest) => entry.push_from(origin, &rest.parts(), &rest.gradients, step, buffers),
+            Some(rest) => entry.push_from(origin, &rest.request_parts(), &rest.gradients, step, buffers),
         }
     }
 
     /// A push has changed all its rows of these window groups.
-    pub(crate) fn commit(&self, origin: &PushOrigin, step: u64, tables: &TableSet, groups: &[u32]) {
+    pub(crate) fn commit_push(&self, origin: &PushOrigin, step: u64, tables: &TableSet, groups: &[u32]) {
         let groups = if groups == [0] { &[] } else { groups };
-        self.writer.commit(origin, step, tables.now(), groups);
-        self.partial.forget(origin);
+        self.writer.append_commit(origin, step, tables.table_time(), groups);
+        self.partial.forget_push(origin);
     }
 
     /// Waits until all that was appended is durable (invariant DU-1).
-    ///
-    /// # Errors
-    /// `Disk` if the disk fails. What was appended is kept, and written later.
+    /// If the disk fails, what was appended is kept, and written later.
     pub(crate) fn flush(&self) -> Result<(), Refusal> {
         let timer = self.metrics.flushes.start_timer();
         let flushed = self.writer.flush_appended();
@@ -187,7 +173,7 @@ impl ServerLog {
 
     /// A push, in words, of which a part was applied by an earlier process and whose retry may still come.
     pub(crate) fn partial_push(&self, writers: &KnownWriters) -> Option<String> {
-        let waiting = self.partial.find(|origin| writers.may_push(origin.writer, origin.incarnation))?;
+        let waiting = self.partial.find_push(|origin| writers.may_push(origin.writer, origin.incarnation))?;
         let PushOrigin { writer, incarnation, seq } = waiting;
         Some(format!("push {seq} of writer {writer} (incarnation {incarnation})"))
     }
@@ -198,33 +184,28 @@ impl ServerLog {
         &self,
         rows: std::collections::HashMap<PushOrigin, super::partial_pushes::AppliedRows>,
     ) {
-        self.partial.restore(rows);
+        self.partial.restore_rows(rows);
     }
 
     /// Appends that buckets have other windows from now on.
     pub(crate) fn window_group(&self, group: &WindowGroup) {
-        self.writer.window_group(group);
+        self.writer.append_window_group(group);
     }
 
     /// Whether pushes are accepted, as long as the run is not over.
-    ///
-    /// # Errors
-    /// The reason why not.
-    pub(crate) fn health(&self) -> Result<(), String> {
+    pub(crate) fn check_health(&self) -> Result<(), String> {
         if self.is_over() {
             return Ok(());
         }
-        self.writer.check().map_err(|stopped| stopped.to_string())?;
-        self.bound.check(self.tail_bytes())
+        self.writer.check_running().map_err(|stopped| stopped.to_string())?;
+        self.bound.check_tail(self.tail_bytes())
     }
 
     /// A load of saved rows starts. Until [`Self::end_load`], a process that ends leaves a part of a model.
-    ///
-    /// # Errors
-    /// `Disk` if the log is stopped. Nothing has changed then. `Storage` if the load adds rows to a part of a model.
+    /// Refused as `Disk` if the log is stopped, as `Storage` if the load adds rows to a part of a model. Nothing is changed.
     pub(crate) fn start_load(&self, replaces: bool) -> Result<BeforeLoad, Refusal> {
-        self.writer.check().map_err(|stopped| self.refusal(&stopped))?;
-        let before_load = self.load.start(self.index, replaces, || self.writer.start_load())?;
+        self.writer.check_running().map_err(|stopped| self.refusal(&stopped))?;
+        let before_load = self.load.start_load(self.index, replaces, || self.writer.start_load())?;
         match self.flush() {
             Ok(()) => Ok(before_load),
             Err(refusal) => {
@@ -236,16 +217,13 @@ impl ServerLog {
 
     /// The load ended before it changed anything.
     pub(crate) fn undo_load(&self, before: BeforeLoad) {
-        self.load.undo(before, || self.writer.complete_load());
+        self.load.undo_load(before, || self.writer.complete_load());
     }
 
-    /// The load has put all its rows in.
-    ///
-    /// # Errors
-    /// `Disk` if the log is stopped. A process that recovers the tables then finds a part of a model.
+    /// All rows are in. If the log is stopped, a process that recovers the tables finds a part of a model.
     pub(crate) fn end_load(&self) -> Result<(), Refusal> {
-        self.flush().inspect_err(|_| self.load.fail())?;
-        self.load.complete(|| self.writer.complete_load());
+        self.flush().inspect_err(|_| self.load.fail_load())?;
+        self.load.complete_load(|| self.writer.complete_load());
         self.flush()?;
         self.bound.load_ended(self.tail_bytes());
         Ok(())
@@ -257,61 +235,56 @@ impl ServerLog {
     }
 
     /// The rows are another run's: forgets them. What is put in from now on has a lineage of its own.
-    ///
-    /// # Errors
-    /// If the tables are busy or the disk fails. The rows may still be there, and no run takes them for its own.
+    /// After an error the rows may still be there, and no run takes them for its own.
     pub(crate) fn start_empty(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
         {
             // First: rows of the old lineage are all there, or none is.
             let mut file = self.file.lock();
             file.lineage = new_lineage();
-            self.folder.set_lineage(&file).map_err(|source| self.failed(source))?;
+            self.folder.set_lineage(&file).map_err(|source| self.log_error(source))?;
         }
         tables.clear().map_err(|source| ServerError::Clear { index: self.index.0, source })?;
         windows.clear();
         self.partial.clear();
         // A base without a window: the pushes of the other run are no part of the log any more.
-        self.load.complete(|| self.writer.complete_load());
+        self.load.complete_load(|| self.writer.complete_load());
         self.write_base(tables, windows)?;
         self.has_recovered.store(false, Ordering::Release);
         Ok(())
     }
 
     /// The run is over, and its model is saved elsewhere: deletes the log's files. Pushes are refused afterwards.
-    pub(crate) fn end(&self) -> Result<(), LogError> {
+    pub(crate) fn delete_files(&self) -> Result<(), LogError> {
         let _only = self.base.lock();
         self.is_over.store(true, Ordering::Release);
         // First: once the lock is gone, the files of these names may be those of the next server.
-        self.writer.end();
+        self.writer.end_writing();
         self.folder.wipe()
     }
 
     /// The process ends in order, and the next one may run on another machine: every acknowledged push is on the disk. Pushes are
-    /// refused from now on.
-    ///
-    /// # Errors
-    /// If the disk fails. Then only this machine, as long as it runs, has all of the log.
+    /// refused from now on. If the disk fails, only this machine, as long as it runs, has all of the log.
     pub(crate) fn hand_over(&self, tables: &TableSet) -> Result<(), ServerError> {
         let stopped = |source| ServerError::LogStopped { index: self.index.0, source };
         self.writer.flush_appended().map_err(stopped)?;
         self.is_over.store(true, Ordering::Release);
-        self.writer.end();
+        self.writer.end_writing();
         tables.flush_cold().map_err(|source| ServerError::Cold { index: self.index.0, source })?;
-        self.folder.sync().map_err(|source| self.failed(source))?;
+        self.folder.sync().map_err(|source| self.log_error(source))?;
         let mut file = self.file.lock();
         file.place = Some(LogPlace::Disk);
-        self.folder.set_lineage(&file).map_err(|source| self.failed(source))
+        self.folder.set_lineage(&file).map_err(|source| self.log_error(source))
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    pub(super) fn failed(&self, source: LogError) -> ServerError {
+    pub(super) fn log_error(&self, source: LogError) -> ServerError {
         ServerError::Log { index: self.index.0, source }
     }
 
-    pub(super) fn server(&self) -> ServerIndex {
+    pub(super) fn server_index(&self) -> ServerIndex {
         self.index
     }
 

@@ -14,7 +14,6 @@ use zagros_log::SEGMENT_BYTES;
 /// Sizes in bytes. Tests have small ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogSizes {
-    /// A file of the log.
     pub(crate) segment: u64,
     /// The shortest tail that leads to a base.
     pub(crate) tail: u64,
@@ -29,7 +28,6 @@ impl Default for LogSizes {
 /// A tail may be so many times as long as one that leads to a base.
 const LONGEST: u64 = 4;
 
-/// The bound of one log.
 #[derive(Debug)]
 pub(super) struct TailBound {
     shortest: u64,
@@ -53,7 +51,6 @@ impl TailBound {
         *self.failure.lock() = None;
     }
 
-    /// A base could not be written.
     pub(super) fn base_failed(&self, why: String) {
         *self.failure.lock() = Some(why);
     }
@@ -63,16 +60,12 @@ impl TailBound {
         self.loaded.store(tail, Ordering::Release);
     }
 
-    /// Whether a tail of so many bytes leads to a base.
     pub(super) fn is_due(&self, tail: u64) -> bool {
         tail > self.due()
     }
 
     /// Whether a push may make the tail longer.
-    ///
-    /// # Errors
-    /// Why not, in words.
-    pub(super) fn check(&self, tail: u64) -> Result<(), String> {
+    pub(super) fn check_tail(&self, tail: u64) -> Result<(), String> {
         let longest = self.longest();
         if tail < longest {
             return Ok(());
@@ -98,15 +91,15 @@ mod tests {
     #[test]
     fn a_tail_grows_with_its_base_and_not_without_end() {
         let bound = TailBound::new(LogSizes { segment: 1, tail: 100 }, 0);
-        assert!(!bound.is_due(100) && bound.is_due(101) && bound.check(399).is_ok());
-        assert!(bound.check(400).unwrap_err().ends_with("may have 400: a base is being written"));
+        assert!(!bound.is_due(100) && bound.is_due(101) && bound.check_tail(399).is_ok());
+        assert!(bound.check_tail(400).unwrap_err().ends_with("may have 400: a base is being written"));
         bound.base_failed("no space".to_owned());
-        assert!(bound.check(400).unwrap_err().ends_with("no space"));
+        assert!(bound.check_tail(400).unwrap_err().ends_with("no space"));
         bound.load_ended(5000);
-        assert!(bound.is_due(5000) && bound.check(9999).is_ok() && bound.check(10_000).is_err());
+        assert!(bound.is_due(5000) && bound.check_tail(9999).is_ok() && bound.check_tail(10_000).is_err());
         bound.base_written(1000);
         assert!(!bound.is_due(500) && bound.is_due(501));
-        assert!(bound.check(1999).is_ok());
-        assert!(bound.check(2000).unwrap_err().ends_with("a base is being written"));
+        assert!(bound.check_tail(1999).is_ok());
+        assert!(bound.check_tail(2000).unwrap_err().ends_with("a base is being written"));
     }
 }

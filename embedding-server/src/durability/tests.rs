@@ -31,7 +31,6 @@ mod loads;
 mod starts;
 mod steps;
 
-/// A disk that fails on request.
 #[derive(Debug, Default)]
 struct FaultyDisk(Mutex<Option<&'static str>>);
 
@@ -92,8 +91,8 @@ impl LogFixture {
 
     fn start_with(&self, sizes: LogSizes) -> Result<Arc<EmbeddingService>, ServerError> {
         let host = LogHost { disk: Arc::clone(&self.disk) as _, sizes, boot: self.boot.map(ToOwned::to_owned) };
-        let service = EmbeddingService::durable_on(&self.job, ServerIndex(0), &Registry::new(), host)?;
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        let service = EmbeddingService::open_on_host(&self.job, ServerIndex(0), &Registry::new(), host)?;
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         Ok(service)
     }
 
@@ -126,7 +125,7 @@ impl LogFixture {
 
 /// Slots of all rows, in memory and in the cold tier.
 fn rows(service: &EmbeddingService) -> BTreeMap<(usize, u64), Vec<u32>> {
-    let snapshot = service.tables.snapshot().unwrap();
+    let snapshot = service.tables.take_snapshot().unwrap();
     let mut all = BTreeMap::new();
     for (number, table) in service.tables.iter().enumerate() {
         for stripe in 0..table.stripes() {
@@ -203,7 +202,7 @@ fn a_push_that_died_half_way_is_applied_once() {
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
     push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1, 1.0)).unwrap();
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
     push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -245,7 +244,7 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
     push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -324,10 +323,10 @@ fn a_full_disk_refuses_pushes_before_they_are_applied_and_lookups_go_on() {
     let held = read(&service, &[(ITEM, &[1])]);
     let is_after = |row: &[f32], pushes: u64| (row[0] - first[0] + pushes as f32).abs() < 0.01;
     assert!(is_after(&held, seq - 1), "the refused push is not applied: {held:?}");
-    assert!(service.ready().unwrap_err().contains("accepts no pushes"));
+    assert!(service.check_ready().unwrap_err().contains("accepts no pushes"));
     home.disk.fail(None);
     service.log.as_ref().unwrap().writer.retry().unwrap();
-    assert_eq!(service.ready(), Ok(()));
+    assert_eq!(service.check_ready(), Ok(()));
     assert!(!push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
     let expected = read(&service, &[(ITEM, &[1])]);
     assert!(is_after(&expected, seq), "{expected:?}");
@@ -369,7 +368,7 @@ fn rows_of_the_cold_tier_are_there_again_with_the_folder_and_missed_without() {
         let ids: Vec<u64> = (first..first + 2000).collect();
         push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1000 + first, 1.0)).unwrap();
     }
-    let evicted: u64 = service.tables.iter().map(|table| table.counts().evicted).sum();
+    let evicted: u64 = service.tables.iter().map(|table| table.event_counts().evicted).sum();
     assert!(evicted > 1000, "{evicted} rows left memory");
     service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
     let ids: Vec<u64> = (0..500).collect();
@@ -441,5 +440,5 @@ fn counts_of_ids_without_a_row_go_on() {
     assert_eq!(rows(&service).len(), 0);
     see(&service, 1);
     assert_eq!(rows(&service).len(), 2, "the third use since the start");
-    assert_eq!(service.tables.iter().map(Table::rows).sum::<usize>(), 2);
+    assert_eq!(service.tables.iter().map(Table::row_count).sum::<usize>(), 2);
 }

@@ -16,7 +16,6 @@ use zagros_zip::ZipEq;
 use super::ServerLabel;
 use crate::tier::{StoreCalls, WatchedStore};
 
-/// The metrics of a server's cold tier.
 pub(crate) struct ColdMetrics<'a> {
     of: ServerLabel<'a>,
 }
@@ -27,7 +26,7 @@ impl<'a> ColdMetrics<'a> {
     }
 
     /// The metrics of reads and of writes.
-    pub(crate) fn calls(&self) -> (StoreCalls, StoreCalls) {
+    pub(crate) fn call_metrics(&self) -> (StoreCalls, StoreCalls) {
         let seconds = self.of.seconds("cold_call_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
         let rows = self.of.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
         let calls = |call: &str| StoreCalls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
@@ -35,7 +34,7 @@ impl<'a> ColdMetrics<'a> {
     }
 
     /// Registers the store's size, what it reads and writes, and the free space on the disk of its folder.
-    pub(crate) fn register(&self, store: &Arc<WatchedStore<LogStore>>, folder: &Path) {
+    pub(crate) fn register_store(&self, store: &Arc<WatchedStore<LogStore>>, folder: &Path) {
         watch_disk(self.of.registry, &self.of.options("cold_disk", "the cold tier"), folder);
         register(self.of.registry, ColdCollector::new(&self.of, store));
     }
@@ -59,7 +58,6 @@ struct ColdCollector {
     kinds: Arc<Mutex<[IntCounter; 3]>>,
 }
 
-/// Kinds of bytes that are written.
 const WRITTEN: [&str; 3] = ["row", "appended", "moved"];
 
 impl ColdCollector {
@@ -93,7 +91,7 @@ impl ColdCollector {
         })
     }
 
-    fn all(&self) -> [&dyn Collector; 9] {
+    fn all_metrics(&self) -> [&dyn Collector; 9] {
         [
             &self.rows,
             &self.bytes,
@@ -110,12 +108,12 @@ impl ColdCollector {
 
 impl Collector for ColdCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.all().into_iter().flat_map(Collector::desc).collect()
+        self.all_metrics().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(store) = self.store.upgrade() else { return Vec::new() };
-        let (size, counts) = (store.size(), store.store().counts());
+        let (size, counts) = (store.size(), store.store().io_counts());
         self.rows.set(size.rows as i64);
         self.bytes.set(size.bytes as i64);
         self.index.set(store.store().memory() as i64);
@@ -130,6 +128,6 @@ impl Collector for ColdCollector {
             raise(counter, to);
         }
         drop(kinds);
-        self.all().into_iter().flat_map(Collector::collect).collect()
+        self.all_metrics().into_iter().flat_map(Collector::collect).collect()
     }
 }

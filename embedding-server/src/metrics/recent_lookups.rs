@@ -17,7 +17,6 @@ const TAIL: f64 = 0.99;
 #[derive(Debug, Default)]
 pub(crate) struct RecentLookups(VecDeque<LookupCounts>);
 
-/// The counts at one look.
 #[derive(Clone, Debug, Default)]
 struct LookupCounts {
     found: u64,
@@ -30,15 +29,15 @@ struct LookupCounts {
 
 impl RecentLookups {
     /// Adds to `held` the activity since the oldest remembered look.
-    pub(crate) fn look(&mut self, metrics: &ServerMetrics, tables: &TableSet, held: ServerLoad) -> ServerLoad {
+    pub(crate) fn sample_load(&mut self, metrics: &ServerMetrics, tables: &TableSet, held: ServerLoad) -> ServerLoad {
         let now = LookupCounts::new(&metrics.lookup.seconds, tables);
         let earlier = self.0.front().cloned().unwrap_or_default();
         self.0.push_back(now.clone());
         if self.0.len() > LOOKS {
             self.0.pop_front();
         }
-        let lately = now.since(&earlier);
-        let (requests, under_way) = metrics.requests();
+        let lately = now.counts_since(&earlier);
+        let (requests, under_way) = metrics.request_counts();
         let lookups = lately.lookups as f64;
         let asked = lately.found + lately.missed;
         ServerLoad {
@@ -56,7 +55,7 @@ impl LookupCounts {
     fn new(times: &Histogram, tables: &TableSet) -> Self {
         let mut counts = Self { seconds: times.get_sample_sum(), ..Self::default() };
         for table in tables.iter() {
-            let of_table = table.counts();
+            let of_table = table.event_counts();
             counts.found += of_table.hits;
             counts.missed += of_table.misses;
         }
@@ -67,7 +66,7 @@ impl LookupCounts {
         counts
     }
 
-    fn since(&self, before: &Self) -> Self {
+    fn counts_since(&self, before: &Self) -> Self {
         let buckets = self.buckets.iter().enumerate();
         let earlier = |index: usize| before.buckets.get(index).copied().unwrap_or(0);
         Self {
@@ -113,7 +112,7 @@ mod tests {
     fn recent_lookups_are_reported_and_earlier_ones_are_not() {
         let service = placed(1, 0);
         let mut recent = RecentLookups::default();
-        let mut look = || recent.look(&service.metrics, &service.tables, service.held());
+        let mut look = || recent.sample_load(&service.metrics, &service.tables, service.current_load());
         assert_eq!((look().hit_rate, look().lookup_seconds_p99), (None, None));
         let lookup = |ids: &[u64]| {
             let request = lookup_of(&[(0, ids)], Access::Train);

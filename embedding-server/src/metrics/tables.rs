@@ -12,10 +12,8 @@ use zagros_zip::ZipEq;
 
 use super::ServerLabel;
 
-/// Reads one of the counts.
 type CountOf = fn(&TableCounts) -> u64;
 
-/// Names of the counted events.
 const EVENTS: [(&str, CountOf); 14] = [
     ("hit", |counts| counts.hits),
     ("miss", |counts| counts.misses),
@@ -33,7 +31,6 @@ const EVENTS: [(&str, CountOf); 14] = [
     ("late_gradient", |counts| counts.late_gradients),
 ];
 
-/// Collects the metrics of all tables of a server.
 #[derive(Clone)]
 pub(crate) struct TableCollector {
     /// Weak, so that a registry that outlives the server does not keep the tables alive.
@@ -43,7 +40,6 @@ pub(crate) struct TableCollector {
     children: Arc<Mutex<Vec<TableChildren>>>,
 }
 
-/// The metrics of all tables.
 #[derive(Clone)]
 struct TableFamilies {
     rows: IntGaugeVec,
@@ -57,7 +53,6 @@ struct TableFamilies {
     given_up: IntCounter,
 }
 
-/// The metrics of one table.
 struct TableChildren {
     rows: IntGauge,
     bytes: IntGauge,
@@ -69,7 +64,7 @@ struct TableChildren {
 impl TableCollector {
     pub(crate) fn register(of: &ServerLabel<'_>, tables: &Arc<TableSet>, names: &[String]) {
         let made = TableFamilies::new(of).map(|families| {
-            let children = names.iter().map(|name| families.children(name)).collect();
+            let children = names.iter().map(|name| families.table_children(name)).collect();
             Self { tables: Arc::downgrade(tables), families, children: Arc::new(Mutex::new(children)) }
         });
         register(of.registry, made);
@@ -99,7 +94,7 @@ impl TableFamilies {
         })
     }
 
-    fn children(&self, table: &str) -> TableChildren {
+    fn table_children(&self, table: &str) -> TableChildren {
         TableChildren {
             rows: self.rows.with_label_values(&[table]),
             bytes: self.bytes.with_label_values(&[table]),
@@ -109,7 +104,7 @@ impl TableFamilies {
         }
     }
 
-    fn all(&self) -> [&dyn Collector; 9] {
+    fn all_families(&self) -> [&dyn Collector; 9] {
         let of_tables: [&dyn Collector; 5] = [&self.rows, &self.bytes, &self.events, &self.waits, &self.waited];
         let [rows, bytes, events, waits, waited] = of_tables;
         [rows, bytes, events, waits, waited, &self.copies, &self.copies_limit, &self.copies_waits, &self.given_up]
@@ -125,9 +120,9 @@ impl TableFamilies {
 
 impl TableChildren {
     fn catch_up(&self, table: &Table) {
-        let counts = table.counts();
-        self.rows.set(table.rows() as i64);
-        self.bytes.set(table.bytes() as i64);
+        let counts = table.event_counts();
+        self.rows.set(table.row_count() as i64);
+        self.bytes.set(table.memory_bytes() as i64);
         for (counter, (_, of)) in self.events.iter().zip_eq(EVENTS) {
             counter.inc_by(of(&counts).saturating_sub(counter.get()));
         }
@@ -138,7 +133,7 @@ impl TableChildren {
 
 impl Collector for TableCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.families.all().into_iter().flat_map(Collector::desc).collect()
+        self.families.all_families().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
@@ -148,6 +143,6 @@ impl Collector for TableCollector {
             children.catch_up(table);
         }
         self.families.catch_up(tables.snapshot_copies());
-        self.families.all().into_iter().flat_map(Collector::collect).collect()
+        self.families.all_families().into_iter().flat_map(Collector::collect).collect()
     }
 }

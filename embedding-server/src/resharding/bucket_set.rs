@@ -13,15 +13,11 @@ pub(crate) struct PlannedMove {
     pub(crate) target: u32,
     /// In ascending order.
     pub(crate) buckets: Vec<u32>,
-    /// For each bucket of the model, whether it moves.
     moves: Box<[bool]>,
 }
 
 impl PlannedMove {
     /// Reads an announced move of a model with `total` buckets.
-    ///
-    /// # Errors
-    /// If the payload is not a whole number of buckets of the model.
     pub(crate) fn new(announced: &BucketMove, total: u32) -> Result<Self, PackError> {
         let (words, rest) = announced.buckets.as_chunks::<4>();
         let buckets: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -35,14 +31,12 @@ impl PlannedMove {
         Ok(Self { id, source, target, buckets, moves })
     }
 
-    /// Whether a row moves.
     #[inline]
     pub(crate) fn has_row(&self, table: u32, id: u64) -> bool {
         self.moves[bucket_of(RowKey { table: TableId(table), id }, self.moves.len() as u32) as usize]
     }
 
-    /// Whether a bucket moves.
-    pub(crate) fn has(&self, bucket: u32) -> bool {
+    pub(crate) fn has_bucket(&self, bucket: u32) -> bool {
         self.moves.get(bucket as usize).copied().unwrap_or(false)
     }
 }
@@ -67,9 +61,9 @@ mod tests {
             buckets: buckets.iter().flat_map(|bucket| bucket.to_le_bytes()).collect::<Vec<u8>>().into(),
         };
         let plan = PlannedMove::new(&announced(&[1, 6]), 8).unwrap();
-        assert_eq!((0..9).filter(|bucket| plan.has(*bucket)).collect::<Vec<_>>(), [1, 6]);
+        assert_eq!((0..9).filter(|bucket| plan.has_bucket(*bucket)).collect::<Vec<_>>(), [1, 6]);
         for id in 0..100 {
-            assert_eq!(plan.has_row(2, id), plan.has(bucket_of(RowKey { table: TableId(2), id }, 8)));
+            assert_eq!(plan.has_row(2, id), plan.has_bucket(bucket_of(RowKey { table: TableId(2), id }, 8)));
         }
         assert_eq!(plan.to_string(), "move 3 of 2 buckets from embedding server 0 to 2");
         assert!(PlannedMove::new(&announced(&[8]), 8).is_err());

@@ -12,10 +12,8 @@ use super::PlannedMove;
 /// Locks of the notes. Stripes that share one are many requests apart.
 const LOCKS: usize = 64;
 
-/// Changed ids, by table and stripe.
 type Notes = BTreeMap<(u32, u32), HashSet<u64>>;
 
-/// The notes of one move.
 #[derive(Debug)]
 pub(crate) struct ChangedRows {
     plan: Arc<PlannedMove>,
@@ -29,13 +27,13 @@ impl ChangedRows {
     }
 
     /// How many rows have changed since they were taken.
-    pub(crate) fn count(&self) -> u64 {
+    pub(crate) fn row_count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
     /// Takes the ids of some changed rows of one stripe: table, stripe, and at most `most` ids. A row that changes afterwards is
     /// noted again, so the caller reads the rows after this call.
-    pub(crate) fn take(&self, table: Option<u32>, most: usize) -> Option<(u32, u32, Vec<u64>)> {
+    pub(crate) fn take_ids(&self, table: Option<u32>, most: usize) -> Option<(u32, u32, Vec<u64>)> {
         self.notes.iter().find_map(|notes| {
             let mut notes = notes.lock();
             let mut wanted = notes.iter_mut().filter(|((of, _), _)| table.is_none_or(|table| *of == table));
@@ -80,14 +78,14 @@ mod tests {
         let notes = ChangedRows::new(plan);
         notes.changed(5, 3, &ids);
         notes.changed(5, 3, &ids);
-        assert_eq!((notes.count(), notes.take(Some(4), 9)), (moving.len() as u64, None));
+        assert_eq!((notes.row_count(), notes.take_ids(Some(4), 9)), (moving.len() as u64, None));
         let mut taken = HashSet::new();
-        while let Some((5, 3, ids)) = notes.take(None, 7) {
+        while let Some((5, 3, ids)) = notes.take_ids(None, 7) {
             assert!(ids.len() <= 7);
             taken.extend(ids);
         }
-        assert_eq!((taken, notes.count()), (moving.clone(), 0));
+        assert_eq!((taken, notes.row_count()), (moving.clone(), 0));
         notes.changed(5, 3, &ids[..200]);
-        assert!(notes.count() > 0 && notes.count() < moving.len() as u64);
+        assert!(notes.row_count() > 0 && notes.row_count() < moving.len() as u64);
     }
 }

@@ -6,9 +6,8 @@ use zagros_zip::ZipEq;
 /// Bytes of rows in one answer, about.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// Rows and counts of one table.
 #[derive(Default)]
-pub(super) struct Chunk {
+pub(super) struct RowChunk {
     pub(super) rows: RowBatch,
     pub(super) removed: Vec<u64>,
     pub(super) counted: Vec<u64>,
@@ -20,14 +19,13 @@ pub(super) struct Chunk {
     pub(super) step_rows: StepRowBatch,
 }
 
-impl Chunk {
-    /// How many rows and ids it has.
+impl RowChunk {
     pub(super) fn len(&self) -> usize {
         self.rows.ids.len() + self.removed.len() + self.counted.len()
     }
 
     /// Adds the counts of these ids of one stripe, as far as there are any.
-    pub(super) fn count(&mut self, table: &Table, stripe: usize, ids: &[u64]) {
+    pub(super) fn add_counts(&mut self, table: &Table, stripe: usize, ids: &[u64]) {
         for (id, count) in ids.iter().zip_eq(table.counts_of(stripe, ids)).filter(|(_, count)| *count > 0) {
             self.counted.push(*id);
             self.counts.push(count);
@@ -35,7 +33,6 @@ impl Chunk {
     }
 }
 
-/// How many rows fit into a chunk.
 pub(super) fn most_rows(table: &Table) -> usize {
     (CHUNK_BYTES / (12 + 4 * table.stride())).max(1)
 }

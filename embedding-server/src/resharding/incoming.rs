@@ -12,10 +12,10 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::incoming_rows::{put, put_windows};
+use super::incoming_rows::{put_chunk, put_windows};
 use super::moves::MoveActivity;
-use super::purge::clear;
-use super::{PlannedMove, purge};
+use super::purge::clear_moving_rows;
+use super::{PlannedMove, purge_strays};
 use crate::EmbeddingService;
 
 /// The source is frozen once at most so many rows are left.
@@ -29,15 +29,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The source of a move, as its target calls it.
 pub(crate) trait MoveSource: Send + Sync {
-    /// Starts the copy.
-    fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>>;
-    /// The next rows.
-    fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>>;
-    /// Stops the source.
+    fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>>;
+    fn next_rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>>;
     fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>>;
 }
 
-/// Reports to the coordinator.
 pub(crate) trait MoveReports: Send + Sync {
     /// Reports how far the copy is, or why it failed.
     fn report(
@@ -48,7 +44,6 @@ pub(crate) trait MoveReports: Send + Sync {
     ) -> BoxFuture<'_, Result<ReportMoveResponse, Refusal>>;
 }
 
-/// What was copied so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CopyProgress {
     pub(crate) rows: u64,
@@ -64,32 +59,30 @@ pub(crate) enum CopyEnd {
     Abandoned(String),
 }
 
-struct Copy<'a> {
+struct BucketCopy<'a> {
     service: &'a Arc<EmbeddingService>,
     plan: &'a Arc<PlannedMove>,
     source: &'a dyn MoveSource,
     reports: &'a dyn MoveReports,
     progress: CopyProgress,
-    /// Number of the next request for rows.
     number: u64,
     stage: MoveStage,
     reported: Instant,
 }
 
-/// Why a copy stops.
-enum Stop {
+enum CopyStop {
     Failed(String),
     Ended(CopyEnd),
 }
 
-impl From<Refusal> for Stop {
+impl From<Refusal> for CopyStop {
     fn from(refusal: Refusal) -> Self {
         Self::Failed(refusal.message)
     }
 }
 
 /// Copies the rows of a move, and asks until it is known what became of it. The copy of a move that failed is removed.
-pub(crate) async fn copy(
+pub(crate) async fn copy_buckets(
     service: Arc<EmbeddingService>,
     plan: Arc<PlannedMove>,
     source: Arc<dyn MoveSource>,
@@ -98,7 +91,7 @@ pub(crate) async fn copy(
     let (source, reports) = (source.as_ref(), reports.as_ref());
     let progress = CopyProgress::default();
     let (service, plan) = (&service, &plan);
-    let mut copy = Copy {
+    let mut copy = BucketCopy {
         service,
         plan,
         source,
@@ -108,13 +101,13 @@ pub(crate) async fn copy(
         stage: MoveStage::Copying,
         reported: Instant::now(),
     };
-    let ended = match copy.all().await {
-        Ok(end) | Err(Stop::Ended(end)) => end,
-        Err(Stop::Failed(reason)) => copy.failed(reason).await,
+    let ended = match copy.run().await {
+        Ok(end) | Err(CopyStop::Ended(end)) => end,
+        Err(CopyStop::Failed(reason)) => copy.report_failure(reason).await,
     };
     match &ended {
         CopyEnd::Committed(generation) => {
-            service.moves.ask();
+            service.moves.request_placement();
             await_generation(service, *generation).await;
             let CopyProgress { rows, bytes, frozen } = copy.progress;
             info!(server = service.index.0, %plan, rows, bytes, frozen_seconds = frozen.as_secs_f64(), "buckets taken over");
@@ -128,19 +121,19 @@ pub(crate) async fn copy(
         }
     }
     if matches!(ended, CopyEnd::Abandoned(_)) {
-        let _ = on_thread(service, |service| Ok(purge(service))).await;
+        let _ = on_thread(service, |service| Ok(purge_strays(service))).await;
     }
     ended
 }
 
-impl Copy<'_> {
-    async fn all(&mut self) -> Result<CopyEnd, Stop> {
-        self.start().await?;
+impl BucketCopy<'_> {
+    async fn run(&mut self) -> Result<CopyEnd, CopyStop> {
+        self.begin_at_source().await?;
         self.catch_up().await?;
         self.stage = MoveStage::CaughtUp;
         self.report().await?;
         let (since, frozen) = self.freeze().await?;
-        while self.chunk().await?.changed > 0 {}
+        while self.copy_chunk().await?.changed > 0 {}
         self.take_windows(frozen.groups).await?;
         self.progress.frozen = since.elapsed();
         self.stage = MoveStage::Copied;
@@ -148,28 +141,27 @@ impl Copy<'_> {
     }
 
     /// Clears what there is of the buckets, and has the source note changes.
-    async fn start(&mut self) -> Result<(), Stop> {
+    async fn begin_at_source(&mut self) -> Result<(), CopyStop> {
         let deadline = Deadline::from_now(self.service.timeout);
         let plan = Arc::clone(self.plan);
         loop {
             let plan = Arc::clone(&plan);
             match on_thread(self.service, move |service| become_target(service, &plan)).await {
                 Ok(()) => break,
-                Err(refusal) => self.again(refusal, deadline).await?,
+                Err(refusal) => self.retry_later(refusal, deadline).await?,
             }
         }
         self.report().await?;
-        while let Err(refusal) = self.source.begin().await {
-            self.again(refusal, deadline).await?;
+        while let Err(refusal) = self.source.begin_copy().await {
+            self.retry_later(refusal, deadline).await?;
         }
         Ok(())
     }
 
-    /// Copies until few rows are left.
-    async fn catch_up(&mut self) -> Result<(), Stop> {
+    async fn catch_up(&mut self) -> Result<(), CopyStop> {
         let mut rounds = 0;
         loop {
-            let chunk = self.chunk().await?;
+            let chunk = self.copy_chunk().await?;
             rounds += u32::from(chunk.scanned);
             if chunk.scanned && (chunk.changed <= FEW_ROWS || rounds > MOST_CHUNKS) {
                 return Ok(());
@@ -178,28 +170,27 @@ impl Copy<'_> {
         }
     }
 
-    async fn freeze(&mut self) -> Result<(Instant, FreezeMoveResponse), Stop> {
+    async fn freeze(&mut self) -> Result<(Instant, FreezeMoveResponse), CopyStop> {
         let deadline = Deadline::from_now(self.service.timeout);
         loop {
             let since = Instant::now();
             match self.source.freeze().await {
                 Ok(frozen) => return Ok((since, frozen)),
                 Err(refusal) => {
-                    self.again(refusal, deadline).await?;
-                    self.chunk().await?;
+                    self.retry_later(refusal, deadline).await?;
+                    self.copy_chunk().await?;
                     self.report_if_due().await?;
                 }
             }
         }
     }
 
-    /// Gets the next rows and puts them in.
-    async fn chunk(&mut self) -> Result<MoveRowsResponse, Stop> {
+    async fn copy_chunk(&mut self) -> Result<MoveRowsResponse, CopyStop> {
         let deadline = Deadline::from_now(self.service.timeout);
         let chunk = loop {
-            match self.source.rows(self.number).await {
+            match self.source.next_rows(self.number).await {
                 Ok(chunk) => break chunk,
-                Err(refusal) => self.again(refusal, deadline).await?,
+                Err(refusal) => self.retry_later(refusal, deadline).await?,
             }
         };
         self.number += 1;
@@ -209,20 +200,20 @@ impl Copy<'_> {
         let chunk = Arc::new(chunk);
         loop {
             let (plan, chunk) = (Arc::clone(self.plan), Arc::clone(&chunk));
-            match on_thread(self.service, move |service| put(service, &plan, &chunk)).await {
+            match on_thread(self.service, move |service| put_chunk(service, &plan, &chunk)).await {
                 Ok(()) => return Ok(head),
-                Err(refusal) => self.again(refusal, deadline).await?,
+                Err(refusal) => self.retry_later(refusal, deadline).await?,
             }
         }
     }
 
-    async fn take_windows(&self, groups: Vec<MovedWindows>) -> Result<(), Stop> {
+    async fn take_windows(&self, groups: Vec<MovedWindows>) -> Result<(), CopyStop> {
         let plan = Arc::clone(self.plan);
         Ok(on_thread(self.service, move |service| put_windows(service, &plan, &groups)).await?)
     }
 
     /// Pauses before a call is made again, or gives up. The source may be another process, and the move over.
-    async fn again(&mut self, refusal: Refusal, deadline: Deadline) -> Result<(), Stop> {
+    async fn retry_later(&mut self, refusal: Refusal, deadline: Deadline) -> Result<(), CopyStop> {
         if !refusal.kind.is_retryable() || deadline.is_past() {
             return Err(refusal.into());
         }
@@ -231,29 +222,29 @@ impl Copy<'_> {
     }
 
     /// Reports now and then, and once the coordinator announces the move no more.
-    async fn report_if_due(&mut self) -> Result<(), Stop> {
+    async fn report_if_due(&mut self) -> Result<(), CopyStop> {
         let is_announced = self.service.moves.announced.lock().as_ref().is_some_and(|plan| plan.id == self.plan.id);
         if is_announced && self.reported.elapsed() < REPORT { Ok(()) } else { self.report().await }
     }
 
     /// Reports once. A report that is lost is followed by others.
-    async fn report(&mut self) -> Result<(), Stop> {
+    async fn report(&mut self) -> Result<(), CopyStop> {
         let deadline = Deadline::from_now(self.service.timeout);
         self.reported = Instant::now();
         loop {
             match self.reports.report(self.stage, self.progress, String::new()).await {
-                Ok(verdict) => return ended(&verdict).map_or(Ok(()), |end| Err(Stop::Ended(end))),
+                Ok(verdict) => return copy_end(&verdict).map_or(Ok(()), |end| Err(CopyStop::Ended(end))),
                 Err(refusal) if refusal.kind.is_retryable() && !deadline.is_past() => tokio::time::sleep(PAUSE).await,
                 Err(refusal) => return Err(refusal.into()),
             }
         }
     }
 
-    async fn failed(&mut self, reason: String) -> CopyEnd {
+    async fn report_failure(&mut self, reason: String) -> CopyEnd {
         let stage = MoveStage::Failed;
         loop {
             match self.reports.report(stage, self.progress, reason.clone()).await {
-                Ok(verdict) => return ended(&verdict).unwrap_or(CopyEnd::Abandoned(reason)),
+                Ok(verdict) => return copy_end(&verdict).unwrap_or(CopyEnd::Abandoned(reason)),
                 Err(refusal) if refusal.kind.is_retryable() => tokio::time::sleep(PAUSE).await,
                 // This process is no member any more. The next one has its slot, and asks for itself.
                 Err(refusal) => return CopyEnd::Abandoned(refusal.message),
@@ -262,11 +253,11 @@ impl Copy<'_> {
     }
 
     /// The source and this server now wait for the coordinator alone.
-    async fn ask_until_decided(&mut self) -> Result<CopyEnd, Stop> {
+    async fn ask_until_decided(&mut self) -> Result<CopyEnd, CopyStop> {
         loop {
             match self.reports.report(self.stage, self.progress, String::new()).await {
                 Ok(verdict) => {
-                    if let Some(end) = ended(&verdict) {
+                    if let Some(end) = copy_end(&verdict) {
                         return Ok(end);
                     }
                 }
@@ -278,7 +269,7 @@ impl Copy<'_> {
     }
 }
 
-fn ended(response: &ReportMoveResponse) -> Option<CopyEnd> {
+fn copy_end(response: &ReportMoveResponse) -> Option<CopyEnd> {
     match response.verdict() {
         MoveVerdict::Committed => Some(CopyEnd::Committed(response.generation)),
         MoveVerdict::Abandoned => Some(CopyEnd::Abandoned(response.reason.clone())),
@@ -295,13 +286,13 @@ fn become_target(service: &EmbeddingService, plan: &Arc<PlannedMove>) -> Result<
             MoveActivity::None => {}
             MoveActivity::Incoming(now) if Arc::ptr_eq(now, plan) => {}
             other => {
-                let message = format!("{} cannot begin at its target: {}", plan, other.words().unwrap_or_default());
+                let message = format!("{} cannot begin at its target: {}", plan, other.describe_work().unwrap_or_default());
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
         }
         *activity = MoveActivity::Incoming(Arc::clone(plan));
     }
-    let cleared = clear(service, plan).and_then(|_| service.tables.flush_cold());
+    let cleared = clear_moving_rows(service, plan).and_then(|_| service.tables.flush_cold());
     // Else a process that comes back could find rows in its cold tier that another server has changed since.
     cleared
         .map_err(|error| Refusal::new(RefusalKind::Unavailable, format!("{plan} cannot begin at its target: {error}")))
@@ -309,13 +300,12 @@ fn become_target(service: &EmbeddingService, plan: &Arc<PlannedMove>) -> Result<
 
 /// Waits until this generation is served, for the job's timeout at most.
 async fn await_generation(service: &EmbeddingService, generation: u64) {
-    let mut changes = service.moves.changes();
+    let mut changes = service.moves.subscribe_changes();
     let reached = || service.placement().is_ok_and(|placement| placement.generation().0 >= generation);
     let wait = async { while !reached() && changes.changed().await.is_ok() {} };
     let _ = Deadline::from_now(service.timeout).bound(wait).await;
 }
 
-/// Does `work` on a thread that may block.
 async fn on_thread<T: Send + 'static>(
     service: &Arc<EmbeddingService>,
     work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,

@@ -81,52 +81,47 @@ impl CheckedChunk {
     }
 }
 
-/// Puts copied rows and counts in. The same again changes nothing.
-///
-/// # Errors
-/// `Invalid` if they do not fit: then nothing is put in. `Unavailable` while the source's clock is ahead of all that this server knows,
-/// there is no room, or the log takes nothing.
-pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
-    let refuse = |error| service.refuse(&error);
+/// The same again changes nothing. Refused as `Invalid` if they do not fit: then nothing is put in. `Unavailable` while the
+/// source's clock is ahead of all that this server knows, there is no room, or the log takes nothing.
+pub(super) fn put_chunk(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
+    let refuse = |error| service.table_refusal(&error);
     let table = service.tables.table(sent.table).map_err(refuse)?;
     let CheckedChunk { mut rows, removed, counted, counts, sketch, step_rows } = CheckedChunk::new(plan, table, sent)?;
     let step = sent.steps.max(sent.step);
-    if !service.writers.believes(step) {
+    if !service.writers.admit_step(step) {
         let why = format!("the source of {plan} is at step {step}, and no worker can be");
         return Err(Refusal::new(RefusalKind::Unavailable, why));
     }
     table.raise_sketch(sent.sketch_stripe as usize, sent.sketch_from as usize, &sketch).map_err(refuse)?;
-    service.tables.tick(sent.steps, 0);
+    service.tables.advance_clock(sent.steps, 0);
     table.rebase_access(&mut rows, TableTime { steps: sent.steps, seconds: sent.seconds }, StepClock::GoesOn);
-    let cold = |source| service.refuse(&zagros_table::TableError::Cold { table: sent.table, source });
+    let cold = |source| service.table_refusal(&zagros_table::TableError::Cold { table: sent.table, source });
     table.remove_ids(&removed).map_err(cold)?;
     table.forget_counts(&rows.ids);
     if !rows.ids.is_empty() {
         table.insert(&rows, &mut RequestBuffers::new()).map_err(refuse)?;
     }
-    table.put_step_rows(&step_rows.slices()).map_err(refuse)?;
+    table.put_step_rows(&step_rows.as_slices()).map_err(refuse)?;
     table.take_counts(&counted, &counts).map_err(refuse)?;
     // Chunk by chunk, so that the log holds no more than one of them in memory.
     service.log.as_ref().map_or(Ok(()), |log| log.flush())
 }
 
 /// Puts the windows of the buckets in, and waits until windows and rows are as durable as pushes are.
-///
-/// # Errors
-/// `Invalid` if they do not fit: then nothing is put in. `Unavailable` if the log takes nothing.
+/// If they do not fit, nothing is put in.
 pub(super) fn put_windows(
     service: &EmbeddingService,
     plan: &PlannedMove,
     sent: &[MovedWindows],
 ) -> Result<(), Refusal> {
     for (buckets, windows) in checked_windows(plan, sent)? {
-        let group = WindowGroup { group: service.windows.groups.next(), buckets, windows };
+        let group = WindowGroup { group: service.windows.groups.next_group(), buckets, windows };
         // A base that is begun has both or neither: the record and the windows.
         let _entered = service.tables.enter();
         if let Some(log) = &service.log {
             log.window_group(&group);
         }
-        service.windows.restore(&group);
+        service.windows.restore_group(&group);
     }
     service.log.as_ref().map_or(Ok(()), |log| log.flush())
 }
@@ -147,7 +142,7 @@ fn checked_windows(plan: &PlannedMove, sent: &[MovedWindows]) -> Result<Vec<Sent
     if let Some(bad) = sent.iter().flat_map(|moved| &moved.windows).find(|window| !is_a_window(window)) {
         return Err(refused(format!("pushes of writer {} that are no window", bad.writer)));
     }
-    let group = |moved: &MovedWindows| (words_of(&moved.buckets), moved.windows.iter().map(window).collect());
+    let group = |moved: &MovedWindows| (words_of(&moved.buckets), moved.windows.iter().map(read_window).collect());
     Ok(sent.iter().map(group).collect())
 }
 
@@ -162,7 +157,7 @@ fn is_a_window(moved: &MovedWindow) -> bool {
     moved.applied.len().is_multiple_of(8) && rest.is_empty() && is_ascending && is_short
 }
 
-fn window(moved: &MovedWindow) -> WindowImage {
+fn read_window(moved: &MovedWindow) -> WindowImage {
     let numbers = ids_of(&moved.applied);
     let applied = numbers.as_chunks::<2>().0.to_vec();
     WindowImage { writer: moved.writer, incarnation: moved.incarnation, applied }

@@ -7,68 +7,46 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{PackError, Refusal};
 
-use super::incoming_rows::{put, put_windows};
-use super::{PlannedMove, adopt, begin, freeze, rows};
+use super::incoming_rows::{put_chunk, put_windows};
+use super::{PlannedMove, adopt_placement, begin_copy, freeze_source, next_rows};
 use crate::EmbeddingService;
 
 /// A server and the move that a placement announces to it.
 pub struct LocalMove {
     service: Arc<EmbeddingService>,
-    /// The move that this server is the target of.
     incoming: Option<Arc<PlannedMove>>,
 }
 
 impl LocalMove {
-    /// Adopts a placement.
-    ///
-    /// # Errors
-    /// If the placement does not make sense.
-    pub fn announced(service: Arc<EmbeddingService>, placement: &PlacementResponse) -> Result<Self, PackError> {
-        let incoming = adopt(&service, placement)?.and_then(|adopted| adopted.incoming).map(|(plan, _)| plan);
+    pub fn from_placement(service: Arc<EmbeddingService>, placement: &PlacementResponse) -> Result<Self, PackError> {
+        let incoming = adopt_placement(&service, placement)?.and_then(|adopted| adopted.incoming).map(|(plan, _)| plan);
         Ok(Self { service, incoming })
     }
 
-    /// Starts a copy, at its source.
-    ///
-    /// # Errors
-    /// If the server is not the source, or not yet.
-    pub fn begin(&self, request: &BeginMoveRequest) -> Result<(), Refusal> {
-        begin(&self.service, request.bucket_move).map(|_| ())
+    pub fn begin_copy(&self, request: &BeginMoveRequest) -> Result<(), Refusal> {
+        begin_copy(&self.service, request.bucket_move).map(|_| ())
     }
 
     /// The next rows, at the source.
-    ///
-    /// # Errors
-    /// If the copy has not begun, or the number is not the next.
-    pub fn rows(&self, request: &MoveRowsRequest) -> Result<MoveRowsResponse, Refusal> {
-        rows(&self.service, request.bucket_move, request.number)
+    pub fn next_rows(&self, request: &MoveRowsRequest) -> Result<MoveRowsResponse, Refusal> {
+        next_rows(&self.service, request.bucket_move, request.number)
     }
 
-    /// Stops the source.
-    ///
-    /// # Errors
-    /// If the copy has not begun, or requests do not end.
-    pub fn freeze(&self, request: &FreezeMoveRequest) -> Result<FreezeMoveResponse, Refusal> {
-        freeze(&self.service, request.bucket_move)
+    pub fn freeze_source(&self, request: &FreezeMoveRequest) -> Result<FreezeMoveResponse, Refusal> {
+        freeze_source(&self.service, request.bucket_move)
     }
 
     /// Puts in what the source sent, at the target.
-    ///
-    /// # Errors
-    /// If it does not fit: then nothing is put in.
-    pub fn put(&self, sent: &MoveRowsResponse) -> Result<(), Refusal> {
-        put(&self.service, self.incoming()?, sent)
+    pub fn put_rows(&self, sent: &MoveRowsResponse) -> Result<(), Refusal> {
+        put_chunk(&self.service, self.incoming_move()?, sent)
     }
 
     /// Puts in the pushes that the source has applied, at the target.
-    ///
-    /// # Errors
-    /// If they do not fit: then nothing is put in.
     pub fn put_windows(&self, sent: &FreezeMoveResponse) -> Result<(), Refusal> {
-        put_windows(&self.service, self.incoming()?, &sent.groups)
+        put_windows(&self.service, self.incoming_move()?, &sent.groups)
     }
 
-    fn incoming(&self) -> Result<&Arc<PlannedMove>, Refusal> {
+    fn incoming_move(&self) -> Result<&Arc<PlannedMove>, Refusal> {
         self.incoming.as_ref().ok_or_else(|| Refusal::invalid("no rows come to this server"))
     }
 }

@@ -26,12 +26,12 @@ mod runner;
 mod tests;
 mod wire;
 
-pub(crate) use adopt::{Adopted, adopt};
+pub(crate) use adopt::{AdoptedPlacement, adopt_placement};
 pub(crate) use bucket_set::PlannedMove;
-pub(crate) use incoming::{CopyEnd, MoveReports, copy};
+pub(crate) use incoming::{CopyEnd, MoveReports, copy_buckets};
 pub use local::LocalMove;
 pub(crate) use moves::ServerMoves;
-pub(crate) use outgoing::{begin, freeze, rows};
-pub(crate) use purge::purge;
+pub(crate) use outgoing::{begin_copy, freeze_source, next_rows};
+pub(crate) use purge::purge_strays;
 pub(crate) use runner::MoveRunner;
 pub(crate) use wire::migration_service;

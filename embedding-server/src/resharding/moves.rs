@@ -16,7 +16,6 @@ use super::outgoing_scan::TableScan;
 #[derive(Debug)]
 pub(crate) struct ServerMoves {
     pub(super) activity: Mutex<MoveActivity>,
-    /// The move that the coordinator announced last.
     pub(super) announced: Mutex<Option<Arc<PlannedMove>>>,
     /// Notified when the placement is to be fetched at once.
     ask: Notify,
@@ -31,11 +30,8 @@ pub(crate) struct ServerMoves {
 pub(super) enum MoveActivity {
     #[default]
     None,
-    /// Saved rows are loaded.
     Loading,
-    /// It is the source of a move.
     Outgoing(Arc<OutgoingMove>),
-    /// It is the target of a move.
     Incoming(Arc<PlannedMove>),
 }
 
@@ -57,32 +53,29 @@ impl Default for ServerMoves {
 
 impl ServerMoves {
     /// Waits until the placement is to be fetched at once.
-    pub(crate) async fn asked(&self) {
+    pub(crate) async fn wait_for_request(&self) {
         self.ask.notified().await;
     }
 
     /// Has the placement fetched at once.
-    pub(crate) fn ask(&self) {
+    pub(crate) fn request_placement(&self) {
         self.ask.notify_one();
     }
 
     /// Changes of what is served, as a number that increases.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.served.subscribe()
     }
 
-    /// What is served has changed.
     pub(crate) fn note_change(&self) {
         self.served.send_modify(|changes| *changes += 1);
     }
 
     /// Begins a load of saved rows: it changes rows of all buckets, and no copy would know.
-    ///
-    /// # Errors
-    /// `Unavailable` while the server is the source or the target of a move.
+    /// Refused as `Unavailable` while the server is the source or the target of a move.
     pub(crate) fn begin_load(&self, server: ServerIndex) -> Result<LoadTurn<'_>, Refusal> {
         let mut activity = self.activity.lock();
-        if let Some(busy) = activity.words() {
+        if let Some(busy) = activity.describe_work() {
             let message = format!("embedding server {server} cannot load rows now: {busy}; try again");
             return Err(Refusal::new(RefusalKind::Unavailable, message));
         }
@@ -93,7 +86,7 @@ impl ServerMoves {
 
 impl MoveActivity {
     /// What is under way, for a person. `None` if nothing is.
-    pub(super) fn words(&self) -> Option<String> {
+    pub(super) fn describe_work(&self) -> Option<String> {
         match self {
             Self::None => None,
             Self::Loading => Some("saved rows are being loaded".to_owned()),
@@ -109,7 +102,6 @@ impl Drop for LoadTurn<'_> {
     }
 }
 
-/// A move of which this server is the source.
 #[derive(Debug)]
 pub(super) struct OutgoingMove {
     pub(super) plan: Arc<PlannedMove>,
@@ -117,12 +109,9 @@ pub(super) struct OutgoingMove {
     pub(super) cursor: Mutex<CopyCursor>,
 }
 
-/// How far the copy is.
 #[derive(Debug, Default)]
 pub(super) struct CopyCursor {
-    /// Number of the next request.
     pub(super) number: u64,
-    /// The answer to the request before.
     pub(super) last: Option<MoveRowsResponse>,
     /// The table that is read, and how far. Past the last table, every row was sent once.
     pub(super) table: u32,

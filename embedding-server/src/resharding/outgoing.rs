@@ -11,21 +11,19 @@ use zagros_table::ChangeWatcher;
 use super::PlannedMove;
 use super::changed_rows::ChangedRows;
 use super::moves::{CopyCursor, MoveActivity, OutgoingMove};
-use super::outgoing_copy::answer;
+use super::outgoing_copy::answer_request;
 use crate::EmbeddingService;
 
 /// The longest wait for a moment without requests. Requests that come meanwhile wait as well.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Starts the copy of an announced move, from its first row. Notes from now on which rows change.
-///
-/// # Errors
-/// `Unavailable` if the coordinator has not announced the move yet or something else is under way. `Invalid` if the move is not
-/// this server's, or the server is frozen for it.
-pub(crate) fn begin(service: &EmbeddingService, id: u64) -> Result<BeginMoveResponse, Refusal> {
+/// Refused as `Unavailable` if the coordinator has not announced the move yet or something else is under way, as `Invalid` if
+/// the move is not this server's, or the server is frozen for it.
+pub(crate) fn begin_copy(service: &EmbeddingService, id: u64) -> Result<BeginMoveResponse, Refusal> {
     let plan = service.moves.announced.lock().clone().filter(|plan| plan.id == id);
     let Some(plan) = plan else {
-        service.moves.ask();
+        service.moves.request_placement();
         return Err(unavailable(service, &format!("has not heard of move {id} yet")));
     };
     if plan.source != service.index.0 {
@@ -35,14 +33,14 @@ pub(crate) fn begin(service: &EmbeddingService, id: u64) -> Result<BeginMoveResp
     match &*activity {
         MoveActivity::None => {}
         MoveActivity::Outgoing(earlier) if earlier.plan.id == id => {
-            if service.placement()?.frozen().is_some() {
+            if service.placement()?.frozen_move().is_some() {
                 return Err(Refusal::invalid(format!("embedding server {} is frozen for {plan}", service.index)));
             }
         }
-        other => return Err(unavailable(service, &other.words().unwrap_or_default())),
+        other => return Err(unavailable(service, &other.describe_work().unwrap_or_default())),
     }
     let changed = Arc::new(ChangedRows::new(Arc::clone(&plan)));
-    let watched = service.tables.while_quiet(QUIET, || service.tables.watch(Arc::clone(&changed) as _));
+    let watched = service.tables.while_quiet(QUIET, || service.tables.set_watcher(Arc::clone(&changed) as _));
     watched.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
     info!(server = service.index.0, %plan, "copying begins");
     *activity = MoveActivity::Outgoing(Arc::new(OutgoingMove { plan, changed, cursor: CopyCursor::default().into() }));
@@ -50,21 +48,17 @@ pub(crate) fn begin(service: &EmbeddingService, id: u64) -> Result<BeginMoveResp
 }
 
 /// The next rows. The request before may be repeated.
-///
-/// # Errors
-/// `Invalid` if the copy has not begun or the number is not the next.
-pub(crate) fn rows(service: &EmbeddingService, id: u64, number: u64) -> Result<MoveRowsResponse, Refusal> {
-    let outgoing = outgoing(service, id)?;
+pub(crate) fn next_rows(service: &EmbeddingService, id: u64, number: u64) -> Result<MoveRowsResponse, Refusal> {
+    let outgoing = outgoing_move(service, id)?;
     let mut cursor = outgoing.cursor.lock();
-    answer(&mut cursor, number, service, &outgoing)
+    answer_request(&mut cursor, number, service, &outgoing)
 }
 
 /// Stops serving between two requests (invariant PL-3), until a placement says what became of the move. A repeated call gets the same answer.
-///
-/// # Errors
-/// `Unavailable` while requests do not end, gradients wait for rows that cannot be read, or a push waits for its retry that died half-way with an earlier process.
-pub(crate) fn freeze(service: &EmbeddingService, id: u64) -> Result<FreezeMoveResponse, Refusal> {
-    let outgoing = outgoing(service, id)?;
+/// Refused as `Unavailable` while requests do not end, gradients wait for rows that cannot be read, or a push waits for its
+/// retry that died half-way with an earlier process.
+pub(crate) fn freeze_source(service: &EmbeddingService, id: u64) -> Result<FreezeMoveResponse, Refusal> {
+    let outgoing = outgoing_move(service, id)?;
     if let Some(push) = service.log.as_ref().and_then(|log| log.partial_push(&service.writers)) {
         return Err(unavailable(service, &format!("waits for {push}, of which an earlier process applied a part")));
     }
@@ -76,11 +70,11 @@ pub(crate) fn freeze(service: &EmbeddingService, id: u64) -> Result<FreezeMoveRe
         return Err(no_such(service, id));
     }
     let placement = service.placement()?;
-    if placement.frozen() != Some(id) {
+    if placement.frozen_move() != Some(id) {
         let frozen = service.tables.while_quiet(QUIET, || {
             // Their rows would be sent without them.
             let is_whole = !service.tables.has_pending_gradients();
-            is_whole.then(|| service.serve(placement.freeze(id)))
+            is_whole.then(|| service.serve_buckets(placement.freeze(id)))
         });
         let frozen = frozen.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
         frozen.ok_or_else(|| unavailable(service, "has gradients that wait for rows of the cold tier"))?;
@@ -89,8 +83,8 @@ pub(crate) fn freeze(service: &EmbeddingService, id: u64) -> Result<FreezeMoveRe
         }
         info!(server = service.index.0, plan = %outgoing.plan, "frozen until the coordinator has decided");
     }
-    service.moves.ask();
-    Ok(FreezeMoveResponse { changed: outgoing.changed.count(), groups: windows(service, &outgoing.plan) })
+    service.moves.request_placement();
+    Ok(FreezeMoveResponse { changed: outgoing.changed.row_count(), groups: moved_windows(service, &outgoing.plan) })
 }
 
 /// The rows that the step under way has changed are sent once more, with what the stripes keep of them.
@@ -102,8 +96,7 @@ fn note_step_rows(service: &EmbeddingService, changed: &ChangedRows) {
     }
 }
 
-/// The window groups of the buckets. No request is served.
-fn windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> {
+fn moved_windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> {
     let mut groups = std::collections::BTreeMap::<u32, Vec<u32>>::new();
     for bucket in &plan.buckets {
         groups.entry(service.windows.groups.of_bucket(*bucket)).or_default().push(*bucket);
@@ -120,7 +113,7 @@ fn windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> 
     groups.into_iter().map(group).collect()
 }
 
-fn outgoing(service: &EmbeddingService, id: u64) -> Result<Arc<OutgoingMove>, Refusal> {
+fn outgoing_move(service: &EmbeddingService, id: u64) -> Result<Arc<OutgoingMove>, Refusal> {
     match &*service.moves.activity.lock() {
         MoveActivity::Outgoing(outgoing) if outgoing.plan.id == id => Ok(Arc::clone(outgoing)),
         _ => Err(no_such(service, id)),

@@ -9,16 +9,14 @@ use zagros_protocol::control::MoveRowsResponse;
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_table::{ColdError, Table};
 
-use super::chunk::{Chunk, most_rows};
+use super::chunk::{RowChunk, most_rows};
 use super::moves::{CopyCursor, OutgoingMove};
 use super::outgoing_scan::TableScan;
 use crate::EmbeddingService;
 
-/// Answers request `number`.
-///
-/// # Errors
-/// `Invalid` if it is neither the next request nor the one before. `Storage` once rows of the cold tier could not be read.
-pub(super) fn answer(
+/// Refused as `Invalid` if it is neither the next request nor the one before, as `Storage` once rows of the cold tier could not
+/// be read.
+pub(super) fn answer_request(
     cursor: &mut CopyCursor,
     number: u64,
     service: &EmbeddingService,
@@ -32,7 +30,7 @@ pub(super) fn answer(
         return Err(Refusal::invalid(format!("request {number} of {plan}, and {} is the next", cursor.number)));
     }
     if cursor.failure.is_none() {
-        match next(cursor, service, outgoing) {
+        match next_chunk(cursor, service, outgoing) {
             Ok(answer) => {
                 cursor.number += 1;
                 cursor.last = Some(answer.clone());
@@ -46,22 +44,22 @@ pub(super) fn answer(
     Err(Refusal::new(RefusalKind::Storage, format!("embedding server {} ends {plan}: {why}", service.index)))
 }
 
-fn next(
+fn next_chunk(
     cursor: &mut CopyCursor,
     service: &EmbeddingService,
     outgoing: &OutgoingMove,
 ) -> Result<MoveRowsResponse, ColdError> {
     let tables: Vec<&Table> = service.tables.iter().collect();
-    let (mut number, mut chunk) = (cursor.table, Chunk::default());
+    let (mut number, mut chunk) = (cursor.table, RowChunk::default());
     if let Some(table) = tables.get(number as usize) {
-        if cursor.scan.read(number, table, &outgoing.plan, &mut chunk)? {
+        if cursor.scan.read_chunk(number, table, &outgoing.plan, &mut chunk)? {
             (cursor.table, cursor.scan) = (cursor.table + 1, TableScan::default());
         }
     } else {
-        let is_frozen = service.placement().is_ok_and(|placement| placement.frozen().is_some());
+        let is_frozen = service.placement().is_ok_and(|placement| placement.frozen_move().is_some());
         number = changed_rows(&tables, outgoing, service.keeps_steps && is_frozen, &mut chunk)?;
     }
-    let now = service.tables.now();
+    let now = service.tables.table_time();
     Ok(MoveRowsResponse {
         table: number,
         ids: bytemuck::cast_slice::<u64, u8>(&chunk.rows.ids).to_vec().into(),
@@ -71,7 +69,7 @@ fn next(
         steps: now.steps,
         seconds: now.seconds,
         scanned: cursor.table as usize >= tables.len(),
-        changed: outgoing.changed.count(),
+        changed: outgoing.changed.row_count(),
         counted: bytemuck::cast_slice::<u64, u8>(&chunk.counted).to_vec().into(),
         counts: bytemuck::cast_slice::<u32, u8>(&chunk.counts).to_vec().into(),
         sketch: bytemuck::cast_slice::<u32, u8>(&chunk.sketch).to_vec().into(),
@@ -89,7 +87,7 @@ fn changed_rows(
     tables: &[&Table],
     outgoing: &OutgoingMove,
     with_step: bool,
-    chunk: &mut Chunk,
+    chunk: &mut RowChunk,
 ) -> Result<u32, ColdError> {
     let mut table_number = None;
     loop {
@@ -97,7 +95,7 @@ fn changed_rows(
         if table_number.is_some() && chunk.len() >= most {
             return Ok(table_number.unwrap_or(0));
         }
-        let Some((number, stripe, ids)) = outgoing.changed.take(table_number, most.saturating_sub(chunk.len())) else {
+        let Some((number, stripe, ids)) = outgoing.changed.take_ids(table_number, most.saturating_sub(chunk.len())) else {
             return Ok(table_number.unwrap_or(0));
         };
         table_number = Some(number);
@@ -106,7 +104,7 @@ fn changed_rows(
         table.read_rows_anywhere(stripe, &ids, &mut chunk.rows)?;
         let found: HashSet<u64> = chunk.rows.ids[old_len..].iter().copied().collect();
         chunk.removed.extend(ids.iter().filter(|id| !found.contains(id)));
-        chunk.count(table, stripe, &ids);
+        chunk.add_counts(table, stripe, &ids);
         if with_step {
             table.read_step_rows(stripe, &ids, &mut chunk.step_rows);
         }

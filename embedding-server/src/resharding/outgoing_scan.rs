@@ -12,9 +12,8 @@ use std::collections::HashSet;
 use zagros_table::{ColdError, ColdIds, Table};
 
 use super::PlannedMove;
-use super::chunk::{CHUNK_BYTES, Chunk, most_rows};
+use super::chunk::{CHUNK_BYTES, RowChunk, most_rows};
 
-/// Words of a sketch in one answer.
 const SKETCH_WORDS: usize = CHUNK_BYTES / 4;
 
 /// How far the scan of one table is.
@@ -44,15 +43,13 @@ enum StripePart {
 
 impl TableScan {
     /// Reads the next rows and counts. Returns whether the table was read to its end.
-    ///
-    /// # Errors
-    /// If the cold tier cannot be read. What was to be sent next is lost then: the copy cannot go on.
-    pub(super) fn read(
+    /// After an error, what was to be sent next is lost: the copy cannot go on.
+    pub(super) fn read_chunk(
         &mut self,
         number: u32,
         table: &Table,
         plan: &PlannedMove,
-        chunk: &mut Chunk,
+        chunk: &mut RowChunk,
     ) -> Result<bool, ColdError> {
         let most = most_rows(table);
         while chunk.len() < most && chunk.sketch.is_empty() {
@@ -86,17 +83,16 @@ impl TableScan {
                 StripePart::Counted { left } if left.is_empty() => StripePart::Sketch { from: 0 },
                 StripePart::Counted { mut left } => {
                     let taken = left.split_off(left.len().saturating_sub(most));
-                    chunk.count(table, self.stripe, &taken);
+                    chunk.add_counts(table, self.stripe, &taken);
                     StripePart::Counted { left }
                 }
-                StripePart::Sketch { from } => self.sketch(table, from, chunk),
+                StripePart::Sketch { from } => self.read_sketch(table, from, chunk),
             };
         }
         Ok(false)
     }
 
-    /// Reads the next words of a stripe's sketch, if the table has one.
-    fn sketch(&mut self, table: &Table, from: usize, chunk: &mut Chunk) -> StripePart {
+    fn read_sketch(&mut self, table: &Table, from: usize, chunk: &mut RowChunk) -> StripePart {
         (chunk.sketch_stripe, chunk.sketch_from) = (self.stripe as u32, from as u32);
         if table.read_sketch(self.stripe, from, SKETCH_WORDS, &mut chunk.sketch) {
             self.stripe += 1;

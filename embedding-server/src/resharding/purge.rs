@@ -12,7 +12,7 @@ use crate::EmbeddingService;
 
 /// Removes the rows of all buckets that this server neither owns nor gets. Answers how many copies of rows there were. What a cold tier
 /// that fails keeps is never answered or saved, and goes before one of its buckets comes back.
-pub(crate) fn purge(service: &EmbeddingService) -> usize {
+pub(crate) fn purge_strays(service: &EmbeddingService) -> usize {
     let _one_at_a_time = service.moves.purging.lock();
     let incoming = match &*service.moves.activity.lock() {
         MoveActivity::Incoming(plan) => Some(std::sync::Arc::clone(plan)),
@@ -20,21 +20,18 @@ pub(crate) fn purge(service: &EmbeddingService) -> usize {
     };
     let Ok(placement) = service.placement() else { return 0 };
     let is_incoming = |table, id| incoming.as_ref().is_some_and(|plan| plan.has_row(table, id));
-    remove(service, |table, id| !placement.owns(table, id) && !is_incoming(table, id)).unwrap_or_else(|error| {
+    remove_rows(service, |table, id| !placement.owns_row(table, id) && !is_incoming(table, id)).unwrap_or_else(|error| {
         warn!(server = service.index.0, %error, "rows of other servers' buckets are left in the cold tier");
         0
     })
 }
 
 /// Removes the rows of the buckets of a move. The caller has made it the move that comes in, and no purge is under way.
-///
-/// # Errors
-/// If the cold tier fails.
-pub(super) fn clear(service: &EmbeddingService, plan: &PlannedMove) -> Result<usize, ColdError> {
-    remove(service, |table, id| plan.has_row(table, id))
+pub(super) fn clear_moving_rows(service: &EmbeddingService, plan: &PlannedMove) -> Result<usize, ColdError> {
+    remove_rows(service, |table, id| plan.has_row(table, id))
 }
 
-fn remove(service: &EmbeddingService, is_unwanted: impl Fn(u32, u64) -> bool) -> Result<usize, ColdError> {
+fn remove_rows(service: &EmbeddingService, is_unwanted: impl Fn(u32, u64) -> bool) -> Result<usize, ColdError> {
     let (started, mut removed) = (Instant::now(), 0);
     for (number, table) in service.tables.iter().enumerate() {
         for stripe in 0..table.stripes() {

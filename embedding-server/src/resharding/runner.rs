@@ -14,7 +14,7 @@ use zagros_transport::Credentials;
 
 use super::incoming::CopyProgress;
 use super::wire::GrpcMoveSource;
-use super::{Adopted, CopyEnd, MoveReports, PlannedMove, copy, purge};
+use super::{AdoptedPlacement, CopyEnd, MoveReports, PlannedMove, copy_buckets, purge_strays};
 use crate::EmbeddingService;
 
 /// Starts what an adopted placement asks for. Dropping this value ends the copy, as the process does next.
@@ -38,17 +38,17 @@ impl MoveRunner {
     }
 
     /// Starts a copy that is announced, once the one before has ended. Removes stray rows in the background.
-    pub(crate) fn follow(&mut self, adopted: &Adopted) {
+    pub(crate) fn start_announced(&mut self, adopted: &AdoptedPlacement) {
         if adopted.has_strays {
             let service = Arc::clone(&self.service);
-            drop(tokio::task::spawn_blocking(move || purge(&service)));
+            drop(tokio::task::spawn_blocking(move || purge_strays(&service)));
         }
         if let Some((plan, source)) = &adopted.incoming {
-            self.start(plan, source);
+            self.start_copy(plan, source);
         }
     }
 
-    fn start(&mut self, plan: &Arc<PlannedMove>, source: &ServerEntry) {
+    fn start_copy(&mut self, plan: &Arc<PlannedMove>, source: &ServerEntry) {
         if self.copying.as_ref().is_some_and(|(id, _)| *id == plan.id) {
             return;
         }
@@ -71,7 +71,7 @@ impl MoveRunner {
             if let Some((_, previous)) = previous {
                 let _ = previous.await;
             }
-            copy(service, plan, source, reports).await
+            copy_buckets(service, plan, source, reports).await
         };
         self.copying = Some((id, tokio::spawn(copying)));
     }

@@ -23,7 +23,7 @@ use zagros_protocol::datapath::PushRequest;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId};
 
 use super::incoming::{CopyProgress, MoveSource};
-use super::incoming_rows::put;
+use super::incoming_rows::put_chunk;
 use super::*;
 use crate::EmbeddingService;
 use crate::testing::{BUCKETS, HeldGate, job_with, placed, push, push_of, read, service};
@@ -111,7 +111,7 @@ fn each_window_group_of_a_push_decides_for_itself() {
     let first = read(&service, &[(ITEM, &ids)]);
     let buckets: Vec<u32> = (0..BUCKETS).filter(|bucket| bucket % 2 == 0).collect();
     let windows = vec![zagros_log::WindowImage { writer: 9, incarnation: 1, applied: vec![[1, 1], [3, 3]] }];
-    service.windows.restore(&zagros_log::WindowGroup { group: 1, buckets, windows });
+    service.windows.restore_group(&zagros_log::WindowGroup { group: 1, buckets, windows });
     for seq in 1..=3 {
         assert!(!push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
         assert!(push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
@@ -130,13 +130,13 @@ const ITEM: u32 = 1;
 /// Server 0 or 1 of two, to which a move of all buckets of server 0 is announced.
 fn announced(index: u32) -> Arc<EmbeddingService> {
     let service = service(2, index);
-    adopt(&service, &placement(1, Some(7))).unwrap();
+    adopt_placement(&service, &placement(1, Some(7))).unwrap();
     service
 }
 
 /// A placement of two servers at a generation, with the announced move of server 0's buckets to server 1.
 fn placement(generation: u64, bucket_move: Option<u64>) -> PlacementResponse {
-    let map = BucketMap::even(Generation(generation), BUCKETS, 2);
+    let map = BucketMap::split_evenly(Generation(generation), BUCKETS, 2);
     let buckets: Vec<u8> = (0..BUCKETS / 2).flat_map(u32::to_le_bytes).collect();
     let bucket_move = bucket_move.map(|id| BucketMove { id, source: 0, target: 1, buckets: buckets.into() });
     let servers = vec![ServerEntry { index: 0, ..ServerEntry::default() }];
@@ -144,33 +144,32 @@ fn placement(generation: u64, bucket_move: Option<u64>) -> PlacementResponse {
     PlacementResponse { generation, owners, bucket_move, servers, writers, ..Default::default() }
 }
 
-/// An id of `item` that a server owns at first.
 fn id_of(server: u32) -> u64 {
-    let map = BucketMap::even(Generation(1), BUCKETS, 2);
-    (0..).find(|id| map.route(RowKey { table: TableId(ITEM), id: *id }).0 == server).unwrap()
+    let map = BucketMap::split_evenly(Generation(1), BUCKETS, 2);
+    (0..).find(|id| map.row_owner(RowKey { table: TableId(ITEM), id: *id }).0 == server).unwrap()
 }
 
 #[test]
 fn a_server_freezes_between_two_requests_and_thaws_when_the_move_is_over() {
     let source = announced(0);
-    begin(&source, 7).unwrap();
+    begin_copy(&source, 7).unwrap();
     let request = source.tables.enter();
-    let refused = freeze(&source, 7).unwrap_err();
+    let refused = freeze_source(&source, 7).unwrap_err();
     assert!(refused.kind == RefusalKind::Unavailable && refused.message.contains("does not end"), "{refused}");
     assert!(!source.is_frozen());
     drop(request);
     let of_source = push_of(&[(ITEM, &[id_of(0)])], 1, 1.0);
     assert!(!push(&source, &of_source).unwrap().duplicate);
-    let frozen = freeze(&source, 7).unwrap();
+    let frozen = freeze_source(&source, 7).unwrap();
     assert_eq!((frozen.changed, frozen.groups.len(), frozen.groups[0].windows.len()), (1, 1, 1));
-    assert_eq!(freeze(&source, 7).unwrap(), frozen, "the answer was lost");
+    assert_eq!(freeze_source(&source, 7).unwrap(), frozen, "the answer was lost");
     let refused = push(&source, &of_source).unwrap_err();
     assert!(refused.kind == RefusalKind::Unavailable && refused.message.contains("move 7"), "{refused}");
     // Another server has changed: the move is not decided.
-    adopt(&source, &placement(2, Some(7))).unwrap();
+    adopt_placement(&source, &placement(2, Some(7))).unwrap();
     let of_source = PushRequest { generation: 2, ..of_source };
     assert_eq!(push(&source, &of_source).unwrap_err().kind, RefusalKind::Unavailable);
-    adopt(&source, &placement(2, None)).unwrap();
+    adopt_placement(&source, &placement(2, None)).unwrap();
     assert!(push(&source, &of_source).unwrap().duplicate);
 }
 
@@ -187,10 +186,10 @@ fn a_request_that_waited_while_buckets_moved_is_refused() {
     while source.writers.newest() < 5 {
         std::thread::yield_now();
     }
-    adopt(&source, &placement(2, None)).unwrap();
+    adopt_placement(&source, &placement(2, None)).unwrap();
     drop(held);
     assert_eq!(pushing.join().unwrap().unwrap_err().kind, RefusalKind::Moved);
-    assert_eq!(source.held().rows, 0);
+    assert_eq!(source.current_load().rows, 0);
 }
 
 /// An earlier process of the target had copied a part.
@@ -198,10 +197,10 @@ fn a_request_that_waited_while_buckets_moved_is_refused() {
 async fn a_target_begins_without_a_row_of_the_buckets() {
     struct NoSource;
     impl MoveSource for NoSource {
-        fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+        fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>> {
             Box::pin(async { Err(Refusal::invalid("it has gone")) })
         }
-        fn rows(&self, _: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
+        fn next_rows(&self, _: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
             unreachable!("the copy has not begun")
         }
         fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>> {
@@ -217,7 +216,7 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
             _: String,
         ) -> BoxFuture<'_, Result<ReportMoveResponse, Refusal>> {
             // While the target copies, it has the rows of its own buckets alone.
-            assert_eq!(self.0.held().rows, 1);
+            assert_eq!(self.0.current_load().rows, 1);
             let verdict = if stage == MoveStage::Failed { MoveVerdict::Abandoned } else { MoveVerdict::Continue };
             Box::pin(async move { Ok(ReportMoveResponse { verdict: verdict.into(), ..Default::default() }) })
         }
@@ -226,8 +225,8 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
     let rows = zagros_table::RowBatch { ids: vec![id_of(0), id_of(1)], slots: vec![0; 8], access: Vec::new() };
     let table = target.tables.table(ITEM).unwrap();
     table.insert(&rows, &mut zagros_table::RequestBuffers::new()).unwrap();
-    let (plan, _) = adopt(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
-    let ended = copy(Arc::clone(&target), plan, Arc::new(NoSource), Arc::new(Verdict(Arc::clone(&target)))).await;
+    let (plan, _) = adopt_placement(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
+    let ended = copy_buckets(Arc::clone(&target), plan, Arc::new(NoSource), Arc::new(Verdict(Arc::clone(&target)))).await;
     assert_eq!(ended, CopyEnd::Abandoned(String::new()));
     assert!(target.moves.begin_load(target.index).is_ok(), "the move is over");
 }
@@ -236,23 +235,23 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
 #[test]
 fn what_changes_after_it_was_sent_is_sent_again() {
     let (source, target) = (announced(0), announced(1));
-    let (plan, _) = adopt(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
-    let map = BucketMap::even(Generation(1), BUCKETS, 2);
-    let is_moving = |id: &u64| map.route(RowKey { table: TableId(ITEM), id: *id }).0 == 0;
+    let (plan, _) = adopt_placement(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
+    let map = BucketMap::split_evenly(Generation(1), BUCKETS, 2);
+    let is_moving = |id: &u64| map.row_owner(RowKey { table: TableId(ITEM), id: *id }).0 == 0;
     let ids: Vec<u64> = (0..200).filter(is_moving).take(50).collect();
     push(&source, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
-    begin(&source, 7).unwrap();
+    begin_copy(&source, 7).unwrap();
     let mut number = 0;
     let mut next = || {
-        let chunk = rows(&source, 7, number).unwrap();
-        assert_eq!(rows(&source, 7, number).unwrap(), chunk, "the answer was lost");
-        assert_eq!(rows(&source, 7, number + 2).unwrap_err().kind, RefusalKind::Invalid);
+        let chunk = next_rows(&source, 7, number).unwrap();
+        assert_eq!(next_rows(&source, 7, number).unwrap(), chunk, "the answer was lost");
+        assert_eq!(next_rows(&source, 7, number + 2).unwrap_err().kind, RefusalKind::Invalid);
         number += 1;
-        put(&target, &plan, &chunk).unwrap();
+        put_chunk(&target, &plan, &chunk).unwrap();
         chunk
     };
     while !next().scanned {}
-    assert_eq!(target.held().rows, 50);
+    assert_eq!(target.current_load().rows, 50);
     push(&source, &push_of(&[(ITEM, &ids[..20])], 2, 1.0)).unwrap();
     source.tables.table(ITEM).unwrap().remove_ids(&ids[10..15]).unwrap();
     let mut sent = (0, 0);
@@ -263,7 +262,7 @@ fn what_changes_after_it_was_sent_is_sent_again() {
             break;
         }
     }
-    assert_eq!((sent, target.held().rows), ((15, 5), 45));
+    assert_eq!((sent, target.current_load().rows), ((15, 5), 45));
     let all = |service: &EmbeddingService| {
         let mut batch = zagros_table::RowBatch::default();
         let table = service.tables.table(ITEM).unwrap();
@@ -279,16 +278,16 @@ fn a_push_that_died_half_way_is_waited_for_before_the_freeze() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = job_with(2, "durability = \"process\"");
     job.output.folder = folder.path().join("runs");
-    let source = EmbeddingService::durable(&job, ServerIndex(0), &Registry::new()).unwrap();
-    adopt(&source, &placement(1, Some(7))).unwrap();
-    begin(&source, 7).unwrap();
+    let source = EmbeddingService::open(&job, ServerIndex(0), &Registry::new()).unwrap();
+    adopt_placement(&source, &placement(1, Some(7))).unwrap();
+    begin_copy(&source, 7).unwrap();
     let (id, origin) = (id_of(0), zagros_table::PushOrigin { writer: 9, incarnation: 1, seq: 1 });
     let applied = [(origin, [(ITEM, id)].into())].into();
     source.log.as_ref().unwrap().restore_partial(applied);
-    let refused = freeze(&source, 7).unwrap_err();
+    let refused = freeze_source(&source, 7).unwrap_err();
     assert!(refused.message.contains("waits for push 1 of writer 9 (incarnation 1)"), "{refused}");
     push(&source, &push_of(&[(ITEM, &[id])], 1, 1.0)).unwrap();
-    freeze(&source, 7).unwrap();
+    freeze_source(&source, 7).unwrap();
 }
 
 /// Windows of groups are in the base and in the log behind it.
@@ -298,8 +297,8 @@ fn window_groups_survive_the_process() {
     let mut job = job_with(1, "durability = \"process\"");
     job.output.folder = folder.path().join("runs");
     let start = || {
-        let service = EmbeddingService::durable(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        let service = EmbeddingService::open(&job, ServerIndex(0), &Registry::new()).unwrap();
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         service
     };
     let ids: Vec<u64> = (0..30).collect();
@@ -310,7 +309,7 @@ fn window_groups_survive_the_process() {
     };
     let add = |service: &EmbeddingService, group: &zagros_log::WindowGroup| {
         service.log.as_ref().unwrap().window_group(group);
-        service.windows.restore(group);
+        service.windows.restore_group(group);
     };
     let service = start();
     add(&service, &group(1, 100));
@@ -319,7 +318,7 @@ fn window_groups_survive_the_process() {
     add(&service, &group(2, 101));
     push(&service, &push_of(&[(ITEM, &ids)], 2, 1.0)).unwrap();
     let sorted = |service: &EmbeddingService| {
-        let mut images = service.windows.images();
+        let mut images = service.windows.group_images();
         images.iter_mut().for_each(|group| group.windows.sort_by_key(|window| window.writer));
         images
     };
@@ -339,8 +338,8 @@ fn loads_and_moves_exclude_each_other() {
     assert!(refused.kind == RefusalKind::Unavailable && refused.message.contains("rows are being loaded"), "{refused}");
     drop(turn);
     assert!(service.moves.begin_load(service.index).is_ok());
-    let unknown = begin(&service, 7).unwrap_err();
+    let unknown = begin_copy(&service, 7).unwrap_err();
     assert!(unknown.kind == RefusalKind::Unavailable && unknown.message.contains("move 7"), "{unknown}");
-    assert_eq!(rows(&service, 7, 0).unwrap_err().kind, RefusalKind::Invalid);
-    assert_eq!(freeze(&service, 7).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(next_rows(&service, 7, 0).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(freeze_source(&service, 7).unwrap_err().kind, RefusalKind::Invalid);
 }

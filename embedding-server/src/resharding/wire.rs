@@ -17,14 +17,13 @@ use zagros_protocol::control::{
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 use zagros_transport::control::migration_client::MigrationClient;
 use zagros_transport::control::migration_server::{Migration, MigrationServer};
-use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, stamp_server, status_of};
+use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_run, stamp_server, status_of};
 
 use super::incoming::MoveSource;
-use super::{begin, freeze, rows};
+use super::{begin_copy, freeze_source, next_rows};
 use crate::EmbeddingService;
 use crate::control::RunCheck;
 
-/// The part of a source, behind gRPC.
 pub(crate) struct MigrationAdapter {
     service: Arc<EmbeddingService>,
     guard: Arc<RunCheck>,
@@ -40,13 +39,12 @@ pub(crate) fn migration_service(
 }
 
 impl MigrationAdapter {
-    /// Does `work` on a thread that may block.
-    async fn answer<Q: Send + 'static, T: Send + 'static>(
+    async fn run_blocking<Q: Send + 'static, T: Send + 'static>(
         &self,
         request: Request<Q>,
         work: impl FnOnce(&EmbeddingService, Q) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        self.guard.check(request.metadata().as_ref()).map_err(status_of)?;
+        self.guard.check_request(request.metadata().as_ref()).map_err(status_of)?;
         let (service, request) = (Arc::clone(&self.service), request.into_inner());
         let done = tokio::task::spawn_blocking(move || work(&service, request)).await;
         let ended = |error| Err(Refusal::new(RefusalKind::Internal, format!("a part of a move ended: {error}")));
@@ -57,19 +55,18 @@ impl MigrationAdapter {
 #[tonic::async_trait]
 impl Migration for MigrationAdapter {
     async fn begin_move(&self, request: Request<BeginMoveRequest>) -> Result<Response<BeginMoveResponse>, Status> {
-        self.answer(request, |service, request| begin(service, request.bucket_move)).await
+        self.run_blocking(request, |service, request| begin_copy(service, request.bucket_move)).await
     }
 
     async fn move_rows(&self, request: Request<MoveRowsRequest>) -> Result<Response<MoveRowsResponse>, Status> {
-        self.answer(request, |service, request| rows(service, request.bucket_move, request.number)).await
+        self.run_blocking(request, |service, request| next_rows(service, request.bucket_move, request.number)).await
     }
 
     async fn freeze_move(&self, request: Request<FreezeMoveRequest>) -> Result<Response<FreezeMoveResponse>, Status> {
-        self.answer(request, |service, request| freeze(service, request.bucket_move)).await
+        self.run_blocking(request, |service, request| freeze_source(service, request.bucket_move)).await
     }
 }
 
-/// A source in another process.
 pub(crate) struct GrpcMoveSource {
     bucket_move: u64,
     headers: HeaderMap,
@@ -79,16 +76,13 @@ pub(crate) struct GrpcMoveSource {
 
 impl GrpcMoveSource {
     /// Prepares calls to the server at `entry.address`. Each ends after `timeout`.
-    ///
-    /// # Errors
-    /// `Invalid` if the address does not parse.
     pub(crate) fn connect(
         entry: &ServerEntry,
         bucket_move: u64,
         timeout: Duration,
         credentials: &Credentials,
     ) -> Result<Self, Refusal> {
-        let channel = channel(&entry.address, credentials, PeerRole::EmbeddingServer);
+        let channel = open_channel(&entry.address, credentials, PeerRole::EmbeddingServer);
         let channel =
             channel.map_err(|error| Refusal::invalid(format!("embedding server {}: {error}", entry.index)))?;
         let client = MigrationClient::new(channel).max_decoding_message_size(MAX_CONTROL_BYTES);
@@ -98,34 +92,34 @@ impl GrpcMoveSource {
         Ok(Self { bucket_move, headers, client, timeout })
     }
 
-    fn request<T>(&self, message: T) -> Request<T> {
+    fn stamped_request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().as_mut().extend(self.headers.clone());
         request
     }
 
-    async fn bounded<T>(&self, call: impl Future<Output = Result<Response<T>, Status>> + Send) -> Result<T, Refusal> {
+    async fn bound_call<T>(&self, call: impl Future<Output = Result<Response<T>, Status>> + Send) -> Result<T, Refusal> {
         let answer = Deadline::from_now(self.timeout).bound(call).await.map_err(Refusal::no_answer)?;
         answer.map(Response::into_inner).map_err(refusal_of)
     }
 }
 
 impl MoveSource for GrpcMoveSource {
-    fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>> {
         let (mut client, request) =
-            (self.client.clone(), self.request(BeginMoveRequest { bucket_move: self.bucket_move }));
-        async move { self.bounded(client.begin_move(request)).await.map(|_| ()) }.boxed()
+            (self.client.clone(), self.stamped_request(BeginMoveRequest { bucket_move: self.bucket_move }));
+        async move { self.bound_call(client.begin_move(request)).await.map(|_| ()) }.boxed()
     }
 
-    fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
-        let request = self.request(MoveRowsRequest { bucket_move: self.bucket_move, number });
+    fn next_rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
+        let request = self.stamped_request(MoveRowsRequest { bucket_move: self.bucket_move, number });
         let mut client = self.client.clone();
-        async move { self.bounded(client.move_rows(request)).await }.boxed()
+        async move { self.bound_call(client.move_rows(request)).await }.boxed()
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>> {
-        let request = self.request(FreezeMoveRequest { bucket_move: self.bucket_move });
+        let request = self.stamped_request(FreezeMoveRequest { bucket_move: self.bucket_move });
         let mut client = self.client.clone();
-        async move { self.bounded(client.freeze_move(request)).await }.boxed()
+        async move { self.bound_call(client.freeze_move(request)).await }.boxed()
     }
 }

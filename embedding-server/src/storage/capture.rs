@@ -14,31 +14,21 @@ use super::save::save;
 use crate::EmbeddingService;
 
 impl SnapshotCaptures {
-    /// Captures a snapshot and returns. Later pushes are not in its files.
-    ///
-    /// # Errors
-    /// If the save fails before the snapshot is captured.
-    pub(crate) async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
-        let SnapshotCapture { pause_seconds, .. } = Self::begin(service, request).await?;
+    /// Later pushes are not in the files.
+    pub(crate) async fn capture_snapshot(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
+        let SnapshotCapture { pause_seconds, .. } = Self::begin_save(service, request).await?;
         Ok(SaveResponse { pause_seconds, ..SaveResponse::default() })
     }
 
-    /// Captures a snapshot and returns when its files are written.
-    ///
-    /// # Errors
-    /// Any error of a save.
-    pub(crate) async fn whole(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
-        let capture = Self::begin(service, request).await?;
+    pub(crate) async fn save_whole(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
+        let capture = Self::begin_save(service, request).await?;
         let written = capture.files.await;
         capture.collected.notify_one();
         written
     }
 
-    /// Waits for the files of the last captured snapshot.
-    ///
-    /// # Errors
-    /// `Invalid` if no snapshot was captured for this folder. Otherwise any error of a save.
-    pub(crate) async fn files(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
+    /// Refused as `Invalid` if no snapshot was captured for this folder.
+    pub(crate) async fn await_files(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
         let capture = service.captures.0.lock().clone().filter(|capture| capture.folder == request.folder);
         let none =
             || Refusal::invalid(format!("no snapshot is being written below {}; capture one first", request.folder));
@@ -55,20 +45,20 @@ impl SnapshotCaptures {
 
     /// Captures a snapshot, or finds the snapshot of an earlier try of the same request. The save continues if the
     /// caller goes away, because the caller may repeat the request.
-    async fn begin(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
+    async fn begin_save(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
         if let Some(known) = service.captures.made_for(&request) {
             return Ok(known);
         }
-        tokio::spawn(capture(service, request)).await.unwrap_or_else(|error| Err(ended(&error)))
+        tokio::spawn(start_save(service, request)).await.unwrap_or_else(|error| Err(save_ended(&error)))
     }
 }
 
-async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
+async fn start_save(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
     let (report, captured) = oneshot::channel();
     let (folder, attempt, server) = (request.folder.clone(), request.attempt, Arc::clone(&service));
     let write = move || server.metrics.save.observe(|| save(&server, &request, |pause| _ = report.send(pause)));
     let written = tokio::task::spawn_blocking(write);
-    let files = async move { written.await.unwrap_or_else(|error| Err(ended(&error))) }.boxed().shared();
+    let files = async move { written.await.unwrap_or_else(|error| Err(save_ended(&error))) }.boxed().shared();
     let Ok(pause_seconds) = captured.await else {
         let refusal = Refusal::new(RefusalKind::Internal, "the save ended before it had captured a snapshot");
         return Err(files.await.err().unwrap_or(refusal));
@@ -79,7 +69,7 @@ async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result
     Ok(capture)
 }
 
-fn ended(error: &JoinError) -> Refusal {
+fn save_ended(error: &JoinError) -> Refusal {
     Refusal::new(RefusalKind::Internal, format!("the save ended: {error}"))
 }
 
@@ -122,9 +112,9 @@ mod tests {
         let service = placed(1, 0);
         let shard = LocalShard::new(Arc::clone(&service));
         let timeout = std::time::Duration::from_secs(3600);
-        service.captures.delivered(timeout).await;
+        service.captures.await_delivery(timeout).await;
         shard.save(request(&folder, SaveStage::Capture)).await.unwrap();
-        let mut delivered = Box::pin(service.captures.delivered(timeout));
+        let mut delivered = Box::pin(service.captures.await_delivery(timeout));
         let capture = service.captures.0.lock().clone().unwrap();
         let written = capture.files.await;
         assert!(written.is_ok() && futures::poll!(&mut delivered).is_pending());

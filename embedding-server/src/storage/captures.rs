@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 impl SnapshotCaptures {
     /// Waits until the files of the last snapshot are written and a caller has asked for them, for `timeout` after they are
     /// written. A server that ends before takes them from a checkpoint of servers that stay.
-    pub(crate) async fn delivered(&self, timeout: Duration) {
+    pub(crate) async fn await_delivery(&self, timeout: Duration) {
         let Some(capture) = self.0.lock().clone() else { return };
         if Deadline::from_now(LONGEST).bound(capture.files.clone()).await.is_ok_and(|written| written.is_ok()) {
             // A caller that is gone does not ask.

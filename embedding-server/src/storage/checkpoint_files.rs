@@ -29,7 +29,7 @@ use tracing::info;
 use zagros_protocol::Generation;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveStage};
 use zagros_snapshot::{FollowedFile, delta_name, file_name};
-use zagros_store::{FileName, Folder, hexadecimal};
+use zagros_store::{FileName, Folder, hex_digits};
 use zagros_table::SnapshotKind;
 
 use super::StorageError;
@@ -75,13 +75,13 @@ impl CheckpointFiles {
     }
 
     /// The next checkpoint has all rows.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn forget_newest(&self) {
         *self.newest.lock() = None;
     }
 
     /// Decides what a save into `folder` writes. Links the files to which it adds, or names them where they are. `can_note` says whether the tables can note
     /// what changes.
-    pub(super) fn plan(
+    pub(super) fn plan_save(
         &self,
         can_note: bool,
         request: &SaveRequest,
@@ -92,13 +92,13 @@ impl CheckpointFiles {
         if !is_checkpoint || !can_note || self.most == 0 {
             return SavePlan::Whole;
         }
-        let fitting = self.newest.lock().take().filter(|newest| self.fits(newest, placement, folder));
+        let fitting = self.newest.lock().take().filter(|newest| self.may_follow(newest, placement, folder));
         let Some(newest) = fitting else { return SavePlan::Base };
         newest.bring_into(folder).map_or(SavePlan::Base, SavePlan::Delta)
     }
 
     /// Half of the rows' bytes in deltas: a load then reads at most half as much again.
-    fn fits(&self, newest: &NewestCheckpoint, placement: &OwnedBuckets, folder: &Folder) -> bool {
+    fn may_follow(&self, newest: &NewestCheckpoint, placement: &OwnedBuckets, folder: &Folder) -> bool {
         let [base, deltas @ ..] = &newest.files[..] else { return false };
         let changed: u64 = deltas.iter().map(|file| file.bytes).sum();
         let is_short = deltas.len() < self.most && changed <= base.bytes / 2;
@@ -106,7 +106,7 @@ impl CheckpointFiles {
         is_short && newest.generation == placement.generation() && is_other
     }
 
-    pub(super) fn written(&self, plan: &SavePlan, placement: &OwnedBuckets, folder: &Folder, files: &[FileDigest]) {
+    pub(super) fn note_written(&self, plan: &SavePlan, placement: &OwnedBuckets, folder: &Folder, files: &[FileDigest]) {
         if let SavePlan::Base | SavePlan::Delta(_) = plan {
             let (folder, generation) = (folder.clone(), placement.generation());
             *self.newest.lock() = Some(NewestCheckpoint { folder, generation, files: files.to_vec() });
@@ -132,7 +132,7 @@ impl NewestCheckpoint {
 
     fn link_into(&self, folder: &Path) -> io::Result<Vec<FileDigest>> {
         let link = |file: &FileDigest| {
-            let (from, name) = self.folder.locate(&file.name).ok_or(io::ErrorKind::InvalidInput)?;
+            let (from, name) = self.folder.locate_file(&file.name).ok_or(io::ErrorKind::InvalidInput)?;
             let (from, to) = (from.path().ok_or(io::ErrorKind::Unsupported)?.join(name), folder.join(name));
             // An earlier try may have left one.
             match fs::remove_file(&to) {
@@ -163,7 +163,7 @@ fn has_no_links(error: &io::Error) -> bool {
 }
 
 impl SavePlan {
-    pub(super) fn kind(&self) -> SnapshotKind {
+    pub(super) fn snapshot_kind(&self) -> SnapshotKind {
         match self {
             Self::Whole => SnapshotKind::Whole,
             Self::Base => SnapshotKind::Base,
@@ -185,16 +185,16 @@ impl SavePlan {
     }
 
     /// The file to which the new one adds.
-    pub(super) fn follows(&self) -> Option<FollowedFile> {
+    pub(super) fn followed_file(&self) -> Option<FollowedFile> {
         let FileDigest { name, sha256, .. } = self.files_before().last()?;
-        Some(FollowedFile { name: FileName::parse(name)?.name.to_owned(), sha256: hexadecimal(sha256) })
+        Some(FollowedFile { name: FileName::parse(name)?.name.to_owned(), sha256: hex_digits(sha256) })
     }
 
     /// Checks that the files to which the new one adds are still there. Linked files are.
     pub(super) fn check_files_before(&self, folder: &Folder) -> Result<(), StorageError> {
         for FileDigest { name, .. } in self.files_before() {
-            let (found, own) = folder.locate(name).ok_or(StorageError::FileName { file: name.clone() })?;
-            if own != name && !found.has(own).map_err(StorageError::Folder)? {
+            let (found, own) = folder.locate_file(name).ok_or(StorageError::FileName { file: name.clone() })?;
+            if own != name && !found.has_file(own).map_err(StorageError::Folder)? {
                 return Err(StorageError::Gone { file: format!("{found}/{own}") });
             }
         }
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn an_object_store_has_names_instead_of_links() {
         let store = zagros_fake_s3::FakeS3::start("models");
-        let folder = |text: &str| Folder::open_in(&store.environment(), text, Duration::from_secs(20)).unwrap();
+        let folder = |text: &str| Folder::open_in(&store.environment_variables(), text, Duration::from_secs(20)).unwrap();
         let files = vec![file("../resume-1/a.zrows"), file("a.delta-1.zrows")];
         let newest = NewestCheckpoint { folder: folder("s3://models/run/resume-2"), generation: Generation(1), files };
         let brought = newest.bring_into(&folder("s3://models/run/resume-3")).unwrap();
@@ -228,17 +228,17 @@ mod tests {
         for elsewhere in ["s3://models/other/resume-3", "s3://models/run/a/resume-3", "s3://models"] {
             assert!(newest.bring_into(&folder(elsewhere)).is_none(), "{elsewhere}");
         }
-        assert_eq!(store.requests(), [""; 0]);
+        assert_eq!(store.request_log(), [""; 0]);
         let plan = SavePlan::Delta(brought);
         let here = folder("s3://models/run/resume-3");
         let gone = plan.check_files_before(&here).unwrap_err().to_string();
         assert!(gone.starts_with("s3://models/run/resume-1/a.zrows, which the changes follow, is gone"), "{gone}");
         for key in ["run/resume-1/a.zrows", "run/resume-2/a.delta-1.zrows"] {
-            store.put(key, "rows");
+            store.put_object(key, "rows");
         }
         plan.check_files_before(&here).unwrap();
         let (name, sha256) = ("a.delta-1.zrows".to_owned(), "07".repeat(32));
-        assert_eq!(plan.follows(), Some(FollowedFile { name, sha256 }));
+        assert_eq!(plan.followed_file(), Some(FollowedFile { name, sha256 }));
     }
 
     #[test]

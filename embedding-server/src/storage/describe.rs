@@ -6,7 +6,7 @@ use zagros_table::Table;
 use crate::EmbeddingService;
 
 /// Describes table `number` of the service.
-pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader {
+pub(super) fn describe_table(service: &EmbeddingService, number: usize) -> TableHeader {
     let config = &service.configs[number];
     let table = service.tables.iter().nth(number);
     TableHeader {
@@ -15,7 +15,7 @@ pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader
         dim: config.dim,
         element: config.element.name().to_owned(),
         width: config.stride(),
-        state: config.optimizer.layout().to_owned(),
+        state: config.optimizer.state_layout().to_owned(),
         access: table.and_then(Table::access_layout),
         counter: table.and_then(Table::counter_layout),
     }
@@ -23,7 +23,7 @@ pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader
 
 /// The difference that prevents a load of rows saved under `there`. Access metadata and frequency counts may differ:
 /// they start anew.
-pub(super) fn difference(there: &TableHeader, here: &TableHeader) -> Option<String> {
+pub(super) fn find_difference(there: &TableHeader, here: &TableHeader) -> Option<String> {
     let shape = |table: &TableHeader| (table.dim, table.element.clone(), table.width, table.state.clone());
     if shape(there) == shape(here) {
         return None;

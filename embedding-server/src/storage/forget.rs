@@ -22,31 +22,29 @@ use crate::EmbeddingService;
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Removes the rows of ids of this server's buckets. A repeated request finds nothing left to remove.
-///
-/// # Errors
-/// If there is no such table, another map is in force, a save or load is under way, requests do not end, or a disk fails.
+/// Refused while another map is in force, a save or load is under way, or requests do not end.
 pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Result<ForgetResponse, Refusal> {
     service.check_whole()?;
-    let number = table(service, &request.table)?;
+    let number = feature_table(service, &request.table)?;
     if !request.ids.len().is_multiple_of(size_of::<u64>()) {
         return Err(Refusal::invalid(format!("ids of 8 bytes each are {} bytes long", request.ids.len())));
     }
     let ids = decode_ids(&request.ids);
     // Files that are being written are those of an instant before.
-    let _turn = service.storage.take()?;
-    service.log.as_ref().map_or(Ok(()), |log| log.health()).map_err(unavailable)?;
-    let table = service.tables.table(number).map_err(|error| service.refuse(&error))?;
+    let _turn = service.storage.take_turn()?;
+    service.log.as_ref().map_or(Ok(()), |log| log.check_health()).map_err(unavailable)?;
+    let table = service.tables.table(number).map_err(|error| service.table_refusal(&error))?;
     let cold = |error| Refusal::from(StorageError::Cold(error));
     let owned = || -> Result<Vec<u64>, Refusal> {
         let placement = service.placement()?;
         placement.check_request(request.generation)?;
-        Ok(ids.iter().copied().filter(|id| placement.owns(number, *id)).collect())
+        Ok(ids.iter().copied().filter(|id| placement.owns_row(number, *id)).collect())
     };
     // Read while training goes on. A row that is made from here on is removed too, and not named in the answer.
     let known = table.known_ids(&owned()?).map_err(cold)?;
     let removed = service.tables.while_quiet(QUIET, || {
         let owned = owned()?;
-        service.checkpoints.forget();
+        service.checkpoints.forget_newest();
         table.remove_ids(&owned).map_err(cold)
     });
     removed.ok_or(StorageError::RequestsGoOn { waited: QUIET })??;
@@ -55,7 +53,7 @@ pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Res
     Ok(ForgetResponse { removed: encode_ids(&known).into() })
 }
 
-fn table(service: &EmbeddingService, name: &str) -> Result<u32, StorageError> {
+fn feature_table(service: &EmbeddingService, name: &str) -> Result<u32, StorageError> {
     if is_dense_table(name) {
         return Err(StorageError::DenseTable { name: name.to_owned() });
     }
@@ -107,13 +105,13 @@ mod tests {
         let ids: Vec<u64> = (0..50).collect();
         let owned: Vec<u64> = {
             let placement = service.placement().unwrap();
-            ids.iter().copied().filter(|id| placement.owns(ITEM, *id)).collect()
+            ids.iter().copied().filter(|id| placement.owns_row(ITEM, *id)).collect()
         };
         lookup(&service, &lookup_of(&[(ITEM, &owned)], Access::Train)).unwrap();
         let late = ForgetRequest { generation: 2, ..request("item", &ids) };
         assert_eq!(forget(&service, &late).unwrap_err().kind, RefusalKind::Moved);
         assert_eq!(removed(&service, &ids), owned);
-        assert_eq!(service.held().rows, 0);
+        assert_eq!(service.current_load().rows, 0);
     }
 
     #[test]
@@ -127,7 +125,7 @@ mod tests {
         assert!(refused(&request(zagros_job::DENSE_TABLE, &[5])).message.contains("dense network"));
         let short = ForgetRequest { ids: vec![1; 7].into(), ..request("item", &[]) };
         assert!(refused(&short).message.contains("are 7 bytes long"));
-        let held = service.storage.take().unwrap();
+        let held = service.storage.take_turn().unwrap();
         assert_eq!(refused(&request("item", &[5])).kind, RefusalKind::Unavailable);
         drop(held);
         assert_ne!(read(&service, &[(ITEM, &[5])]), first);
@@ -154,6 +152,6 @@ mod tests {
         }
         users.into_iter().for_each(|user| user.join().unwrap());
         removed(&service, &[5, 6, 7]);
-        assert_eq!(service.held().rows, 0);
+        assert_eq!(service.current_load().rows, 0);
     }
 }

@@ -10,4 +10,4 @@ pub(super) type LoadAnswer = Shared<BoxFuture<'static, Result<LoadResponse, Refu
 
 /// The number of the last load, and its answer.
 #[derive(Debug, Default)]
-pub(crate) struct Loads(pub(super) Mutex<Option<(u64, LoadAnswer)>>);
+pub(crate) struct LastLoad(pub(super) Mutex<Option<(u64, LoadAnswer)>>);

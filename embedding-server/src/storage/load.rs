@@ -12,7 +12,7 @@ use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, SavedFile, SnapshotBlock,
     SnapshotHeader, SnapshotTime, TableHeader, group_links,
 };
-use zagros_store::{Folder, hexadecimal};
+use zagros_store::{Folder, hex_digits};
 use zagros_table::{ClearError, RowBatch, StepClock, TableError, TableTime};
 use zagros_zip::ZipEq;
 
@@ -28,13 +28,13 @@ const POLL: Duration = Duration::from_millis(20);
 /// unchanged, even when the load replaces all rows.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     if request.clear {
-        return clear(service, request);
+        return clear_rows(service, request);
     }
     if request.replace && request.files.is_empty() {
         return Err(StorageError::NothingInPlace.into());
     }
     wait_for_placement(service)?;
-    let _turn = service.storage.take()?;
+    let _turn = service.storage.take_turn()?;
     // From here on no bucket moves.
     let _no_move = service.moves.begin_load(service.index)?;
     let placement = service.placement()?;
@@ -47,8 +47,8 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     };
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
     let chains = chains_of(request, &sources)?;
-    sources.iter_mut().try_for_each(SavedTables::verify)?;
-    service.checkpoints.forget();
+    sources.iter_mut().try_for_each(SavedTables::verify_data)?;
+    service.checkpoints.forget_newest();
     let clock = if request.restart_steps { StepClock::Restarts } else { StepClock::GoesOn };
     let rows = change_tables(service, request.replace, || put_all(service, &sources, &chains, clock))?;
     let dropped: BTreeSet<String> = sources.iter().flat_map(|source| source.dropped.iter().cloned()).collect();
@@ -58,7 +58,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
 }
 
 /// Removes every row. Steps go on: the next push names its own.
-fn clear(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
+fn clear_rows(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     if request.replace || !request.files.is_empty() {
         return Err(StorageError::ClearWithFiles.into());
     }
@@ -66,12 +66,12 @@ fn clear(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadRespon
         return Err(StorageError::ClearUnwanted.into());
     }
     wait_for_placement(service)?;
-    let _turn = service.storage.take()?;
+    let _turn = service.storage.take_turn()?;
     let _no_move = service.moves.begin_load(service.index)?;
     if request.generation != 0 {
         service.placement()?.check_generation(request.generation)?;
     }
-    service.checkpoints.forget();
+    service.checkpoints.forget_newest();
     change_tables(service, true, || Ok(0))?;
     info!("all rows are removed: an epoch begins with new ones");
     Ok(LoadResponse::default())
@@ -86,7 +86,7 @@ fn change_tables(
     let (state, log) = (service.load_state(), service.log.as_ref());
     let before_load = match log {
         Some(log) => log.start_load(replaces)?,
-        None => state.start(service.index, replaces, || ())?,
+        None => state.start_load(service.index, replaces, || ())?,
     };
     service.windows.steps.clear();
     let cleared = if replaces { service.tables.clear() } else { Ok(()) };
@@ -96,22 +96,22 @@ fn change_tables(
         Err(error @ ClearError::Busy { .. }) => {
             match log {
                 Some(log) => log.undo_load(before_load),
-                None => state.undo(before_load, || ()),
+                None => state.undo_load(before_load, || ()),
             }
             return Err(StorageError::Clear(error).into());
         }
         Err(error) => {
-            state.fail();
+            state.fail_load();
             return Err(StorageError::Clear(error).into());
         }
     }
     if let Some(log) = log.filter(|_| replaces) {
         log.forget_partial_pushes();
     }
-    let rows = put().inspect_err(|_| state.fail())?;
+    let rows = put().inspect_err(|_| state.fail_load())?;
     match log {
         Some(log) => log.end_load()?,
-        None => state.complete(|| ()),
+        None => state.complete_load(|| ()),
     }
     Ok(rows)
 }
@@ -120,7 +120,7 @@ fn change_tables(
 fn chains_of(request: &LoadRequest, sources: &[SavedTables<'_>]) -> Result<Vec<Vec<usize>>, StorageError> {
     let link = |(file, source): (&FileDigest, &SavedTables<'_>)| ChainLink {
         path: source.saved.path().to_owned(),
-        sha256: (!file.sha256.is_empty()).then(|| hexadecimal(&file.sha256)),
+        sha256: (!file.sha256.is_empty()).then(|| hex_digits(&file.sha256)),
         follows: source.follows.clone(),
     };
     let links: Vec<ChainLink> = request.files.iter().zip_eq(sources).map(link).collect();
@@ -137,8 +137,8 @@ fn put_all(
     // step at different times.
     let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
     if clock == StepClock::GoesOn {
-        service.writers.reached(steps);
-        service.tables.tick(steps, 0);
+        service.writers.note_reached(steps);
+        service.tables.advance_clock(steps, 0);
     }
     let mut rows = 0;
     for chain in chains {
@@ -148,7 +148,7 @@ fn put_all(
             // Access metadata in all files of a chain is by the clock of one process, which went on.
             let saved_at = chain.last().map_or_else(TableTime::default, |newest| sources[*newest].saved_at);
             let saved = SaveClock { time: TableTime { steps, ..saved_at }, steps: clock };
-            rows += sources[*file].take(&mut later, place, saved)?;
+            rows += sources[*file].put_file(&mut later, place, saved)?;
         }
     }
     Ok(rows)
@@ -174,18 +174,18 @@ struct SaveClock {
 }
 
 /// A file in the folder, or in a folder beside it. A name with another path is refused.
-fn saved(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
-    let Some((folder, name)) = folder.locate(file) else {
+fn saved_file(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
+    let Some((folder, name)) = folder.locate_file(file) else {
         return Err(StorageError::FileName { file: file.to_owned() });
     };
     let (path, file) = (format!("{folder}/{name}"), name.to_owned());
-    Ok(SavedFile::new(path, move || folder.input(&file)))
+    Ok(SavedFile::new(path, move || folder.open_file(&file)))
 }
 
 /// Whether the server that wrote a file owned some of this server's buckets.
 fn may_have_ours(header: &SnapshotHeader, placement: &OwnedBuckets) -> bool {
     let ours = |[first, end]: &[u32; 2]| placement.owns_any(*first..*end);
-    header.owned.is_empty() || header.buckets != placement.buckets() || header.owned.iter().any(ours)
+    header.owned.is_empty() || header.buckets != placement.bucket_count() || header.owned.iter().any(ours)
 }
 
 /// A file of a request, and its place there.
@@ -224,7 +224,7 @@ impl<'a> SavedTables<'a> {
         NumberedFile { number, file }: NumberedFile<'_>,
         request: &LoadRequest,
     ) -> Result<Self, StorageError> {
-        let saved = saved(folder, &file.name)?;
+        let saved = saved_file(folder, &file.name)?;
         let reader = saved.open()?;
         let header = reader.header();
         let is_taken = |name: &String| service.names.contains(name) && !request.anew.contains(name);
@@ -233,7 +233,7 @@ impl<'a> SavedTables<'a> {
         let rule = if request.other_run { FormatRule::Convert } else { FormatRule::Same };
         let target = |saved: &TableHeader| match is_dropped(saved) {
             true => Ok(None),
-            false => TableTarget::find(service, placement, (header, saved), rule).map(Some),
+            false => TableTarget::find_table(service, placement, (header, saved), rule).map(Some),
         };
         let dropped = header.tables.iter().filter(|saved| is_dropped(saved)).map(|saved| saved.name.clone()).collect();
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
@@ -242,7 +242,7 @@ impl<'a> SavedTables<'a> {
                 let has_ours = may_have_ours(header, placement);
                 // A damaged header may hide what the file contains. One server therefore compares the whole of each
                 // file, whatever its header says.
-                let compares = has_ours || number % placement.servers().max(1) as usize == service.index.0 as usize;
+                let compares = has_ours || number % placement.server_count().max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
                 let (saved_at, follows) = (TableTime::default(), header.follows.clone());
                 Ok(Self { service, placement, saved, tables, dropped, has_ours, digest, saved_at, follows })
@@ -254,14 +254,14 @@ impl<'a> SavedTables<'a> {
     /// Verifies that the file is the saved one and that all data for this server is whole. Records the time of the
     /// save. If this server compares the file, it reads the whole file. Otherwise it reads its own blocks and the
     /// headers of the others.
-    fn verify(&mut self) -> Result<(), StorageError> {
+    fn verify_data(&mut self) -> Result<(), StorageError> {
         if let Some(digest) = &self.digest {
-            let SnapshotTime { steps, seconds } = self.compare(digest)?;
+            let SnapshotTime { steps, seconds } = self.compare_hash(digest)?;
             self.saved_at = TableTime { steps, seconds };
             return Ok(());
         }
         let mut reader = self.saved.open()?;
-        while let Some(block) = reader.next(|head| self.concerns(head))? {
+        while let Some(block) = reader.next_block(|head| self.may_concern(head))? {
             if let BlockContent::Clock(SnapshotTime { steps, seconds }) = block.content {
                 self.saved_at = TableTime { steps, seconds };
             }
@@ -270,30 +270,30 @@ impl<'a> SavedTables<'a> {
     }
 
     /// Compares the whole file with its hash. Returns the time of the save.
-    fn compare(&self, digest: &FileDigest) -> Result<SnapshotTime, StorageError> {
-        let checked = zagros_snapshot::verify(&self.saved, |_| ())?;
+    fn compare_hash(&self, digest: &FileDigest) -> Result<SnapshotTime, StorageError> {
+        let checked = zagros_snapshot::verify_file(&self.saved, |_| ())?;
         if checked.sha256[..] == digest.sha256[..] {
             return Ok(checked.clock);
         }
-        let (expected, found) = (hexadecimal(&digest.sha256), hexadecimal(&checked.sha256));
+        let (expected, found) = (hex_digits(&digest.sha256), hex_digits(&checked.sha256));
         Err(StorageError::OtherSave { path: self.saved.path().to_owned(), expected, found })
     }
 
     /// Inserts the rows of this server that no later file of the chain has. Returns how many there are.
-    fn take(&self, later: &mut LaterRows, place: ChainPlace, saved: SaveClock) -> Result<u64, StorageError> {
+    fn put_file(&self, later: &mut LaterRows, place: ChainPlace, saved: SaveClock) -> Result<u64, StorageError> {
         let mut reader = self.saved.open()?;
         let mut rows = 0;
-        while let Some(block) = reader.next(|head| self.concerns(head))? {
+        while let Some(block) = reader.next_block(|head| self.may_concern(head))? {
             let width = self.target(block.table).map_or(0, |target| target.saved_width);
-            if let Some(block) = later.current(block, width, place) {
-                rows += self.put(block, saved)?;
+            if let Some(block) = later.filter_block(block, width, place) {
+                rows += self.put_block(block, saved)?;
             }
         }
         Ok(rows)
     }
 
     /// Whether a block may contain data of this server.
-    fn concerns(&self, head: &BlockHeader) -> bool {
+    fn may_concern(&self, head: &BlockHeader) -> bool {
         let number = head.table as usize;
         let target = self.target(number);
         if target.is_none() && number < self.tables.len() {
@@ -314,7 +314,7 @@ impl<'a> SavedTables<'a> {
         self.tables.get(number)?.as_ref()
     }
 
-    fn put(&self, block: SnapshotBlock, saved: SaveClock) -> Result<u64, StorageError> {
+    fn put_block(&self, block: SnapshotBlock, saved: SaveClock) -> Result<u64, StorageError> {
         let Some(target) = self.target(block.table) else { return Ok(0) };
         match block.content {
             BlockContent::Rows(rows) => self.put_rows(target, rows, saved),
@@ -326,9 +326,9 @@ impl<'a> SavedTables<'a> {
     }
 
     fn put_counts(&self, target: &TableTarget<'_>, ids: &[u64], counts: &[u32]) -> Result<u64, StorageError> {
-        let ours = ids.iter().zip_eq(counts).filter(|(id, _)| self.placement.owns(target.number, **id));
+        let ours = ids.iter().zip_eq(counts).filter(|(id, _)| self.placement.owns_row(target.number, **id));
         let (ids, counts): (Vec<u64>, Vec<u32>) = ours.unzip();
-        target.table.insert_frequency_counts(&ids, &counts).map_err(|error| self.refused(target, error))?;
+        target.table.insert_frequency_counts(&ids, &counts).map_err(|error| self.table_error(target, error))?;
         Ok(0)
     }
 
@@ -336,22 +336,22 @@ impl<'a> SavedTables<'a> {
     fn put_sketch(&self, target: &TableTarget<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
         if target.same_counter {
             let merged = target.table.merge_sketch(stripe as usize, cells);
-            merged.map_err(|error| self.refused(target, error))?;
+            merged.map_err(|error| self.table_error(target, error))?;
         }
         Ok(0)
     }
 
     fn put_rows(&self, target: &TableTarget<'_>, rows: RowBatch, saved: SaveClock) -> Result<u64, StorageError> {
-        let mut rows = target.owned(self.placement, rows)?;
+        let mut rows = target.keep_owned(self.placement, rows)?;
         target.table.rebase_access(&mut rows, saved.time, saved.steps);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
-        inserted.map_err(|error| self.refused(target, error))?;
+        inserted.map_err(|error| self.table_error(target, error))?;
         // Block by block, so that the log holds no more than one of them in memory.
         self.service.log.as_ref().map_or(Ok(()), |log| log.flush()).map_err(StorageError::Log)?;
         Ok(rows.ids.len() as u64)
     }
 
-    fn refused(&self, target: &TableTarget<'_>, source: TableError) -> StorageError {
+    fn table_error(&self, target: &TableTarget<'_>, source: TableError) -> StorageError {
         StorageError::Table { name: self.service.names[target.number as usize].clone(), source }
     }
 }

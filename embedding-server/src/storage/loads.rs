@@ -6,21 +6,19 @@ use futures::FutureExt;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::last_load::{LoadAnswer, Loads};
+use super::last_load::{LoadAnswer, LastLoad};
 use super::load::load;
 use crate::EmbeddingService;
 
-impl Loads {
+impl LastLoad {
     /// Loads, or waits for the answer of an earlier try of the same request. The load continues if the caller goes away.
-    ///
-    /// # Errors
-    /// Any error of a load. The next try is then made anew.
+    /// After an error, the next try is made anew.
     pub(crate) async fn load(service: Arc<EmbeddingService>, request: LoadRequest) -> Result<LoadResponse, Refusal> {
-        let answer = Self::begin(&service, request);
+        let answer = Self::begin_load(&service, request);
         answer.await
     }
 
-    fn begin(service: &Arc<EmbeddingService>, request: LoadRequest) -> LoadAnswer {
+    fn begin_load(service: &Arc<EmbeddingService>, request: LoadRequest) -> LoadAnswer {
         let (attempt, mut last) = (request.attempt, service.loads.0.lock());
         let has_failed = |answer: &LoadAnswer| answer.peek().is_some_and(Result::is_err);
         if let Some((known, answer)) = &*last
@@ -55,7 +53,7 @@ mod tests {
         let shard = LocalShard::new(std::sync::Arc::clone(&service));
         shard.lookup(lookup_of(&[(0, &[1, 2, 3])], Access::Train), later()).await.unwrap();
         shard.lookup(lookup_of(&[(1, &[1])], Access::Train), later()).await.unwrap();
-        let rows = || service.tables.iter().map(zagros_table::Table::rows).collect::<Vec<_>>();
+        let rows = || service.tables.iter().map(zagros_table::Table::row_count).collect::<Vec<_>>();
         assert_eq!(rows(), [3, 1]);
         let files = vec![zagros_protocol::control::FileDigest::default()];
         for odd in
@@ -79,7 +77,7 @@ mod tests {
         shard.lookup(lookup_of(&[(0, &[1, 2, 3])], Access::Train), later()).await.unwrap();
         let refused = shard.load(LoadRequest { clear: true, ..LoadRequest::default() }).await.unwrap_err();
         assert!(refused.kind == RefusalKind::Forbidden && refused.message.contains("reset_embeddings"), "{refused}");
-        assert_eq!(service.tables.iter().map(zagros_table::Table::rows).sum::<usize>(), 3);
+        assert_eq!(service.tables.iter().map(zagros_table::Table::row_count).sum::<usize>(), 3);
     }
 
     #[tokio::test]
@@ -88,7 +86,7 @@ mod tests {
         let service = placed(1, 0);
         let shard = LocalShard::new(std::sync::Arc::clone(&service));
         let touch = |ids: &'static [u64]| shard.lookup(lookup_of(&[(0, ids)], Access::Train), later());
-        let rows = || service.tables.iter().map(zagros_table::Table::rows).sum::<usize>();
+        let rows = || service.tables.iter().map(zagros_table::Table::row_count).sum::<usize>();
         touch(&[1, 2, 3]).await.unwrap();
         let place = folder.path().display().to_string();
         let files = shard.save(SaveRequest { folder: place.clone(), ..SaveRequest::default() }).await.unwrap().files;

@@ -4,16 +4,12 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::StorageError;
 
-/// Locked during a save or load.
 #[derive(Debug, Default)]
 pub(crate) struct StorageLock(Mutex<()>);
 
 impl StorageLock {
-    /// Takes the lock without waiting.
-    ///
-    /// # Errors
-    /// [`StorageError::Busy`] while another save or load holds it.
-    pub(crate) fn take(&self) -> Result<MutexGuard<'_, ()>, StorageError> {
+    /// Does not wait.
+    pub(crate) fn take_turn(&self) -> Result<MutexGuard<'_, ()>, StorageError> {
         self.0.try_lock().ok_or(StorageError::Busy)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use captures::SnapshotCaptures;
 pub(crate) use checkpoint_files::CheckpointFiles;
 pub(crate) use error::StorageError;
 pub(crate) use forget::forget;
-pub(crate) use last_load::Loads;
+pub(crate) use last_load::LastLoad;
 #[cfg(test)]
 pub(crate) use load::load;
 pub(crate) use lock::StorageLock;

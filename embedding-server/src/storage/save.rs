@@ -15,7 +15,7 @@ use zagros_table::{FrequencyCounts, RowBatch, SnapshotKind, Table, TableError, T
 
 use super::StorageError;
 use super::checkpoint_files::SavePlan;
-use super::describe::describe;
+use super::describe::describe_table;
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
@@ -27,15 +27,15 @@ pub(crate) fn save(
     report_capture: impl FnOnce(f64),
 ) -> Result<SaveResponse, Refusal> {
     service.check_whole()?;
-    let _lock = service.storage.take()?;
+    let _lock = service.storage.take_turn()?;
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     folder.make().map_err(StorageError::Folder)?;
-    let Captured { plan, snapshot, placement } = capture(service, request, &folder)?;
+    let CapturedSave { plan, snapshot, placement } = capture_snapshot(service, request, &folder)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
     plan.check_files_before(&folder)?;
-    let name = plan.file_name(service.index.0, servers(service, &placement));
+    let name = plan.file_name(service.index.0, server_count(service, &placement));
     let WrittenRows { file, foreign } = write_file(service, &placement, (&plan, &snapshot), &folder, &name)?;
     let WrittenFile { rows, bytes, sha256 } = file;
     let seconds = started.elapsed().as_secs_f64();
@@ -43,10 +43,10 @@ pub(crate) fn save(
     let written = FileDigest { name, bytes, sha256: sha256.to_vec().into() };
     let files = [plan.files_before(), &[written]].concat();
     if foreign == 0 {
-        service.checkpoints.written(&plan, &placement, &folder, &files);
+        service.checkpoints.note_written(&plan, &placement, &folder, &files);
     }
     // Rows of other buckets that came since the file before are among the changed ones.
-    let rows = if plan.files_before().is_empty() { rows } else { snapshot.rows() - foreign };
+    let rows = if plan.files_before().is_empty() { rows } else { snapshot.row_count() - foreign };
     Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
 }
 
@@ -58,31 +58,31 @@ struct WrittenRows {
 }
 
 /// A snapshot, what it is for, and the buckets that the server owned at its instant (invariant CK-2).
-struct Captured<'a> {
+struct CapturedSave<'a> {
     plan: SavePlan,
     snapshot: TableSnapshot<'a>,
     placement: Arc<OwnedBuckets>,
 }
 
-fn capture<'a>(service: &'a EmbeddingService, request: &SaveRequest, folder: &Folder) -> Result<Captured<'a>, Refusal> {
+fn capture_snapshot<'a>(service: &'a EmbeddingService, request: &SaveRequest, folder: &Folder) -> Result<CapturedSave<'a>, Refusal> {
     loop {
         let placement = service.placement()?;
         if request.generation != 0 {
             placement.check_generation(request.generation)?;
         }
-        let plan = service.checkpoints.plan(service.tables.can_note_changes(), request, &placement, folder);
+        let plan = service.checkpoints.plan_save(service.tables.can_note_changes(), request, &placement, folder);
         let (plan, snapshot) = take_snapshot(service, plan)?;
         // Buckets move while no request is under way, as the instant is. So they had one owner if they have it still.
         // What the snapshot knew of changes is lost with it: the next plan is one of all rows.
         if service.placement()?.generation() == placement.generation() {
-            return Ok(Captured { plan, snapshot, placement });
+            return Ok(CapturedSave { plan, snapshot, placement });
         }
     }
 }
 
 /// Takes the snapshot. It has all rows if the tables do not know what has changed.
 fn take_snapshot(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan, TableSnapshot<'_>), StorageError> {
-    let captured = match service.tables.snapshot_of(plan.kind()) {
+    let captured = match service.tables.snapshot_of(plan.snapshot_kind()) {
         Err(TableSnapshotError::ChangesUnknown) => {
             (SavePlan::Base, service.tables.snapshot_of(SnapshotKind::Base).map_err(StorageError::Capture)?)
         }
@@ -92,8 +92,8 @@ fn take_snapshot(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan
 }
 
 /// The number of servers that the files of a save name.
-fn servers(service: &EmbeddingService, placement: &OwnedBuckets) -> u32 {
-    placement.servers().max(service.index.0 + 1)
+fn server_count(service: &EmbeddingService, placement: &OwnedBuckets) -> u32 {
+    placement.server_count().max(service.index.0 + 1)
 }
 
 fn write_file(
@@ -118,7 +118,7 @@ fn expected_bytes(service: &EmbeddingService, plan: &SavePlan) -> u64 {
         return 0;
     }
     let of_row = |table: &Table| ((table.stride() + 1) * size_of::<u32>() + size_of::<u64>()) as u64;
-    let in_memory: u64 = service.tables.iter().map(|table| table.rows() as u64 * of_row(table)).sum();
+    let in_memory: u64 = service.tables.iter().map(|table| table.row_count() as u64 * of_row(table)).sum();
     let widest = service.tables.iter().map(of_row).max().unwrap_or_default();
     in_memory.saturating_add(service.cold_rows().saturating_mul(widest))
 }
@@ -129,9 +129,9 @@ fn write_tables(
     (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
     file: &mut dyn Write,
 ) -> Result<WrittenRows, StorageError> {
-    let mut writer = SnapshotWriter::start(file, header(service, placement, plan))?;
-    let moment = snapshot.moment();
-    writer.clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
+    let mut writer = SnapshotWriter::start(file, snapshot_header(service, placement, plan))?;
+    let moment = snapshot.snapshot_time();
+    writer.write_clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
     let mut foreign = 0;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
@@ -154,14 +154,14 @@ fn write_table<W: Write>(
     let (mut rows, most) = (RowBatch::default(), run.div_ceil(table.stride() * size_of::<u32>()));
     let (mut removed, mut foreign) = (Vec::new(), 0);
     for stripe in 0..table.stripes() {
-        let mut parts = snapshot.stripe(number, stripe).map_err(refused)?;
-        removed.extend(snapshot.removed(number, stripe).map_err(refused)?);
+        let mut parts = snapshot.open_stripe(number, stripe).map_err(refused)?;
+        removed.extend(snapshot.removed_ids(number, stripe).map_err(refused)?);
         while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
             foreign += write_run(writer, number, &mut rows, placement)?;
         }
     }
     foreign += write_run(writer, number, &mut rows, placement)?;
-    writer.removed(number, &removed)?;
+    writer.write_removed_ids(number, &removed)?;
     Ok(foreign)
 }
 
@@ -176,14 +176,13 @@ fn write_run<W: Write>(
     let all = rows.ids.len();
     placement.keep_owned(number, rows);
     let foreign = (all - rows.ids.len()) as u64;
-    writer.rows(number, rows)?;
+    writer.write_rows(number, rows)?;
     rows.ids.clear();
     rows.slots.clear();
     rows.access.clear();
     Ok(foreign)
 }
 
-/// Writes the frequency counts of a table. Writes nothing for a table that counts nothing.
 fn write_frequency_counts<W: Write>(
     writer: &mut SnapshotWriter<W>,
     snapshot: &TableSnapshot<'_>,
@@ -195,11 +194,11 @@ fn write_frequency_counts<W: Write>(
     for stripe in 0..table.stripes() {
         snapshot.read_frequency_counts(number, stripe, &mut counts).map_err(refused)?;
         if !counts.cells.is_empty() {
-            writer.sketch(number, stripe as u32, &counts.cells)?;
+            writer.write_sketch(number, stripe as u32, &counts.cells)?;
             counts.cells.clear();
         }
         if size_of_val(&counts.ids[..]) >= RUN_BYTES || stripe + 1 == table.stripes() {
-            writer.counts(number, &counts.ids, &counts.counts)?;
+            writer.write_counts(number, &counts.ids, &counts.counts)?;
             counts.ids.clear();
             counts.counts.clear();
         }
@@ -207,14 +206,14 @@ fn write_frequency_counts<W: Write>(
     Ok(())
 }
 
-fn header(service: &EmbeddingService, placement: &OwnedBuckets, plan: &SavePlan) -> SnapshotHeader {
+fn snapshot_header(service: &EmbeddingService, placement: &OwnedBuckets, plan: &SavePlan) -> SnapshotHeader {
     SnapshotHeader {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,
-        servers: servers(service, placement),
-        buckets: placement.buckets(),
-        owned: placement.ranges(),
-        tables: (0..service.names.len()).map(|number| describe(service, number)).collect(),
-        follows: plan.follows(),
+        servers: server_count(service, placement),
+        buckets: placement.bucket_count(),
+        owned: placement.owned_ranges(),
+        tables: (0..service.names.len()).map(|number| describe_table(service, number)).collect(),
+        follows: plan.followed_file(),
     }
 }

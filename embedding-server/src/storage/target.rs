@@ -3,14 +3,13 @@
 use zagros_snapshot::{RowConversion, RowConversionError, SnapshotHeader, StateConversion, TableHeader};
 use zagros_table::{RowBatch, Table};
 
-use super::describe::{describe, difference};
+use super::describe::{describe_table, find_difference};
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
 /// What becomes of rows whose weights are saved in another number format than that of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormatRule {
-    /// They are refused.
     Same,
     /// Their weights are rounded to the nearest numbers of the table's format.
     Convert,
@@ -33,11 +32,7 @@ pub(super) struct TableTarget<'a> {
 }
 
 impl<'a> TableTarget<'a> {
-    /// The table of a saved table's name.
-    ///
-    /// # Errors
-    /// If there is none, or it has rows of another form.
-    pub(super) fn find(
+    pub(super) fn find_table(
         service: &'a EmbeddingService,
         placement: &OwnedBuckets,
         (header, saved): (&SnapshotHeader, &TableHeader),
@@ -47,32 +42,29 @@ impl<'a> TableTarget<'a> {
         let Some(number) = service.names.iter().position(|own| own == name) else {
             return Err(format!("this model has no table `{name}`"));
         };
-        let here = describe(service, number);
+        let here = describe_table(service, number);
         let conversion = (rule == FormatRule::Convert)
             .then(|| RowConversion::new(saved, service.configs[number].element, StateConversion::Keep))
             .filter(RowConversion::changes_rows);
-        let taken = conversion.as_ref().map_or(saved, RowConversion::header);
-        if difference(taken, &here).is_some() {
-            return Err(difference(saved, &here).unwrap_or_default());
+        let taken = conversion.as_ref().map_or(saved, RowConversion::converted_header);
+        if find_difference(taken, &here).is_some() {
+            return Err(find_difference(saved, &here).unwrap_or_default());
         }
         let table = service.tables.table(number as u32).map_err(|error| error.to_string())?;
-        let same_buckets = header.buckets == placement.buckets() && saved.number == here.number;
+        let same_buckets = header.buckets == placement.bucket_count() && saved.number == here.number;
         let (same_access, same_counter) = (saved.access == here.access, saved.counter == here.counter);
         let (number, saved_width) = (here.number, saved.width);
         Ok(Self { number, table, same_buckets, same_access, same_counter, saved_width, conversion })
     }
 
     /// Keeps the rows of this server, in the table's format. Drops access metadata of another format: the rows then count as used now.
-    ///
-    /// # Errors
-    /// If a row does not fit into the table's format.
-    pub(super) fn owned(&self, placement: &OwnedBuckets, mut rows: RowBatch) -> Result<RowBatch, RowConversionError> {
+    pub(super) fn keep_owned(&self, placement: &OwnedBuckets, mut rows: RowBatch) -> Result<RowBatch, RowConversionError> {
         if !self.same_access {
             rows.access.clear();
         }
         placement.keep_owned(self.number, &mut rows);
         match &self.conversion {
-            Some(conversion) => conversion.convert(rows),
+            Some(conversion) => conversion.convert_rows(rows),
             None => Ok(rows),
         }
     }

@@ -49,7 +49,7 @@ fn content(services: &[Arc<EmbeddingService>]) -> Content {
     for service in services {
         for (number, table) in service.tables.iter().enumerate() {
             let mut rows = RowBatch::default();
-            let cut = service.tables.snapshot().unwrap();
+            let cut = service.tables.take_snapshot().unwrap();
             (0..table.stripes()).for_each(|stripe| cut.read_stripe(number as u32, stripe, &mut rows).unwrap());
             for (row, id) in rows.ids.iter().enumerate() {
                 let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
@@ -141,7 +141,7 @@ fn a_load_waits_for_the_placement_until_the_timeout_of_the_job() {
         let load = threads.spawn(|| load(&service, folder.path(), &files));
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!load.is_finished(), "nothing says which rows are this server's");
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         load.join().unwrap()
     });
     assert_eq!(loaded, Ok(4));
@@ -164,7 +164,7 @@ fn a_damaged_file_is_reported_and_changes_no_row() {
         let refusal = load(&service, folder.path(), &files).expect_err(what);
         assert_eq!(refusal.kind, RefusalKind::Invalid);
         assert!(refusal.message.contains(&files[0]), "{what}: {refusal}");
-        assert_eq!(service.held().rows, 0, "{what}");
+        assert_eq!(service.current_load().rows, 0, "{what}");
     };
     for position in (0..good.len()).step_by(7) {
         let mut bytes = good.clone();
@@ -179,7 +179,7 @@ fn a_damaged_file_is_reported_and_changes_no_row() {
 #[test]
 fn one_save_or_load_runs_at_a_time() {
     let (folder, files, service) = small();
-    let turn = service.storage.take().unwrap();
+    let turn = service.storage.take_turn().unwrap();
     let refusal = load(&service, folder.path(), &files).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable);
     assert!(refusal.message.contains("being saved or loaded already"), "{refusal}");
@@ -241,7 +241,7 @@ fn one_damaged_file_of_several_loads_none_of_them() {
     fs::write(&path, &bytes).unwrap();
     let service = placed(1, 0);
     assert!(load(&service, folder.path(), &files).unwrap_err().message.contains(&files[1]));
-    assert_eq!(service.held().rows, 0);
+    assert_eq!(service.current_load().rows, 0);
 }
 
 /// Two saves of the same tables at different steps. Names, sizes and block lengths are equal.
@@ -271,7 +271,7 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
             let reported =
                 |refusal: &Refusal| refusal.message.contains("is not the file that was saved: its SHA-256 is");
             assert!(loaded.as_ref().err().is_none_or(reported), "{loaded:?}");
-            loaded.is_err() && service.held().rows == 0
+            loaded.is_err() && service.current_load().rows == 0
         });
         assert!(refused.count() >= 1, "{servers} servers");
     }
@@ -290,7 +290,7 @@ fn another_model_is_refused_with_the_difference() {
         let mut job = job(1);
         change(&mut job.tables[0]);
         let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         load(&service, folder.path(), &files).unwrap_err().message
     };
     let dim = refused(|table| table.dim = 5);
@@ -328,13 +328,12 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(refusal.message.contains("cannot create") && refusal.message.contains("below"), "{refusal}");
 }
 
-/// Servers of a changed job, each at generation 1 of an even map.
 fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let mut job = job(servers);
     change(&mut job);
     let placed = |index| {
         let service = EmbeddingService::new(&job, ServerIndex(index), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, servers)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, servers)));
         service
     };
     (0..servers).map(placed).collect()
@@ -345,7 +344,7 @@ fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
     let own = |table| {
         range
             .clone()
-            .filter(|id| owner(table, *id, service.placement().unwrap().servers()) == service.index.0)
+            .filter(|id| owner(table, *id, service.placement().unwrap().server_count()) == service.index.0)
             .collect()
     };
     [own(0), own(1)]
@@ -363,7 +362,7 @@ fn look_up(services: &[Arc<EmbeddingService>], range: &Range<u64>) -> u32 {
 fn loaded(folder: &Path, files: &[String], servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let services = changed(servers, change);
     let taken: u64 = services.iter().map(|service| load(service, folder, files).unwrap()).sum();
-    assert_eq!(taken, services.iter().map(|service| service.held().rows).sum::<u64>());
+    assert_eq!(taken, services.iter().map(|service| service.current_load().rows).sum::<u64>());
     services
 }
 
@@ -399,7 +398,7 @@ fn access_metadata_and_its_time_are_restored() {
     }
     let saved = changed(2, aging);
     for (step, range) in [(10, 0..50), (60, 50..100)] {
-        saved.iter().for_each(|service| service.tables.tick(step, 0));
+        saved.iter().for_each(|service| service.tables.advance_clock(step, 0));
         look_up(&saved, &range);
     }
     let folder = tempfile::tempdir().unwrap();
@@ -409,7 +408,7 @@ fn access_metadata_and_its_time_are_restored() {
     for servers in [1, 2, 5] {
         let services = loaded(folder.path(), &files, servers, aging);
         assert_eq!(content(&services), content(&saved), "{servers} servers");
-        assert!(services.iter().all(|service| service.tables.snapshot().unwrap().moment().steps == 60));
+        assert!(services.iter().all(|service| service.tables.take_snapshot().unwrap().snapshot_time().steps == 60));
     }
     // Access metadata of another format is skipped: the rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
@@ -431,7 +430,7 @@ fn a_load_that_replaces_restores_the_age_of_rows() {
     }
     for aging in [aging_by_steps as fn(&mut Job), aging_by_seconds] {
         let servers = changed(2, aging);
-        let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.tick(steps, seconds));
+        let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.advance_clock(steps, seconds));
         // Training runs more than an hour before the save, and again after it.
         tick(60, 4000);
         look_up(&servers, &(0..50));
@@ -449,7 +448,6 @@ fn a_load_that_replaces_restores_the_age_of_rows() {
     }
 }
 
-/// Content without access metadata.
 fn slots(content: Content) -> BTreeMap<(u32, u64), Vec<u32>> {
     content.into_iter().map(|(key, row)| (key, row.0)).collect()
 }
@@ -460,12 +458,12 @@ fn rows_beyond_memory_are_saved_and_load_anywhere() {
     let cluster = format!("memory = \"256KiB\"\ncold_folder = {:?}", cold.path());
     let job = job_with(1, &cluster);
     let limited = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-    limited.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    limited.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
     let ids: Vec<u64> = (0..20_000).collect();
     for ids in ids.chunks(1000) {
         testing::lookup(&limited, &lookup_of(&[(0, ids)], Access::Train)).unwrap();
     }
-    let in_memory: usize = limited.tables.iter().map(zagros_table::Table::rows).sum();
+    let in_memory: usize = limited.tables.iter().map(zagros_table::Table::row_count).sum();
     assert!(in_memory < 20_000, "{in_memory} rows fit in memory");
     testing::push(&limited, &push_of(&[(0, &ids[..3000])], 1, 0.5)).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -24,7 +24,6 @@ pub(crate) struct WatchedStore<S> {
     writes: StoreCalls,
 }
 
-/// Metrics and last result of one kind of call.
 #[derive(Debug)]
 pub(crate) struct StoreCalls {
     pub(crate) seconds: Histogram,
@@ -36,21 +35,16 @@ pub(crate) struct StoreCalls {
 }
 
 impl<S: ColdStore> WatchedStore<S> {
-    /// Wraps `store`.
     pub(crate) fn new(store: S, reads: StoreCalls, writes: StoreCalls) -> Self {
         Self { store, reads, writes }
     }
 
-    /// The wrapped store.
     pub(crate) fn store(&self) -> &S {
         &self.store
     }
 
     /// Whether rows can be read and written, judging by the last calls and those that do not end.
-    ///
-    /// # Errors
-    /// The reason why not.
-    pub(crate) fn health(&self) -> Result<(), String> {
+    pub(crate) fn check_health(&self) -> Result<(), String> {
         self.health_within(LONGEST_CALL)
     }
 
@@ -76,7 +70,7 @@ impl StoreCalls {
         })
     }
 
-    fn begin(&self) -> u64 {
+    fn begin_call(&self) -> u64 {
         let mut open = self.open.lock();
         let number = open.last_key_value().map_or(0, |(number, _)| number + 1);
         open.insert(number, Instant::now());
@@ -85,7 +79,7 @@ impl StoreCalls {
 
     /// Makes a call for `rows` rows, and records its result.
     fn observe<T>(&self, rows: usize, call: impl FnOnce() -> Result<T, ColdError>) -> Result<T, ColdError> {
-        let (timer, number) = (self.seconds.start_timer(), self.begin());
+        let (timer, number) = (self.seconds.start_timer(), self.begin_call());
         let done = call();
         timer.observe_duration();
         self.open.lock().remove(&number);
@@ -168,18 +162,18 @@ mod tests {
         let store = WatchedStore::new(MemoryColdStore::new(&[1]), calls(), calls());
         let mut rows = ColdRows::default();
         store.write(0, &[1, 2], &[10, 20]).unwrap();
-        assert_eq!(store.health(), Ok(()));
+        assert_eq!(store.check_health(), Ok(()));
         store.store().fail_with(Some("no space left on device".to_owned()));
         assert!(store.write(0, &[3], &[30]).is_err());
-        assert_eq!(store.health(), Err("the cold tier cannot write: no space left on device".to_owned()));
+        assert_eq!(store.check_health(), Err("the cold tier cannot write: no space left on device".to_owned()));
         store.store().fail_with(None);
         store.read(0, &[1, 3], &mut rows).unwrap();
-        assert!(store.health().is_err(), "a read says nothing of writes");
+        assert!(store.check_health().is_err(), "a read says nothing of writes");
         store.write(0, &[3], &[30]).unwrap();
-        assert_eq!(store.health(), Ok(()));
+        assert_eq!(store.check_health(), Ok(()));
         store.store().fail_with(Some("input/output error".to_owned()));
         assert!(store.read(0, &[1], &mut rows).is_err());
-        assert_eq!(store.health(), Err("the cold tier cannot read: input/output error".to_owned()));
+        assert_eq!(store.check_health(), Err("the cold tier cannot read: input/output error".to_owned()));
         assert_eq!((store.writes.rows.get(), store.reads.rows.get()), (3, 2));
         assert_eq!(store.reads.seconds.get_sample_count(), 2);
     }

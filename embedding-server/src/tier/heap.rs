@@ -13,18 +13,18 @@ const MAPPED: std::ffi::c_int = 256 << 10;
 const HEAPS: std::ffi::c_int = 2;
 
 /// Makes the allocator of this process keep little freed memory. It affects glibc's allocator only.
-pub(crate) fn keep_little() {
+pub(crate) fn limit_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        set(libc::M_MMAP_THRESHOLD, MAPPED);
-        set(libc::M_TRIM_THRESHOLD, MAPPED);
-        set(libc::M_ARENA_MAX, HEAPS);
+        set_allocator(libc::M_MMAP_THRESHOLD, MAPPED);
+        set_allocator(libc::M_TRIM_THRESHOLD, MAPPED);
+        set_allocator(libc::M_ARENA_MAX, HEAPS);
     }
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "mallopt has no safe wrapper")]
-fn set(parameter: std::ffi::c_int, value: std::ffi::c_int) {
+fn set_allocator(parameter: std::ffi::c_int, value: std::ffi::c_int) {
     // SAFETY: `mallopt` takes two numbers and no pointer, and may be called at any time. If it refuses a value, nothing
     // changes.
     let _ = unsafe { libc::mallopt(parameter, value) };

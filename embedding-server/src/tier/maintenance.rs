@@ -34,9 +34,6 @@ pub(crate) struct TableMaintenance {
 
 impl TableMaintenance {
     /// Starts maintenance of the tables, if rows may have to be evicted. Their time goes on from `seconds_before`.
-    ///
-    /// # Errors
-    /// [`ServerError::Maintenance`] if the operating system cannot start a thread.
     pub(crate) fn start_if_needed(
         job: &Job,
         server: ServerIndex,
@@ -81,7 +78,7 @@ fn maintain(tables: &TableSet, seconds_before: u64, idle: Duration, stopped: &Re
     // difference.
     let started = Instant::now();
     loop {
-        tables.tick(0, seconds_before + started.elapsed().as_secs());
+        tables.advance_clock(0, seconds_before + started.elapsed().as_secs());
         // `WatchedStore` logs a failure.
         let pause = match tables.maintain() {
             Ok(tended) if tended.is_idle() => idle,
@@ -106,12 +103,12 @@ mod tests {
         let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
         let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables), 0, IDLE).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while tables.snapshot().unwrap().moment().seconds == 0 {
+        while tables.take_snapshot().unwrap().snapshot_time().seconds == 0 {
             assert!(Instant::now() < deadline, "its clock stands still");
             thread::sleep(IDLE);
         }
         drop(maintenance);
-        let seconds = tables.snapshot().unwrap().moment().seconds;
+        let seconds = tables.take_snapshot().unwrap().snapshot_time().seconds;
         assert!(seconds <= 60, "{seconds} seconds after it started");
     }
 

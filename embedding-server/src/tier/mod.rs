@@ -9,6 +9,6 @@ mod open;
 mod tests;
 
 pub(crate) use health::{StoreCalls, WatchedStore};
-pub(crate) use heap::keep_little;
+pub(crate) use heap::limit_heap;
 pub(crate) use maintenance::TableMaintenance;
-pub(crate) use open::{ColdTier, MemoryBudget, folder, is_needed, open};
+pub(crate) use open::{ColdTier, MemoryBudget, cold_folder, is_needed, open};

@@ -16,7 +16,6 @@ use super::health::{INDEX_BESIDE, WatchedStore};
 use crate::ServerError;
 use crate::metrics::ColdMetrics;
 
-/// The cold store of a server's tables.
 pub(crate) type ColdTier = Arc<WatchedStore<LogStore>>;
 
 /// The smallest size of a whole segment of the store: a part of the server's memory, within this range.
@@ -28,7 +27,6 @@ const LEAST_RUN: usize = 1 << 20;
 /// A store keeps the files of its segments open: a dozen or more for each table, besides connections and the log.
 const FILES: u64 = 1024;
 
-/// The parts of a server's memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryBudget {
     /// Bytes for rows and indexes. The index of the rows on disk counts, too.
@@ -50,15 +48,12 @@ impl MemoryBudget {
 
     /// Bytes of rows that a save sorts and writes together: as much as is kept for requests. With fewer bytes, a block
     /// would span many buckets, and a load of some buckets could not skip it.
-    pub(crate) fn run(&self) -> usize {
+    pub(crate) fn run_bytes(&self) -> usize {
         self.kept.clamp(LEAST_RUN, RUN_BYTES)
     }
 }
 
-/// Opens an empty store, if memory is limited and a table keeps evicted rows. Otherwise returns `None`.
-///
-/// # Errors
-/// If the folder of the store cannot be used.
+/// `None` unless memory is limited and a table keeps evicted rows.
 pub(crate) fn open(
     job: &Job,
     index: ServerIndex,
@@ -76,22 +71,21 @@ pub(crate) fn open(
     // After this patience the server still has time to send the error to the caller, and the caller to try again.
     let patience = default.patience.min(job.cluster.timeout / 3);
     let options = LogOptions { index: memory.index, segment, patience, ..default };
-    let store = LogStore::open(content, &folder(job, index), &widths, &options);
+    let store = LogStore::open(content, &cold_folder(job, index), &widths, &options);
     let store = store.map_err(|source| ServerError::Cold { index: index.0, source })?;
     let metrics = ColdMetrics::new(registry, index);
-    let (reads, writes) = metrics.calls();
+    let (reads, writes) = metrics.call_metrics();
     let tier = Arc::new(WatchedStore::new(store, reads, writes));
-    metrics.register(&tier, &folder(job, index));
+    metrics.register_store(&tier, &cold_folder(job, index));
     Ok(Some(tier))
 }
 
-/// Whether memory is limited and rows that leave it are kept.
 pub(crate) fn is_needed(job: &Job, configs: &[TableConfig]) -> bool {
     job.cluster.memory.is_some() && configs.iter().any(|config| config.retention.keeps_evicted_rows())
 }
 
 /// The folder of this server's store. It is removed when the server ends.
-pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
+pub(crate) fn cold_folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.cold_folder {
         Some(below) => below.join(format!("server-{index}")),
         None => job.output.folder.join(format!("cold-server-{index}")),

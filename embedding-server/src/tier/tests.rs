@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use zagros_plumbing::metrics::render;
+use zagros_plumbing::metrics::render_text;
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, ServerIndex};
 
@@ -41,7 +41,7 @@ fn a_folder_of_another_server_is_named() {
 fn its_cold_tier_has_metrics_until_it_ends() {
     let (folder, registry) = (tempfile::tempdir().unwrap(), Registry::new());
     let service = limited(folder.path(), &registry).unwrap();
-    let text = render(&registry);
+    let text = render_text(&registry);
     for line in [
         r#"zagros_embedding_cold_bytes{server="0"} 0"#,
         r#"zagros_embedding_cold_written_bytes_total{server="0",what="moved"} 0"#,
@@ -51,7 +51,7 @@ fn its_cold_tier_has_metrics_until_it_ends() {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     drop(service);
-    assert!(!render(&registry).contains("cold_bytes{"));
+    assert!(!render_text(&registry).contains("cold_bytes{"));
 }
 
 /// Looks up a thousand new ids at a time until `ended`. At most a million ids.
@@ -76,11 +76,11 @@ fn grow(
 fn without_a_disk_a_server_serves_from_memory_and_refuses_new_rows() {
     let folder = tempfile::tempdir().unwrap();
     let service = limited(folder.path(), &Registry::new()).unwrap();
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
-    assert_eq!(service.ready(), Ok(()));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
+    assert_eq!(service.check_ready(), Ok(()));
     std::fs::remove_dir_all(folder.path()).unwrap();
-    let (next, _) = grow(&service, 0, |_| service.ready().is_err());
-    let reason = service.ready().unwrap_err();
+    let (next, _) = grow(&service, 0, |_| service.check_ready().is_err());
+    let reason = service.check_ready().unwrap_err();
     assert!(reason.starts_with("embedding server 0 serves from memory alone: the cold tier cannot write"), "{reason}");
     assert!(reason.contains("No such file") && reason.contains("server-0"), "{reason}");
     let (_, refused) = grow(&service, next, Result::is_err);

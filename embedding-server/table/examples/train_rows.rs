@@ -36,6 +36,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     table.lookup(&ids, LookupMode::Read, &mut updated, &mut buffers)?;
     println!("after a step with lr 0.5 the first is {:?}", &updated[..DIM]);
     assert!(updated.iter().zip_eq(&first).all(|(updated, first)| (first - updated - 0.1).abs() < 1e-6));
-    assert_eq!(table.rows(), ids.len());
+    assert_eq!(table.row_count(), ids.len());
     Ok(())
 }

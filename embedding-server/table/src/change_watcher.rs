@@ -13,7 +13,6 @@ pub trait ChangeWatcher: Send + Sync + fmt::Debug {
     fn changed(&self, table: u32, stripe: u32, ids: &[u64]);
 }
 
-/// The watcher of the tables of one server.
 #[derive(Debug, Default)]
 pub(crate) struct WatcherSlot {
     /// Every request reads it. Without a watcher this costs one load.
@@ -33,7 +32,7 @@ impl WatcherSlot {
         self.is_taken.store(is_taken, Ordering::Release);
     }
 
-    pub(crate) fn changed(&self, table: u32, stripe: usize, ids: &[u64]) {
+    pub(crate) fn notify_changed(&self, table: u32, stripe: usize, ids: &[u64]) {
         if let Some(watcher) = self.watcher.read().as_ref().filter(|_| !ids.is_empty()) {
             watcher.changed(table, stripe as u32, ids);
         }

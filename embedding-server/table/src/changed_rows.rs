@@ -6,17 +6,14 @@
 /// Removed keys that are kept for each stripe at least, however few rows it has.
 const REMOVED: usize = 4096;
 
-/// The rows of one stripe that have changed.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedRows {
-    /// One bit per slot.
     slots: Vec<u64>,
     /// Keys of rows that were removed. The key may have a row again.
     removed: Vec<u64>,
 }
 
 impl ChangedRows {
-    /// The row in a slot changes.
     #[inline(always)]
     pub(crate) fn mark(&mut self, slot: u32) {
         let word = (slot / u64::BITS) as usize;
@@ -41,11 +38,10 @@ impl ChangedRows {
     /// Rows have moved from slots to other slots. All other slots are empty.
     pub(crate) fn move_marks(&mut self, moved: &[(u32, u32)]) {
         let old = Self { slots: std::mem::take(&mut self.slots), removed: Vec::new() };
-        moved.iter().filter(|(from, _)| old.has(*from)).for_each(|(_, to)| self.mark(*to));
+        moved.iter().filter(|(from, _)| old.has_changed(*from)).for_each(|(_, to)| self.mark(*to));
     }
 
-    /// Whether the row in a slot has changed.
-    pub(crate) fn has(&self, slot: u32) -> bool {
+    pub(crate) fn has_changed(&self, slot: u32) -> bool {
         self.slots.get((slot / u64::BITS) as usize).is_some_and(|word| word >> (slot % u64::BITS) & 1 == 1)
     }
 
@@ -56,12 +52,11 @@ impl ChangedRows {
         self.removed.retain(|key| is_gone(*key));
     }
 
-    pub(crate) fn removed(&self) -> &[u64] {
+    pub(crate) fn removed_keys(&self) -> &[u64] {
         &self.removed
     }
 
-    /// Bytes in use.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         (self.slots.capacity() + self.removed.capacity()) * size_of::<u64>()
     }
 }
@@ -75,12 +70,12 @@ mod tests {
         let mut changed = ChangedRows::default();
         [0, 63, 64, 1000].into_iter().for_each(|slot| changed.mark(slot));
         assert_eq!(
-            [0, 1, 63, 64, 65, 1000, 1 << 30].map(|slot| changed.has(slot)),
+            [0, 1, 63, 64, 65, 1000, 1 << 30].map(|slot| changed.has_changed(slot)),
             [true, false, true, true, false, true, false]
         );
         [5, 3, 5, 4].into_iter().for_each(|key| assert!(changed.mark_removed(key, 0)));
         changed.retain_removed(|key| key != 4);
-        assert_eq!(changed.removed(), [3, 5]);
+        assert_eq!(changed.removed_keys(), [3, 5]);
         assert!((0..REMOVED as u64 - 2).all(|key| changed.mark_removed(key, 0)));
         assert!(!changed.mark_removed(1, 0) && changed.mark_removed(2, 8 * REMOVED));
     }

@@ -15,31 +15,24 @@ pub const DEFAULT_STRIPES: usize = 64;
 /// Every stripe may hold this many rows, whatever the memory budget. Requests page rows in by chunks of this size.
 pub(crate) const STRIPE_FLOOR: usize = 64;
 
-/// The largest accepted dim.
 const MAX_DIM: usize = 1 << 16;
 /// The hash bits that choose the stripe are not used by the index. There are 25 such bits.
 const MAX_STRIPES: usize = 1 << 16;
 
-/// The settings of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableConfig {
     /// Weights per row, 1 to 65536.
     pub dim: usize,
     /// How the first weights of a row are drawn.
     pub init: Initializer,
-    /// How gradients are applied.
     pub optimizer: Optimizer,
     /// Clipping of gradients, and the bound of weights. [`LARGEST`] bounds both.
     pub limits: UpdateLimits,
     /// What the table does with a gradient that is not finite, or that is unclipped and larger than [`LARGEST`].
     pub non_finite: NonFinitePolicy,
-    /// How weights are stored.
     pub element: WeightType,
-    /// The factor on the learning rate, by step.
     pub schedule: LearningRateSchedule,
-    /// Which ids get a row.
     pub admission: AdmissionPolicy,
-    /// Which rows are evicted, and where they go.
     pub retention: EvictionPolicy,
     /// The number of parts with a lock of their own, a power of two up to 65536.
     pub stripes: usize,
@@ -78,7 +71,6 @@ impl Default for TableConfig {
 /// Sizes and rules of a table's slots. Each user has a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowLayout {
-    /// Weights per row.
     pub(crate) dim: usize,
     /// Words of a row's weights.
     pub(crate) weights: usize,
@@ -95,8 +87,7 @@ pub(crate) struct RowLayout {
 }
 
 impl TableConfig {
-    /// Refuses settings that are out of range.
-    pub(crate) fn check(&self, table: u32) -> Result<(), TableError> {
+    pub(crate) fn check_settings(&self, table: u32) -> Result<(), TableError> {
         let sizes = if !(1..=MAX_DIM).contains(&self.dim) {
             Some(format!("dim is {}; expected 1 to {MAX_DIM}", self.dim))
         } else if !self.stripes.is_power_of_two() || self.stripes > MAX_STRIPES {
@@ -176,9 +167,8 @@ impl RowLayout {
         }
     }
 
-    /// Reads the weights of a row.
     #[inline(always)]
-    pub(crate) fn read(&self, slot: &[u32], weights: &mut [f32]) {
+    pub(crate) fn read_weights(&self, slot: &[u32], weights: &mut [f32]) {
         self.element.decode(&slot[..self.weights], weights);
     }
 }
@@ -201,12 +191,12 @@ mod tests {
     }
 
     fn refused(config: TableConfig) -> String {
-        config.check(3).expect_err("out of range").to_string()
+        config.check_settings(3).expect_err("out of range").to_string()
     }
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        assert_eq!(good().check(3), Ok(()));
+        assert_eq!(good().check_settings(3), Ok(()));
         assert_eq!(refused(TableConfig { dim: 0, ..good() }), "table 3: dim is 0; expected 1 to 65536");
         assert!(refused(TableConfig { stripes: 48, ..good() }).contains("power of two"));
         assert!(refused(TableConfig { stripes: 0, ..good() }).contains("power of two"));
@@ -254,7 +244,7 @@ mod tests {
             let mut slot = vec![u32::MAX; layout.stride];
             layout.fill_slot(9, &mut slot);
             let [mut stored, mut reported, mut unrounded] = [(); 3].map(|()| vec![f32::NAN; dim]);
-            layout.read(&slot, &mut stored);
+            layout.read_weights(&slot, &mut stored);
             layout.fill_weights(9, &mut reported);
             exact.fill_weights(9, &mut unrounded);
             assert_eq!(stored, reported);

@@ -3,7 +3,6 @@
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-/// Counters of a table since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounts {
     /// Ids in lookups whose row was in memory.

@@ -9,86 +9,42 @@ pub enum TableError {
     /// A push stages or commits gradients of a table that applies them at once.
     #[error("table {table} applies gradients at once; it neither stages nor commits them")]
     Unstaged { table: u32 },
-    /// A setting out of range.
     #[error("table {table}: {problem}")]
     Config {
-        /// Number of the table.
         table: u32,
         /// The setting, its value and the accepted range.
         problem: String,
     },
-    /// No table has this number.
     #[error("there is no table {table}; this model has {tables} tables, numbered from 0")]
-    UnknownTable {
-        /// The number in the request.
-        table: u32,
-        tables: usize,
-    },
+    UnknownTable { table: u32, tables: usize },
     /// A request names a table twice. Then gradients of one id could not be summed.
     #[error("table {table} is named more than once in one request; send one segment per table")]
     RepeatedTable { table: u32 },
-    /// The dim in the request differs from the dim of the table.
     #[error(
         "table {table} has dim {expected}, but the request has dim {found}; start all processes with the same job file"
     )]
-    Dim {
-        table: u32,
-        /// Dim of the table.
-        expected: usize,
-        /// Dim in the request.
-        found: usize,
-    },
-    /// The number of values does not match the number of ids.
+    Dim { table: u32, expected: usize, found: usize },
     #[error("{what}: expected {expected} values, found {found}")]
-    Length {
-        /// The name of the argument.
-        what: &'static str,
-        /// Values that the ids call for.
-        expected: usize,
-        /// Values in the request.
-        found: usize,
-    },
+    Length { what: &'static str, expected: usize, found: usize },
     /// A segment has more ids than a 32-bit position can count.
     #[error("table {table}: {rows} rows in one request, at most {} are accepted", u32::MAX)]
-    TooManyRows {
-        table: u32,
-        /// Rows in the request.
-        rows: usize,
-    },
-    /// A gradient that is infinite or not a number.
+    TooManyRows { table: u32, rows: usize },
     #[error(
         "table {table}: the gradient of id {id} is {value} at position {position}; \
          nothing of this push was applied (lower the learning rate, or look for bad input)"
     )]
-    NotFinite {
-        table: u32,
-        /// Id of the row.
-        id: u64,
-        /// Position within the row.
-        position: usize,
-        /// The value that is not finite.
-        value: f32,
-    },
+    NotFinite { table: u32, id: u64, position: usize, value: f32 },
     /// A gradient so large that the row might not stay finite.
     #[error(
         "table {table}: the gradient of id {id} is {value} at position {position}, beyond {LARGEST:e}, which would drive the \
          row out of the range of numbers; nothing of this push was applied (lower the learning rate, set clip_norm or \
          clip_value, or look for bad input)"
     )]
-    TooLarge {
-        table: u32,
-        /// Id of the row.
-        id: u64,
-        /// Position within the row.
-        position: usize,
-        /// The value that is too large.
-        value: f32,
-    },
+    TooLarge { table: u32, id: u64, position: usize, value: f32 },
     /// Memory is full: a row has to be paged in, and no row can be evicted.
     #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try again later")]
     Full {
         table: u32,
-        /// Bytes in use.
         used: usize,
         /// The budget. While rows cannot be evicted, a quarter more may be used.
         limit: usize,
@@ -99,10 +55,7 @@ pub enum TableError {
     /// A request waited until its sender gave up. Nothing of a push is applied. A lookup may have paged rows in, which
     /// changes no row.
     #[error("the request waited for {whom} until its sender gave up; it is not carried out")]
-    Late {
-        /// What the request waited for.
-        whom: &'static str,
-    },
+    Late { whom: &'static str },
     /// The snapshot has read this stripe before and no longer keeps its rows.
     #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
     AlreadyRead { table: u32, stripe: usize },
@@ -112,11 +65,9 @@ pub enum TableError {
          while; training went on; see whether the disk or store of checkpoints is slow"
     )]
     SnapshotGivenUp,
-    /// The cold tier cannot be read.
     #[error("table {table}: {source}; try again later")]
     Cold {
         table: u32,
-        /// The failure of the cold tier.
         #[source]
         source: ColdError,
     },
@@ -129,9 +80,8 @@ impl TableError {
         matches!(self, Self::Full { .. } | Self::Cold { .. } | Self::Late { .. })
     }
 
-    /// Number of the table that the error is about, if there is one.
     #[must_use]
-    pub fn table(&self) -> Option<u32> {
+    pub fn table_number(&self) -> Option<u32> {
         match self {
             Self::Config { table, .. }
             | Self::RepeatedTable { table }

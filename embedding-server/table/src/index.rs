@@ -56,10 +56,8 @@ pub(crate) struct SlotIndex {
     crowd: BTreeMap<u64, u32>,
 }
 
-/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexEntry {
-    /// The slot of the key.
     Slot(u32),
     /// The key is absent. The position is where it would be added.
     Nothing(usize),
@@ -130,7 +128,6 @@ impl SlotIndex {
         }
     }
 
-    /// Removes a key and returns its slot.
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         let slot = match self.place_of(key) {
             Some((place, way)) => self.take(place, way).1,
@@ -161,7 +158,7 @@ impl SlotIndex {
     }
 
     /// Bytes that the index would grow by if `keys` more keys were added.
-    pub(crate) fn growth(&self, keys: usize) -> usize {
+    pub(crate) fn growth_bytes(&self, keys: usize) -> usize {
         let mut buckets = self.buckets;
         while self.len + keys > FULL * buckets {
             buckets = wider(buckets);
@@ -178,14 +175,13 @@ impl SlotIndex {
         Self::new(&self.arena)
     }
 
-    /// Bytes in use.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         segment_bytes(self.buckets) + self.crowd.len() * CROWD_BYTES
     }
 
     fn sized(arena: &Arc<Arena>, buckets: usize) -> Self {
         let words = buckets.min(SEGMENT) * 2 * WORDS;
-        let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| arena.take(words)).collect();
+        let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| arena.take_block(words)).collect();
         // Slots are numbered below 8 × the largest number of buckets so far.
         let slot_bits = 4 + buckets.max(1).ilog2();
         Self { arena: Arc::clone(arena), segments, buckets, slot_bits, len: 0, crowd: BTreeMap::new() }
@@ -285,7 +281,6 @@ impl SlotIndex {
         }
     }
 
-    /// The ways, keys and slots of a bucket.
     fn entries(&self, place: usize) -> impl Iterator<Item = (usize, u64, u32)> {
         let ways = self.bucket(place).map_or(0, count);
         (0..ways).map(move |way| {

@@ -8,7 +8,7 @@ use crate::{ChangeKind, ChangeWatcher, PushOrigin, PushStep, StripeChange, Table
 impl TableSet {
     /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
     /// ([`Self::while_quiet`]): a request that is may not be seen.
-    pub fn watch(&self, watcher: Arc<dyn ChangeWatcher>) {
+    pub fn set_watcher(&self, watcher: Arc<dyn ChangeWatcher>) {
         self.shared().watcher.set(Some(watcher));
     }
 
@@ -48,13 +48,13 @@ impl Table {
                 append(origin.as_ref(), ChangeKind::Rows { ids, slots, access });
             }
             if !step_rows.ids.is_empty() {
-                append(None, ChangeKind::StepRows(step_rows.slices()));
+                append(None, ChangeKind::StepRows(step_rows.as_slices()));
             }
         }
         if self.shared().watcher.is_taken() {
-            self.shared().watcher.changed(self.number(), stripe, &changes.removed);
-            self.shared().watcher.changed(self.number(), stripe, &changes.ids);
-            self.shared().watcher.changed(self.number(), stripe, &changes.seen);
+            self.shared().watcher.notify_changed(self.number(), stripe, &changes.removed);
+            self.shared().watcher.notify_changed(self.number(), stripe, &changes.ids);
+            self.shared().watcher.notify_changed(self.number(), stripe, &changes.seen);
         }
         changes.clear();
     }

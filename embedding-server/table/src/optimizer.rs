@@ -21,7 +21,7 @@ use zagros_zip::ZipEq;
 
 use crate::PushStep;
 use dense::{DenseRule, Staging};
-use loops::{RowLimits, each};
+use loops::{RowLimits, update_each};
 
 pub use loops::{LARGEST, UpdateLimits};
 
@@ -29,17 +29,12 @@ pub use loops::{LARGEST, UpdateLimits};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     /// g ← g + l2·w; w ← w − lr·g
-    Sgd {
-        lr: f32,
-        /// L2 penalty.
-        l2: f32,
-    },
+    Sgd { lr: f32, l2: f32 },
     /// g ← g + l2·w; v ← momentum·v + g; w ← w − lr·v (Polyak 1964).
     Momentum {
         lr: f32,
         /// Share of the velocity that an update keeps, below 1.
         momentum: f32,
-        /// L2 penalty.
         l2: f32,
     },
     /// g ← g + l2·w; a ← a + g²; w ← w − lr·g / (√a + ε), element-wise (Duchi, Hazan and Singer 2011).
@@ -47,21 +42,11 @@ pub enum Optimizer {
         lr: f32,
         /// Added to the root, so that an accumulator of zero does not divide by zero.
         epsilon: f32,
-        /// First value of the accumulator a.
         initial_accumulator: f32,
-        /// L2 penalty.
         l2: f32,
     },
     /// Adagrad with one accumulator per row: a ← a + mean(g²).
-    RowAdagrad {
-        lr: f32,
-        /// Added to the root.
-        epsilon: f32,
-        /// First value of the accumulator a.
-        initial_accumulator: f32,
-        /// L2 penalty.
-        l2: f32,
-    },
+    RowAdagrad { lr: f32, epsilon: f32, initial_accumulator: f32, l2: f32 },
     /// g ← g + l2·w; m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²; w ← w − lr·(m / (1−β₁ᵗ) / (√(v / (1−β₂ᵗ)) + ε) +
     /// weight_decay·w). t counts the updates of the row (Kingma and Ba 2015). The decay is decoupled (Loshchilov and
     /// Hutter 2019).
@@ -71,11 +56,8 @@ pub enum Optimizer {
         beta1: f32,
         /// Share of v that an update keeps, below 1.
         beta2: f32,
-        /// Added to the root.
         epsilon: f32,
-        /// L2 penalty.
         l2: f32,
-        /// Decoupled weight decay.
         weight_decay: f32,
     },
     /// σ = (√(n+g²) − √n) / lr; z ← z + g − σw; n ← n + g²;
@@ -87,11 +69,8 @@ pub enum Optimizer {
     Ftrl {
         /// Learning rate, α in the paper, above 0.
         lr: f32,
-        /// Added to the root.
         beta: f32,
-        /// L1 penalty.
         l1: f32,
-        /// L2 penalty.
         l2: f32,
     },
     /// A rule of the dense network, for rows that are tiles of its weights. Limits of rows do not apply.
@@ -146,7 +125,7 @@ impl Optimizer {
 
     /// Name of the state's layout, for saved rows. Rows saved with one layout cannot be loaded with another.
     #[must_use]
-    pub fn layout(&self) -> &'static str {
+    pub fn state_layout(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",
             Self::Momentum { .. } => "momentum",
@@ -154,11 +133,10 @@ impl Optimizer {
             Self::RowAdagrad { .. } => "adagrad-row",
             Self::Adam { .. } => "adam",
             Self::Ftrl { .. } => "ftrl",
-            Self::Dense { rule, staging, .. } => rule.layout(*staging),
+            Self::Dense { rule, staging, .. } => rule.state_layout(*staging),
         }
     }
 
-    /// Writes the state of a row with these first weights.
     pub fn init_state(&self, weights: &[f32], state: &mut [f32]) {
         match *self {
             Self::Sgd { .. } => {}
@@ -183,16 +161,13 @@ impl Optimizer {
     }
 
     /// Applies one gradient to one slot `[weights | state]`. The row has as many weights as the gradient has values.
-    ///
-    /// # Panics
-    /// If the slot is shorter than weights and state. [`crate::Table`] makes slots of the right size.
+    /// Panics if the slot is shorter than weights and state; [`crate::Table`] makes slots of the right size.
     #[inline(always)]
-    pub fn update(&self, slot: &mut [f32], gradient: &[f32], limits: &UpdateLimits) {
+    pub fn update_slot(&self, slot: &mut [f32], gradient: &[f32], limits: &UpdateLimits) {
         let (weights, state) = slot.split_at_mut(gradient.len());
         self.apply(weights, state, gradient, limits, RateFactor::Constant);
     }
 
-    /// The optimiser with the learning rate times the factor.
     pub(crate) fn at_rate(mut self, rate: RateFactor) -> Self {
         let RateFactor::Times(factor) = rate else { return self };
         match &mut self {
@@ -217,7 +192,7 @@ impl Optimizer {
 
     /// Whether tiles keep gradients until their step is committed.
     #[must_use]
-    pub fn stages(&self) -> bool {
+    pub fn stages_gradients(&self) -> bool {
         matches!(self, Self::Dense { staging: Staging::UntilCommit(..), .. })
     }
 
@@ -243,7 +218,7 @@ impl Optimizer {
         self
     }
 
-    /// As [`Self::update`], for an optimiser that [`Self::at_rate`] made for this factor.
+    /// As [`Self::update_slot`], for an optimiser that [`Self::at_rate`] made for this factor.
     #[inline(always)]
     pub(crate) fn apply(
         &self,
@@ -253,7 +228,7 @@ impl Optimizer {
         limits: &UpdateLimits,
         rate: RateFactor,
     ) {
-        let shaping = limits.shaping(gradient);
+        let shaping = limits.row_limits(gradient);
         match *self {
             Self::Sgd { lr, l2 } => sgd(weights, gradient, shaping, [lr, l2]),
             Self::Momentum { lr, momentum, l2 } => velocity(weights, state, gradient, shaping, [lr, momentum, l2]),
@@ -281,11 +256,10 @@ impl Optimizer {
         }
     }
 
-    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let bad = self.settings().into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0));
         if let Some((name, value)) = bad {
-            let layout = self.layout();
+            let layout = self.state_layout();
             return Some(format!("{name} of {layout} is {value}; expected a finite number of at least 0"));
         }
         let share = |name: &str, value: f32| (value >= 1.0).then(|| format!("{name} is {value}; expected below 1"));
@@ -319,7 +293,7 @@ impl Optimizer {
 
 #[inline(always)]
 fn sgd(weights: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, l2]: [f32; 2]) {
-    each(
+    update_each(
         weights,
         [],
         gradient,
@@ -337,7 +311,7 @@ fn velocity(
     shaping: RowLimits,
     [lr, momentum, l2]: [f32; 3],
 ) {
-    each(
+    update_each(
         weights,
         [state],
         gradient,
@@ -352,7 +326,7 @@ fn velocity(
 
 #[inline(always)]
 fn adagrad(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, epsilon, l2]: [f32; 3]) {
-    each(
+    update_each(
         weights,
         [state],
         gradient,
@@ -376,13 +350,13 @@ fn row_adagrad(
     shaping: RowLimits,
     [lr, epsilon, l2]: [f32; 3],
 ) {
-    let total = |weight: f32, gradient: f32| shaping.gradient(gradient) + l2 * weight;
+    let total = |weight: f32, gradient: f32| shaping.clip_gradient(gradient) + l2 * weight;
     let squares = weights.iter().zip_eq(gradient).map(|(weight, gradient)| total(*weight, *gradient).powi(2));
     state[0] += squares.sum::<f32>() / weights.len() as f32;
     let rate = lr / (state[0].sqrt() + epsilon);
     // With ε = 0 and only zero gradients the rate is not finite.
     let rate = if rate.is_finite() { rate } else { 0.0 };
-    each(
+    update_each(
         weights,
         [],
         gradient,
@@ -395,7 +369,7 @@ fn row_adagrad(
 #[inline(always)]
 fn adam(weights: &mut [f32], moments: &mut [f32], gradient: &[f32], shaping: RowLimits, step: &AdamStep) {
     let (first, second) = moments.split_at_mut(weights.len());
-    each(
+    update_each(
         weights,
         [first, second],
         gradient,
@@ -424,7 +398,7 @@ fn advance(powers: &mut [f32], betas: [f32; 2]) -> [f32; 2] {
 #[inline(always)]
 fn ftrl(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, beta, l1, l2]: [f32; 4]) {
     let (z, n) = state.split_at_mut(weights.len());
-    each(
+    update_each(
         weights,
         [z, n],
         gradient,
@@ -455,7 +429,7 @@ fn ftrl_anew(
     [lr, beta, l1, l2]: [f32; 4],
 ) {
     let (z, n) = state.split_at_mut(weights.len());
-    each(
+    update_each(
         weights,
         [z, n],
         gradient,

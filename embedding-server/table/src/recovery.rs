@@ -28,23 +28,15 @@ impl TableSet {
     }
 
     /// Waits until all rows of the cold tier are on the disk, if there is one.
-    ///
-    /// # Errors
-    /// If the cold tier fails.
     pub fn flush_cold(&self) -> Result<(), ColdError> {
         self.shared().capacity.cold.as_ref().map_or(Ok(()), |store| store.flush())
     }
 
-    /// The time by which rows grow old.
     #[must_use]
-    pub fn now(&self) -> TableTime {
+    pub fn table_time(&self) -> TableTime {
         self.shared().clock.now()
     }
 
-    /// Applies all gradients that wait for their row.
-    ///
-    /// # Errors
-    /// When the cold tier still cannot be read.
     pub fn apply_pending_gradients(&self) -> Result<(), TableError> {
         self.iter().try_for_each(Table::apply_all_pending)
     }
@@ -68,9 +60,7 @@ impl Table {
 
     /// Puts rows of one stripe in, and replaces those that are there, as [`Self::insert`]. It takes the rows of one record of a
     /// log where they lie, and one lock.
-    ///
-    /// # Errors
-    /// If the lengths disagree. Then nothing is put in.
+    /// On an error nothing changes.
     pub fn restore_rows(
         &self,
         stripe: usize,
@@ -80,7 +70,7 @@ impl Table {
         let RowSlices { ids, slots, access } = *rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
         let one_by_one = self.is_managed() || self.is_logged() || stripe >= self.stripes();
-        match scratch.only(ids, stripe, self.stripes()).filter(|_| !one_by_one) {
+        match scratch.group_of_stripe(ids, stripe, self.stripes()).filter(|_| !one_by_one) {
             Some(mut group) => self.put_group(&mut self.lock(stripe), &mut group, slots),
             None => {
                 let rows = RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() };
@@ -91,9 +81,6 @@ impl Table {
     }
 
     /// The ids of the rows of one stripe that are in memory, in the order of its index.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
     #[must_use]
     pub fn ids_in_memory(&self, stripe: usize) -> Vec<u64> {
         let mut rows = Vec::new();
@@ -102,9 +89,6 @@ impl Table {
     }
 
     /// Appends those rows of `ids`, which are of one stripe, that are in memory now.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
     pub fn read_rows(&self, stripe: usize, ids: &[u64], into: &mut RowBatch) {
         let stripe = self.lock(stripe);
         ids.iter().for_each(|id| stripe.prefetch_entry(key_of(*id)));
@@ -117,12 +101,9 @@ impl Table {
     }
 
     /// The frequency counts of one stripe, and the position of the log at which they are what they are. 0 without a log.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
     pub fn counts_with_position(&self, stripe: usize, into: &mut FrequencyCounts) -> u64 {
         let stripe = self.lock(stripe);
-        stripe.filter.read(into);
+        stripe.filter.read_counts(into);
         self.shared().log.get().map_or(0, |log| log.position())
     }
 
@@ -143,9 +124,7 @@ impl Table {
     }
 
     /// Adds cells that were added to the sketch of a stripe, from word `from` on.
-    ///
-    /// # Errors
-    /// If there is no such stripe, or the cells are not within its sketch. Then nothing is added.
+    /// On an error nothing changes.
     pub fn add_sketch_again(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
         let added = self.lock(stripe).filter.merge(from, cells);
@@ -160,7 +139,7 @@ impl Table {
     pub fn add_counts_again(&self, ids: &[u64], counts: &[u32]) {
         for (id, count) in ids.iter().zip_eq(counts) {
             let key = key_of(*id);
-            self.lock(self.stripe_of(key)).filter.restore(key, *count);
+            self.lock(self.stripe_of(key)).filter.add_count(key, *count);
         }
     }
 

@@ -3,7 +3,6 @@
 /// Whole rows. The three lists have the same order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowBatch {
-    /// Ids of the rows.
     pub ids: Vec<u64>,
     /// Slots as 32-bit words, `[ids.len() * stride]`. A slot is `[weights | optimiser state]`: packed weights, and
     /// state as f32.
@@ -15,7 +14,6 @@ pub struct RowBatch {
 /// The rows of a [`RowBatch`], which lie somewhere else.
 #[derive(Clone, Copy, Debug)]
 pub struct RowSlices<'a> {
-    /// Ids of the rows.
     pub ids: &'a [u64],
     /// Slots, `[ids.len() * stride]`.
     pub slots: &'a [u32],
@@ -27,7 +25,6 @@ pub struct RowSlices<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepRowBatch {
     pub step: u64,
-    /// Ids of the rows.
     pub ids: Vec<u64>,
     /// The rows before the step, as slots, `[ids.len() * stride]`.
     pub before: Vec<u32>,
@@ -39,7 +36,6 @@ pub struct StepRowBatch {
 #[derive(Clone, Copy, Debug)]
 pub struct StepRowSlices<'a> {
     pub step: u64,
-    /// Ids of the rows.
     pub ids: &'a [u64],
     /// The rows before the step, `[ids.len() * stride]`.
     pub before: &'a [u32],
@@ -48,9 +44,8 @@ pub struct StepRowSlices<'a> {
 }
 
 impl StepRowBatch {
-    /// The rows, as a table takes them.
     #[must_use]
-    pub fn slices(&self) -> StepRowSlices<'_> {
+    pub fn as_slices(&self) -> StepRowSlices<'_> {
         StepRowSlices { step: self.step, ids: &self.ids, before: &self.before, sums: &self.sums }
     }
 

@@ -64,17 +64,16 @@ fn half() -> f32 {
 }
 
 impl LearningRateSchedule {
-    /// The factor for a push at `step`.
     pub(crate) fn rate(&self, step: u64) -> RateFactor {
         match self {
             Self::Constant => RateFactor::Constant,
-            _ => RateFactor::Times(self.factor(step)),
+            _ => RateFactor::Times(self.rate_factor(step)),
         }
     }
 
     /// The factor at a step. Steps count from 0.
     #[must_use]
-    pub fn factor(&self, step: u64) -> f32 {
+    pub fn rate_factor(&self, step: u64) -> f32 {
         let (warmup, rest): (u64, &dyn Fn(u64) -> f64) = match *self {
             Self::Constant => return 1.0,
             Self::Linear { warmup, decay, floor } => {
@@ -90,7 +89,6 @@ impl LearningRateSchedule {
         if step < warmup { ((step + 1) as f64 / warmup as f64) as f32 } else { rest(step) as f32 }
     }
 
-    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let share = |name: &str, value: f32| {
             (!(0.0..=1.0).contains(&value)).then(|| format!("{name} of the schedule is {value}; expected 0 to 1"))
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     fn factors(schedule: LearningRateSchedule, steps: [u64; 5]) -> [f32; 5] {
-        steps.map(|step| schedule.factor(step))
+        steps.map(|step| schedule.rate_factor(step))
     }
 
     #[test]

@@ -25,27 +25,19 @@ impl TableSet {
 
 impl Table {
     /// Ids of the rows of one stripe that the newest step has changed and later pushes of it may change.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
     #[must_use]
     pub fn step_ids(&self, stripe: usize) -> Vec<u64> {
         self.lock(stripe).step_rows.keys().map(id_of).collect()
     }
 
     /// Appends what one stripe keeps of these ids. Of two steps, the newer one stays.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
     pub fn read_step_rows(&self, stripe: usize, ids: &[u64], into: &mut StepRowBatch) {
         let stripe = self.lock(stripe);
         ids.iter().for_each(|id| stripe.step_rows.read(key_of(*id), into));
     }
 
     /// Keeps what another process kept of these rows, unless a newer step has begun here. The rows themselves are put in before.
-    ///
-    /// # Errors
-    /// If the lengths disagree. Then nothing is kept.
+    /// On an error nothing changes.
     pub fn put_step_rows(&self, rows: &StepRowSlices<'_>) -> Result<(), TableError> {
         let StepRowSlices { step, ids, before, sums } = *rows;
         let (width, dim) = (self.stride(), self.dim());
@@ -73,7 +65,7 @@ impl Table {
     fn log_step_rows(&self, stripe: usize, kept: &StepRowBatch) {
         let log = self.shared().log.get().filter(|log| log.keeps_steps() && !kept.ids.is_empty());
         if let Some(log) = log {
-            let kind = ChangeKind::StepRows(kept.slices());
+            let kind = ChangeKind::StepRows(kept.as_slices());
             log.append(&StripeChange { table: self.number(), stripe: stripe as u32, origin: None, kind });
         }
     }

@@ -22,10 +22,8 @@ use crate::tier::hinted_rows::HintedRows;
 use crate::tier::sweep::StripeSweep;
 use crate::{PushStep, RowBatch, SnapshotKind, TableCounts};
 
-/// Rows whose ids hash to this stripe.
 #[derive(Debug)]
 pub(crate) struct Stripe {
-    /// Number of the stripe in its table.
     pub(crate) number: usize,
     index: SlotIndex,
     slab: Slab,
@@ -37,12 +35,10 @@ pub(crate) struct Stripe {
     /// Increases with every eviction to the cold tier and every removal from it. A cold copy that was read under an older
     /// version may be stale.
     pub(crate) cold_versions: ColdVersions,
-    /// Rows that a later batch needs.
     pub(crate) hinted: HintedRows,
     /// The next search for rows to evict starts at this bucket of the index.
     pub(crate) eviction_cursor: usize,
     pub(crate) sweep: StripeSweep,
-    /// Gradients whose row could not be read.
     pub(crate) pending: Vec<PendingGradient>,
     /// Rows that several workers may push gradients of the two newest steps for.
     pub(crate) step_rows: StepRows,
@@ -63,7 +59,6 @@ pub(crate) struct PendingGradient {
 }
 
 impl Stripe {
-    /// An empty stripe of a table whose memory comes from `arena`.
     pub(crate) fn new(
         number: usize,
         layout: &RowLayout,
@@ -115,7 +110,6 @@ impl Stripe {
         self.counts.misses += 1;
     }
 
-    /// Prefetches the index entry of a key.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, key: u64) {
         self.index.prefetch(key);
@@ -149,7 +143,6 @@ impl Stripe {
         place
     }
 
-    /// The slot of a key. `None` if the key has no row.
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
         match self.index.find(key) {
@@ -158,7 +151,6 @@ impl Stripe {
         }
     }
 
-    /// The slot of a key, and whether this call created the row.
     #[inline(always)]
     pub(crate) fn find_or_create(&mut self, key: u64, layout: &RowLayout) -> (u32, bool) {
         match self.index.find(key) {
@@ -175,7 +167,6 @@ impl Stripe {
         slot
     }
 
-    /// Applies one gradient of a push to a row.
     #[inline(always)]
     pub(crate) fn update(&mut self, place: SlotAddress, key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) {
         let slot = self.slab.words_at_mut(place);
@@ -187,7 +178,6 @@ impl Stripe {
         }
     }
 
-    /// Inserts or replaces a row with these words.
     pub(crate) fn put(&mut self, key: u64, words: &[u32]) -> u32 {
         self.step_rows.forget(key);
         self.put_back(key, words)
@@ -199,7 +189,7 @@ impl Stripe {
             IndexEntry::Slot(slot) => slot,
             IndexEntry::Nothing(place) => self.add(key, place),
         };
-        self.keep(key, slot);
+        self.preserve_row(key, slot);
         self.mark(slot);
         self.slab.words_mut(slot).copy_from_slice(words);
         slot
@@ -218,9 +208,8 @@ impl Stripe {
         self.index.reserve(rows);
     }
 
-    /// Resets a row to its first weights.
-    pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &RowLayout) {
-        self.keep(key, slot);
+    pub(crate) fn reset_row(&mut self, key: u64, slot: u32, layout: &RowLayout) {
+        self.preserve_row(key, slot);
         self.mark(slot);
         self.step_rows.forget(key);
         layout.fill_slot(id_of(key), self.slab.words_mut(slot));
@@ -228,16 +217,15 @@ impl Stripe {
         self.counts.created += 1;
     }
 
-    /// Removes a row.
     pub(crate) fn remove(&mut self, key: u64) {
         self.step_rows.forget(key);
-        self.evict(key);
+        self.evict_row(key);
     }
 
     /// Removes a row from memory that is elsewhere still.
-    pub(crate) fn evict(&mut self, key: u64) {
+    pub(crate) fn evict_row(&mut self, key: u64) {
         if let Some(slot) = self.find(key) {
-            self.keep(key, slot);
+            self.preserve_row(key, slot);
             self.index.remove(key);
             self.slab.release(slot);
             self.mark_removed(key);
@@ -252,7 +240,6 @@ impl Stripe {
         }
     }
 
-    /// As [`Self::mark`], for the rows of a push.
     #[inline]
     pub(crate) fn mark_all(&mut self, places: &[SlotAddress]) {
         if let Some(changed) = &mut self.changed {
@@ -261,18 +248,16 @@ impl Stripe {
     }
 
     fn mark_removed(&mut self, key: u64) {
-        let rows = self.rows();
+        let rows = self.row_count();
         if self.changed.as_mut().is_some_and(|changed| !changed.mark_removed(key, rows)) {
             self.changed = None;
         }
     }
 
-    /// Whether changes are noted.
     pub(crate) fn notes_changes(&self) -> bool {
         self.changed.is_some()
     }
 
-    /// From now on changes are not noted.
     pub(crate) fn stop_noting_changes(&mut self) {
         self.changed = None;
     }
@@ -305,7 +290,6 @@ impl Stripe {
         self.slab.access(slot)
     }
 
-    /// The access metadata of a row, as [`Self::access`].
     #[inline]
     pub(crate) fn access_mut(&mut self, slot: u32) -> &mut u32 {
         self.slab.access_mut(slot)
@@ -316,14 +300,13 @@ impl Stripe {
         self.index.scan(from, enough, into)
     }
 
-    /// How many rows can be added before memory grows.
-    pub(crate) fn vacant(&self) -> usize {
-        self.slab.vacant()
+    pub(crate) fn vacant_slots(&self) -> usize {
+        self.slab.vacant_slots()
     }
 
     /// Bytes that index and slab would grow by if `rows` more rows were added.
-    pub(crate) fn growth(&self, rows: usize) -> usize {
-        self.index.growth(rows) + self.slab.growth(rows)
+    pub(crate) fn growth_bytes(&self, rows: usize) -> usize {
+        self.index.growth_bytes(rows) + self.slab.growth_bytes(rows)
     }
 
     /// Starts the capture: rows are copied for a snapshot before they change.
@@ -355,10 +338,10 @@ impl Stripe {
 
     /// Copies a row that is about to change, unless the snapshot has read it.
     #[inline]
-    pub(crate) fn keep(&mut self, key: u64, slot: u32) {
+    pub(crate) fn preserve_row(&mut self, key: u64, slot: u32) {
         if let Some(capture) = &mut self.capture {
             let access = self.slab.has_access().then(|| self.slab.access(slot));
-            capture.keep(slot, id_of(key), self.slab.words(slot), access);
+            capture.keep_row(slot, id_of(key), self.slab.words(slot), access);
         }
     }
 
@@ -372,7 +355,7 @@ impl Stripe {
             slots.extend(self.find(*key).map(|slot| (*key, slot)));
         }
         slots.iter().for_each(|(_, slot)| prefetch(self.slot(*slot)));
-        slots.into_iter().for_each(|(key, slot)| self.keep(key, slot));
+        slots.into_iter().for_each(|(key, slot)| self.preserve_row(key, slot));
     }
 
     /// Begins to read the stripe for a snapshot. Returns the keys and slots of the rows at the instant. `None` if there
@@ -386,7 +369,7 @@ impl Stripe {
 
     /// Ids of the rows that were removed before the instant, in a snapshot of changes.
     pub(crate) fn captured_removals(&self) -> Vec<u64> {
-        let removed = self.capture.as_ref().map_or(&[][..], StripeCapture::removed);
+        let removed = self.capture.as_ref().map_or(&[][..], StripeCapture::removed_keys);
         removed.iter().map(|key| id_of(*key)).collect()
     }
 
@@ -428,22 +411,22 @@ impl Stripe {
     }
 
     /// Ids and slots of all rows, in ascending order of ids. A saved table therefore depends on its content alone.
-    pub(crate) fn sorted(&self) -> Vec<(u64, u32)> {
+    pub(crate) fn sorted_rows(&self) -> Vec<(u64, u32)> {
         let mut rows: Vec<(u64, u32)> = self.index.iter().map(|(key, slot)| (id_of(key), slot)).collect();
         rows.sort_unstable();
         rows
     }
 
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.index.len()
     }
 
     /// Bytes of index, slab, frequency counts, copies for a snapshot and notes of changes, used or not.
-    pub(crate) fn bytes(&self) -> usize {
-        let captured = self.capture.as_ref().map_or(0, StripeCapture::bytes);
-        let changed = self.changed.as_ref().map_or(0, ChangedRows::bytes);
-        let noted = self.step_rows.bytes() + self.hinted.bytes();
-        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + noted + captured + changed
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let captured = self.capture.as_ref().map_or(0, StripeCapture::memory_bytes);
+        let changed = self.changed.as_ref().map_or(0, ChangedRows::memory_bytes);
+        let noted = self.step_rows.memory_bytes() + self.hinted.memory_bytes();
+        self.index.memory_bytes() + self.slab.memory_bytes() + self.filter.memory_bytes() + noted + captured + changed
     }
 }
 
@@ -473,8 +456,8 @@ mod tests {
                 prop_assert_eq!(created, found.is_none());
                 prop_assert_eq!(found.unwrap_or(slot), slot);
             }
-            let rows = stripe.sorted();
-            prop_assert_eq!(rows.len(), stripe.rows());
+            let rows = stripe.sorted_rows();
+            prop_assert_eq!(rows.len(), stripe.row_count());
             prop_assert!(rows.is_sorted());
             for (id, slot) in rows {
                 let mut first = [u32::MAX; 3];

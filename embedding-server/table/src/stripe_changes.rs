@@ -6,12 +6,10 @@ use crate::{PushOrigin, StepRowBatch};
 /// Changes that are not in the log yet. Empty whenever the lock of the stripe is free.
 #[derive(Debug, Default)]
 pub(crate) struct StripeChanges {
-    /// The push that changed the rows.
     pub(crate) origin: Option<PushOrigin>,
     pub(crate) ids: Vec<u64>,
     pub(crate) slots: Vec<u32>,
     pub(crate) access: Vec<u32>,
-    /// Ids without a row that were counted.
     pub(crate) seen: Vec<u64>,
     /// Ids whose rows are gone. They were there before any of the rows above changed.
     pub(crate) removed: Vec<u64>,

@@ -29,7 +29,6 @@ pub struct Table {
     access_codec: AccessCodec,
     /// Whether rows have access metadata. Then requests use the calls in `tier::managed`.
     managed: bool,
-    /// Whether evicted rows go to the cold tier.
     tiered: bool,
     /// Whether the table has an admission policy that refuses some ids.
     selective: bool,
@@ -37,7 +36,6 @@ pub struct Table {
     /// One lock per stripe. A thread holds it while it evicts rows of the stripe to the cold tier.
     eviction_locks: Vec<Mutex<()>>,
     pub(crate) cold_sweep: Mutex<ColdSweep>,
-    /// Number of pending gradients.
     pending_count: AtomicUsize,
     shared: Arc<SharedMemory>,
 }
@@ -45,21 +43,17 @@ pub struct Table {
 impl Table {
     /// Makes an empty table with memory of its own and no limit. `seed` and the table's number decide the first weights
     /// of rows.
-    ///
-    /// # Errors
-    /// If a setting is out of range.
     pub fn new(seed: u64, table: u32, config: &TableConfig) -> Result<Self, TableError> {
         Self::with_shared_memory(seed, table, config, &Arc::new(SharedMemory::new(TableResources::default())))
     }
 
-    /// Makes an empty table that shares memory with other tables.
     pub(crate) fn with_shared_memory(
         seed: u64,
         table: u32,
         config: &TableConfig,
         shared: &Arc<SharedMemory>,
     ) -> Result<Self, TableError> {
-        config.check(table)?;
+        config.check_settings(table)?;
         let (layout, retention) = (config.layout(seed, table), config.retention);
         let needs_cold = shared.capacity.budget.is_some() || retention.small_norm > 0.0;
         let tiered = needs_cold && retention.keeps_evicted_rows();
@@ -86,7 +80,6 @@ impl Table {
         })
     }
 
-    /// Weights per row.
     #[must_use]
     pub fn dim(&self) -> usize {
         self.layout.dim
@@ -98,22 +91,20 @@ impl Table {
         self.layout.stride
     }
 
-    /// How weights are stored.
     #[must_use]
-    pub fn element(&self) -> WeightType {
+    pub fn weight_type(&self) -> WeightType {
         self.layout.element
     }
 
     /// Whether rows keep gradients until their step is committed.
     #[must_use]
-    pub fn stages(&self) -> bool {
-        self.layout.optimizer.stages()
+    pub fn stages_gradients(&self) -> bool {
+        self.layout.optimizer.stages_gradients()
     }
 
-    /// Name of the optimiser's state layout.
     #[must_use]
     pub fn state_layout(&self) -> &'static str {
-        self.layout.optimizer.layout()
+        self.layout.optimizer.state_layout()
     }
 
     /// The format of access metadata, for a saved model. Tables with an equal format can read each other's metadata.
@@ -123,7 +114,6 @@ impl Table {
         self.managed.then(|| self.access_codec.describe())
     }
 
-    /// Number of stripes.
     #[must_use]
     pub fn stripes(&self) -> usize {
         self.stripes.len()
@@ -131,39 +121,35 @@ impl Table {
 
     /// Rows in memory.
     #[must_use]
-    pub fn rows(&self) -> usize {
-        self.stripes.iter().map(|stripe| stripe.lock().rows()).sum()
+    pub fn row_count(&self) -> usize {
+        self.stripes.iter().map(|stripe| stripe.lock().row_count()).sum()
     }
 
     /// Bytes of weights, optimiser state and index, used or not.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let fixed = self.stripes.len() * size_of::<Mutex<Stripe>>();
-        fixed + self.stripes.iter().map(|stripe| stripe.lock().bytes()).sum::<usize>()
+        fixed + self.stripes.iter().map(|stripe| stripe.lock().memory_bytes()).sum::<usize>()
     }
 
-    /// The counters of the table.
     #[must_use]
-    pub fn counts(&self) -> TableCounts {
+    pub fn event_counts(&self) -> TableCounts {
         self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
     }
 
     /// Converts the access metadata of rows that another process saved, so that the rows keep their age. `saved` is the
-    /// time of the save in that process ([`crate::TableSnapshot::moment`]).
+    /// time of the save in that process ([`crate::TableSnapshot::snapshot_time`]).
     pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime, steps: StepClock) {
         let now = self.shared.clock.now();
-        rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebased(*access, saved, now, steps));
+        rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebase(*access, saved, now, steps));
     }
 
     /// Appends all rows of one stripe that are in memory, in ascending order of ids.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn read_stripe(&self, stripe: usize, into: &mut RowBatch) {
         let stripe = self.lock(stripe);
-        into.ids.reserve(stripe.rows());
-        into.slots.reserve(stripe.rows() * self.stride());
-        for (id, slot) in stripe.sorted() {
+        into.ids.reserve(stripe.row_count());
+        into.slots.reserve(stripe.row_count() * self.stride());
+        for (id, slot) in stripe.sorted_rows() {
             into.ids.push(id);
             into.slots.extend_from_slice(stripe.slot(slot));
             into.access.extend(self.managed.then(|| stripe.access(slot)));
@@ -179,7 +165,7 @@ impl Table {
         &self.layout
     }
 
-    pub(crate) fn retention(&self) -> &EvictionPolicy {
+    pub(crate) fn eviction_policy(&self) -> &EvictionPolicy {
         &self.retention
     }
 
@@ -208,12 +194,11 @@ impl Table {
     }
 
     /// The cold tier. `None` if evicted rows do not go there.
-    pub(crate) fn cold(&self) -> Option<&dyn ColdStore> {
+    pub(crate) fn cold_store(&self) -> Option<&dyn ColdStore> {
         self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
     }
 
-    /// The present tick for access metadata.
-    pub(crate) fn tick(&self) -> u64 {
+    pub(crate) fn current_tick(&self) -> u64 {
         self.access_codec.tick(self.shared.clock.now())
     }
 
@@ -225,7 +210,6 @@ impl Table {
         &self.eviction_locks[stripe]
     }
 
-    /// Lends a buffer for eviction.
     pub(crate) fn with_eviction_buffer<T>(&self, work: impl FnOnce(&mut EvictionBuffer) -> T) -> T {
         let mut buffer = self.shared.buffer.lock().pop().unwrap_or_default();
         let done = work(&mut buffer);
@@ -283,11 +267,11 @@ mod tests {
     #[test]
     fn an_empty_table_is_small_and_a_full_one_says_so() {
         let table = table(64);
-        assert!(table.bytes() < 70 << 10, "{} bytes", table.bytes());
+        assert!(table.memory_bytes() < 70 << 10, "{} bytes", table.memory_bytes());
         let ids: Vec<u64> = (0..100_000).collect();
         table.lookup(&ids, LookupMode::Train, &mut vec![0.0; 400_000], &mut RequestBuffers::new()).unwrap();
-        assert_eq!(table.rows(), 100_000);
+        assert_eq!(table.row_count(), 100_000);
         // Each row takes a slot of 32 bytes, and 13 to 30 bytes of index.
-        assert!((4_500_000..7_500_000).contains(&table.bytes()), "{} bytes", table.bytes());
+        assert!((4_500_000..7_500_000).contains(&table.memory_bytes()), "{} bytes", table.memory_bytes());
     }
 }

@@ -21,7 +21,6 @@ pub struct TableSet {
     shared: Arc<SharedMemory>,
     /// Requests lock it shared. A snapshot locks it exclusively for its instant.
     gate: RwLock<()>,
-    /// Whether there is a snapshot.
     has_snapshot: AtomicBool,
     turn: AtomicUsize,
 }
@@ -29,19 +28,14 @@ pub struct TableSet {
 /// The part of a request for one table. The values of all parts follow each other in the order of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestPart<'a> {
-    /// Number of the table.
     pub table: u32,
     /// Weights per row, as the sender says.
     pub dim: u32,
-    /// Ids of the rows.
     pub ids: &'a [u64],
 }
 
 impl TableSet {
     /// Makes empty tables. `seed` decides the first weights of rows. All tables together stay within `capacity`.
-    ///
-    /// # Errors
-    /// If a setting is out of range, or if evicted rows go to a cold tier and there is none.
     pub fn new(seed: u64, configs: &[TableConfig], capacity: TableResources) -> Result<Self, TableError> {
         let shared = Arc::new(SharedMemory::new(capacity));
         let make = |(number, config)| Table::with_shared_memory(seed, number as u32, config, &shared);
@@ -58,41 +52,33 @@ impl TableSet {
     /// Advances the time by which rows age: to the newest training step, and to the seconds since the tables were made.
     /// Times before the present time are ignored. Take the seconds from a monotonic clock. A wall clock that someone
     /// sets forward by an hour would age every row by an hour.
-    pub fn tick(&self, steps: u64, seconds: u64) {
+    pub fn advance_clock(&self, steps: u64, seconds: u64) {
         self.shared.clock.advance(TableTime { steps, seconds });
     }
 
     /// Why the last write to the cold tier failed. `None` if it succeeded.
     #[must_use]
     pub fn last_write_error(&self) -> Option<ColdError> {
-        self.shared.failure()
+        self.shared.last_cold_failure()
     }
 
     /// Bytes in memory that the budget counts, and the budget.
     #[must_use]
-    pub fn budget(&self) -> Option<(usize, usize)> {
-        self.shared.capacity.budget.map(|_| self.shared.budget.used())
+    pub fn memory_budget(&self) -> Option<(usize, usize)> {
+        self.shared.capacity.budget.map(|_| self.shared.budget.used_and_limit())
     }
 
-    /// The tables in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Table> {
         self.tables.iter()
     }
 
-    /// The table of this number.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn table(&self, table: u32) -> Result<&Table, TableError> {
         let unknown = TableError::UnknownTable { table, tables: self.tables.len() };
         self.tables.get(table as usize).ok_or(unknown)
     }
 
     /// Checks that each part names another table and the dim of that table. Returns the number of values, Σ rows·dim.
-    ///
-    /// # Errors
-    /// If a part fails this check.
-    pub fn check(&self, parts: &[RequestPart<'_>]) -> Result<usize, TableError> {
+    pub fn check_parts(&self, parts: &[RequestPart<'_>]) -> Result<usize, TableError> {
         let mut values = 0_usize;
         for (index, part) in parts.iter().enumerate() {
             let table = self.table(part.table)?;
@@ -108,10 +94,7 @@ impl TableSet {
     }
 
     /// Writes the weights of all parts into `out`, part after part, each row-major `[ids.len(), dim]`.
-    ///
-    /// # Errors
-    /// If a part names no table, a table twice or a wrong dim, or if `out` has another length. Then no row is created.
-    /// Also if rows of the cold tier cannot be read, or memory is full.
+    /// If the request itself is wrong, no row is created.
     pub fn lookup(
         &self,
         parts: &[RequestPart<'_>],
@@ -125,10 +108,7 @@ impl TableSet {
     /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is the step of
     /// the writer: its number decides schedule and rounding, its share scales the penalties on weights. Several writers
     /// may be at different steps.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`], and if a gradient is not finite and its table refuses it. Then nothing of any part is
-    /// applied.
+    /// On an error nothing of any part is applied.
     pub fn push(
         &self,
         parts: &[RequestPart<'_>],
@@ -177,7 +157,7 @@ impl TableSet {
         scratch.origin = origin;
         for (part, values) in self.divide(parts) {
             let table = self.table(part.table)?;
-            if step.tiles != TileUpdate::AtOnce && !table.stages() {
+            if step.tiles != TileUpdate::AtOnce && !table.stages_gradients() {
                 return Err(TableError::Unstaged { table: part.table });
             }
             if !matches!(step.tiles, TileUpdate::Commit { .. }) {
@@ -244,7 +224,7 @@ impl TableSet {
     }
 
     fn check_values(&self, what: &'static str, parts: &[RequestPart<'_>], found: usize) -> Result<(), TableError> {
-        let expected = self.check(parts)?;
+        let expected = self.check_parts(parts)?;
         if expected == found { Ok(()) } else { Err(TableError::Length { what, expected, found }) }
     }
 
@@ -278,7 +258,7 @@ mod tests {
     }
 
     fn held(tables: &TableSet) -> Vec<usize> {
-        tables.iter().map(Table::rows).collect()
+        tables.iter().map(Table::row_count).collect()
     }
 
     #[test]

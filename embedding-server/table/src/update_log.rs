@@ -29,10 +29,8 @@ pub struct PushOrigin {
 
 #[derive(Clone, Copy, Debug)]
 pub struct StripeChange<'a> {
-    /// Position of the table.
     pub table: u32,
     pub stripe: u32,
-    /// The push that changed it, if one did.
     pub origin: Option<&'a PushOrigin>,
     pub kind: ChangeKind<'a>,
 }
@@ -62,7 +60,6 @@ pub enum ChangeKind<'a> {
         /// The cells, two a word.
         cells: &'a [u32],
     },
-    /// This gradient waits for its row.
     Pending {
         id: u64,
         step: PushStep,
@@ -71,7 +68,6 @@ pub enum ChangeKind<'a> {
     },
 }
 
-/// A log of changes.
 pub trait UpdateLog: Send + Sync + fmt::Debug {
     /// Appends a change. The lock of its stripe is held: the call does no I/O and does not fail.
     fn append(&self, change: &StripeChange<'_>);
@@ -80,9 +76,6 @@ pub trait UpdateLog: Send + Sync + fmt::Debug {
     fn cleared(&self);
 
     /// Makes all that was appended before as durable as the log promises. No lock of a stripe is held.
-    ///
-    /// # Errors
-    /// When the log's medium fails.
     fn flush(&self) -> Result<(), ColdError>;
 
     /// Whether a step of several pushes must go on after a restart as if there had been none. It costs the log of each push

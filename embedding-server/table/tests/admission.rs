@@ -51,7 +51,7 @@ fn an_id_gets_its_row_at_the_threshold_lookup() {
         assert_eq!(push(&set, &[2], 1.0), PushReport { refused: 1, ..PushReport::default() });
         assert_eq!(lookup(&set, &[1, 2, 4], LookupMode::Train).0, [1.0, 1.0, 0.0]);
         let table = set.table(0).unwrap();
-        assert_eq!((table.rows(), table.counts().admitted, table.counts().refused), (2, 2, 5));
+        assert_eq!((table.row_count(), table.event_counts().admitted, table.event_counts().refused), (2, 2, 5));
     }
 }
 
@@ -77,7 +77,7 @@ fn admitted_ids_of_a_share_get_rows_at_once_and_other_ids_never() {
     assert_eq!((pushed.created, pushed.refused), (report.created, report.refused));
     // Admitted rows moved from one to zero. Ids without a row return zeros.
     assert_eq!(lookup(&second, &ids, LookupMode::Read).0, vec![0.0; 200]);
-    assert_eq!(second.table(0).unwrap().rows() as u64, report.created);
+    assert_eq!(second.table(0).unwrap().row_count() as u64, report.created);
 }
 
 #[test]
@@ -86,19 +86,19 @@ fn a_removed_row_has_to_be_admitted_again() {
     let set = set(twice(FrequencyCounter::Exact), EvictionPolicy { ttl, ..EvictionPolicy::default() });
     sight_twice(&set, &[1, 2]);
     push(&set, &[1, 2], 0.5);
-    set.tick(8, 0);
+    set.advance_clock(8, 0);
     assert_eq!(lookup(&set, &[2], LookupMode::Train).0, [0.5]);
-    set.tick(15, 0);
+    set.advance_clock(15, 0);
     assert_eq!(lookup(&set, &[1, 2], LookupMode::Read).0, [0.0, 0.5]);
     assert_eq!(push(&set, &[1], 1.0), PushReport { refused: 1, ..PushReport::default() });
     assert_eq!(lookup(&set, &[1, 2], LookupMode::Train).0, [0.0, 0.5]);
     assert_eq!(lookup(&set, &[1, 2], LookupMode::Train).0, [1.0, 0.5]);
-    assert_eq!(set.table(0).unwrap().counts().expired, 1);
+    assert_eq!(set.table(0).unwrap().event_counts().expired, 1);
 }
 
 /// The rows and frequency counts of a snapshot, stripe after stripe.
 fn saved(set: &TableSet, meanwhile: impl FnOnce()) -> (RowBatch, Vec<FrequencyCounts>) {
-    let cut = set.snapshot().unwrap();
+    let cut = set.take_snapshot().unwrap();
     meanwhile();
     let mut rows = RowBatch::default();
     let counts = (0..4).map(|stripe| {

@@ -11,22 +11,21 @@ use zagros_zip::ZipEq;
 
 const DIM: usize = 2;
 
-/// What happens to a table.
 #[derive(Clone, Debug)]
-enum Event {
+enum ChangeEvent {
     Lookup(Vec<u64>),
     Push(Vec<u64>),
     Insert(Vec<u64>),
     Remove(Vec<u64>),
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = ChangeEvent> {
     let ids = || prop::collection::btree_set(0_u64..60, 0..8).prop_map(|ids| ids.into_iter().collect::<Vec<_>>());
     prop_oneof![
-        ids().prop_map(Event::Lookup),
-        ids().prop_map(Event::Push),
-        ids().prop_map(Event::Insert),
-        ids().prop_map(Event::Remove)
+        ids().prop_map(ChangeEvent::Lookup),
+        ids().prop_map(ChangeEvent::Push),
+        ids().prop_map(ChangeEvent::Insert),
+        ids().prop_map(ChangeEvent::Remove)
     ]
 }
 
@@ -37,24 +36,24 @@ fn tables(stripes: usize) -> TableSet {
     TableSet::new(1, &[config], TableResources::default()).unwrap()
 }
 
-fn apply(tables: &TableSet, event: &Event, step: u64) {
+fn apply(tables: &TableSet, event: &ChangeEvent, step: u64) {
     let mut buffers = RequestBuffers::new();
     let table = tables.table(0).unwrap();
     match event {
-        Event::Lookup(ids) => {
+        ChangeEvent::Lookup(ids) => {
             let part = [RequestPart { table: 0, dim: DIM as u32, ids }];
             tables.lookup(&part, LookupMode::Train, &mut vec![0.0; ids.len() * DIM], &mut buffers).unwrap();
         }
-        Event::Push(ids) => {
+        ChangeEvent::Push(ids) => {
             let part = [RequestPart { table: 0, dim: DIM as u32, ids }];
             let gradients: Vec<f32> = (0..ids.len() * DIM).map(|value| value as f32 + step as f32).collect();
             tables.push(&part, &gradients, step, &mut buffers).unwrap();
         }
-        Event::Insert(ids) => {
+        ChangeEvent::Insert(ids) => {
             let slots = vec![(step as f32).to_bits(); ids.len() * table.stride()];
             table.insert(&RowBatch { ids: ids.clone(), slots, access: Vec::new() }, &mut buffers).unwrap();
         }
-        Event::Remove(ids) => table.remove_again(ids).unwrap(),
+        ChangeEvent::Remove(ids) => table.remove_again(ids).unwrap(),
     }
 }
 
@@ -72,7 +71,7 @@ fn add(tables: &TableSet, snapshot: &TableSnapshot<'_>, rows: &mut Rows) -> usiz
     let table = tables.table(0).unwrap();
     let mut changed = 0;
     for stripe in 0..table.stripes() {
-        snapshot.removed(0, stripe).unwrap().iter().for_each(|id| _ = rows.remove(id));
+        snapshot.removed_ids(0, stripe).unwrap().iter().for_each(|id| _ = rows.remove(id));
         let mut batch = RowBatch::default();
         snapshot.read_stripe(0, stripe, &mut batch).unwrap();
         changed += batch.ids.len();
@@ -91,7 +90,7 @@ proptest! {
         let tables = tables(stripes);
         let (mut read, mut step) = (Rows::new(), 0);
         for (number, (before, during)) in rounds.iter().enumerate() {
-            let mut run = |events: &[Event]| events.iter().for_each(|event| {
+            let mut run = |events: &[ChangeEvent]| events.iter().for_each(|event| {
                 step += 1;
                 apply(&tables, event, step);
             });
@@ -101,7 +100,7 @@ proptest! {
             let snapshot = tables.snapshot_of(kind).unwrap();
             // What happens while it is read belongs to the next.
             run(during);
-            prop_assert_eq!(snapshot.rows(), expected.len() as u64);
+            prop_assert_eq!(snapshot.row_count(), expected.len() as u64);
             add(&tables, &snapshot, &mut read);
             prop_assert_eq!(&read, &expected);
         }
@@ -112,20 +111,20 @@ proptest! {
 fn a_snapshot_of_changes_has_the_changed_rows_alone() {
     let tables = tables(4);
     assert!(tables.can_note_changes());
-    apply(&tables, &Event::Push((0..1000).collect()), 1);
+    apply(&tables, &ChangeEvent::Push((0..1000).collect()), 1);
     assert_eq!(tables.snapshot_of(SnapshotKind::Changes).err(), Some(TableSnapshotError::ChangesUnknown));
     let mut rows = Rows::new();
     assert_eq!(add(&tables, &tables.snapshot_of(SnapshotKind::Base).unwrap(), &mut rows), 1000);
-    apply(&tables, &Event::Push(vec![3, 5]), 2);
-    let bytes = tables.table(0).unwrap().bytes();
+    apply(&tables, &ChangeEvent::Push(vec![3, 5]), 2);
+    let bytes = tables.table(0).unwrap().memory_bytes();
     let snapshot = tables.snapshot_of(SnapshotKind::Changes).unwrap();
     // A row that the snapshot does not want is not copied.
-    apply(&tables, &Event::Push((10..900).collect()), 3);
-    assert!(tables.table(0).unwrap().bytes() < bytes + 16_384, "a snapshot of two rows keeps copies of others");
+    apply(&tables, &ChangeEvent::Push((10..900).collect()), 3);
+    assert!(tables.table(0).unwrap().memory_bytes() < bytes + 16_384, "a snapshot of two rows keeps copies of others");
     assert_eq!(add(&tables, &snapshot, &mut rows), 2);
     drop(snapshot);
     // A snapshot of all rows for another purpose keeps the list of changes as it is.
-    assert_eq!(add(&tables, &tables.snapshot().unwrap(), &mut Rows::new()), 1000);
+    assert_eq!(add(&tables, &tables.take_snapshot().unwrap(), &mut Rows::new()), 1000);
     assert_eq!(add(&tables, &tables.snapshot_of(SnapshotKind::Changes).unwrap(), &mut rows), 890);
     tables.clear().unwrap();
     assert_eq!(tables.snapshot_of(SnapshotKind::Changes).err(), Some(TableSnapshotError::ChangesUnknown));
@@ -135,10 +134,10 @@ fn a_snapshot_of_changes_has_the_changed_rows_alone() {
 #[test]
 fn changes_are_unknown_once_very_many_rows_were_removed() {
     let tables = tables(1);
-    apply(&tables, &Event::Push((0..10_000).collect()), 1);
+    apply(&tables, &ChangeEvent::Push((0..10_000).collect()), 1);
     drop(tables.snapshot_of(SnapshotKind::Base).unwrap());
-    apply(&tables, &Event::Remove((0..4_000).collect()), 2);
+    apply(&tables, &ChangeEvent::Remove((0..4_000).collect()), 2);
     drop(tables.snapshot_of(SnapshotKind::Changes).unwrap());
-    apply(&tables, &Event::Remove((4_000..9_000).collect()), 3);
+    apply(&tables, &ChangeEvent::Remove((4_000..9_000).collect()), 3);
     assert_eq!(tables.snapshot_of(SnapshotKind::Changes).err(), Some(TableSnapshotError::ChangesUnknown));
 }

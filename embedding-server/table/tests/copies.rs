@@ -88,7 +88,7 @@ fn a_writer_that_touches_every_row_during_a_save_makes_copies_up_to_the_limit() 
 fn a_save_that_stands_still_is_given_up_and_the_next_one_has_all_rows() {
     let tables = tables(Duration::from_millis(40));
     let snapshot = tables.snapshot_of(SnapshotKind::Base).unwrap();
-    let mut parts = snapshot.stripe(0, 0).unwrap();
+    let mut parts = snapshot.open_stripe(0, 0).unwrap();
     let mut rows = RowBatch::default();
     assert_eq!(parts.read(10, &mut rows), Ok(true));
     (0..ROWS).step_by(BATCH).for_each(|first| push(&tables, first));
@@ -96,11 +96,11 @@ fn a_save_that_stands_still_is_given_up_and_the_next_one_has_all_rows() {
     assert_eq!((copies.given_up, copies.held), (1, 0));
     let given_up = TableError::SnapshotGivenUp;
     assert_eq!(parts.read(usize::MAX, &mut rows), Err(given_up.clone()));
-    assert_eq!(snapshot.stripe(0, 1).err(), Some(given_up.clone()));
-    assert_eq!(snapshot.removed(0, 1), Err(given_up));
+    assert_eq!(snapshot.open_stripe(0, 1).err(), Some(given_up.clone()));
+    assert_eq!(snapshot.removed_ids(0, 1), Err(given_up));
     drop(parts);
     drop(snapshot);
-    let snapshot = tables.snapshot().unwrap();
+    let snapshot = tables.take_snapshot().unwrap();
     let mut rows = RowBatch::default();
     (0..STRIPES).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
     assert_eq!(rows.ids.len() as u64, ROWS);

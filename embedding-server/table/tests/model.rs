@@ -14,7 +14,7 @@ const ADAM: Optimizer =
 const INIT: Initializer = Initializer::Normal { deviation: 0.5 };
 
 #[derive(Clone, Debug)]
-enum Call {
+enum TableCall {
     Lookup(LookupMode, Vec<u64>),
     Push(Vec<(u64, i8)>),
     Insert(Vec<(u64, i8)>),
@@ -22,13 +22,13 @@ enum Call {
 }
 
 /// For each id, the weights and the optimiser state of its row.
-struct Model {
+struct TableModel {
     optimizer: Optimizer,
     dim: usize,
     rows: HashMap<u64, Vec<f32>>,
 }
 
-impl Model {
+impl TableModel {
     fn first(&self, id: u64) -> Vec<f32> {
         let mut slot = vec![0.0; self.dim];
         INIT.fill(RowSeed { seed: SEED, table: TABLE, id }, &mut slot);
@@ -60,7 +60,7 @@ impl Model {
             let optimizer = self.optimizer;
             let slot = self.rows.entry(id).or_insert(first);
             // Other tests check the optimisers. This test checks which row a gradient changes.
-            optimizer.update(slot, &sum, &UpdateLimits::default());
+            optimizer.update_slot(slot, &sum, &UpdateLimits::default());
         }
     }
 }
@@ -74,15 +74,15 @@ fn ids_of(rows: &[(u64, i8)]) -> Vec<u64> {
     rows.iter().map(|row| row.0).collect()
 }
 
-fn calls() -> impl Strategy<Value = Vec<Call>> {
+fn calls() -> impl Strategy<Value = Vec<TableCall>> {
     let rows = || prop::collection::vec((0_u64..40, -8_i8..8), 0..25);
     let ids = prop::collection::vec(0_u64..40, 0..25);
     let access = prop_oneof![Just(LookupMode::Train), Just(LookupMode::Read)];
     let call = prop_oneof![
-        4 => (access, ids).prop_map(|(access, ids)| Call::Lookup(access, ids)),
-        4 => rows().prop_map(Call::Push),
-        1 => rows().prop_map(Call::Insert),
-        1 => Just(Call::Scan),
+        4 => (access, ids).prop_map(|(access, ids)| TableCall::Lookup(access, ids)),
+        4 => rows().prop_map(TableCall::Push),
+        1 => rows().prop_map(TableCall::Insert),
+        1 => Just(TableCall::Scan),
     ];
     prop::collection::vec(call, 1..40)
 }
@@ -97,16 +97,16 @@ fn optimizers() -> impl Strategy<Value = Optimizer> {
     ]
 }
 
-fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut RequestBuffers) {
+fn check(call: &TableCall, table: &Table, model: &mut TableModel, scratch: &mut RequestBuffers) {
     match call {
-        Call::Lookup(access, ids) => {
+        TableCall::Lookup(access, ids) => {
             let mut out = vec![f32::NAN; ids.len() * table.dim()];
             let old_len = model.rows.len();
             let report = table.lookup(ids, *access, &mut out, scratch).unwrap();
             assert_eq!(out, model.lookup(*access, ids));
             assert_eq!(report.created as usize, model.rows.len() - old_len);
         }
-        Call::Push(rows) => {
+        TableCall::Push(rows) => {
             let (ids, gradients) = (ids_of(rows), values(rows, table.dim()));
             let old_len = model.rows.len();
             let report = table.push(&ids, &gradients, 0, scratch).unwrap();
@@ -114,7 +114,7 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut RequestBuf
             assert_eq!((report.updated + report.repeated) as usize, ids.len());
             assert_eq!(report.created as usize, model.rows.len() - old_len);
         }
-        Call::Insert(rows) => {
+        TableCall::Insert(rows) => {
             // Sums of squares are at least 0, and powers of a share are below 1. Any optimiser state may hold such
             // values.
             let state = |value: f32| value.abs() / (1.0 + value.abs());
@@ -125,9 +125,9 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut RequestBuf
                 model.rows.insert(row.0, slot.to_vec());
             }
         }
-        Call::Scan => assert_eq!(scan(table), sorted(model)),
+        TableCall::Scan => assert_eq!(scan(table), sorted(model)),
     }
-    assert_eq!(table.rows(), model.rows.len());
+    assert_eq!(table.row_count(), model.rows.len());
 }
 
 fn scan(table: &Table) -> Vec<(u64, Vec<f32>)> {
@@ -139,7 +139,7 @@ fn scan(table: &Table) -> Vec<(u64, Vec<f32>)> {
     rows
 }
 
-fn sorted(model: &Model) -> Vec<(u64, Vec<f32>)> {
+fn sorted(model: &TableModel) -> Vec<(u64, Vec<f32>)> {
     let mut rows: Vec<_> = model.rows.iter().map(|(id, slot)| (*id, slot.clone())).collect();
     rows.sort_by_key(|row| row.0);
     rows
@@ -150,7 +150,7 @@ proptest! {
     fn the_table_is_a_map(calls in calls(), optimizer in optimizers(), dim in 1_usize..9, bits in 0_u32..4) {
         let config = TableConfig { dim, init: INIT, optimizer, stripes: 1 << bits, ..TableConfig::default() };
         let table = Table::new(SEED, TABLE, &config).unwrap();
-        let mut model = Model { optimizer, dim, rows: HashMap::new() };
+        let mut model = TableModel { optimizer, dim, rows: HashMap::new() };
         let mut scratch = RequestBuffers::new();
         for call in &calls {
             check(call, &table, &mut model, &mut scratch);

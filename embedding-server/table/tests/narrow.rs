@@ -27,7 +27,6 @@ fn push(table: &Table, ids: &[u64], step: u64) {
     table.push(ids, &gradients, step, &mut RequestBuffers::new()).unwrap();
 }
 
-/// The slots of all rows of several tables.
 fn slots<'a>(tables: impl IntoIterator<Item = &'a Table>) -> BTreeMap<u64, Vec<u32>> {
     let mut all = BTreeMap::new();
     for table in tables {

@@ -15,9 +15,8 @@ use zagros_zip::ZipEq;
 
 const DIM: usize = 5;
 
-/// A change as a value.
 #[derive(Debug)]
-enum Logged {
+enum LoggedChange {
     Rows([u32; 2], Option<PushOrigin>, RowBatch),
     Removed(u32, Vec<u64>),
     Seen(u32, Vec<u64>),
@@ -28,7 +27,7 @@ enum Logged {
     Cleared,
 }
 
-impl Logged {
+impl LoggedChange {
     fn origin(&self) -> Option<PushOrigin> {
         if let Self::Rows(_, origin, _) = self { *origin } else { None }
     }
@@ -36,7 +35,7 @@ impl Logged {
 
 #[derive(Debug, Default)]
 struct MemoryLog {
-    changes: Mutex<Vec<Logged>>,
+    changes: Mutex<Vec<LoggedChange>>,
     flushed: AtomicUsize,
 }
 
@@ -46,26 +45,26 @@ impl UpdateLog for MemoryLog {
         let logged = match change.kind {
             ChangeKind::Rows { ids, slots, access } => {
                 let rows = RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() };
-                Logged::Rows([table, change.stripe], change.origin.copied(), rows)
+                LoggedChange::Rows([table, change.stripe], change.origin.copied(), rows)
             }
             ChangeKind::StepRows(rows) => {
                 let StepRowSlices { step, ids, before, sums } = rows;
                 let (ids, before, sums) = (ids.to_vec(), before.to_vec(), sums.to_vec());
-                Logged::StepRows(table, StepRowBatch { step, ids, before, sums })
+                LoggedChange::StepRows(table, StepRowBatch { step, ids, before, sums })
             }
-            ChangeKind::Removed(ids) => Logged::Removed(table, ids.to_vec()),
-            ChangeKind::Seen(ids) => Logged::Seen(table, ids.to_vec()),
-            ChangeKind::CountsAdded(ids, counts) => Logged::CountsAdded(table, ids.to_vec(), counts.to_vec()),
+            ChangeKind::Removed(ids) => LoggedChange::Removed(table, ids.to_vec()),
+            ChangeKind::Seen(ids) => LoggedChange::Seen(table, ids.to_vec()),
+            ChangeKind::CountsAdded(ids, counts) => LoggedChange::CountsAdded(table, ids.to_vec(), counts.to_vec()),
             ChangeKind::SketchAdded { from, cells } => {
-                Logged::SketchAdded([table, change.stripe, from], cells.to_vec())
+                LoggedChange::SketchAdded([table, change.stripe, from], cells.to_vec())
             }
-            ChangeKind::Pending { id, step, gradient } => Logged::Pending(table, id, step, gradient.to_vec()),
+            ChangeKind::Pending { id, step, gradient } => LoggedChange::Pending(table, id, step, gradient.to_vec()),
         };
         self.changes.lock().unwrap().push(logged);
     }
 
     fn cleared(&self) {
-        self.changes.lock().unwrap().push(Logged::Cleared);
+        self.changes.lock().unwrap().push(LoggedChange::Cleared);
     }
 
     fn flush(&self) -> Result<(), ColdError> {
@@ -88,31 +87,31 @@ fn replay(log: &MemoryLog, tables: &TableSet) {
     let table = |number: u32| tables.table(number).unwrap();
     for change in log.changes.lock().unwrap().iter() {
         match change {
-            Logged::Rows([number, stripe], _, RowBatch { ids, slots, access }) => {
+            LoggedChange::Rows([number, stripe], _, RowBatch { ids, slots, access }) => {
                 table(*number).restore_rows(*stripe as usize, &RowSlices { ids, slots, access }, &mut scratch).unwrap();
             }
-            Logged::StepRows(number, rows) => table(*number).put_step_rows(&rows.slices()).unwrap(),
-            Logged::Removed(number, ids) => {
+            LoggedChange::StepRows(number, rows) => table(*number).put_step_rows(&rows.as_slices()).unwrap(),
+            LoggedChange::Removed(number, ids) => {
                 table(*number).remove_again(ids).unwrap();
                 table(*number).forget_counts_again(ids);
             }
-            Logged::Seen(number, ids) => table(*number).observe_again(ids),
-            Logged::CountsAdded(number, ids, counts) => table(*number).add_counts_again(ids, counts),
-            Logged::SketchAdded([number, stripe, from], cells) => {
+            LoggedChange::Seen(number, ids) => table(*number).observe_again(ids),
+            LoggedChange::CountsAdded(number, ids, counts) => table(*number).add_counts_again(ids, counts),
+            LoggedChange::SketchAdded([number, stripe, from], cells) => {
                 table(*number).add_sketch_again(*stripe as usize, *from as usize, cells).unwrap();
             }
-            Logged::Pending(number, id, step, gradient) => table(*number).defer_again(*id, gradient, *step),
-            Logged::Cleared => tables.clear().unwrap(),
+            LoggedChange::Pending(number, id, step, gradient) => table(*number).defer_again(*id, gradient, *step),
+            LoggedChange::Cleared => tables.clear().unwrap(),
         }
     }
 }
 
-type Content = (BTreeMap<(u32, u64), Vec<u32>>, Vec<FrequencyCounts>);
+type TableContent = (BTreeMap<(u32, u64), Vec<u32>>, Vec<FrequencyCounts>);
 
 /// Slots of all rows, in memory and in the cold tier, and all frequency counts.
-fn content(tables: &TableSet) -> Content {
+fn content(tables: &TableSet) -> TableContent {
     let (mut rows, mut counts) = (BTreeMap::new(), Vec::new());
-    let snapshot = tables.snapshot().unwrap();
+    let snapshot = tables.take_snapshot().unwrap();
     for (number, table) in tables.iter().enumerate() {
         for stripe in 0..table.stripes() {
             let (mut batch, mut counted) = (RowBatch::default(), FrequencyCounts::default());
@@ -129,11 +128,11 @@ fn content(tables: &TableSet) -> Content {
 
 /// The recovered tables have the rows of the others, but for those that have not changed since they were made.
 fn assert_equal_content(config: &TableConfig, live: &TableSet, recovered: &TableSet) {
-    recovered.tick(live.now().steps, 0);
+    recovered.advance_clock(live.table_time().steps, 0);
     assert_recovered(config, content(live), recovered);
 }
 
-fn assert_recovered(config: &TableConfig, (live, counts): Content, recovered: &TableSet) {
+fn assert_recovered(config: &TableConfig, (live, counts): TableContent, recovered: &TableSet) {
     let (found, found_counts) = content(recovered);
     assert_eq!(counts, found_counts);
     for (key, slot) in &found {
@@ -165,7 +164,6 @@ fn optimizers() -> Vec<Optimizer> {
     ]
 }
 
-/// How rows may leave memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Plain,
@@ -214,7 +212,7 @@ fn train(tables: &TableSet, kind: Kind, writer: u64, seed: u64, rounds: u64) {
         let parts = [(0, first), (1, second)].map(|(table, ids)| RequestPart { table, dim: DIM as u32, ids });
         let mut out = vec![0.0; 60 * DIM];
         tables.lookup(&parts, LookupMode::Train, &mut out, &mut scratch).unwrap();
-        tables.tick(seq, 0);
+        tables.advance_clock(seq, 0);
         // A lookup alone renews the life of a row, which the log does not say.
         if seq % 5 == 0 && kind != Kind::Expiring {
             continue;
@@ -264,16 +262,16 @@ fn the_log_makes_the_same_rows_again() {
             let recovered = if kind == Kind::Dropping { tables(&config, Kind::Expiring, &cold) } else { recovered };
             replay(&log, &recovered);
             assert_equal_content(&config, &live, &recovered);
-            let origins: BTreeSet<_> = log.changes.lock().unwrap().iter().filter_map(Logged::origin).collect();
+            let origins: BTreeSet<_> = log.changes.lock().unwrap().iter().filter_map(LoggedChange::origin).collect();
             // A push to a selective table may change no row.
             let is_selective = matches!(kind, Kind::Exact | Kind::Sketch);
             assert!(origins.len() >= if is_selective { 3 * 30 } else { 3 * 48 }, "pushes are named: {}", origins.len());
             if kind == Kind::Cold {
-                assert!(live.iter().any(|table| table.counts().evicted > 0), "nothing was evicted");
+                assert!(live.iter().any(|table| table.event_counts().evicted > 0), "nothing was evicted");
                 assert!(log.flushed.load(Ordering::Acquire) > 0, "the log is flushed before the cold tier is written");
             }
             if kind == Kind::Dropping {
-                assert!(live.iter().any(|table| table.counts().dropped > 0), "nothing was dropped");
+                assert!(live.iter().any(|table| table.event_counts().dropped > 0), "nothing was dropped");
             }
         }
     }
@@ -292,11 +290,11 @@ fn a_step_goes_on_in_the_tables_made_again() {
             let (log, live) = trained(kind, &config, number as u64 + 20, 1, &cold_store(&config));
             let recovered = tables(&config, kind, &cold_store(&config));
             replay(&log, &recovered);
-            recovered.tick(live.now().steps, 0);
+            recovered.advance_clock(live.table_time().steps, 0);
             let ids: Vec<u64> = (0..3000).collect();
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
             let gradients: Vec<f32> = (0..3000 * DIM).map(|place| (place % 7) as f32 / 8.0).collect();
-            let step = PushStep { share: 0.5, ..live.now().steps.into() };
+            let step = PushStep { share: 0.5, ..live.table_time().steps.into() };
             let origin = PushOrigin { writer: 7, incarnation: 1, seq: 1 };
             for tables in [&live, &recovered] {
                 let mut scratch = RequestBuffers::new();
@@ -337,7 +335,7 @@ fn a_sketch_that_moves_in_parts_is_logged_once() {
         target.table(0).unwrap().raise_sketch(0, from, &cells).unwrap();
         from += cells.len();
     }
-    let words = |change: &Logged| if let Logged::SketchAdded(_, cells) = change { cells.len() } else { 0 };
+    let words = |change: &LoggedChange| if let LoggedChange::SketchAdded(_, cells) = change { cells.len() } else { 0 };
     assert_eq!(log.changes.lock().unwrap().iter().map(words).sum::<usize>(), from);
     replay(&log, &recovered);
     assert_eq!(content(&recovered), content(&target));
@@ -349,7 +347,7 @@ fn a_sketch_that_moves_in_parts_is_logged_once() {
 fn a_step_goes_on_with_a_gradient_that_waited() {
     let config = config(Kind::Cold, optimizers()[2], WeightType::F32);
     let (log, live) = trained(Kind::Cold, &config, 5, 1, &cold_store(&config));
-    let step = PushStep { share: 0.25, ..(live.now().steps + 1).into() };
+    let step = PushStep { share: 0.25, ..(live.table_time().steps + 1).into() };
     let table = live.table(0).unwrap();
     let ids = table.ids_in_memory(0)[..3].to_vec();
     let push = |tables: &TableSet, seq: u64| {
@@ -362,7 +360,7 @@ fn a_step_goes_on_with_a_gradient_that_waited() {
     live.apply_pending_gradients().unwrap();
     let recovered = tables(&config, Kind::Cold, &cold_store(&config));
     replay(&log, &recovered);
-    recovered.tick(live.now().steps, 0);
+    recovered.advance_clock(live.table_time().steps, 0);
     [&live, &recovered].into_iter().for_each(|tables| push(tables, 2));
     assert_equal_content(&config, &live, &recovered);
 }
@@ -380,7 +378,8 @@ fn a_gradient_that_waited_is_applied_again() {
             table.defer_again(*id, &[1.0; DIM], PushStep::from(99));
         }
     }
-    let waiting = log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, Logged::Pending(..))).count();
+    let waiting =
+        log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, LoggedChange::Pending(..))).count();
     assert_eq!(waiting, 40);
     let early = tables(&config, Kind::Cold, &cold_store(&config));
     replay(&log, &early);
@@ -435,7 +434,7 @@ fn restored_rows_are_those_that_an_insert_makes() {
         train(&live, kind, 1, 5, 60);
         let (from, inserted, restored) = (live.table(0).unwrap(), expected.table(0).unwrap(), found.table(0).unwrap());
         let mut scratch = RequestBuffers::new();
-        restored.reserve_rows(from.rows());
+        restored.reserve_rows(from.row_count());
         for stripe in 0..from.stripes() {
             let mut rows = RowBatch::default();
             from.read_rows(stripe, &from.ids_in_memory(stripe), &mut rows);
@@ -452,7 +451,7 @@ fn restored_rows_are_those_that_an_insert_makes() {
             let short = RowSlices { ids, slots: &slots[1..], access };
             assert!(restored.restore_rows(stripe, &short, &mut scratch).is_err());
         }
-        assert!(restored.rows() > 50, "{kind:?}: {}", restored.rows());
+        assert!(restored.row_count() > 50, "{kind:?}: {}", restored.row_count());
         assert_eq!(content(&found), content(&expected), "{kind:?}");
         // Each is found by its id, too.
         let ids: Vec<u64> = (0..restored.stripes()).flat_map(|stripe| restored.ids_in_memory(stripe)).collect();

@@ -25,10 +25,9 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
-use zagros_transport::{Credentials, PeerRole, channel, stamp_run};
+use zagros_transport::{Credentials, PeerRole, open_channel, stamp_run};
 
 pub(crate) const BUCKETS: u32 = 64;
-/// The run that the server joins.
 pub(crate) const RUN: RunId = RunId(0xa);
 /// The dense worker of the run, with its first incarnation.
 pub(crate) const WRITER: Writer = Writer { member: 3, incarnation: 1 };
@@ -129,7 +128,7 @@ impl ScriptedRun {
     /// A placement in which server 0 owns all buckets.
     pub(crate) fn placed(generation: u64) -> Self {
         let coordinator = Self::default();
-        coordinator.change(|state| state.map = Some(BucketMap::even(Generation(generation), BUCKETS, 1)));
+        coordinator.change(|state| state.map = Some(BucketMap::split_evenly(Generation(generation), BUCKETS, 1)));
         coordinator
     }
 
@@ -177,7 +176,6 @@ impl tonic::service::Interceptor for NamesRun {
     }
 }
 
-/// A server process that a task of the test runs.
 pub(crate) struct Process {
     pub(crate) coordinator: ScriptedRun,
     pub(crate) shutdown: Shutdown,
@@ -240,7 +238,6 @@ impl Process {
         wait("the server is ready", async || self.get("/readyz").await.starts_with("HTTP/1.1 200")).await;
     }
 
-    /// A client of a member of the run.
     pub(crate) fn client(&self) -> EmbeddingClient<MemberChannel> {
         EmbeddingClient::new(self.channel(Some(RUN)))
     }
@@ -248,12 +245,11 @@ impl Process {
     /// A channel whose requests name this run.
     pub(crate) fn channel(&self, run: Option<RunId>) -> MemberChannel {
         InterceptedService::new(
-            channel(&self.address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
+            open_channel(&self.address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
             NamesRun(run),
         )
     }
 
-    /// The answer of the admin port.
     pub(crate) async fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.admin).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

@@ -23,7 +23,7 @@ use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Segment, Segments, ServerIndex, TableId};
 use zagros_table::Initializer;
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
-use zagros_transport::{Credentials, PeerRole, channel};
+use zagros_transport::{Credentials, PeerRole, open_channel};
 
 use crate::fake::{MemberChannel, NamesRun, RUN, ScriptedRun, job};
 
@@ -92,7 +92,6 @@ fn acknowledged_pushes_survive_kills_and_are_applied_once() {
     child.wait().unwrap();
 }
 
-/// The process that is killed.
 fn serve(folder: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -148,7 +147,7 @@ impl ServerFolder {
     fn client(&self) -> EmbeddingClient<MemberChannel> {
         let address = self.address.lock().unwrap().clone();
         EmbeddingClient::new(InterceptedService::new(
-            channel(&address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
+            open_channel(&address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
             NamesRun::new(RUN),
         ))
     }

@@ -36,7 +36,7 @@ async fn it_is_unready_until_there_is_a_placement_and_follows_each_new_one() {
     assert!(unready.starts_with("HTTP/1.1 503") && unready.contains("has no placement yet"), "{unready}");
     assert!(process.get("/healthz").await.starts_with("HTTP/1.1 200"));
     for generation in [1, 2] {
-        let map = BucketMap::even(Generation(generation), BUCKETS, 1);
+        let map = BucketMap::split_evenly(Generation(generation), BUCKETS, 1);
         process.coordinator.change(|state| state.map = Some(map));
         let served = async || process.client().lookup(no_rows(generation)).await.is_ok();
         wait("the generation is served", served).await;

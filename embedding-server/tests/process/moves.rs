@@ -27,7 +27,6 @@ use super::fake::{BUCKETS, RUN, job, wait};
 const TIMEOUT: Duration = Duration::from_secs(20);
 const IDS: u64 = 400;
 
-/// A server and its ids.
 type Part = (Arc<dyn Shard>, Vec<u64>);
 
 /// A coordinator's core behind a fake of its calls.
@@ -116,8 +115,8 @@ impl CoreRun {
     async fn until_spread_over(&self, servers: u32) {
         wait("the buckets have moved", async || {
             let placement = self.placement();
-            let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
-            let owns = |server| (0..BUCKETS).filter(|bucket| map.owner(*bucket) == Some(ServerIndex(server))).count();
+            let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
+            let owns = |server| (0..BUCKETS).filter(|bucket| map.bucket_owner(*bucket) == Some(ServerIndex(server))).count();
             (0..servers).all(|server| owns(server) as u32 == BUCKETS / servers)
         })
         .await;
@@ -126,9 +125,9 @@ impl CoreRun {
     /// All ids, by their owners, with a client of each.
     fn divided(&self) -> (u64, Vec<Part>) {
         let placement = self.placement();
-        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+        let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
         let mut ids = BTreeMap::<u32, Vec<u64>>::new();
-        (0..IDS).for_each(|id| ids.entry(map.route(RowKey { table: TableId(0), id }).0).or_default().push(id));
+        (0..IDS).for_each(|id| ids.entry(map.row_owner(RowKey { table: TableId(0), id }).0).or_default().push(id));
         let entry = |server: u32| placement.servers.iter().find(|entry| entry.index == server).unwrap();
         let connect = |server| GrpcShard::connect(entry(server), TIMEOUT, &Credentials::Open).unwrap();
         (placement.generation, ids.into_iter().map(|(server, ids)| (connect(server), ids)).collect())

@@ -130,8 +130,8 @@ async fn a_retried_save_is_answered_again_and_made_once() {
     let config = ClientConfig { writer: WRITER.member, incarnation: WRITER.incarnation, wire: Encoding::F32, timeout };
     let connect = Arc::new(move |entry: &_| GrpcShard::connect(entry, timeout, &zagros_transport::Credentials::Open));
     let client = EmbeddingClient::new(config, process.coordinator.control_plane(), connect);
-    client.refresh().await.unwrap();
-    let server = client.servers().remove(0);
+    client.refresh_placement().await.unwrap();
+    let server = client.known_servers().remove(0);
     let saved = tokio::time::timeout(timeout, server.save(save_to(folder.display()))).await;
     let saved = saved.expect("the save hangs").unwrap();
     assert_eq!((saved.rows, saved.files.len()), (3, 1));

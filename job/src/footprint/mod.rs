@@ -78,7 +78,7 @@ impl Job {
     }
 
     fn state_values(&self) -> u64 {
-        self.dense_optimizer.update_rule().0.vectors().len() as u64
+        self.dense_optimizer.update_rule().0.state_vectors().len() as u64
     }
 
     /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.

@@ -10,7 +10,7 @@ impl Job {
     /// Where a worker has them all; `None` for a user's module.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
-        let vectors = self.dense_optimizer.update_rule().0.vectors().len() as u64;
+        let vectors = self.dense_optimizer.update_rule().0.state_vectors().len() as u64;
         let each = VALUE_AND_GRADIENT + vectors * size_of::<f32>() as u64;
         self.dense_parameters().map(|weights| weights * each)
     }

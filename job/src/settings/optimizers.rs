@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn rows_that_are_only_read_need_no_state() {
-        assert_eq!(Optimizer::from(TableOptimizer::without_state()).layout(), "sgd");
+        assert_eq!(Optimizer::from(TableOptimizer::without_state()).state_layout(), "sgd");
     }
 
     #[test]
@@ -343,6 +343,6 @@ mod tests {
         let decoupled = Optimizer::from(TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay: 0.5 });
         assert_eq!(adam, Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.5, weight_decay: 0.0 });
         assert_eq!(decoupled, Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.0, weight_decay: 0.5 });
-        assert_eq!(adam.layout(), decoupled.layout());
+        assert_eq!(adam.state_layout(), decoupled.state_layout());
     }
 }

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zagros_operator::error::Error;
 use zagros_plumbing::Shutdown;
-use zagros_plumbing::metrics::{Registry, render};
+use zagros_plumbing::metrics::{Registry, render_text};
 
 /// An operator that was asked to end should be gone after this virtual time.
 const LATE: Duration = Duration::from_secs(60);
@@ -19,11 +19,11 @@ pub(crate) struct RunningOperator {
 
 impl RunningOperator {
     pub(crate) fn metric(&self, line: &str) -> bool {
-        render(&self.registry).contains(line)
+        render_text(&self.registry).contains(line)
     }
 
     pub(crate) fn count(&self, name: &str) -> usize {
-        let page = render(&self.registry);
+        let page = render_text(&self.registry);
         let number = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         number.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
     }

@@ -1,6 +1,6 @@
 //! Writes a page with one chart to standard output: `cargo run --example line_chart > chart.html`.
 
-use zagros_chart::html::document;
+use zagros_chart::html::render_document;
 use zagros_chart::{Chart, ChartSeries};
 
 fn main() {
@@ -12,6 +12,6 @@ fn main() {
         ..Chart::default()
     };
     // There is no figure of a chart without points.
-    let figure = chart.figure().unwrap_or_default();
-    println!("{}", document("Loss by step", &format!("<div class=\"charts\">{figure}</div>")));
+    let figure = chart.render_figure().unwrap_or_default();
+    println!("{}", render_document("Loss by step", &format!("<div class=\"charts\">{figure}</div>")));
 }

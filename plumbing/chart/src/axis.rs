@@ -1,6 +1,5 @@
 //! The arithmetic of an axis: ranges, round ticks, labels, and fewer points for a curve.
 
-/// Values that an axis covers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AxisRange {
     pub low: f64,
@@ -15,25 +14,24 @@ impl AxisRange {
             Some(Self { low: low.min(value), high: high.max(value) })
         };
         let range = values.into_iter().filter(|value| value.is_finite()).fold(None, widen)?;
-        Some(if range.low < range.high { range } else { range.padded_by(range.low.abs().max(1.0) * 0.05) })
+        Some(if range.low < range.high { range } else { range.with_room(range.low.abs().max(1.0) * 0.05) })
     }
 
-    /// The range of both.
-    pub fn and(self, other: Self) -> Self {
+    pub fn union_with(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
     /// The range with a share of its width added at either end.
-    pub fn padded(self, share: f64) -> Self {
-        self.padded_by((self.high - self.low) * share)
+    pub fn with_margin(self, share: f64) -> Self {
+        self.with_room((self.high - self.low) * share)
     }
 
-    fn padded_by(self, room: f64) -> Self {
+    fn with_room(self, room: f64) -> Self {
         Self { low: self.low - room, high: self.high + room }
     }
 
     /// Where a value lies: 0 at the low end, 1 at the high end.
-    pub fn share(self, value: f64) -> f64 {
+    pub fn relative_position(self, value: f64) -> f64 {
         (value - self.low) / (self.high - self.low)
     }
 
@@ -42,9 +40,9 @@ impl AxisRange {
     /// ```
     /// use zagros_chart::axis::AxisRange;
     ///
-    /// assert_eq!(AxisRange { low: 13.0, high: 97.0 }.ticks(5), [20.0, 40.0, 60.0, 80.0]);
+    /// assert_eq!(AxisRange { low: 13.0, high: 97.0 }.round_ticks(5), [20.0, 40.0, 60.0, 80.0]);
     /// ```
-    pub fn ticks(self, wanted: usize) -> Vec<f64> {
+    pub fn round_ticks(self, wanted: usize) -> Vec<f64> {
         let least = (self.high - self.low) / wanted.max(1) as f64;
         let power = 10_f64.powf(least.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power).find(|step| *step >= least);
@@ -63,7 +61,7 @@ pub fn most_of(mut values: Vec<f64>) -> Option<AxisRange> {
 }
 
 /// About `most` points: the lowest and the highest of each stretch, so that no spike is lost.
-pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+pub fn thin_points(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     if points.len() <= most {
         return points.to_vec();
     }
@@ -80,7 +78,7 @@ pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
 }
 
 /// A number as short as its neighbours on an axis allow.
-pub fn label(value: f64, step: f64) -> String {
+pub fn tick_label(value: f64, step: f64) -> String {
     let short = |value: f64, suffix: &str| {
         let text = format!("{value:.1}");
         format!("{}{suffix}", text.strip_suffix(".0").unwrap_or(&text))
@@ -104,19 +102,19 @@ mod tests {
 
     #[test]
     fn ticks_are_round() {
-        assert_eq!(AxisRange { low: 0.0, high: 1.0 }.ticks(5), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
-        assert_eq!(AxisRange { low: 13.0, high: 97.0 }.ticks(4), [50.0]);
-        assert_eq!(AxisRange { low: 13.0, high: 97.0 }.ticks(5), [20.0, 40.0, 60.0, 80.0]);
+        assert_eq!(AxisRange { low: 0.0, high: 1.0 }.round_ticks(5), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        assert_eq!(AxisRange { low: 13.0, high: 97.0 }.round_ticks(4), [50.0]);
+        assert_eq!(AxisRange { low: 13.0, high: 97.0 }.round_ticks(5), [20.0, 40.0, 60.0, 80.0]);
         let texts: Vec<String> =
-            AxisRange { low: 0.71, high: 0.79 }.ticks(5).iter().map(|tick| label(*tick, 0.02)).collect();
+            AxisRange { low: 0.71, high: 0.79 }.round_ticks(5).iter().map(|tick| tick_label(*tick, 0.02)).collect();
         assert_eq!(texts, ["0.72", "0.74", "0.76", "0.78"]);
     }
 
     #[test]
     fn labels_are_short() {
-        assert_eq!(label(1_500_000.0, 500_000.0), "1.5M");
-        assert_eq!(label(20_000.0, 5_000.0), "20k");
-        assert_eq!((label(2_000.0, 500.0), label(0.0, 0.25)), ("2000".to_owned(), "0.0".to_owned()));
+        assert_eq!(tick_label(1_500_000.0, 500_000.0), "1.5M");
+        assert_eq!(tick_label(20_000.0, 5_000.0), "20k");
+        assert_eq!((tick_label(2_000.0, 500.0), tick_label(0.0, 0.25)), ("2000".to_owned(), "0.0".to_owned()));
     }
 
     #[test]
@@ -131,7 +129,7 @@ mod tests {
     fn a_spike_outlives_thinning_and_does_not_stretch_the_axis() {
         let mut points: Vec<(f64, f64)> = (0..10_000).map(|x| (f64::from(x), 0.5 + f64::from(x % 7) / 100.0)).collect();
         points[5_003].1 = 9.0;
-        let thin = thinned(&points, 500);
+        let thin = thin_points(&points, 500);
         assert!(thin.len() <= 502 && thin.contains(&(5_003.0, 9.0)), "{}", thin.len());
         assert!(most_of(points.iter().map(|point| point.1).collect()).unwrap().high < 1.0);
     }
@@ -140,7 +138,7 @@ mod tests {
         #[test]
         fn ticks_lie_within_and_are_few(low in -1e6_f64..1e6, width in 1e-6_f64..1e6, wanted in 1_usize..10) {
             let range = AxisRange { low, high: low + width };
-            let ticks = range.ticks(wanted);
+            let ticks = range.round_ticks(wanted);
             prop_assert!(ticks.len() <= wanted + 1, "{ticks:?}");
             let slack = width * 1e-6;
             prop_assert!(ticks.iter().all(|tick| *tick >= low - slack && *tick <= low + width + slack), "{ticks:?}");
@@ -151,7 +149,7 @@ mod tests {
             values in prop::collection::vec(-10.0_f64..10.0, 0..300), most in 2_usize..100,
         ) {
             let points: Vec<(f64, f64)> = values.into_iter().enumerate().map(|(x, y)| (x as f64, y)).collect();
-            let thin = thinned(&points, most);
+            let thin = thin_points(&points, most);
             prop_assert!(thin.len() <= most.max(2) + 2, "{}", thin.len());
             prop_assert!(thin.windows(2).all(|pair| pair[0].0 < pair[1].0));
             prop_assert!(thin.iter().all(|point| points.contains(point)));

@@ -47,7 +47,7 @@ a { color: var(--c0); }
 "#;
 
 /// Text that is no markup.
-pub fn escaped(text: &str) -> String {
+pub fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -63,8 +63,8 @@ pub fn escaped(text: &str) -> String {
 }
 
 /// The whole document. A browser loads nothing besides it.
-pub fn document(title: &str, body: &str) -> String {
-    let title = escaped(title);
+pub fn render_document(title: &str, body: &str) -> String {
+    let title = escape_html(title);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -80,7 +80,7 @@ const SHOWN: usize = 10;
 
 /// A table that shows its last rows and the rows that stand out, and all rows once a reader opens it. It skips columns without
 /// a value.
-pub fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
+pub fn render_table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
     let has_value =
         |column: &usize| rows.iter().any(|(_, cells)| cells.get(*column).is_some_and(|cell| cell != NOTHING));
     let columns: Vec<usize> = (0..head.len()).filter(has_value).collect();
@@ -104,9 +104,9 @@ pub fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
 
 /// Each row has its class and its cells, which are text.
 fn whole_table(head: &[&str], rows: &[(&str, Vec<String>)]) -> String {
-    let head: String = head.iter().map(|cell| format!("<th>{}</th>", escaped(cell))).collect();
+    let head: String = head.iter().map(|cell| format!("<th>{}</th>", escape_html(cell))).collect();
     let row = |(class, cells): &(&str, Vec<String>)| {
-        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape_html(cell))).collect();
         format!("<tr class=\"{class}\">{cells}</tr>\n")
     };
     let rows: String = rows.iter().map(row).collect();
@@ -114,8 +114,8 @@ fn whole_table(head: &[&str], rows: &[(&str, Vec<String>)]) -> String {
 }
 
 /// Names and what they stand for, both text.
-pub fn facts(facts: &[(&str, String)]) -> String {
-    let fact = |(name, text): &(&str, String)| format!("<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(text));
+pub fn render_facts(facts: &[(&str, String)]) -> String {
+    let fact = |(name, text): &(&str, String)| format!("<dt>{}</dt><dd>{}</dd>", escape_html(name), escape_html(text));
     format!("<div class=\"card\"><dl>{}</dl></div>", facts.iter().map(fact).collect::<String>())
 }
 
@@ -125,15 +125,15 @@ mod tests {
 
     #[test]
     fn text_stays_text() {
-        assert_eq!(escaped("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
-        let table = table(&["<h>"], &[("best", vec!["<td>".to_owned()])]);
+        assert_eq!(escape_html("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
+        let table = render_table(&["<h>"], &[("best", vec!["<td>".to_owned()])]);
         assert!(table.contains("<th>&lt;h&gt;</th>") && table.contains("<td>&lt;td&gt;</td>"), "{table}");
-        assert!(facts(&[("<n>", "<v>".to_owned())]).contains("<dt>&lt;n&gt;</dt><dd>&lt;v&gt;</dd>"));
+        assert!(render_facts(&[("<n>", "<v>".to_owned())]).contains("<dt>&lt;n&gt;</dt><dd>&lt;v&gt;</dd>"));
     }
 
     #[test]
     fn a_document_needs_nothing_from_elsewhere() {
-        let page = document("a <run>", "body");
+        let page = render_document("a <run>", "body");
         assert!(page.starts_with("<!doctype html>") && page.contains("<title>a &lt;run&gt;</title>"));
         for source in ["http://", "https://", "<script", "@import", "url(", "src="] {
             assert!(!page.replace("default-src", "").replace("style-src", "").contains(source), "{source}");
@@ -158,12 +158,12 @@ mod tests {
             (class, vec![number.to_string(), NOTHING.to_owned(), "0.5".to_owned()])
         };
         let rows: Vec<_> = (0..60).map(row).collect();
-        let text = table(&["epoch", "GAUC", "AUC"], &rows);
+        let text = render_table(&["epoch", "GAUC", "AUC"], &rows);
         assert!(!text.contains("GAUC") && !text.contains(NOTHING), "{text}");
         let (shown, hidden) = text.split_once("<details><summary>all 60 rows</summary>").unwrap();
         // The head, the last ten, and the one that stands out.
         assert_eq!((shown.matches("<tr").count(), hidden.matches("<tr").count()), (12, 61), "{text}");
         assert!(shown.contains("<td>59</td>") && shown.contains("class=\"best\"") && !shown.contains("<td>49</td>"));
-        assert!(!table(&["epoch", "GAUC", "AUC"], &rows[..12]).contains("<details>"));
+        assert!(!render_table(&["epoch", "GAUC", "AUC"], &rows[..12]).contains("<details>"));
     }
 }

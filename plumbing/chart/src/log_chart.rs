@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::axis::AxisRange;
-use crate::html::escaped;
+use crate::html::escape_html;
 
 /// Size of the drawing in its own units, which are pixels on a phone.
 const SIZE: (f64, f64) = (420.0, 250.0);
@@ -16,9 +16,7 @@ pub const COLOURS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMark {
     Line,
-    /// A dashed line.
     Dashes,
-    /// A dot for each point.
     Dots,
 }
 
@@ -34,7 +32,6 @@ pub struct LogSeries {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Series with one scale.
 #[derive(Clone, Debug, Default)]
 pub struct LogChart {
     pub title: String,
@@ -52,26 +49,25 @@ struct LogAxes {
 }
 
 impl LogChart {
-    /// The chart with its heading; `None` when there is nothing to draw.
-    pub fn figure(&self) -> Option<String> {
+    pub fn render_figure(&self) -> Option<String> {
         let all = || self.series.iter().flat_map(LogSeries::logs);
         let axes = LogAxes {
-            across: AxisRange::from_values(all().map(|point| point.0))?.padded(0.04),
-            up: AxisRange::from_values(all().map(|point| point.1))?.padded(0.06),
+            across: AxisRange::from_values(all().map(|point| point.0))?.with_margin(0.04),
+            up: AxisRange::from_values(all().map(|point| point.1))?.with_margin(0.06),
         };
         let mut svg =
-            format!(r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#, SIZE.0, SIZE.1, escaped(&self.title));
+            format!(r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#, SIZE.0, SIZE.1, escape_html(&self.title));
         axes.draw(&self.across, &mut svg);
         self.series.iter().for_each(|series| series.draw(&axes, &mut svg));
         svg.push_str("</svg>");
-        let (title, subtitle, legend) = (escaped(&self.title), escaped(&self.subtitle), self.legend());
+        let (title, subtitle, legend) = (escape_html(&self.title), escape_html(&self.subtitle), self.legend());
         Some(format!("<figure><figcaption><h3>{title}</h3><p>{subtitle}</p>{legend}</figcaption>{svg}</figure>"))
     }
 
     fn legend(&self) -> String {
         let entry = |series: &LogSeries| {
             let shape = if series.mark == LogMark::Dots { "dot" } else { "line" };
-            format!(r#"<span><i class="{shape} c{}"></i>{}</span>"#, series.colour % COLOURS, escaped(&series.name))
+            format!(r#"<span><i class="{shape} c{}"></i>{}</span>"#, series.colour % COLOURS, escape_html(&series.name))
         };
         // A series without a name belongs to the one before it.
         let drawn = self.series.iter().filter(|series| !series.name.is_empty() && series.logs().next().is_some());
@@ -90,7 +86,7 @@ impl LogSeries {
         let colour = self.colour % COLOURS;
         if self.mark == LogMark::Dots {
             for (x, y) in self.logs() {
-                let (cx, cy, name) = (axes.x(x), axes.y(y), escaped(&self.name));
+                let (cx, cy, name) = (axes.x(x), axes.y(y), escape_html(&self.name));
                 let (across, up) = (log_label(x), log_label(y));
                 let _ = writeln!(
                     svg,
@@ -107,11 +103,11 @@ impl LogSeries {
 
 impl LogAxes {
     fn x(&self, log: f64) -> f64 {
-        ROOM.0 + self.across.share(log) * (SIZE.0 - ROOM.0 - ROOM.2)
+        ROOM.0 + self.across.relative_position(log) * (SIZE.0 - ROOM.0 - ROOM.2)
     }
 
     fn y(&self, log: f64) -> f64 {
-        ROOM.1 + (1.0 - self.up.share(log)) * (SIZE.1 - ROOM.1 - ROOM.3)
+        ROOM.1 + (1.0 - self.up.relative_position(log)) * (SIZE.1 - ROOM.1 - ROOM.3)
     }
 
     fn draw(&self, across: &str, svg: &mut String) {
@@ -127,7 +123,7 @@ impl LogAxes {
         }
         let (x, y) = ((left + right) / 2.0, SIZE.1 - 4.0);
         let _ = writeln!(svg, r#"<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>"#);
-        let _ = writeln!(svg, r#"<text x="{x}" y="{y}" text-anchor="middle">{}</text>"#, escaped(across));
+        let _ = writeln!(svg, r#"<text x="{x}" y="{y}" text-anchor="middle">{}</text>"#, escape_html(across));
     }
 }
 
@@ -166,7 +162,7 @@ pub fn log_ticks(range: AxisRange) -> Vec<f64> {
         return fives;
     }
     let values = AxisRange { low: 10_f64.powf(range.low - slack), high: 10_f64.powf(range.high + slack) };
-    values.ticks(5).into_iter().filter(|value| *value > 0.0).map(f64::log10).collect()
+    values.round_ticks(5).into_iter().filter(|value| *value > 0.0).map(f64::log10).collect()
 }
 
 /// The number of a logarithm, in short: `1M`, `0.05`, `1e-5`.
@@ -203,7 +199,7 @@ mod tests {
     fn a_power_law_is_a_straight_line() {
         let law: Vec<(f64, f64)> = (3..8).map(|power| (10_f64.powi(power), 10_f64.powi(power).powf(-0.3))).collect();
         let chart = LogChart { series: vec![series(LogMark::Line, &law)], ..LogChart::default() };
-        let figure = chart.figure().unwrap();
+        let figure = chart.render_figure().unwrap();
         let places = figure.split(r#"points=""#).nth(1).unwrap().split('"').next().unwrap();
         let numbers: Vec<f64> = places.split([' ', ',']).map(|number| number.parse().unwrap()).collect();
         let slope = |from: usize| (numbers[from + 3] - numbers[from + 1]) / (numbers[from + 2] - numbers[from]);
@@ -212,12 +208,12 @@ mod tests {
 
     #[test]
     fn what_has_no_logarithm_is_not_drawn() {
-        assert!(LogChart::default().figure().is_none());
+        assert!(LogChart::default().render_figure().is_none());
         let none = series(LogMark::Dots, &[(0.0, 1.0), (1.0, -1.0), (f64::NAN, 1.0)]);
-        assert!(LogChart { series: vec![none.clone()], ..LogChart::default() }.figure().is_none());
+        assert!(LogChart { series: vec![none.clone()], ..LogChart::default() }.render_figure().is_none());
         let one = series(LogMark::Dots, &[(1e5, 0.05), (1e6, 0.0)]);
         let figure =
-            LogChart { series: vec![none, one], across: "N".to_owned(), ..LogChart::default() }.figure().unwrap();
+            LogChart { series: vec![none, one], across: "N".to_owned(), ..LogChart::default() }.render_figure().unwrap();
         assert_eq!(figure.matches("<circle").count(), 1);
         assert!(
             figure.contains("<title>a &lt;size&gt;: 100k, 0.05</title>") && figure.contains(r#"class="c1""#),

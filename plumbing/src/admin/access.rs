@@ -30,9 +30,6 @@ pub enum BadToken {
 
 impl PageToken {
     /// A token that an operator has chosen: 16 to 256 letters, digits and `-._~`.
-    ///
-    /// # Errors
-    /// When it is anything else.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
         match text.chars().count() {
@@ -42,7 +39,6 @@ impl PageToken {
         }
     }
 
-    /// 128 random bits.
     #[must_use]
     pub fn random() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()))
@@ -50,7 +46,7 @@ impl PageToken {
 
     /// The token in plain text, for the address that is logged once.
     #[must_use]
-    pub fn reveal(&self) -> &str {
+    pub fn expose_secret(&self) -> &str {
         &self.0
     }
 
@@ -78,12 +74,10 @@ pub enum PageAccess {
         token: PageToken,
         /// The name has the port in it, because a browser shares its cookies between all ports of a host.
         cookie: String,
-        /// Which paths need it.
         guards: GuardedPaths,
     },
 }
 
-/// The paths that a token protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardedPaths {
     AllButProbes,
@@ -93,7 +87,7 @@ pub enum GuardedPaths {
 
 impl GuardedPaths {
     /// Whether a request for this path needs the token.
-    pub(crate) fn has(self, path: &str) -> bool {
+    pub(crate) fn guards_path(self, path: &str) -> bool {
         let is_open: &[&str] = match self {
             Self::AllButProbes => &PROBES,
             Self::Page => &["/healthz", "/readyz", "/metrics", "/status"],
@@ -147,12 +141,11 @@ impl PageAccess {
         }
     }
 
-    /// Whether a request may go on.
-    pub(crate) fn entry(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
+    pub(crate) fn check_request(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
         match self {
             // A port on a loopback address answers no other machine ([`super::serve`]).
             Self::ThisMachine | Self::Anyone => Ok(PageEntry::Allowed),
-            Self::Token { guards, .. } if !guards.has(uri.path()) => Ok(PageEntry::Allowed),
+            Self::Token { guards, .. } if !guards.guards_path(uri.path()) => Ok(PageEntry::Allowed),
             Self::Token { token, cookie, .. } => {
                 if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|given| token.opens(given)) {
                     return Ok(PageEntry::Allowed);
@@ -160,7 +153,7 @@ impl PageAccess {
                 if !asked(uri).is_some_and(|given| token.opens(given)) {
                     return Err(NO_TOKEN);
                 }
-                let kept = format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", token.reveal());
+                let kept = format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", token.expose_secret());
                 HeaderValue::try_from(kept).map(PageEntry::WithCookie).map_err(|_| NO_TOKEN)
             }
         }
@@ -200,14 +193,14 @@ mod tests {
     #[test]
     fn this_machine_needs_no_token() {
         let access = PageAccess::new("127.0.0.1:7780".parse().unwrap(), None);
-        assert_eq!(access.entry(&HeaderMap::new(), &Uri::from_static("/")), Ok(PageEntry::Allowed));
+        assert_eq!(access.check_request(&HeaderMap::new(), &Uri::from_static("/")), Ok(PageEntry::Allowed));
     }
 
     #[test]
     fn on_another_address_the_token_opens_the_page_in_three_ways_and_nothing_else_does() {
         let access = on_another_address();
         let root = Uri::from_static("/");
-        let ask = |headers: &HeaderMap, uri: &Uri| access.entry(headers, uri);
+        let ask = |headers: &HeaderMap, uri: &Uri| access.check_request(headers, uri);
         assert_eq!(ask(&request("authorization", &format!("Bearer {TOKEN}")), &root), Ok(PageEntry::Allowed));
         let cookies = format!("other=1; zagros_page_7780={TOKEN}");
         assert_eq!(ask(&request("cookie", &cookies), &root), Ok(PageEntry::Allowed));
@@ -225,7 +218,7 @@ mod tests {
             assert_eq!(ask(&request(name, value), &root), Err(NO_TOKEN), "{name}: {value}");
         }
         assert_eq!(ask(&HeaderMap::new(), &Uri::from_static("/?token=")), Err(NO_TOKEN));
-        let open = |access: &PageAccess, path| access.entry(&HeaderMap::new(), &Uri::from_static(path)).is_ok();
+        let open = |access: &PageAccess, path| access.check_request(&HeaderMap::new(), &Uri::from_static(path)).is_ok();
         for (path, everything, page) in [("/healthz", true, true), ("/status", false, true), ("/events", false, false)]
         {
             assert_eq!((open(&access, path), open(&access.clone().of_page(), path)), (everything, page), "{path}");
@@ -240,7 +233,7 @@ mod tests {
         };
         assert_eq!((made("127.0.0.1:1"), made("[::1]:1")), (None, None));
         let (one, other) = (made("0.0.0.0:1").unwrap(), made("192.168.1.2:1").unwrap());
-        assert!(one != other && PageToken::parse(one.reveal()).is_ok());
+        assert!(one != other && PageToken::parse(one.expose_secret()).is_ok());
         assert_eq!(format!("{one:?}"), "PageToken(…)", "a secret gets into logs by its debug form");
     }
 

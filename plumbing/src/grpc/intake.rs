@@ -31,7 +31,6 @@ const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct IntakeLayer(Arc<IntakeBudget>);
 
-/// The budget of one server.
 #[derive(Debug)]
 struct IntakeBudget {
     budget: usize,

@@ -35,7 +35,6 @@ pub(super) struct OutgoingBody {
     trailers: Option<HeaderMap>,
 }
 
-/// The received part of a message.
 #[derive(Debug, Default)]
 struct IncomingMessage {
     pieces: VecDeque<Bytes>,
@@ -108,9 +107,6 @@ impl Body for OutgoingBody {
 }
 
 /// Reads a body to its end. Returns its only message, if it has one, and its trailers.
-///
-/// # Errors
-/// If the connection breaks, or the body contains anything but one message within [`MAX_MESSAGE_BYTES`].
 pub(super) async fn read<M, B>(body: B) -> Result<(Option<M>, Option<HeaderMap>), Status>
 where
     M: Message + Default,

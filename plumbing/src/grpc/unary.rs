@@ -19,9 +19,6 @@ const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// Sends a message with these headers to `path` (`/package.Service/Method`), and waits for the answer. The caller
 /// bounds the call.
-///
-/// # Errors
-/// The status of the other end. Also if it cannot be reached, the connection breaks, or the answer is not one message.
 pub async fn call<Q, A>(
     channel: &mut Channel,
     path: PathAndQuery,
@@ -41,8 +38,7 @@ where
     message.ok_or_else(|| Status::internal("the answer has no message"))
 }
 
-/// Serves one call: reads the message and lets `work` answer it.
-pub async fn answer<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) -> Response<Body>
+pub async fn answer_call<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) -> Response<Body>
 where
     Q: Message + Default,
     A: Message,

@@ -8,7 +8,6 @@ use prometheus::proto::MetricFamily;
 
 use super::{Gauge, Opts, Registry, register};
 
-/// Free space and size of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpace {
     /// Bytes that this process may still write.
@@ -20,9 +19,6 @@ pub struct DiskSpace {
 impl DiskSpace {
     /// Space of the file system that holds `path`. If `path` does not exist yet, the nearest existing folder above it
     /// counts.
-    ///
-    /// # Errors
-    /// If the system does not report it.
     pub fn measure(path: &Path) -> io::Result<Self> {
         let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
         let reported = rustix::fs::statvfs(existing)?;
@@ -32,21 +28,18 @@ impl DiskSpace {
 
 /// Registers two gauges with the space at `path`. Their names are the name in `options` with `_free_bytes` and
 /// `_size_bytes` appended. The help in `options` says what is stored there.
-///
-/// # Panics
-/// If a name is taken or malformed.
 pub fn watch_disk(registry: &Registry, options: &Opts, path: &Path) {
-    register(registry, Disk::new(options, path));
+    register(registry, DiskMetrics::new(options, path));
 }
 
 #[derive(Clone)]
-struct Disk {
+struct DiskMetrics {
     path: PathBuf,
     free: Gauge,
     size: Gauge,
 }
 
-impl Disk {
+impl DiskMetrics {
     fn new(options: &Opts, path: &Path) -> prometheus::Result<Self> {
         let gauge = |unit: &str, what: &str| {
             let mut options = options.clone();
@@ -59,7 +52,7 @@ impl Disk {
     }
 }
 
-impl Collector for Disk {
+impl Collector for DiskMetrics {
     fn desc(&self) -> Vec<&Desc> {
         [self.free.desc(), self.size.desc()].concat()
     }
@@ -76,7 +69,7 @@ impl Collector for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::render;
+    use crate::metrics::render_text;
 
     #[test]
     fn a_folder_that_does_not_exist_has_the_space_of_the_folder_above() {
@@ -91,7 +84,7 @@ mod tests {
     fn space_is_reported_in_bytes_under_the_given_name() {
         let (registry, folder) = (Registry::new(), tempfile::tempdir().unwrap());
         watch_disk(&registry, &Opts::new("zagros_test_disk", "a test").const_label("server", "3"), folder.path());
-        let reported = render(&registry);
+        let reported = render_text(&registry);
         let size = DiskSpace::measure(folder.path()).unwrap().size as f64;
         assert!(reported.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{reported}");
         assert!(

@@ -23,7 +23,6 @@ struct AllowedFolder {
 #[derive(Debug, thiserror::Error)]
 #[error("{folder:?} is outside of the allowed folders, which are: {}", allowed.join(", "))]
 pub struct FolderNotAllowed {
-    /// The requested folder.
     pub folder: String,
     /// The allowed folders, each with the setting that names it.
     pub allowed: Vec<String>,
@@ -32,9 +31,6 @@ pub struct FolderNotAllowed {
 impl AllowedFolders {
     /// The list of these folders. Each has the setting that names it, and is a path, `file:///path` or
     /// `s3://bucket/prefix`.
-    ///
-    /// # Errors
-    /// If a text is none of these.
     pub fn new(roots: impl IntoIterator<Item = (String, String)>) -> Result<Self, StoreError> {
         let located = roots.into_iter().map(|(key, root)| {
             let location = FolderLocation::parse(&root)?;
@@ -45,19 +41,13 @@ impl AllowedFolders {
 
     /// Refuses a folder outside of all allowed folders. Paths are compared after links are resolved on the disk. Paths
     /// with `..` are refused. No request to a store is made, and no credentials are read.
-    ///
-    /// # Errors
-    /// The folder and the allowed folders.
-    pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
+    pub fn check_folder(&self, folder: &str) -> Result<(), FolderNotAllowed> {
         self.check_location(FolderLocation::parse(folder).ok(), folder)
     }
 
-    /// As [`Self::check`], for a file of `folder` or of a folder beside it. Links are resolved.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
+    /// As [`Self::check_folder`], for a file of `folder` or of a folder beside it. Links are resolved.
     pub fn check_file(&self, folder: &str, file: FileName<'_>) -> Result<(), FolderNotAllowed> {
-        let location = FolderLocation::parse(folder).ok().and_then(|folder| folder.file(file));
+        let location = FolderLocation::parse(folder).ok().and_then(|folder| folder.file_location(file));
         self.check_location(location, &format!("{folder}/{file}"))
     }
 
@@ -119,16 +109,16 @@ mod tests {
         // A folder that does not exist yet.
         let roots = allowed([text("runs"), text("models")]);
         for inside in ["runs", "runs/a/checkpoints/resume-9", "models/a"] {
-            assert!(roots.check(&text(inside)).is_ok(), "{inside}");
-            assert!(roots.check(&format!("file://{}", text(inside))).is_ok(), "{inside}");
+            assert!(roots.check_folder(&text(inside)).is_ok(), "{inside}");
+            assert!(roots.check_folder(&format!("file://{}", text(inside))).is_ok(), "{inside}");
         }
         for outside in ["", "runs2", "other", "runs/../other", "runs/a/../../other"] {
-            assert!(roots.check(&text(outside)).is_err(), "{outside}");
+            assert!(roots.check_folder(&text(outside)).is_err(), "{outside}");
         }
         for outside in ["", "/", "/etc", "relative", "s3://runs/a", "gs://a"] {
-            assert!(roots.check(outside).is_err(), "{outside}");
+            assert!(roots.check_folder(outside).is_err(), "{outside}");
         }
-        let refused = roots.check("/etc").unwrap_err().to_string();
+        let refused = roots.check_folder("/etc").unwrap_err().to_string();
         assert_eq!(
             refused,
             format!(
@@ -148,7 +138,7 @@ mod tests {
         symlink(path("other"), path("disk/runs/escape")).unwrap();
         symlink(path("nowhere"), path("disk/runs/dangling")).unwrap();
         let roots = allowed([path("runs").display().to_string()]);
-        let check = |below: &str| roots.check(&path(below).display().to_string()).is_ok();
+        let check = |below: &str| roots.check_folder(&path(below).display().to_string()).is_ok();
         assert!(check("runs/a") && check("disk/runs/a"), "a root that is a link counts as its target");
         assert!(!check("runs/escape/a") && !check("runs/dangling/a") && !check("disk/a"));
     }
@@ -174,12 +164,12 @@ mod tests {
     fn a_prefix_ends_where_a_name_does() {
         let roots = allowed(["s3://models/ads".to_owned(), "s3://whole".to_owned()]);
         for inside in ["s3://models/ads", "s3://models/ads/run-1", "s3://whole/anything"] {
-            assert!(roots.check(inside).is_ok(), "{inside}");
+            assert!(roots.check_folder(inside).is_ok(), "{inside}");
         }
         for outside in
             ["s3://models", "s3://models/adserver", "s3://models/ads/../x", "s3://wholesale/a", "/models/ads"]
         {
-            assert!(roots.check(outside).is_err(), "{outside}");
+            assert!(roots.check_folder(outside).is_err(), "{outside}");
         }
     }
 }

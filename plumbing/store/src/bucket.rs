@@ -13,20 +13,19 @@ use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::error::{explain, no_answer};
+use crate::error::{explain_error, no_answer};
 use crate::stores::{Environment, OpenStore, StoreKind};
 use crate::{StoreError, StoreProblem, hide_secrets};
 
 /// How often a request is retried if a retry may help, within the timeout. Pauses last up to [`LONGEST_PAUSE`].
 const RETRIES: usize = 8;
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Extra time after a request's deadline, in which the bucket's thread reports the end.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The variables of this process that are of stores.
-pub(crate) fn environment() -> Vec<(String, String)> {
+pub(crate) fn store_variables() -> Vec<(String, String)> {
     let text_of = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
     std::env::vars_os().filter_map(text_of).filter(|(key, _)| StoreKind::is_variable(key)).collect()
 }
@@ -44,7 +43,6 @@ pub(crate) struct ObjectBucket {
     runtime: Option<Runtime>,
 }
 
-/// A request in progress.
 pub(crate) struct PendingRequest<T> {
     what: &'static str,
     key: Key,
@@ -54,9 +52,6 @@ pub(crate) struct PendingRequest<T> {
 impl ObjectBucket {
     /// Opens a bucket with the endpoint, region and credentials of the environment, by its root: `s3://bucket`,
     /// `https://host` and so on. Makes no request.
-    ///
-    /// # Errors
-    /// If the environment contradicts itself, or the machine has no thread or no root certificates.
     pub(crate) fn open(root: &str, timeout: Duration, environment: &Environment) -> Result<Self, StoreError> {
         let name = hide_secrets(root);
         // The query of a URL may hold a signature.
@@ -80,8 +75,7 @@ impl ObjectBucket {
         Ok(Self { name: name.to_owned(), endpoint, has_key, store, timeout, runtime: Some(runtime) })
     }
 
-    /// Starts a request.
-    pub(crate) fn begin<T: Send + 'static>(
+    pub(crate) fn begin_request<T: Send + 'static>(
         &self,
         what: &'static str,
         key: &Key,
@@ -91,7 +85,7 @@ impl ObjectBucket {
         let timeout = self.timeout;
         let bounded = async move {
             let answer = match tokio::time::timeout(timeout, request).await {
-                Ok(answer) => answer.map_err(|error| explain(&error)),
+                Ok(answer) => answer.map_err(|error| explain_error(&error)),
                 Err(_) => Err(no_answer(timeout)),
             };
             // The caller may have stopped waiting.
@@ -104,31 +98,24 @@ impl ObjectBucket {
     }
 
     /// Waits for a request until its deadline (invariant WT-1).
-    ///
-    /// # Errors
-    /// The error of the store, with the name of the object.
-    pub(crate) fn wait<T>(&self, pending: PendingRequest<T>) -> Result<T, StoreError> {
+    pub(crate) fn await_answer<T>(&self, pending: PendingRequest<T>) -> Result<T, StoreError> {
         let PendingRequest { what, key, answer } = pending;
         let answer = answer.recv_timeout(self.timeout + GRACE).unwrap_or_else(|_| Err(no_answer(self.timeout)));
-        answer.map_err(|(problem, reason)| self.error(what, &key, problem, reason))
+        answer.map_err(|(problem, reason)| self.object_error(what, &key, problem, reason))
     }
 
-    /// Starts a request and waits for it.
-    ///
-    /// # Errors
-    /// As [`Self::wait`].
-    pub(crate) fn call<T: Send + 'static>(
+    pub(crate) fn run_request<T: Send + 'static>(
         &self,
         what: &'static str,
         key: &Key,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.wait(self.begin(what, key, request))
+        self.await_answer(self.begin_request(what, key, request))
     }
 
-    pub(crate) fn error(&self, what: &'static str, key: &Key, problem: StoreProblem, reason: String) -> StoreError {
+    pub(crate) fn object_error(&self, what: &'static str, key: &Key, problem: StoreProblem, reason: String) -> StoreError {
         let problem = if problem == StoreProblem::Away && !self.has_key { StoreProblem::Keyless } else { problem };
-        StoreError::Bucket { what, place: self.place(key), endpoint: self.endpoint.clone(), problem, reason }
+        StoreError::Bucket { what, place: self.object_place(key), endpoint: self.endpoint.clone(), problem, reason }
     }
 
     /// Its root, without the query of a URL.
@@ -137,7 +124,7 @@ impl ObjectBucket {
     }
 
     /// The name of an object, such as `s3://bucket/key`.
-    pub(crate) fn place(&self, key: &Key) -> String {
+    pub(crate) fn object_place(&self, key: &Key) -> String {
         format!("{}/{key}", self.name)
     }
 }

@@ -11,23 +11,17 @@ const PIECE: usize = 1 << 20;
 /// Size and SHA-256 of a content. Two contents with one digest are taken as equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentDigest {
-    /// Number of bytes.
     pub bytes: u64,
-    /// SHA-256 of the bytes.
     pub sha256: [u8; 32],
 }
 
 impl ContentDigest {
-    /// The digest of `content`.
     #[must_use]
     pub fn compute(content: &[u8]) -> Self {
         Self { bytes: content.len() as u64, sha256: Sha256::digest(content).into() }
     }
 
     /// The digest of everything left to read. Now and then `passed` gets the number of bytes read so far.
-    ///
-    /// # Errors
-    /// If the content cannot be read.
     pub fn read(mut from: impl Read, passed: &dyn Fn(u64)) -> io::Result<Self> {
         let (mut sha256, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; PIECE]);
         loop {
@@ -47,7 +41,7 @@ impl ContentDigest {
 
 /// Hexadecimal digits, as `sha256sum` prints them.
 #[must_use]
-pub fn hexadecimal(bytes: &[u8]) -> String {
+pub fn hex_digits(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -62,7 +56,7 @@ mod tests {
     fn a_digest_equals_the_one_of_sha256sum_however_it_is_read() {
         // `printf abc | sha256sum`
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hexadecimal(&ContentDigest::compute(b"abc").sha256), expected);
+        assert_eq!(hex_digits(&ContentDigest::compute(b"abc").sha256), expected);
         let long = vec![7; 3 * PIECE + 5];
         let passed = std::cell::Cell::new(0);
         let read = ContentDigest::read(&long[..], &|bytes| passed.set(passed.get() + bytes)).unwrap();

@@ -6,24 +6,22 @@ use std::path::{Path, PathBuf};
 
 use crate::StoreError;
 
-/// Makes an error that names the file.
-pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+pub(crate) fn disk_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::Disk { what, path: path.to_owned(), source }
 }
 
-/// Makes the folder. Returns its absolute path.
-pub(crate) fn make(path: &Path) -> Result<PathBuf, StoreError> {
-    fs::create_dir_all(path).map_err(failed("create", path))?;
-    fs::canonicalize(path).map_err(failed("open", path))
+/// Returns the absolute path.
+pub(crate) fn make_folder(path: &Path) -> Result<PathBuf, StoreError> {
+    fs::create_dir_all(path).map_err(disk_error("create", path))?;
+    fs::canonicalize(path).map_err(disk_error("open", path))
 }
 
-/// Names of the folders inside of a folder. None if the folder does not exist.
-pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
+/// Names of the folders inside of a folder. Empty if the folder does not exist.
+pub(crate) fn folder_names(path: &Path) -> Result<Vec<String>, StoreError> {
     entries(path, true)
 }
 
-/// Names of the files inside of a folder. None if the folder does not exist.
-pub(crate) fn files(path: &Path) -> Result<Vec<String>, StoreError> {
+pub(crate) fn file_names(path: &Path) -> Result<Vec<String>, StoreError> {
     entries(path, false)
 }
 
@@ -32,11 +30,11 @@ fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
         }
-        entries => entries.map_err(failed("read", path))?,
+        entries => entries.map_err(disk_error("read", path))?,
     };
     let mut names = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(failed("read", path))?;
+        let entry = entry.map_err(disk_error("read", path))?;
         if entry.path().is_dir() == folders {
             names.extend(entry.file_name().into_string());
         }
@@ -44,18 +42,18 @@ fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-/// Deletes a file. Does nothing if it does not exist.
+/// A file that does not exist is no error.
 pub(crate) fn delete_file(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),
         _ => Ok(()),
     }
 }
 
-/// Deletes a folder with its content. Does nothing if it does not exist.
-pub(crate) fn delete(path: &Path) -> Result<(), StoreError> {
+/// With its content. A folder that does not exist is no error.
+pub(crate) fn delete_folder(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),
         _ => Ok(()),
     }
 }

@@ -16,14 +16,14 @@ const BEYOND: u64 = 64 << 10;
 
 /// How an object is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pieces {
+pub(crate) struct PiecePlan {
     /// Bytes per request.
     pub(crate) bytes: u64,
     /// Most requests that are ahead of the piece that is read.
     pub(crate) ahead: usize,
 }
 
-impl Pieces {
+impl PiecePlan {
     /// For an object that is read from its start to its end.
     pub(crate) const LARGE: Self = Self { bytes: 8 << 20, ahead: 1 };
     /// For parts of an object that are read as fast as possible.
@@ -40,24 +40,20 @@ pub(crate) struct ObjectDownload {
     piece: (u64, Bytes),
     /// The starts of the pieces that are being fetched ahead, in their order.
     ahead: VecDeque<(u64, PendingRequest<Bytes>)>,
-    pieces: Pieces,
+    pieces: PiecePlan,
     /// Where reading is expected to end. Nothing after it is fetched ahead.
     end: u64,
 }
 
 impl ObjectDownload {
     /// Requests the size of the object.
-    ///
-    /// # Errors
-    /// If the object does not exist, or the store does not answer.
     pub(crate) fn open(bucket: Arc<ObjectBucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
-        let head = bucket.call("read", &key, async move { store.head(&object).await })?;
-        Ok(Self::new(bucket, key, head.size, Pieces::LARGE))
+        let head = bucket.run_request("read", &key, async move { store.head(&object).await })?;
+        Ok(Self::new(bucket, key, head.size, PiecePlan::LARGE))
     }
 
-    /// An object of a known size.
-    pub(crate) fn new(bucket: Arc<ObjectBucket>, key: Key, bytes: u64, pieces: Pieces) -> Self {
+    pub(crate) fn new(bucket: Arc<ObjectBucket>, key: Key, bytes: u64, pieces: PiecePlan) -> Self {
         let (piece, ahead) = ((0, Bytes::new()), VecDeque::new());
         Self { bucket, key, bytes, position: 0, piece, ahead, pieces, end: bytes }
     }
@@ -67,7 +63,6 @@ impl ObjectDownload {
         self.end = end.min(self.bytes);
     }
 
-    /// Size of the object in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.bytes
     }
@@ -81,7 +76,7 @@ impl ObjectDownload {
     fn ask(&self, from: u64) -> PendingRequest<Bytes> {
         let (store, key) = (self.bucket.store.clone(), self.key.clone());
         let range = from..self.end_of_piece(from);
-        self.bucket.begin("read", &self.key, async move { store.get_range(&key, range).await })
+        self.bucket.begin_request("read", &self.key, async move { store.get_range(&key, range).await })
     }
 
     /// Fetches the piece at the position. While reading is sequential, it also requests the pieces after it.
@@ -95,7 +90,7 @@ impl ObjectDownload {
         if in_order {
             self.ask_ahead();
         }
-        self.piece = (self.position, self.bucket.wait(pending)?);
+        self.piece = (self.position, self.bucket.await_answer(pending)?);
         Ok(())
     }
 

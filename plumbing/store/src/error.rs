@@ -11,32 +11,25 @@ use zagros_plumbing::disk;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The operating system refused the operation.
-    #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
+    #[error("cannot {what} {}: {source}; {}", path.display(), disk::next_step(source))]
     Disk {
-        /// The operation: `write`, `read`, …
         what: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// The error of the operating system.
         source: io::Error,
     },
     /// A text that is not a folder.
     #[error("{text:?} is not a folder: {reason}; give a path, or s3://bucket/prefix")]
     Place {
         text: String,
-        /// What is wrong with the text.
         reason: &'static str,
     },
     /// The object store refused or did not answer.
     #[error("cannot {what} {place} ({endpoint}): {reason}; {}", problem.help(place))]
     Bucket {
-        /// The operation: `write`, `read`, …
         what: &'static str,
         /// The object or prefix, such as `s3://bucket/key`.
         place: String,
-        /// Address of the store.
         endpoint: String,
-        /// The kind of failure.
         problem: StoreProblem,
         /// The message of the store, without anything about credentials.
         reason: String,
@@ -48,16 +41,13 @@ pub enum StoreError {
 pub enum StoreProblem {
     /// Credentials, region or rights are wrong.
     Refused,
-    /// The bucket does not exist.
     NoBucket,
-    /// The object does not exist.
     Missing,
     /// The store does not answer, or cannot serve.
     Away,
     /// As `Away`, and the environment has no credentials. The failure may be a request for the machine's own
     /// credentials.
     Keyless,
-    /// The environment contradicts itself.
     Environment,
     /// The content is larger than an object may be.
     TooLarge,
@@ -70,7 +60,6 @@ pub enum StoreProblem {
 pub enum StoreFault {
     /// Names, rights or credentials are wrong.
     Setting,
-    /// The object does not exist.
     Missing,
     /// The store does not answer.
     Away,
@@ -128,7 +117,6 @@ impl StoreError {
         }
     }
 
-    /// The cause of the failure.
     #[must_use]
     pub fn fault(&self) -> StoreFault {
         match self {
@@ -155,7 +143,7 @@ impl StoreError {
 }
 
 /// The store's answer in few words. The store's own message may repeat the request with its signature.
-pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
+pub(crate) fn explain_error(error: &object_store::Error) -> (StoreProblem, String) {
     let mut innermost: &dyn Error = error;
     while let Some(source) = innermost.source() {
         innermost = source;
@@ -199,7 +187,6 @@ pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
     (problem, reason)
 }
 
-/// No answer came in time.
 pub(crate) fn no_answer(timeout: Duration) -> (StoreProblem, String) {
     (StoreProblem::Away, format!("no answer for {:.1} s", timeout.as_secs_f64()))
 }
@@ -222,7 +209,7 @@ mod tests {
     fn messages_of_a_store_about_credentials_are_not_repeated() {
         let document = "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId></Error>";
         let error = object_store::Error::PermissionDenied { path: "a/b".into(), source: answered(document) };
-        let (problem, reason) = explain(&error);
+        let (problem, reason) = explain_error(&error);
         assert_eq!(
             (problem, reason.as_str()),
             (StoreProblem::Refused, "the request was refused (SignatureDoesNotMatch)")
@@ -233,14 +220,14 @@ mod tests {
     fn failures_are_distinguished_by_their_next_step() {
         let not_found = |document| object_store::Error::NotFound { path: String::new(), source: answered(document) };
         let generic = |document| object_store::Error::Generic { store: "S3", source: answered(document) };
-        let problem = |error: object_store::Error| explain(&error).0;
+        let problem = |error: object_store::Error| explain_error(&error).0;
         assert_eq!(problem(not_found("<Code>NoSuchBucket</Code>")), StoreProblem::NoBucket);
         assert_eq!(problem(not_found("<Code>NoSuchKey</Code>")), StoreProblem::Missing);
         assert_eq!(problem(generic("<Code>ExpiredToken</Code>")), StoreProblem::Refused);
         assert_eq!(problem(generic("<Code>AccessDenied</Code>")), StoreProblem::Refused);
-        assert_eq!(explain(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
+        assert_eq!(explain_error(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
         assert_eq!(
-            explain(&generic("connection refused\nmore")),
+            explain_error(&generic("connection refused\nmore")),
             (StoreProblem::Away, "connection refused".to_owned())
         );
     }

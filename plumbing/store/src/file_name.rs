@@ -9,7 +9,6 @@
 
 use std::fmt;
 
-/// A name that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileName<'a> {
     /// The folder beside, if it is not the folder itself.

@@ -12,9 +12,9 @@ use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use zagros_plumbing::{durable, regular};
 
-use crate::bucket::{ObjectBucket, environment};
+use crate::bucket::{ObjectBucket, store_variables};
 use crate::digest::ContentDigest;
-use crate::disk::{self, failed};
+use crate::disk::{self, disk_error};
 use crate::download::ObjectDownload;
 use crate::error::StoreError;
 use crate::file_name::FileName;
@@ -42,28 +42,21 @@ enum FolderKind {
 }
 
 impl Folder {
-    /// A folder on a disk.
     #[must_use]
-    pub fn disk(path: impl Into<PathBuf>) -> Self {
+    pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         Self { place: FolderKind::Disk(path.into()) }
     }
 
     /// Opens a path, `file:///path` or `s3://bucket/prefix`. A request to a bucket takes at most `timeout`, with
-    /// retries. The call reads the environment only. [`Self::check`] asks the store.
-    ///
-    /// # Errors
-    /// If the text is none of these, or the environment contradicts itself.
+    /// retries. The call reads the environment only. [`Self::check_writable`] asks the store.
     pub fn open(text: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Self::open_in(&environment(), text, timeout)
+        Self::open_in(&store_variables(), text, timeout)
     }
 
     /// As [`Self::open`], with another environment: names and values of variables that begin with `AWS_`.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn open_in(environment: &[(String, String)], text: &str, timeout: Duration) -> Result<Self, StoreError> {
         Ok(match FolderLocation::parse(text)? {
-            FolderLocation::Disk(path) => Self::disk(path),
+            FolderLocation::Disk(path) => Self::on_disk(path),
             FolderLocation::Bucket { bucket, prefix } => {
                 let bucket = Arc::new(ObjectBucket::open(&format!("s3://{bucket}"), timeout, environment)?);
                 Self { place: FolderKind::Bucket { bucket, prefix: Key::from(prefix) } }
@@ -80,7 +73,6 @@ impl Folder {
         }
     }
 
-    /// The subfolder of this name.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         let place = match &self.place {
@@ -101,7 +93,6 @@ impl Folder {
         }
     }
 
-    /// The folder that it is in.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let place = match &self.place {
@@ -118,7 +109,7 @@ impl Folder {
     /// The folder of a file, and the name of the file in it. `None` if the text is not a [`FileName`], or there is no folder
     /// beside this one.
     #[must_use]
-    pub fn locate<'a>(&self, file: &'a str) -> Option<(Self, &'a str)> {
+    pub fn locate_file<'a>(&self, file: &'a str) -> Option<(Self, &'a str)> {
         let FileName { beside, name } = FileName::parse(file)?;
         match beside {
             None => Some((self.clone(), name)),
@@ -127,12 +118,9 @@ impl Folder {
     }
 
     /// Checks that files can be written and deleted. Wrong names or credentials are thus found before the work starts.
-    ///
-    /// # Errors
-    /// The failure.
-    pub fn check(&self) -> Result<(), StoreError> {
+    pub fn check_writable(&self) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::make(path).map(drop),
+            FolderKind::Disk(path) => disk::make_folder(path).map(drop),
             FolderKind::Bucket { .. } => {
                 self.write(PROBE, b"")?;
                 self.delete_file(PROBE)
@@ -141,43 +129,34 @@ impl Folder {
     }
 
     /// Makes the folder. Returns it with a name that is the same for every process.
-    ///
-    /// # Errors
-    /// If it cannot be made.
     pub fn make(&self) -> Result<Self, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::make(path).map(Self::disk),
+            FolderKind::Disk(path) => disk::make_folder(path).map(Self::on_disk),
             FolderKind::Bucket { .. } => Ok(self.clone()),
         }
     }
 
     /// Names of the folders inside, in arbitrary order. None if the folder does not exist.
-    ///
-    /// # Errors
-    /// If the folder cannot be read.
-    pub fn folders(&self) -> Result<Vec<String>, StoreError> {
+    pub fn folder_names(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::folders(path),
+            FolderKind::Disk(path) => disk::folder_names(path),
             FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list_with_delimiter(Some(&key)).await };
-                let found = bucket.call("list", prefix, list)?;
+                let found = bucket.run_request("list", prefix, list)?;
                 Ok(found.common_prefixes.iter().filter_map(Key::filename).map(ToOwned::to_owned).collect())
             }
         }
     }
 
     /// Names of the files inside, in arbitrary order. None if the folder does not exist.
-    ///
-    /// # Errors
-    /// If the folder cannot be read.
-    pub fn files(&self) -> Result<Vec<String>, StoreError> {
+    pub fn file_names(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::files(path),
+            FolderKind::Disk(path) => disk::file_names(path),
             FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list_with_delimiter(Some(&key)).await };
-                let found = bucket.call("list", prefix, list)?;
+                let found = bucket.run_request("list", prefix, list)?;
                 Ok(found
                     .objects
                     .iter()
@@ -189,10 +168,7 @@ impl Folder {
     }
 
     /// Whether this file exists.
-    ///
-    /// # Errors
-    /// If that cannot be found out.
-    pub fn has(&self, file: &str) -> Result<bool, StoreError> {
+    pub fn has_file(&self, file: &str) -> Result<bool, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => Ok(path.join(file).is_file()),
             FolderKind::Bucket { bucket, prefix } => {
@@ -205,16 +181,13 @@ impl Folder {
     }
 
     /// The content of a file.
-    ///
-    /// # Errors
-    /// If the file does not exist or cannot be read.
     pub fn read(&self, file: &str) -> Result<Vec<u8>, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => {
                 let path = path.join(file);
                 let mut bytes = Vec::new();
-                let read = regular::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
-                read.map(|_| bytes).map_err(failed("read", &path))
+                let read = regular::open_file(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+                read.map(|_| bytes).map_err(disk_error("read", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
                 let mut download = ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file))?;
@@ -226,12 +199,9 @@ impl Folder {
     }
 
     /// The content of a file with at most `most` bytes. Nothing is read of a larger file.
-    ///
-    /// # Errors
-    /// If the file does not exist, is larger, or cannot be read.
     pub fn read_at_most(&self, file: &str, most: u64) -> Result<Vec<u8>, StoreError> {
         let refused = |error| self.cause("read", file, error);
-        let (input, size) = self.input(file).map_err(refused)?;
+        let (input, size) = self.open_file(file).map_err(refused)?;
         if size > most {
             let reported = format!("it has {size} bytes, but may have {most} at most");
             return Err(refused(io::Error::new(io::ErrorKind::FileTooLarge, reported)));
@@ -242,22 +212,16 @@ impl Folder {
     }
 
     /// The digest of a file. Reads all of it in bounded memory. `passed` gets the number of bytes read so far.
-    ///
-    /// # Errors
-    /// If the file does not exist or cannot be read.
-    pub fn digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<ContentDigest, StoreError> {
-        let digest = self.input(file).and_then(|(input, _)| ContentDigest::read(input, passed));
+    pub fn file_digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<ContentDigest, StoreError> {
+        let digest = self.open_file(file).and_then(|(input, _)| ContentDigest::read(input, passed));
         digest.map_err(|error| self.cause("read", file, error))
     }
 
     /// Opens a regular file for reading in bounded memory. Returns its size as well.
-    ///
-    /// # Errors
-    /// If the file does not exist or cannot be read.
-    pub fn input(&self, file: &str) -> io::Result<(Box<dyn FileInput>, u64)> {
+    pub fn open_file(&self, file: &str) -> io::Result<(Box<dyn FileInput>, u64)> {
         match &self.place {
             FolderKind::Disk(path) => {
-                let file = regular::open(&path.join(file))?;
+                let file = regular::open_file(&path.join(file))?;
                 let bytes = file.metadata()?.len();
                 Ok((Box::new(file), bytes))
             }
@@ -271,14 +235,11 @@ impl Folder {
     }
 
     /// Writes a file, whole or not at all (invariant CK-1).
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn write(&self, file: &str, content: &[u8]) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => {
                 let path = path.join(file);
-                durable::write(&path, content).map_err(failed("write", &path))
+                durable::write(&path, content).map_err(disk_error("write", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
                 let sizes = PartSizes::for_bytes(content.len() as u64);
@@ -291,9 +252,6 @@ impl Folder {
 
     /// As [`Self::write`], with content of about `expected` bytes that `fill` streams in bounded memory. An inner error also
     /// leaves the file as it was.
-    ///
-    /// # Errors
-    /// As [`Self::write`], and any error of `fill`.
     pub fn write_unless<T, E>(
         &self,
         file: &str,
@@ -303,7 +261,7 @@ impl Folder {
         match &self.place {
             FolderKind::Disk(path) => {
                 let path = path.join(file);
-                durable::write_unless(&path, |file| fill(file)).map_err(durable::naming(&path))
+                durable::write_unless(&path, |file| fill(file)).map_err(durable::add_path(&path))
             }
             FolderKind::Bucket { bucket, prefix } => {
                 let sizes = PartSizes::for_bytes(expected);
@@ -317,10 +275,7 @@ impl Folder {
         }
     }
 
-    /// Deletes a file. Does nothing if it does not exist.
-    ///
-    /// # Errors
-    /// If the file cannot be deleted.
+    /// A file that does not exist is no error.
     pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::delete_file(&path.join(file)),
@@ -329,28 +284,22 @@ impl Folder {
     }
 
     /// Deletes the folder with its content. Does nothing if it does not exist.
-    ///
-    /// # Errors
-    /// If something cannot be deleted.
     pub fn delete(&self) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::delete(path),
+            FolderKind::Disk(path) => disk::delete_folder(path),
             FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
-                let found = bucket.call("list", prefix, list)?;
+                let found = bucket.run_request("list", prefix, list)?;
                 found.into_iter().try_for_each(|object| delete_object(bucket, object.location))
             }
         }
     }
 
     /// Deletes the files of the folder but these.
-    ///
-    /// # Errors
-    /// As [`Self::delete`].
     pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::files(path)?
+            FolderKind::Disk(path) => disk::file_names(path)?
                 .iter()
                 .filter(|name| !kept.contains(*name))
                 .try_for_each(|name| disk::delete_file(&path.join(name))),
@@ -358,7 +307,7 @@ impl Folder {
                 let is_kept = |key: &Key| key.filename().is_some_and(|name| kept.contains(name));
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
-                let found = bucket.call("list", prefix, list)?.into_iter().map(|object| object.location);
+                let found = bucket.run_request("list", prefix, list)?.into_iter().map(|object| object.location);
                 found.filter(|key| !is_kept(key)).try_for_each(|key| delete_object(bucket, key))
             }
         }
@@ -373,7 +322,7 @@ impl Folder {
 
 fn delete_object(bucket: &Arc<ObjectBucket>, key: Key) -> Result<(), StoreError> {
     let (store, object) = (bucket.store.clone(), key.clone());
-    match bucket.call("delete", &key, async move { store.delete(&object).await }) {
+    match bucket.run_request("delete", &key, async move { store.delete(&object).await }) {
         Err(error) if error.is_missing() => Ok(()),
         deleted => deleted,
     }
@@ -383,7 +332,7 @@ impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             FolderKind::Disk(path) => path.display().fmt(f),
-            FolderKind::Bucket { bucket, prefix } => f.write_str(&bucket.place(prefix)),
+            FolderKind::Bucket { bucket, prefix } => f.write_str(&bucket.object_place(prefix)),
         }
     }
 }

@@ -29,7 +29,7 @@ mod upload;
 mod url;
 
 pub use allowed::{AllowedFolders, FolderNotAllowed};
-pub use digest::{ContentDigest, hexadecimal};
+pub use digest::{ContentDigest, hex_digits};
 pub use error::{StoreError, StoreFault, StoreProblem};
 pub use file_name::FileName;
 pub use folder::{FileInput, Folder};

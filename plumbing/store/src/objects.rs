@@ -11,8 +11,8 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::StoreError;
-use crate::bucket::{ObjectBucket, environment};
-use crate::download::{ObjectDownload, Pieces};
+use crate::bucket::{ObjectBucket, store_variables};
+use crate::download::{ObjectDownload, PiecePlan};
 use crate::range::ObjectRange;
 use crate::stores::{Environment, StoreKind};
 
@@ -36,19 +36,13 @@ pub struct StoredObject {
 }
 
 impl Objects {
-    /// Opens a bucket by its root ([`crate::ObjectUrl`]), with the endpoint and the credentials of the environment. A request takes at most `timeout`, with
-    /// retries. Makes no request.
-    ///
-    /// # Errors
-    /// If the environment contradicts itself.
+    /// Opens a bucket by its root ([`crate::ObjectUrl`]), with the endpoint and the credentials of the environment.
+    /// A request takes at most `timeout`, with retries. Makes no request.
     pub fn open(root: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Self::open_in(&environment(), root, timeout)
+        Self::open_in(&store_variables(), root, timeout)
     }
 
     /// As [`Self::open`], with another environment: names and values of the variables of stores.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn open_in(environment: &Environment, root: &str, timeout: Duration) -> Result<Self, StoreError> {
         Ok(Self { bucket: Arc::new(ObjectBucket::open(root, timeout, environment)?) })
     }
@@ -60,14 +54,11 @@ impl Objects {
     }
 
     /// The object of this key, if there is one.
-    ///
-    /// # Errors
-    /// If that cannot be found out.
     pub fn find(&self, key: &str) -> Result<Option<StoredObject>, StoreError> {
         let key = self.key(key)?;
         let (store, object, has_head) = (self.bucket.store.clone(), key.clone(), self.has_list());
         let found = async move { if has_head { store.head(&object).await } else { by_range(&*store, &object).await } };
-        match self.bucket.call("read", &key, found) {
+        match self.bucket.run_request("read", &key, found) {
             Ok(found) => Ok(Some(StoredObject::from_meta(found))),
             Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
@@ -75,51 +66,36 @@ impl Objects {
     }
 
     /// All objects below a prefix, which ends where a slash is in their keys; ordered by their keys.
-    ///
-    /// # Errors
-    /// If they cannot be listed.
-    pub fn below(&self, prefix: &str) -> Result<Vec<StoredObject>, StoreError> {
+    pub fn list_below(&self, prefix: &str) -> Result<Vec<StoredObject>, StoreError> {
         let prefix = self.key(prefix)?;
         let (store, wanted) = (self.bucket.store.clone(), prefix.clone());
         let list = async move { store.list(Some(&wanted)).try_collect::<Vec<_>>().await };
         let mut found: Vec<_> =
-            self.bucket.call("list", &prefix, list)?.into_iter().map(StoredObject::from_meta).collect();
+            self.bucket.run_request("list", &prefix, list)?.into_iter().map(StoredObject::from_meta).collect();
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }
 
     /// Reads an object. Pieces after the position are fetched ahead.
-    ///
-    /// # Errors
-    /// If the key is not one.
-    pub fn input(&self, object: &StoredObject) -> Result<ObjectInput, StoreError> {
+    pub fn open_input(&self, object: &StoredObject) -> Result<ObjectInput, StoreError> {
         let key = self.key(&object.key)?;
-        Ok(ObjectInput(ObjectDownload::new(Arc::clone(&self.bucket), key, object.bytes, Pieces::MANY)))
+        Ok(ObjectInput(ObjectDownload::new(Arc::clone(&self.bucket), key, object.bytes, PiecePlan::MANY)))
     }
 
     /// A part of an object, for several threads. Makes no request.
-    ///
-    /// # Errors
-    /// If the key is not one.
-    pub fn range(&self, object: &StoredObject, part: Range<u64>) -> Result<ObjectRange, StoreError> {
+    pub fn open_range(&self, object: &StoredObject, part: Range<u64>) -> Result<ObjectRange, StoreError> {
         let key = self.key(&object.key)?;
         Ok(ObjectRange::new(Arc::clone(&self.bucket), key, part.start..part.end.min(object.bytes)))
     }
 
     /// A few bytes of an object, in one request.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub fn read(&self, object: &StoredObject, part: Range<u64>) -> Result<Bytes, StoreError> {
+    pub fn read_part(&self, object: &StoredObject, part: Range<u64>) -> Result<Bytes, StoreError> {
         let key = self.key(&object.key)?;
         let (store, object) = (self.bucket.store.clone(), key.clone());
-        self.bucket.call("read", &key, async move { store.get_range(&object, part).await })
+        self.bucket.run_request("read", &key, async move { store.get_range(&object, part).await })
     }
 
     /// Several parts of an object, in their order: a request for each, many at once.
-    ///
-    /// # Errors
-    /// If one cannot be read.
     pub fn read_all(&self, object: &StoredObject, parts: Vec<Range<u64>>) -> Result<Vec<Bytes>, StoreError> {
         let key = self.key(&object.key)?;
         let (store, object) = (self.bucket.store.clone(), key.clone());
@@ -127,7 +103,7 @@ impl Objects {
             let part = |part| store.get_range(&object, part);
             futures::stream::iter(parts).map(part).buffered(AT_ONCE).try_collect().await
         };
-        self.bucket.call("read", &key, read)
+        self.bucket.run_request("read", &key, read)
     }
 
     fn key(&self, key: &str) -> Result<Key, StoreError> {
@@ -189,8 +165,8 @@ mod tests {
 
     fn store(objects: &[(&str, &[u8])]) -> (FakeS3, Objects) {
         let store = FakeS3::start("logs");
-        objects.iter().for_each(|(key, content)| store.put(key, *content));
-        let objects = Objects::open_in(&store.environment(), "s3://logs", TIMEOUT).unwrap();
+        objects.iter().for_each(|(key, content)| store.put_object(key, *content));
+        let objects = Objects::open_in(&store.environment_variables(), "s3://logs", TIMEOUT).unwrap();
         (store, objects)
     }
 
@@ -198,7 +174,7 @@ mod tests {
     fn objects_below_a_prefix_are_listed_in_order_on_any_number_of_pages() {
         let names = ["day/b", "day/a/1", "day/a/2", "day/c", "days/x", "e"];
         let (_store, objects) = store(&names.map(|name| (name, name.as_bytes())));
-        let below = |prefix| objects.below(prefix).unwrap().into_iter().map(|found| found.key).collect::<Vec<_>>();
+        let below = |prefix| objects.list_below(prefix).unwrap().into_iter().map(|found| found.key).collect::<Vec<_>>();
         assert_eq!(below("day"), ["day/a/1", "day/a/2", "day/b", "day/c"]);
         assert_eq!(below("/day/a/"), ["day/a/1", "day/a/2"]);
         assert_eq!(below("").len(), 6);
@@ -212,10 +188,10 @@ mod tests {
     #[test]
     fn a_store_that_refuses_is_named() {
         let (store, objects) = store(&[("a", b"x")]);
-        store.inject(S3Fault::Denies, "GET /logs", 99);
-        let error = objects.below("").unwrap_err().to_string();
+        store.inject_fault(S3Fault::Denies, "GET /logs", 99);
+        let error = objects.list_below("").unwrap_err().to_string();
         assert!(error.contains("cannot list s3://logs/") && error.contains("AccessDenied"), "{error}");
-        store.inject(S3Fault::Denies, "HEAD /logs/a", 99);
+        store.inject_fault(S3Fault::Denies, "HEAD /logs/a", 99);
         assert!(objects.find("a").is_err());
     }
 
@@ -224,16 +200,16 @@ mod tests {
         let content: Vec<u8> = (0..5_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
         let (store, objects) = store(&[("a", &content)]);
         let found = objects.find("a").unwrap().unwrap();
-        let earlier = store.requests().len();
-        let mut input = objects.input(&found).unwrap();
+        let earlier = store.request_log().len();
+        let mut input = objects.open_input(&found).unwrap();
         input.seek(SeekFrom::Start(1_000_000)).unwrap();
         input.expect_end(1_500_000);
         let mut part = vec![0; 500_010];
         input.read_exact(&mut part).unwrap();
         assert_eq!(part, content[1_000_000..1_500_010]);
-        assert_eq!(store.requests().len() - earlier, 2, "the part, and a little for the last line");
+        assert_eq!(store.request_log().len() - earlier, 2, "the part, and a little for the last line");
         let mut all = Vec::new();
-        objects.input(&found).unwrap().read_to_end(&mut all).unwrap();
+        objects.open_input(&found).unwrap().read_to_end(&mut all).unwrap();
         assert_eq!(all, content);
     }
 
@@ -245,7 +221,7 @@ mod tests {
         fn any_part_is_that_part(start in 0_u64..3_000_000, expected in 0_u64..3_000_000, bytes in 1_usize..2_500_000) {
             let content: Vec<u8> = (0..3_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
             let (_store, objects) = store(&[("a", &content)]);
-            let mut input = objects.input(&objects.find("a").unwrap().unwrap()).unwrap();
+            let mut input = objects.open_input(&objects.find("a").unwrap().unwrap()).unwrap();
             input.seek(SeekFrom::Start(start)).unwrap();
             input.expect_end(expected);
             let mut part = Vec::new();

@@ -47,7 +47,7 @@ impl PartSizes {
     }
 
     /// Bytes of a part, by its number from 0.
-    pub(crate) fn part(self, number: usize) -> usize {
+    pub(crate) fn part_bytes(self, number: usize) -> usize {
         let doubled = (number + GROWN_PARTS).saturating_sub(EQUAL_PARTS) / GROWN_PARTS;
         self.equal.saturating_mul(1 << doubled.min(8)).min(self.most)
     }
@@ -69,7 +69,7 @@ mod tests {
     fn parts(sizes: PartSizes, mut bytes: u64) -> Option<(usize, u64)> {
         let mut largest = 0;
         for number in 0..MOST_PARTS {
-            let part = sizes.part(number) as u64;
+            let part = sizes.part_bytes(number) as u64;
             largest = largest.max(part.min(bytes));
             if bytes <= part {
                 return Some((number + 1, largest));
@@ -94,19 +94,19 @@ mod tests {
         ] {
             let sizes = PartSizes::for_bytes(expected);
             let found = parts(sizes, expected).unwrap();
-            assert_eq!(sizes.part(0) as u64, part, "{expected}");
-            assert!(found.0 <= EQUAL_PARTS && (0..EQUAL_PARTS).all(|number| sizes.part(number) as u64 == part));
+            assert_eq!(sizes.part_bytes(0) as u64, part, "{expected}");
+            assert!(found.0 <= EQUAL_PARTS && (0..EQUAL_PARTS).all(|number| sizes.part_bytes(number) as u64 == part));
         }
     }
 
     #[test]
     fn an_object_of_unknown_size_may_have_a_tebibyte() {
         let sizes = PartSizes::for_bytes(0);
-        let bytes = |parts: usize| (0..parts).map(|number| sizes.part(number) as u64).sum::<u64>();
-        assert_eq!((sizes.part(EQUAL_PARTS - 1), sizes.part(EQUAL_PARTS)), (PART, 2 * PART));
+        let bytes = |parts: usize| (0..parts).map(|number| sizes.part_bytes(number) as u64).sum::<u64>();
+        assert_eq!((sizes.part_bytes(EQUAL_PARTS - 1), sizes.part_bytes(EQUAL_PARTS)), (PART, 2 * PART));
         assert_eq!((bytes(EQUAL_PARTS) / GIB, bytes(MOST_PARTS) / GIB), (140, 1136));
         // No part is larger than a 60th of what was sent before it.
-        assert!((EQUAL_PARTS..MOST_PARTS).all(|number| sizes.part(number) as u64 * 60 <= bytes(number)));
+        assert!((EQUAL_PARTS..MOST_PARTS).all(|number| sizes.part_bytes(number) as u64 * 60 <= bytes(number)));
     }
 
     proptest! {
@@ -117,7 +117,7 @@ mod tests {
             let bytes = (expected as f64 * factor) as u64;
             let (count, largest) = parts(sizes, bytes.min(OBJECT)).expect("it fits");
             prop_assert!(count <= MOST_PARTS && largest <= LARGEST);
-            prop_assert!((0..MOST_PARTS).all(|number| sizes.part(number) as u64 >= SMALLEST));
+            prop_assert!((0..MOST_PARTS).all(|number| sizes.part_bytes(number) as u64 >= SMALLEST));
         }
     }
 }

@@ -15,7 +15,6 @@ use object_store::path::Path as Key;
 use crate::StoreError;
 use crate::bucket::{ObjectBucket, PendingRequest};
 
-/// Bytes per request.
 const PIECE: u64 = 1 << 20;
 /// Pieces in memory: the one that is read, one ahead, and one for readers that are behind.
 const HELD: usize = 3;
@@ -26,12 +25,12 @@ pub struct ObjectRange {
     key: Key,
     range: Range<u64>,
     /// The newest pieces by their numbers.
-    held: Mutex<VecDeque<(u64, Arc<Piece>)>>,
+    held: Mutex<VecDeque<(u64, Arc<ObjectPiece>)>>,
     /// The first failure that was not taken.
     failure: Mutex<Option<StoreError>>,
 }
 
-struct Piece(Mutex<PieceState>);
+struct ObjectPiece(Mutex<PieceState>);
 
 enum PieceState {
     Pending(PendingRequest<Bytes>),
@@ -46,12 +45,12 @@ impl ObjectRange {
 
     /// The bytes of the object that this is.
     #[must_use]
-    pub fn bounds(&self) -> Range<u64> {
+    pub fn byte_range(&self) -> Range<u64> {
         self.range.clone()
     }
 
     /// Requests the first bytes, and does not wait for them.
-    pub fn begin(&self) {
+    pub fn begin_fetch(&self) {
         if !self.range.is_empty() {
             drop(self.piece(&mut lock(&self.held), 0));
         }
@@ -83,7 +82,6 @@ impl ObjectRange {
         Ok(bytes.slice((at - self.start_of(number)) as usize..))
     }
 
-    /// Why the store did not give some bytes.
     pub fn take_failure(&self) -> Option<StoreError> {
         lock(&self.failure).take()
     }
@@ -93,11 +91,11 @@ impl ObjectRange {
     }
 
     /// The piece, which is requested unless it is held.
-    fn piece(&self, held: &mut VecDeque<(u64, Arc<Piece>)>, number: u64) -> Arc<Piece> {
+    fn piece(&self, held: &mut VecDeque<(u64, Arc<ObjectPiece>)>, number: u64) -> Arc<ObjectPiece> {
         if let Some((_, piece)) = held.iter().find(|(held, _)| *held == number) {
             return Arc::clone(piece);
         }
-        let piece = Arc::new(Piece(Mutex::new(PieceState::Pending(self.ask(number)))));
+        let piece = Arc::new(ObjectPiece(Mutex::new(PieceState::Pending(self.ask(number)))));
         held.push_back((number, Arc::clone(&piece)));
         if held.len() > HELD {
             held.pop_front();
@@ -109,11 +107,11 @@ impl ObjectRange {
         let (store, key) = (self.bucket.store.clone(), self.key.clone());
         let start = self.start_of(number);
         let range = start..self.range.end.min(start + PIECE);
-        self.bucket.begin("read", &self.key, async move { store.get_range(&key, range).await })
+        self.bucket.begin_request("read", &self.key, async move { store.get_range(&key, range).await })
     }
 
     /// Waits for a piece. One that failed is requested again by the next reader.
-    fn fetched(&self, number: u64, piece: &Piece) -> Result<Bytes, StoreError> {
+    fn fetched(&self, number: u64, piece: &ObjectPiece) -> Result<Bytes, StoreError> {
         let mut state = lock(&piece.0);
         let pending = match std::mem::replace(&mut *state, PieceState::Failed) {
             PieceState::Fetched(bytes) => {
@@ -123,7 +121,7 @@ impl ObjectRange {
             PieceState::Pending(pending) => pending,
             PieceState::Failed => self.ask(number),
         };
-        let bytes = self.bucket.wait(pending)?;
+        let bytes = self.bucket.await_answer(pending)?;
         *state = PieceState::Fetched(bytes.clone());
         Ok(bytes)
     }
@@ -131,7 +129,7 @@ impl ObjectRange {
 
 impl fmt::Debug for ObjectRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.bucket.place(&self.key);
+        let place = self.bucket.object_place(&self.key);
         f.debug_struct("ObjectRange").field("place", &place).field("range", &self.range).finish_non_exhaustive()
     }
 }
@@ -153,13 +151,13 @@ mod tests {
     fn store(bytes: u32) -> (FakeS3, Objects, Vec<u8>) {
         let content: Vec<u8> = (0..bytes).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
         let store = FakeS3::start("logs");
-        store.put("a", content.clone());
-        let objects = Objects::open_in(&store.environment(), "s3://logs", Duration::from_secs(5)).unwrap();
+        store.put_object("a", content.clone());
+        let objects = Objects::open_in(&store.environment_variables(), "s3://logs", Duration::from_secs(5)).unwrap();
         (store, objects, content)
     }
 
     fn read(range: &ObjectRange) -> Vec<u8> {
-        let (mut all, mut at) = (Vec::new(), range.bounds().start);
+        let (mut all, mut at) = (Vec::new(), range.byte_range().start);
         loop {
             let bytes = range.bytes_at(at).unwrap();
             if bytes.is_empty() {
@@ -174,14 +172,14 @@ mod tests {
     fn threads_share_the_pieces_that_they_read() {
         let (store, objects, content) = store(3_500_000);
         let object = objects.find("a").unwrap().unwrap();
-        let range = objects.range(&object, 100..3_200_000).unwrap();
-        let earlier = store.requests().len();
+        let range = objects.open_range(&object, 100..3_200_000).unwrap();
+        let earlier = store.request_log().len();
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| assert!(read(&range) == content[100..3_200_000]));
             }
         });
-        let requests = store.requests().len() - earlier;
+        let requests = store.request_log().len() - earlier;
         assert!((4..=8).contains(&requests), "{requests} requests for four pieces");
         assert!(range.bytes_at(3_200_000).unwrap().is_empty() && range.bytes_at(0).unwrap().is_empty());
     }
@@ -190,9 +188,9 @@ mod tests {
     fn a_failure_is_kept_and_the_piece_is_requested_again() {
         let (store, objects, content) = store(1_000);
         let object = objects.find("a").unwrap().unwrap();
-        let range = objects.range(&object, 0..1_000).unwrap();
-        store.inject(S3Fault::Denies, "GET /logs/a", 1);
-        range.begin();
+        let range = objects.open_range(&object, 0..1_000).unwrap();
+        store.inject_fault(S3Fault::Denies, "GET /logs/a", 1);
+        range.begin_fetch();
         assert!(range.bytes_at(0).unwrap_err().contains("AccessDenied"));
         let failure = range.take_failure().unwrap().to_string();
         assert!(failure.contains("cannot read s3://logs/a") && range.take_failure().is_none(), "{failure}");

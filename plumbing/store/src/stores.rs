@@ -8,7 +8,7 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
-use crate::error::explain;
+use crate::error::explain_error;
 
 /// Names and values of the variables that [`StoreKind`] names.
 pub(crate) type Environment = [(String, String)];
@@ -65,7 +65,6 @@ impl StoreKind {
         Some((kind, rest))
     }
 
-    /// The start of the names of its variables.
     fn prefix(self) -> &'static str {
         match self {
             Self::S3 => "AWS_",
@@ -75,7 +74,6 @@ impl StoreKind {
         }
     }
 
-    /// Whether a variable is of a store.
     pub(crate) fn is_variable(name: &str) -> bool {
         [Self::S3, Self::Google, Self::Azure].iter().any(|kind| name.starts_with(kind.prefix()))
     }
@@ -124,7 +122,7 @@ impl OpenStore {
             StoreKind::Http => true,
         };
         let store = build(kind, root, name, environment, options, retry);
-        let store = store.map_err(|error| (reported.clone(), explain(&error).1))?;
+        let store = store.map_err(|error| (reported.clone(), explain_error(&error).1))?;
         Ok(Self { store, endpoint: reported, has_key })
     }
 }
@@ -216,21 +214,21 @@ mod tests {
     fn check_reading(objects: &Objects, key: &str) {
         let found = objects.find(key).unwrap().unwrap();
         assert_eq!(found.bytes, content().len() as u64);
-        let (mut input, mut all, mut part) = (objects.input(&found).unwrap(), Vec::new(), [0; 100]);
+        let (mut input, mut all, mut part) = (objects.open_input(&found).unwrap(), Vec::new(), [0; 100]);
         input.read_to_end(&mut all).unwrap();
         input.seek(SeekFrom::Start(1_000_000)).unwrap();
         input.read_exact(&mut part).unwrap();
         assert!(all == content() && part[..] == content()[1_000_000..1_000_100]);
-        assert_eq!(&objects.read(&found, 7..9).unwrap()[..], &content()[7..9]);
+        assert_eq!(&objects.read_part(&found, 7..9).unwrap()[..], &content()[7..9]);
     }
 
     #[test]
     fn objects_of_google_and_azure_are_listed_and_read() {
         let store = FakeS3::start("logs");
-        ["day/a", "day/b", "day/c", "day/d/e", "x"].iter().for_each(|key| store.put(key, content()));
+        ["day/a", "day/b", "day/c", "day/d/e", "x"].iter().for_each(|key| store.put_object(key, content()));
         for root in ["gs://logs", "az://logs"] {
             let objects = Objects::open_in(&store.environment_of_others(), root, TIMEOUT).unwrap();
-            let below = objects.below("day").unwrap();
+            let below = objects.list_below("day").unwrap();
             let keys: Vec<_> = below.iter().map(|found| (found.key.as_str(), found.bytes)).collect();
             let bytes = content().len() as u64;
             assert_eq!(keys, ["day/a", "day/b", "day/c", "day/d/e"].map(|key| (key, bytes)), "{root}");
@@ -242,13 +240,13 @@ mod tests {
     #[test]
     fn a_file_of_a_web_server_is_read_by_ranges() {
         let server = FakeS3::start_open("files");
-        server.put("day 1/a.csv", content());
-        let url = ObjectUrl::parse(&format!("{}/files/day%201/a.csv?signature=1", server.url())).unwrap();
+        server.put_object("day 1/a.csv", content());
+        let url = ObjectUrl::parse(&format!("{}/files/day%201/a.csv?signature=1", server.base_url())).unwrap();
         let objects = Objects::open_in(&[], &url.root, TIMEOUT).unwrap();
         assert!(!objects.has_list());
         check_reading(&objects, &url.key);
         assert_eq!(objects.find("files/none").unwrap(), None);
-        server.inject(S3Fault::Denies, "GET /files", 1);
+        server.inject_fault(S3Fault::Denies, "GET /files", 1);
         let error = objects.find(&url.key).unwrap_err().to_string();
         assert!(error.contains("the request was refused") && error.contains("signature may have expired"), "{error}");
         assert!(!error.contains("signature=1"), "{error}");
@@ -257,11 +255,11 @@ mod tests {
     #[test]
     fn a_url_that_allows_get_alone_is_read() {
         let server = FakeS3::start_open("files");
-        server.put("a.csv", content());
-        server.put("empty.csv", "");
-        let objects = Objects::open_in(&[], &server.url(), TIMEOUT).unwrap();
+        server.put_object("a.csv", content());
+        server.put_object("empty.csv", "");
+        let objects = Objects::open_in(&[], &server.base_url(), TIMEOUT).unwrap();
         assert_eq!(objects.find("files/empty.csv").unwrap().unwrap().bytes, 0);
-        server.inject(S3Fault::Denies, "HEAD /files", 99);
+        server.inject_fault(S3Fault::Denies, "HEAD /files", 99);
         check_reading(&objects, "files/a.csv");
     }
 
@@ -276,13 +274,13 @@ mod tests {
                 .collect();
             let skip = ("GOOGLE_SKIP_SIGNATURE".to_owned(), "true".to_owned());
             let environment = [environment, vec![skip]].concat();
-            Objects::open_in(&environment, root, TIMEOUT).unwrap().below("").unwrap_err().to_string()
+            Objects::open_in(&environment, root, TIMEOUT).unwrap().list_below("").unwrap_err().to_string()
         };
         let error = refused("gs://logs", &store.environment_of_others());
         assert!(error.contains("GOOGLE_APPLICATION_CREDENTIALS"), "{error}");
         let error = refused("az://logs", &store.environment_of_others());
         assert!(error.contains("AZURE_STORAGE_ACCOUNT_KEY"), "{error}");
-        let error = refused("s3://logs", &store.environment());
+        let error = refused("s3://logs", &store.environment_variables());
         assert!(error.contains("AWS_ACCESS_KEY_ID"), "{error}");
     }
 }

@@ -15,7 +15,7 @@ use crate::{Folder, StoreError, StoreFault, StoreProblem};
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn folder_of(store: &FakeS3, timeout: Duration) -> Folder {
-    Folder::open_in(&store.environment(), "s3://models/ads", timeout).unwrap()
+    Folder::open_in(&store.environment_variables(), "s3://models/ads", timeout).unwrap()
 }
 
 fn problem(error: &StoreError) -> Option<StoreProblem> {
@@ -33,48 +33,48 @@ fn pattern(bytes: usize) -> Vec<u8> {
 #[test]
 fn a_folder_behaves_the_same_on_a_disk_and_in_a_store() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
-    for folder in [Folder::disk(disk.path()), folder_of(&store, TIMEOUT)] {
-        folder.check().unwrap();
-        assert_eq!(folder.folders().unwrap(), Vec::<String>::new());
+    for folder in [Folder::on_disk(disk.path()), folder_of(&store, TIMEOUT)] {
+        folder.check_writable().unwrap();
+        assert_eq!(folder.folder_names().unwrap(), Vec::<String>::new());
         // More folders than fit on one page of the list.
         for name in ["a", "b", "c", "d", "e"] {
             let inner = folder.join(name).make().unwrap();
             inner.write("manifest.json", name.as_bytes()).unwrap();
             inner.write("rows", b"rows").unwrap();
         }
-        let names = || folder.folders().unwrap().into_iter().collect::<BTreeSet<_>>();
+        let names = || folder.folder_names().unwrap().into_iter().collect::<BTreeSet<_>>();
         assert_eq!(names().into_iter().collect::<String>(), "abcde");
         let (a, b) = (folder.join("a"), folder.join("b"));
         b.write("manifest.json", b"new").unwrap();
         assert_eq!(b.read("manifest.json").unwrap(), b"new");
-        assert!(a.has("rows").unwrap() && !a.has("other").unwrap());
+        assert!(a.has_file("rows").unwrap() && !a.has_file("other").unwrap());
         assert!(a.read("other").unwrap_err().is_missing());
-        assert_eq!(a.input("other").err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
+        assert_eq!(a.open_file("other").err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
         assert_eq!((a.name(), a.parent().unwrap().to_string()), (Some("a"), folder.to_string()));
-        let (found, name) = a.locate("../b/manifest.json").unwrap();
+        let (found, name) = a.locate_file("../b/manifest.json").unwrap();
         assert_eq!(found.read(name).unwrap(), b"new");
         assert!(
-            a.locate("../../b/manifest.json").is_none()
-                && a.locate("manifest.json").unwrap().0.to_string() == a.to_string()
+            a.locate_file("../../b/manifest.json").is_none()
+                && a.locate_file("manifest.json").unwrap().0.to_string() == a.to_string()
         );
         b.delete_except(&BTreeSet::from(["manifest.json".to_owned()])).unwrap();
-        assert!(b.has("manifest.json").unwrap() && !b.has("rows").unwrap());
+        assert!(b.has_file("manifest.json").unwrap() && !b.has_file("rows").unwrap());
         a.delete_file("manifest.json").unwrap();
         a.delete_file("manifest.json").unwrap();
-        assert!(!a.has("manifest.json").unwrap() && a.has("rows").unwrap());
+        assert!(!a.has_file("manifest.json").unwrap() && a.has_file("rows").unwrap());
         a.delete().unwrap();
         a.delete().unwrap();
         assert_eq!(names().into_iter().collect::<String>(), "bcde");
         assert!(b.to_string().ends_with("/b"), "{b}");
     }
-    assert!(store.keys().iter().all(|key| key.starts_with("ads/")), "{:?}", store.keys());
+    assert!(store.object_keys().iter().all(|key| key.starts_with("ads/")), "{:?}", store.object_keys());
 }
 
 /// Invariant CK-1: an inner error leaves the file as it was, and no other file next to it.
 #[test]
 fn a_file_is_written_whole_or_not_at_all() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
-    for folder in [Folder::disk(disk.path()), folder_of(&store, TIMEOUT)] {
+    for folder in [Folder::on_disk(disk.path()), folder_of(&store, TIMEOUT)] {
         folder.write("rows", b"old").unwrap();
         let much = pattern(PART + 5);
         let none = folder.write_unless("rows", 0, |to| to.write_all(&much).map(|()| Err::<(), _>("damaged")));
@@ -88,7 +88,7 @@ fn a_file_is_written_whole_or_not_at_all() {
         let done = folder.write_unless("rows", 0, |to| to.write_all(&much).map(|()| Ok::<_, &str>(7)));
         assert_eq!((done.unwrap(), folder.read("rows").unwrap() == much), (Ok(7), true));
     }
-    assert_eq!((store.keys(), store.open_uploads()), (vec!["ads/rows".to_owned()], 0));
+    assert_eq!((store.object_keys(), store.open_uploads()), (vec!["ads/rows".to_owned()], 0));
 }
 
 #[test]
@@ -97,10 +97,10 @@ fn a_large_object_is_sent_in_parts_and_read_from_any_position() {
     let folder = folder_of(&store, TIMEOUT);
     let content = pattern(3 * PART + 12_345);
     folder.write("rows", &content).unwrap();
-    let parts = store.requests().iter().filter(|request| *request == "PUT /models/ads/rows").count();
+    let parts = store.request_log().iter().filter(|request| *request == "PUT /models/ads/rows").count();
     assert_eq!(parts, 4);
-    assert!(store.object("ads/rows").unwrap() == content);
-    let (mut input, bytes) = folder.input("rows").unwrap();
+    assert!(store.object_content("ads/rows").unwrap() == content);
+    let (mut input, bytes) = folder.open_file("rows").unwrap();
     assert_eq!(bytes, content.len() as u64);
     for (to, from) in [
         (SeekFrom::Start(30 << 20), 30 << 20),
@@ -126,13 +126,13 @@ fn a_request_that_fails_for_a_moment_is_retried() {
     let folder = folder_of(&store, TIMEOUT);
     let content = pattern(PART + 1);
     for fault in [S3Fault::Fails, S3Fault::Breaks, S3Fault::Late(Duration::from_millis(300))] {
-        store.inject(fault, "PUT /models/ads/rows", 2);
+        store.inject_fault(fault, "PUT /models/ads/rows", 2);
         folder.write("rows", &content).unwrap();
-        assert!(store.object("ads/rows").unwrap() == content, "{fault:?}");
-        store.remove("ads/rows");
+        assert!(store.object_content("ads/rows").unwrap() == content, "{fault:?}");
+        store.remove_object("ads/rows");
     }
     folder.write("rows", &content).unwrap();
-    store.inject(S3Fault::BreaksHalfway, "GET", 1);
+    store.inject_fault(S3Fault::BreaksHalfway, "GET", 1);
     assert!(folder.read("rows").unwrap() == content);
 }
 
@@ -142,7 +142,7 @@ fn a_call_whose_answer_is_lost_is_repeated_and_does_nothing_twice() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
     let (content, small) = (pattern(2 * PART + 1), pattern(10));
-    let count = |method: &str| store.requests().iter().filter(|request| request.starts_with(method)).count();
+    let count = |method: &str| store.request_log().iter().filter(|request| request.starts_with(method)).count();
     for (lost, content, open) in [
         ("PUT /models/ads/rows?", &small, 0),
         // The writer does not know the id of the first upload. This upload has no parts, and the rules of the bucket remove it.
@@ -152,11 +152,11 @@ fn a_call_whose_answer_is_lost_is_repeated_and_does_nothing_twice() {
         ("DELETE /models/ads/rows", &content, 1),
     ] {
         let earlier = (count("PUT"), count("POST"), count("DELETE"));
-        store.inject(S3Fault::LosesAnswer, lost, 1);
+        store.inject_fault(S3Fault::LosesAnswer, lost, 1);
         folder.write("rows", content).unwrap();
-        assert!(store.object("ads/rows").unwrap() == *content, "{lost}");
+        assert!(store.object_content("ads/rows").unwrap() == *content, "{lost}");
         folder.delete_file("rows").unwrap();
-        assert_eq!((store.keys(), store.open_uploads()), (Vec::new(), open), "{lost}");
+        assert_eq!((store.object_keys(), store.open_uploads()), (Vec::new(), open), "{lost}");
         let calls = count("PUT") + count("POST") + count("DELETE") - earlier.0 - earlier.1 - earlier.2;
         // Once more than without a loss: a start, three parts, a completion; a deletion.
         let expected = if content.len() > PART { 6 } else { 2 };
@@ -164,7 +164,7 @@ fn a_call_whose_answer_is_lost_is_repeated_and_does_nothing_twice() {
     }
     for lost in ["HEAD", "GET"] {
         folder.write("rows", &content).unwrap();
-        store.inject(S3Fault::LosesAnswer, lost, 1);
+        store.inject_fault(S3Fault::LosesAnswer, lost, 1);
         assert!(folder.read("rows").unwrap() == content);
     }
 }
@@ -176,10 +176,10 @@ fn a_completion_that_fails_is_not_taken_for_a_lost_answer() {
     let folder = folder_of(&store, TIMEOUT);
     let (old, new) = (pattern(PART + 2), vec![7; PART + 2]);
     folder.write("rows", &old).unwrap();
-    store.inject(S3Fault::Denies, "POST /models/ads/rows?uploadId", 1);
+    store.inject_fault(S3Fault::Denies, "POST /models/ads/rows?uploadId", 1);
     let error = folder.write("rows", &new).unwrap_err();
     assert_eq!(problem(&error), Some(StoreProblem::Refused), "{error}");
-    assert!(store.object("ads/rows").unwrap() == old && store.open_uploads() == 0);
+    assert!(store.object_content("ads/rows").unwrap() == old && store.open_uploads() == 0);
 }
 
 /// Ten thousand parts of 16 MiB have 156 GiB. Here a part has 1 KiB, and the store refuses what Amazon's refuses.
@@ -187,20 +187,20 @@ fn a_completion_that_fails_is_not_taken_for_a_lost_answer() {
 fn a_file_of_more_bytes_than_ten_thousand_of_the_first_parts_keeps_to_the_limits_of_stores() {
     const UNIT: usize = 1 << 10;
     let store = FakeS3::start("models");
-    let bucket = std::sync::Arc::new(ObjectBucket::open("s3://models", TIMEOUT, &store.environment()).unwrap());
+    let bucket = std::sync::Arc::new(ObjectBucket::open("s3://models", TIMEOUT, &store.environment_variables()).unwrap());
     let limits = S3Limits { smallest_part: 5 * UNIT / 16, largest_part: 320 * UNIT, ..S3Limits::default() };
     let content = pattern(10_000 * UNIT + 1);
     // If the writer does not know the size, the last parts grow, which R2 refuses.
     for (expected, equal_parts) in [(content.len() as u64, true), (0, false)] {
-        store.limit(S3Limits { equal_parts, ..limits });
+        store.set_limits(S3Limits { equal_parts, ..limits });
         let sizes = PartSizes::scaled(UNIT, expected);
         let mut upload = ObjectUpload::new(std::sync::Arc::clone(&bucket), Key::from("rows"), sizes);
         upload.write_all(&content).unwrap();
         upload.finish().unwrap();
-        assert!(store.object("rows").unwrap() == content);
-        store.remove("rows");
+        assert!(store.object_content("rows").unwrap() == content);
+        store.remove_object("rows");
     }
-    let puts = store.requests().iter().filter(|request| request.starts_with("PUT")).count();
+    let puts = store.request_log().iter().filter(|request| request.starts_with("PUT")).count();
     assert!(puts < 20_000, "{puts}");
 }
 
@@ -209,7 +209,7 @@ fn a_file_of_more_bytes_than_ten_thousand_of_the_first_parts_keeps_to_the_limits
 fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, Duration::from_secs(1));
-    store.inject(S3Fault::Hangs, "PUT", usize::MAX);
+    store.inject_fault(S3Fault::Hangs, "PUT", usize::MAX);
     let started = Instant::now();
     let error = folder.write("rows", b"rows").unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
@@ -217,7 +217,7 @@ fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
     assert_eq!(problem(&error), Some(StoreProblem::Away), "{reported}");
     assert!(reported.contains("cannot write s3://models/ads/rows (http://127.0.0.1:"), "{reported}");
     assert!(reported.contains("AWS_ENDPOINT_URL is right"), "{reported}");
-    store.heal();
+    store.clear_faults();
     folder.write("rows", b"rows").unwrap();
     drop(store);
     let gone = folder.read("rows").unwrap_err();
@@ -228,20 +228,20 @@ fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
 fn an_upload_that_fails_is_taken_back() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
-    store.inject(S3Fault::Denies, "PUT", usize::MAX);
+    store.inject_fault(S3Fault::Denies, "PUT", usize::MAX);
     let error = folder.write("rows", &pattern(2 * PART)).unwrap_err();
     assert_eq!(problem(&error), Some(StoreProblem::Refused), "{error}");
-    assert_eq!((store.open_uploads(), store.keys().len()), (0, 0));
+    assert_eq!((store.open_uploads(), store.object_keys().len()), (0, 0));
 }
 
 #[test]
 fn wrong_names_and_credentials_are_found_before_the_work() {
     let store = FakeS3::start("models");
     let open_error = |text: &str, name: &str, value: &str| {
-        let mut environment = store.environment();
+        let mut environment = store.environment_variables();
         environment.retain(|(key, _)| key != name);
         environment.push((name.to_owned(), value.to_owned()));
-        Folder::open_in(&environment, text, TIMEOUT).and_then(|folder| folder.check()).unwrap_err()
+        Folder::open_in(&environment, text, TIMEOUT).and_then(|folder| folder.check_writable()).unwrap_err()
     };
     let wrong_key = open_error("s3://models/ads", "AWS_ACCESS_KEY_ID", "someone-else");
     assert_eq!(problem(&wrong_key), Some(StoreProblem::Refused));
@@ -260,7 +260,7 @@ fn wrong_names_and_credentials_are_found_before_the_work() {
 #[test]
 fn without_credentials_and_role_the_error_names_the_variables_to_set() {
     let store = FakeS3::start("models");
-    let mut environment = store.environment();
+    let mut environment = store.environment_variables();
     environment.retain(|(key, _)| !["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].contains(&key.as_str()));
     environment.push(("AWS_METADATA_ENDPOINT".to_owned(), "http://127.0.0.1:1".to_owned()));
     let folder = Folder::open_in(&environment, "s3://models/ads", Duration::from_secs(1)).unwrap();
@@ -280,5 +280,5 @@ fn a_folder_can_be_used_and_dropped_within_a_runtime() {
         tokio::task::spawn_blocking(move || inner.write("rows", b"rows")).await.unwrap().map(|()| drop(folder))
     });
     written.unwrap();
-    assert_eq!(store.object("ads/rows").unwrap(), b"rows");
+    assert_eq!(store.object_content("ads/rows").unwrap(), b"rows");
 }

@@ -38,15 +38,12 @@ impl ObjectUpload {
         Self { bucket, key, sizes, part: Vec::new(), parts: 0, tag, upload: None, under_way: VecDeque::new() }
     }
 
-    /// Sends the last part and completes the object as a whole (invariant CK-1).
-    ///
-    /// # Errors
-    /// The error of the store. The object is then as it was before.
+    /// Completes the object as a whole (invariant CK-1). After an error it is as it was before.
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         if self.upload.is_none() {
             let (store, key, bytes) = (self.bucket.store.clone(), self.key.clone(), std::mem::take(&mut self.part));
             let put = async move { store.put(&key, bytes.into()).await.map(drop) };
-            return self.bucket.call("write", &self.key, put);
+            return self.bucket.run_request("write", &self.key, put);
         }
         if !self.part.is_empty() {
             self.send()?;
@@ -67,7 +64,7 @@ impl ObjectUpload {
             let _ = upload.abort().await;
             Err(error)
         };
-        self.bucket.call("write", &self.key, completed)
+        self.bucket.run_request("write", &self.key, completed)
     }
 
     /// Sends a part. Waits for the oldest part if enough parts are in flight.
@@ -75,8 +72,8 @@ impl ObjectUpload {
         self.parts += 1;
         if self.parts > MOST_PARTS {
             let reason =
-                format!("more than {MOST_PARTS} parts, the last of {} MiB", self.sizes.part(MOST_PARTS - 1) >> 20);
-            return Err(self.bucket.error("write", &self.key, StoreProblem::TooLarge, reason));
+                format!("more than {MOST_PARTS} parts, the last of {} MiB", self.sizes.part_bytes(MOST_PARTS - 1) >> 20);
+            return Err(self.bucket.object_error("write", &self.key, StoreProblem::TooLarge, reason));
         }
         while self.under_way.len() >= AHEAD {
             self.settle()?;
@@ -89,26 +86,26 @@ impl ObjectUpload {
                 let attributes = Attributes::from_iter([(Attribute::Metadata(TAG.into()), self.tag.clone())]);
                 let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
                 let start = async move { store.put_multipart_opts(&key, options).await };
-                let started = self.bucket.call("write", &self.key, start)?;
+                let started = self.bucket.run_request("write", &self.key, start)?;
                 none.insert(started)
             }
         };
         let put = upload.put_part(bytes.into());
-        self.under_way.push_back(self.bucket.begin("write", &self.key, put));
+        self.under_way.push_back(self.bucket.begin_request("write", &self.key, put));
         Ok(())
     }
 
     fn settle(&mut self) -> Result<(), StoreError> {
-        self.under_way.pop_front().map_or(Ok(()), |part| self.bucket.wait(part))
+        self.under_way.pop_front().map_or(Ok(()), |part| self.bucket.await_answer(part))
     }
 }
 
 impl Write for ObjectUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.part.len() == self.sizes.part(self.parts) {
+        if self.part.len() == self.sizes.part_bytes(self.parts) {
             self.send().map_err(StoreError::into_io)?;
         }
-        let taken = bytes.len().min(self.sizes.part(self.parts) - self.part.len());
+        let taken = bytes.len().min(self.sizes.part_bytes(self.parts) - self.part.len());
         self.part.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
@@ -121,13 +118,12 @@ impl Write for ObjectUpload {
 impl Drop for ObjectUpload {
     fn drop(&mut self) {
         let Some(mut upload) = self.upload.take() else { return };
-        if let Err(error) = self.bucket.call("take back", &self.key, async move { upload.abort().await }) {
+        if let Err(error) = self.bucket.run_request("take back", &self.key, async move { upload.abort().await }) {
             warn!(%error, "cannot abort an unfinished upload; its parts stay in the bucket");
         }
     }
 }
 
-/// Whether an object was made by the upload with this tag.
 async fn is_tagged(store: &dyn ObjectStore, key: &Key, tag: &str) -> bool {
     let head = GetOptions { head: true, ..GetOptions::default() };
     let found = store.get_opts(key, head).await;

@@ -7,7 +7,7 @@ use object_store::path::Path as Key;
 use crate::stores::StoreKind;
 use crate::{FileName, StoreError};
 
-/// The place of a folder.
+/// Where a folder is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FolderLocation {
     Disk(PathBuf),
@@ -18,7 +18,6 @@ pub(crate) enum FolderLocation {
     },
 }
 
-/// The place of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectUrl {
     /// The store: `s3://bucket`, `gs://bucket`, `az://container`, or `https://host` with the query of the URL, if it has one.
@@ -69,9 +68,6 @@ pub fn hide_secrets(text: &str) -> String {
 
 impl FolderLocation {
     /// Reads a path, `file:///path` or `s3://bucket/prefix`.
-    ///
-    /// # Errors
-    /// If the text is none of these.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
         let wrong = |reason| StoreError::Place { text: text.to_owned(), reason };
         match text.split_once("://") {
@@ -96,7 +92,7 @@ impl FolderLocation {
     }
 
     /// The place of a file. `None` if the folder has no parent, and so none beside it.
-    pub(crate) fn file(&self, file: FileName<'_>) -> Option<Self> {
+    pub(crate) fn file_location(&self, file: FileName<'_>) -> Option<Self> {
         match self {
             Self::Disk(folder) => {
                 let folder = match file.beside {

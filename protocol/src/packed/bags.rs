@@ -14,7 +14,6 @@ const HEAD: usize = 4;
 /// The answer for one segment: its first `direct` rows, then the sum of each bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentBags<'a> {
-    /// Position of the segment in its message.
     pub segment: u32,
     /// How many of the first rows are returned as rows.
     pub direct: u32,
@@ -28,7 +27,7 @@ pub struct SegmentBags<'a> {
 impl<'a> SegmentBags<'a> {
     /// Rows of the answer: the rows returned as rows, and one per bag.
     #[must_use]
-    pub fn wanted(&self) -> usize {
+    pub fn wanted_rows(&self) -> usize {
         self.direct as usize + self.lengths.len()
     }
 
@@ -79,9 +78,7 @@ struct BagRange {
 
 impl<'a> RequestBags<'a> {
     /// Reads what [`pack_bags`] wrote, and checks it against the segments of its message.
-    ///
-    /// # Errors
-    /// If lengths disagree or a position is out of range. Then the message must not be used (invariant DP-2).
+    /// After an error the message must not be used (invariant DP-2).
     pub fn unpack(bytes: &'a [u8], segments: &Segments) -> Result<Self, PackError> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -94,7 +91,6 @@ impl<'a> RequestBags<'a> {
         Ok(bags)
     }
 
-    /// Whether no segment has bags.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()
@@ -107,18 +103,14 @@ impl<'a> RequestBags<'a> {
         Some(self.bags_at(&self.of[found]))
     }
 
-    /// The number of bags of all segments.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn bag_count(&self) -> usize {
         self.of.iter().map(|place| place.lengths.len()).sum()
     }
 
     /// The number of values in the answer: Σ (rows of the answer × dim).
-    ///
-    /// # Errors
-    /// If the sum overflows.
     pub fn wanted_values(&self, segments: &Segments) -> Result<usize, PackError> {
-        let wanted = |index: usize, rows: u32| self.segment_bags(index).map_or(rows as usize, |bags| bags.wanted());
+        let wanted = |index: usize, rows: u32| self.segment_bags(index).map_or(rows as usize, |bags| bags.wanted_rows());
         let values = segments.iter().enumerate().try_fold(0_usize, |sum, (index, segment)| {
             sum.checked_add(wanted(index, segment.rows).checked_mul(segment.dim as usize)?)
         });

@@ -15,7 +15,6 @@ const KEPT: usize = 8;
 /// A buffer with more values than this is freed. It is 16 MiB of values.
 const LARGEST: usize = 4 << 20;
 
-/// Buffers of earlier messages, for reuse.
 #[derive(Debug)]
 pub struct ValueBuffers {
     kept: Mutex<Vec<Vec<f32>>>,
@@ -25,7 +24,7 @@ pub struct ValueBuffers {
 
 impl Default for ValueBuffers {
     fn default() -> Self {
-        Self::keeping(KEPT * LARGEST * size_of::<f32>())
+        Self::with_capacity(KEPT * LARGEST * size_of::<f32>())
     }
 }
 
@@ -39,7 +38,6 @@ pub struct ValueBuffer {
 /// The values of a payload, borrowed or decoded.
 #[derive(Debug)]
 pub enum PayloadValues<'a> {
-    /// The payload itself.
     Borrowed(&'a [f32]),
     /// A buffer with the decoded payload.
     Decoded(ValueBuffer),
@@ -48,13 +46,13 @@ pub enum PayloadValues<'a> {
 impl ValueBuffers {
     /// Keeps buffers of at most `bytes` bytes in total.
     #[must_use]
-    pub fn keeping(bytes: usize) -> Self {
+    pub fn with_capacity(bytes: usize) -> Self {
         Self { kept: Mutex::default(), most: bytes / size_of::<f32>() }
     }
 
     /// Lends a buffer of `count` values. It contains arbitrary old values.
     #[must_use]
-    pub fn take(self: &Arc<Self>, count: usize) -> ValueBuffer {
+    pub fn take_buffer(self: &Arc<Self>, count: usize) -> ValueBuffer {
         let mut values = self.kept().pop().unwrap_or_default();
         values.resize(count, 0.0);
         ValueBuffer { values, pool: Arc::clone(self) }
@@ -68,15 +66,12 @@ impl ValueBuffers {
 impl ValueBuffer {
     /// The values as bytes in the given encoding. On a little-endian machine f32 is not copied. The memory returns when
     /// the last of the bytes is dropped.
-    ///
-    /// # Errors
-    /// If the encoding is unknown.
     pub fn into_bytes(self, encoding: i32) -> Result<Bytes, PackError> {
         if cfg!(target_endian = "little") && encoding == Encoding::F32 as i32 {
             return Ok(Bytes::from_owner(self));
         }
         let bytes = self.len() * value_bytes(encoding)?;
-        let mut encoded = self.pool.take(bytes.div_ceil(size_of::<f32>()));
+        let mut encoded = self.pool.take_buffer(bytes.div_ceil(size_of::<f32>()));
         encode_into(&self, encoding, &mut bytemuck::cast_slice_mut(&mut encoded.values)[..bytes])?;
         Ok(Bytes::from_owner(encoded).slice(..bytes))
     }
@@ -115,9 +110,6 @@ impl Drop for ValueBuffer {
 impl<'a> PayloadValues<'a> {
     /// Reads exactly `count` values of a payload. Bytes from a socket may be unaligned. They are then decoded into a
     /// buffer, like narrow values. `what` names the payload in an error.
-    ///
-    /// # Errors
-    /// If the payload has another length or an unknown encoding.
     pub fn read(
         what: &'static str,
         bytes: &'a [u8],
@@ -130,7 +122,7 @@ impl<'a> PayloadValues<'a> {
         match bytemuck::try_cast_slice(bytes) {
             Ok(values) if as_they_lie => Ok(Self::Borrowed(values)),
             _ => {
-                let mut values = buffers.take(count);
+                let mut values = buffers.take_buffer(count);
                 decode_values(bytes, encoding, &mut values)?;
                 Ok(Self::Decoded(values))
             }
@@ -167,8 +159,8 @@ mod tests {
         fn values_are_decoded_as_by_the_plain_way(values: Vec<f32>, left in prop::collection::vec(any::<f32>(), 0..60)) {
             let buffers = Arc::new(ValueBuffers::default());
             for encoding in ENCODINGS {
-                buffers.take(0).extend_from_slice(&left);
-                let mut buffer = buffers.take(values.len());
+                buffers.take_buffer(0).extend_from_slice(&left);
+                let mut buffer = buffers.take_buffer(values.len());
                 buffer.copy_from_slice(&values);
                 let bytes = encode_values(&values, encoding).unwrap();
                 prop_assert_eq!(&buffer.into_bytes(encoding).unwrap()[..], &bytes[..]);
@@ -187,19 +179,19 @@ mod tests {
     #[test]
     fn memory_returns_when_the_last_of_its_bytes_is_dropped_up_to_a_limit() {
         let buffers = Arc::new(ValueBuffers::default());
-        let buffer = buffers.take(1000);
+        let buffer = buffers.take_buffer(1000);
         let place = buffer.as_ptr();
         let bytes = buffer.into_bytes(Encoding::F32 as i32).unwrap();
         let part = bytes.slice(8..16);
         drop(bytes);
-        assert_ne!(buffers.take(10).as_ptr(), place);
+        assert_ne!(buffers.take_buffer(10).as_ptr(), place);
         drop(part);
-        assert_eq!(buffers.take(500).as_ptr(), place);
-        let many: Vec<ValueBuffer> = (0..2 * KEPT).map(|_| buffers.take(1)).collect();
+        assert_eq!(buffers.take_buffer(500).as_ptr(), place);
+        let many: Vec<ValueBuffer> = (0..2 * KEPT).map(|_| buffers.take_buffer(1)).collect();
         drop(many);
         assert_eq!(buffers.kept().len(), KEPT);
         buffers.kept().clear();
-        drop(buffers.take(LARGEST + 1));
+        drop(buffers.take_buffer(LARGEST + 1));
         assert!(buffers.kept().is_empty());
     }
 
@@ -215,6 +207,6 @@ mod tests {
         };
         assert_eq!(read_error(&[0; 7], 2).to_string(), "gradients: expected 8 bytes, found 7");
         assert_eq!(read_error(&[], usize::MAX), PackError::TooLarge("gradients"));
-        assert!(buffers.take(2).into_bytes(9).is_err());
+        assert!(buffers.take_buffer(2).into_bytes(9).is_err());
     }
 }

@@ -12,18 +12,15 @@ use super::{PackError, expect_length};
 use crate::datapath::Encoding;
 
 /// Owned numbers that can be read as their bytes. On a little-endian machine a vector is its own payload.
-struct Flat<T>(Vec<T>);
+struct FlatNumbers<T>(Vec<T>);
 
-impl<T: bytemuck::NoUninit> AsRef<[u8]> for Flat<T> {
+impl<T: bytemuck::NoUninit> AsRef<[u8]> for FlatNumbers<T> {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
 }
 
 /// Bytes per value.
-///
-/// # Errors
-/// If the encoding is unknown.
 pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
     match Encoding::try_from(encoding) {
         Ok(Encoding::F32) => Ok(4),
@@ -33,9 +30,6 @@ pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
 }
 
 /// Values as bytes in the given encoding. Narrow encodings round to the nearest value, ties to even.
-///
-/// # Errors
-/// If the encoding is unknown.
 pub fn encode_values(values: &[f32], encoding: i32) -> Result<Vec<u8>, PackError> {
     let mut bytes = vec![0; values.len() * value_bytes(encoding)?];
     encode_into(values, encoding, &mut bytes)?;
@@ -59,10 +53,7 @@ fn encode<const N: usize>(values: &[f32], into: &mut [u8], word: impl Fn(f32) ->
     }
 }
 
-/// Decodes exactly `into.len()` values.
-///
-/// # Errors
-/// If the payload has another length or an unknown encoding. Then `into` is unchanged.
+/// After an error `into` is unchanged.
 pub fn decode_values(bytes: &[u8], encoding: i32, into: &mut [f32]) -> Result<(), PackError> {
     expect_length("values", into.len().checked_mul(value_bytes(encoding)?), bytes.len())?;
     match Encoding::try_from(encoding) {
@@ -96,7 +87,6 @@ fn decode_f16(bytes: &[u8], into: &mut [f32]) {
     }
 }
 
-/// Ids in the form of the wire.
 #[must_use]
 pub fn encode_ids(ids: &[u64]) -> Vec<u8> {
     if cfg!(target_endian = "little") {
@@ -116,7 +106,7 @@ pub fn decode_ids(bytes: &[u8]) -> Vec<u64> {
 #[must_use]
 pub fn ids_as_bytes(ids: Vec<u64>) -> Bytes {
     if cfg!(target_endian = "little") {
-        return Bytes::from_owner(Flat(ids));
+        return Bytes::from_owner(FlatNumbers(ids));
     }
     encode_ids(&ids).into()
 }
@@ -144,7 +134,7 @@ pub(super) fn words_of(bytes: &[u8]) -> Cow<'_, [u32]> {
 #[must_use]
 pub(super) fn words_as_bytes(words: Vec<u32>) -> Bytes {
     if cfg!(target_endian = "little") {
-        return Bytes::from_owner(Flat(words));
+        return Bytes::from_owner(FlatNumbers(words));
     }
     words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().into()
 }

@@ -10,17 +10,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 
 const RUN: HeaderName = HeaderName::from_static("zagros-run");
-/// The header with the instance of the server process.
 const SERVER: HeaderName = HeaderName::from_static("zagros-server");
 
-/// Adds the run to a request.
 pub fn stamp_run(run: RunId, headers: &mut HeaderMap) {
     stamp(&RUN, run.0, headers);
 }
 
 /// Accepts requests of this run only. `receiver` is the receiver's name for the message, such as `embedding server 1`.
 ///
-/// # Errors
 /// `Fenced` for a request of another run, with both numbers. `Mismatch` for a request without a run.
 pub fn check_run(run: RunId, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
     match number_in(headers, &RUN).map(RunId) {
@@ -41,7 +38,6 @@ pub fn check_run(run: RunId, headers: &HeaderMap, receiver: impl fmt::Display) -
     }
 }
 
-/// Whether a request names a run.
 #[must_use]
 pub fn names_run(headers: &HeaderMap) -> bool {
     headers.contains_key(&RUN)
@@ -54,8 +50,6 @@ pub fn stamp_server(instance: u64, headers: &mut HeaderMap) {
 }
 
 /// Accepts requests for this process of a server, and requests that name no process.
-///
-/// # Errors
 /// `Moved` for a request to another process.
 pub fn check_server(instance: u64, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
     if !headers.contains_key(&SERVER) || number_in(headers, &SERVER) == Some(instance) {

@@ -22,5 +22,5 @@ pub mod control {
 }
 
 pub use headers::{check_run, check_server, names_run, stamp_run, stamp_server};
-pub use proof::{Credentials, Peer, PeerRole, RoleKey, channel, serve};
+pub use proof::{Credentials, Peer, PeerRole, RoleKey, open_channel, serve};
 pub use status::{refusal_of, status_of};

@@ -1,10 +1,7 @@
 //! Paths of the data path's calls, for clients that are not generated.
 
-/// Path of `Embedding.Lookup`.
 pub const LOOKUP: &str = "/zagros.datapath.v1.Embedding/Lookup";
-/// Path of `Embedding.Push`.
 pub const PUSH: &str = "/zagros.datapath.v1.Embedding/Push";
-/// Path of `Embedding.Hint`.
 pub const HINT: &str = "/zagros.datapath.v1.Embedding/Hint";
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use crate::proof::ProofError;
 /// The header with the kind. Several kinds share one gRPC code.
 const HEADER: &str = "zagros-refusal";
 
-/// The status that carries this refusal.
 #[must_use]
 pub fn status_of(refusal: Refusal) -> Status {
     let mut status = Status::new(code_of(refusal.kind), refusal.message);
@@ -21,7 +20,7 @@ pub fn status_of(refusal: Refusal) -> Status {
 #[must_use]
 pub fn refusal_of(status: Status) -> Refusal {
     // The channel reports a connection that could not be proven like one that could not be made.
-    if let Some(proof) = ProofError::behind(&status).filter(|proof| !proof.is_retryable()) {
+    if let Some(proof) = ProofError::find_in_status(&status).filter(|proof| !proof.is_retryable()) {
         return Refusal::new(RefusalKind::Unauthenticated, proof);
     }
     let named = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());

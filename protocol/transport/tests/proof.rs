@@ -18,7 +18,7 @@ use zagros_protocol::control::{
 };
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::control::storage_server::{Storage, StorageServer};
-use zagros_transport::{Credentials, PeerRole, RoleKey, channel, refusal_of, serve};
+use zagros_transport::{Credentials, PeerRole, RoleKey, open_channel, refusal_of, serve};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -73,7 +73,7 @@ impl Port {
     }
 
     async fn describe_as(&self, credentials: &Credentials) -> Result<(), Status> {
-        let channel = channel(&self.address.to_string(), credentials, PeerRole::EmbeddingServer).unwrap();
+        let channel = open_channel(&self.address.to_string(), credentials, PeerRole::EmbeddingServer).unwrap();
         let call = async { StorageClient::new(channel).describe(DescribeRequest {}).await.map(|_| ()) };
         tokio::time::timeout(TIMEOUT, call).await.expect("no answer")
     }
@@ -84,7 +84,7 @@ impl Port {
 }
 
 fn role_credentials(secret: &RoleKey, role: PeerRole) -> Credentials {
-    Credentials::Secret(secret.derive(role).unwrap())
+    Credentials::Secret(secret.derive_key(role).unwrap())
 }
 
 /// Invariant MB-7.
@@ -172,7 +172,7 @@ async fn a_request_that_is_longer_than_its_call_allows_reaches_nobody() {
     let secret = RoleKey::random();
     let port = Port::open(role_credentials(&secret, PeerRole::EmbeddingServer)).await;
     let credentials = role_credentials(&secret, PeerRole::DenseWorker);
-    let channel = channel(&port.address.to_string(), &credentials, PeerRole::EmbeddingServer).unwrap();
+    let channel = open_channel(&port.address.to_string(), &credentials, PeerRole::EmbeddingServer).unwrap();
     let mut client = StorageClient::new(channel);
     let folder = "f".repeat(300 << 10);
     let save = client.save(SaveRequest { folder: folder.clone(), ..SaveRequest::default() });

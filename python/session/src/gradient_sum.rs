@@ -11,8 +11,8 @@ pub(crate) fn sum_gradients(batches: &[(&UniqueIds, BatchRows)]) -> (UniqueIds, 
         batches.iter().flat_map(|(ids, rows)| ids.tables.iter().zip_eq(&rows.tables)).filter(has_gradients).collect();
     let features: Vec<FeatureIds<'_>> =
         tables.iter().map(|(table, _)| FeatureIds { table: table.table, dim: table.dim, ids: &table.ids }).collect();
-    let (unique, inverse) = Deduplicator::new().dedup(&features);
-    let mut sums = BatchRows::zeroed(&unique);
+    let (unique, inverse) = Deduplicator::new().dedup_batch(&features);
+    let mut sums = BatchRows::zeros_like(&unique);
     for ((table, gradients), positions) in tables.iter().zip_eq(&inverse) {
         let slot = unique.tables.iter().position(|other| other.table == table.table).unwrap_or_default();
         let dim = table.dim as usize;
@@ -56,7 +56,7 @@ mod tests {
             let batches: Vec<(UniqueIds, BatchRows)> = batches.into_iter().map(|batch| {
                 let dim = |table: u32| table + 1;
                 let ids = |(table, rows): (&u32, &BTreeMap<u64, u32>)| {
-                    TableIds::rows(TableId(*table), dim(*table), rows.keys().copied().collect())
+                    TableIds::new(TableId(*table), dim(*table), rows.keys().copied().collect())
                 };
                 let values = |(table, rows): (&u32, &BTreeMap<u64, u32>)| {
                     rows.values().flat_map(|value| vec![*value as f32; dim(*table) as usize]).collect()

@@ -118,7 +118,7 @@ impl Session {
         let features: Result<Vec<FeatureIds<'_>>, _> =
             features.iter().map(|(table, ids)| self.feature(*table, ids)).collect();
         let features = features?;
-        let (unique, inverse) = self.deduplicator.lock().unwrap_or_else(PoisonError::into_inner).dedup(&features);
+        let (unique, inverse) = self.deduplicator.lock().unwrap_or_else(PoisonError::into_inner).dedup_batch(&features);
         let ids = Arc::new(RoutedIds::from(unique));
         let has_place = Arc::new(AtomicBool::new(access == BatchAccess::Read));
         let work = answer(Arc::clone(&self.link), Arc::clone(&ids), self.entrance(access), Arc::clone(&has_place));
@@ -136,7 +136,7 @@ impl Session {
             self.check_usable()?;
             look()?;
             let is_stuck = !batch.has_place() && self.link.pushes_in_flight() == 0 && started.is_past();
-            let inside = self.window.inside();
+            let inside = self.window.batch_count();
             if is_stuck && inside > 0 { Err(SessionError::WindowFull { inside }) } else { Ok(()) }
         };
         let answer = wait_for_work(&self.runtime, "for rows", 3 * self.timeout, look, asked)?;
@@ -195,7 +195,7 @@ impl Session {
     /// Batches between lookup and acknowledgement, and pushes on their way.
     #[must_use]
     pub fn in_flight(&self) -> (usize, usize) {
-        (self.window.inside(), self.link.pushes_in_flight())
+        (self.window.batch_count(), self.link.pushes_in_flight())
     }
 
     /// Until every push is acknowledged or has failed.
@@ -274,7 +274,7 @@ impl Drop for Session {
 
 /// Whether each row has a gradient; tables may have none.
 fn check_shape(ids: &UniqueIds, gradients: &BatchRows) -> Result<bool, SessionError> {
-    let expected: Vec<usize> = ids.tables.iter().map(|table| table.wanted() * table.dim as usize).collect();
+    let expected: Vec<usize> = ids.tables.iter().map(|table| table.result_rows() * table.dim as usize).collect();
     let found: Vec<usize> = gradients.tables.iter().map(Vec::len).collect();
     let fits = found.len() == expected.len()
         && found.iter().zip_eq(&expected).all(|(found, expected)| *found == 0 || found == expected);
@@ -293,11 +293,11 @@ impl WindowEntrance {
     async fn enter(self) -> Option<WindowPlace> {
         match self {
             Self::None => None,
-            Self::Own(window) => Some(Arc::new(window.enter().await)),
+            Self::Own(window) => Some(Arc::new(window.acquire_permit().await)),
             Self::OfStep(window, place) => {
                 let mut place = place.lock().await;
                 if place.is_none() {
-                    *place = Some(Arc::new(window.enter().await));
+                    *place = Some(Arc::new(window.acquire_permit().await));
                 }
                 place.clone()
             }
@@ -335,7 +335,7 @@ async fn join(job: &Job, rank: u32, reach: RunReach) -> Result<RunLink, SessionE
     let timeout = job.cluster.timeout;
     let membership = Membership::join(Arc::clone(&reach.control), request, timeout, &Shutdown::new()).await?;
     let config = ClientConfig {
-        writer: membership.member(),
+        writer: membership.member_id(),
         incarnation: membership.incarnation(),
         wire: match job.cluster.wire {
             WireFormat::F32 => Encoding::F32,
@@ -345,6 +345,6 @@ async fn join(job: &Job, rank: u32, reach: RunReach) -> Result<RunLink, SessionE
         timeout,
     };
     let client = EmbeddingClient::new(config, Arc::clone(&reach.control), reach.connect);
-    client.refresh().await?;
+    client.refresh_placement().await?;
     Ok(RunLink::new(client, membership, reach.control))
 }

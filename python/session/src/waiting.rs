@@ -27,12 +27,12 @@ pub(crate) fn wait_for_work<T>(
         let deadline = Deadline::from_now(limit);
         let mut work = pin!(work);
         loop {
-            if let Ok(done) = tokio::time::timeout(SLICE.min(deadline.left()), &mut work).await {
+            if let Ok(done) = tokio::time::timeout(SLICE.min(deadline.time_left()), &mut work).await {
                 return Ok(done);
             }
             look()?;
             if deadline.is_past() {
-                return Err(SessionError::Timeout { what, waited: deadline.waited() });
+                return Err(SessionError::Timeout { what, waited: deadline.time_waited() });
             }
         }
     })

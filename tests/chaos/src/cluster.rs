@@ -34,7 +34,7 @@ impl RoundCluster<'_> {
         loop {
             let supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());
             let supervisor = supervisor.limited_by(InPlaceLimit::Unlimited);
-            let mut supervisor = supervisor.following(self.scaling.wanted.subscribe());
+            let mut supervisor = supervisor.following_roles(self.scaling.wanted.subscribe());
             let ended = self.train_in(&mut supervisor, stop).await;
             if stop.is_requested() {
                 supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;
@@ -57,7 +57,7 @@ impl RoundCluster<'_> {
     async fn train_in(&self, supervisor: &mut Supervisor, stop: &Shutdown) -> Result<(), Failure> {
         let Self { plan, job, .. } = self;
         plan.start_coordinator(supervisor).await?;
-        let announced = Announcement::read(&RoleName::Coordinator.announcement(plan.folder));
+        let announced = Announcement::read(&RoleName::Coordinator.announcement_file(plan.folder));
         let coordinator = announced.ok_or_else(|| {
             Failure::with_help(
                 Exit::Storage,
@@ -66,10 +66,10 @@ impl RoundCluster<'_> {
             )
         })?;
         for index in 0..job.cluster.servers {
-            supervisor.add(self.start_server(index)?);
+            supervisor.add_child(self.start_server(index)?);
         }
         for index in 0..job.cluster.workers {
-            supervisor.add(self.start_worker(index, &[])?);
+            supervisor.add_child(self.start_worker(index, &[])?);
         }
         let start = |role| match role {
             RoleName::DenseWorker(index) => self.start_worker(index, &["--supersede"]),
@@ -95,7 +95,7 @@ impl RoundCluster<'_> {
     fn start_server(&self, index: u32) -> Result<ChildProcess, Failure> {
         let role = RoleName::EmbeddingServer(index);
         let advertised = self.links.address(LinkName::Server(index)).unwrap_or_default();
-        self.plan.start(role, self.coordinator_of(role), &["--advertise", advertised])
+        self.plan.start_role(role, self.coordinator_of(role), &["--advertise", advertised])
     }
 
     fn start_worker(&self, index: u32, more: &[&str]) -> Result<ChildProcess, Failure> {

@@ -58,8 +58,8 @@ struct ChaosArguments {
 }
 
 fn main() {
-    let arguments: ChaosArguments = zagros_shell::arguments();
-    zagros_shell::conclude(|| {
+    let arguments: ChaosArguments = zagros_shell::parse_arguments();
+    zagros_shell::run_to_exit(|| {
         arguments.logging.install("warn");
         block_on(run(arguments))
     })

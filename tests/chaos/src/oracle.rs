@@ -142,7 +142,7 @@ mod tests {
         fn apply(&mut self, rows: &[(RowId, Vec<i32>)]) {
             for (row, gradient) in rows {
                 let weights = self.0.entry(*row).or_default();
-                (0..DIM).for_each(|at| weights[at] -= grid::value(gradient[at]));
+                (0..DIM).for_each(|at| weights[at] -= grid::units_to_value(gradient[at]));
             }
         }
 

@@ -29,7 +29,7 @@ impl RoundProcesses {
 
     /// The process of a role, if it runs.
     pub(crate) fn pid(&self, role: RoleName) -> Option<u32> {
-        let announced = Announcement::read(&role.announcement(&self.run))?;
+        let announced = Announcement::read(&role.announcement_file(&self.run))?;
         (announced.is_live() && is_ours(announced.pid)).then_some(announced.pid)
     }
 
@@ -48,7 +48,7 @@ impl RoundProcesses {
             let Some(pid) = self.pid(role) else { continue };
             let known_pid = self.seen.insert(role.file_name(), pid);
             if known_pid.is_some_and(|known_pid| known_pid != pid) && !self.hit.contains(&role) {
-                problems.push(format!("{} was started again, though nothing was done to it", role.display()));
+                problems.push(format!("{} was started again, though nothing was done to it", role.display_name()));
             }
         }
         problems

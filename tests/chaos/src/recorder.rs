@@ -158,7 +158,7 @@ fn recorded_rows(push: &PushRequest, tables: u32) -> Result<Vec<(RowId, Vec<i32>
             let start = place + at * dim;
             let gradient = values.get(start..start + dim).unwrap_or_default();
             if segment.table.0 < tables {
-                let gradient = gradient.iter().map(|value| grid::units(*value)).collect::<Result<_, _>>()?;
+                let gradient = gradient.iter().map(|value| grid::round_to_units(*value)).collect::<Result<_, _>>()?;
                 rows.push(((segment.table.0, *id), gradient));
             }
         }

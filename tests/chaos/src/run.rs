@@ -104,7 +104,7 @@ impl ChaosRun<'_> {
         let console = RunConsole::default();
         let output = ChildOutput { silent: true, console: console.clone(), logs: Some(folder.join(LOG_FOLDER)) };
         // Lines of the supervisor are in the report, in other words.
-        console.hold();
+        console.hold_output();
         let program = disk::without_signal(self.program, &folder).or_internal()?;
         let links =
             RoundLinks::open(&folder, &rules::links(self.job, rules::most_servers(self.job))).await.or_internal()?;

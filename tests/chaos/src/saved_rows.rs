@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use zagros_shell::{Exit, Failure};
-use zagros_snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, decode, parts};
+use zagros_snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, decode_part, slot_parts};
 
 use crate::row::RowId;
 
@@ -29,13 +29,13 @@ fn each_of_file(path: &Path, tables: &[String], take: &mut dyn FnMut(RowId, &[f3
     let mut reader = SnapshotReader::open(path)?;
     let headers = reader.header().tables.clone();
     let mut weights = Vec::new();
-    while let Some(block) = reader.next(|head| head.kind == BlockKind::Rows)? {
+    while let Some(block) = reader.next_block(|head| head.kind == BlockKind::Rows)? {
         let (header, BlockContent::Rows(rows)) = (&headers[block.table], block.content) else { continue };
         let Some(table) = tables.iter().position(|name| *name == header.name) else { continue };
-        let part = &parts(header)[0];
+        let part = &slot_parts(header)[0];
         for (at, slot) in rows.slots.chunks_exact(header.width).enumerate() {
             weights.clear();
-            decode(part, slot, &mut weights);
+            decode_part(part, slot, &mut weights);
             take((table as u32, rows.ids[at]), &weights);
         }
     }

@@ -50,7 +50,7 @@ impl RoundScaling<'_> {
     }
 
     fn coordinator(&self) -> Result<GrpcControlPlane, Refusal> {
-        let announced = Announcement::read(&RoleName::Coordinator.announcement(self.run));
+        let announced = Announcement::read(&RoleName::Coordinator.announcement_file(self.run));
         let address = announced.map(|announced| announced.address).unwrap_or_default();
         GrpcControlPlane::connect(&address, self.timeout, &self.credentials)
             .map_err(|error| Refusal::invalid(error.to_string()))

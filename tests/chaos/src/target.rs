@@ -14,7 +14,7 @@ pub(crate) enum FaultTarget {
 impl FaultTarget {
     pub(crate) fn display(self) -> String {
         match self {
-            Self::Process(role) => role.display(),
+            Self::Process(role) => role.display_name(),
             Self::Link(link) => link.display(),
             Self::Servers(count) => format!("{count} embedding servers"),
         }

@@ -116,7 +116,7 @@ fn heard() -> HeartbeatResponse {
 }
 
 fn one_server() -> PlacementResponse {
-    let owners = BucketMap::even(Generation(1), BUCKETS, 1).pack_owners().into();
+    let owners = BucketMap::split_evenly(Generation(1), BUCKETS, 1).pack_owners().into();
     let server = ServerEntry { index: 0, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1, lineage: 0 };
     PlacementResponse { generation: 1, owners, servers: vec![server], ..PlacementResponse::default() }
 }

@@ -69,7 +69,7 @@ pub struct FakeShard {
 /// The only server of a run, under the placement of the default [`crate::FakeControlPlane`].
 impl Default for FakeShard {
     fn default() -> Self {
-        Self::new(0, BucketMap::even(Generation(1), BUCKETS, 1))
+        Self::new(0, BucketMap::split_evenly(Generation(1), BUCKETS, 1))
     }
 }
 
@@ -175,7 +175,7 @@ impl FakeShard {
     /// the run. Neither server has another map by that.
     pub fn hand_over(&self, target: &Self, buckets: &[u32], bucket_move: u64) {
         let map = self.map.lock().expect("no test panics under the lock");
-        let moves = |key: &RowKey| buckets.contains(&bucket_of(*key, map.buckets()));
+        let moves = |key: &RowKey| buckets.contains(&bucket_of(*key, map.bucket_count()));
         let rows: BTreeMap<_, _> = ledger(self).extract_if(.., |key, _| moves(key)).collect();
         ledger(target).extend(rows);
         let mut windows = self.groups.lock().expect("no test panics under the lock");
@@ -274,7 +274,7 @@ impl FakeShard {
             .zip_eq(decode_ids(ids))
             .map(|((table, dim), id)| (RowKey { table, id }, dim))
             .collect();
-        match keys.iter().find(|(key, _)| map.route(*key).0 != self.index) {
+        match keys.iter().find(|(key, _)| map.row_owner(*key).0 != self.index) {
             Some((key, _)) => Err(Refusal::new(RefusalKind::Moved, format!("{key:?} is not mine"))),
             None => Ok(keys),
         }
@@ -297,7 +297,7 @@ impl FakeShard {
         let mut values = vec![0.0; wanted.iter().map(|(dim, _)| dim).sum()];
         decode_values(&request.gradients, request.encoding, &mut values)?;
         let push = (request.writer, request.incarnation, request.seq);
-        let buckets = self.map.lock().expect("no test panics under the lock").buckets();
+        let buckets = self.map.lock().expect("no test panics under the lock").bucket_count();
         let rows = keys.iter().map(|(key, _)| (bucket_of(*key, buckets), *key)).collect();
         let new = self.groups.lock().expect("no test panics under the lock").apply(push, rows)?;
         let mut gradients: Vec<Vec<f32>> = keys.iter().map(|(_, dim)| vec![0.0; *dim]).collect();

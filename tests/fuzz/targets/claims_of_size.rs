@@ -148,7 +148,7 @@ fn segments_and_bags_that_claim_more_than_they_bring_are_refused_before_anything
         assert_eq!(refused, [Some(RefusalKind::Invalid); 2]);
         assert!(bytes <= LEAST, "{bytes} bytes");
     }
-    assert_eq!(service.held().rows, 0);
+    assert_eq!(service.current_load().rows, 0);
     assert!(Segments::unpack(&words(&[0, u32::MAX, 1]), &[]).is_err());
 }
 
@@ -166,7 +166,7 @@ fn rows_and_windows_of_a_move_that_claim_more_than_they_bring_are_refused_before
         bucket_move: Some(bucket_move),
         ..PlacementResponse::default()
     };
-    let target = LocalMove::announced(Arc::clone(&service), &placement).expect("the placement makes sense");
+    let target = LocalMove::from_placement(Arc::clone(&service), &placement).expect("the placement makes sense");
     let id = (0_u64..).find(|id| buckets.contains(&bucket_of(RowKey { table: TableId(0), id: *id }, 16)));
     let id = id.expect("some id moves").to_le_bytes().to_vec();
     let row = MoveRowsResponse { ids: id.clone().into(), ..MoveRowsResponse::default() };
@@ -180,7 +180,7 @@ fn rows_and_windows_of_a_move_that_claim_more_than_they_bring_are_refused_before
     ];
     for sent in rows {
         assert!(sent.encoded_len() < 100);
-        let (refused, bytes) = counted(|| target.put(&sent).is_err());
+        let (refused, bytes) = counted(|| target.put_rows(&sent).is_err());
         assert!(refused && bytes <= LEAST, "{bytes} bytes: {sent:?}");
     }
     let numbers = [0, u64::MAX].iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
@@ -192,16 +192,16 @@ fn rows_and_windows_of_a_move_that_claim_more_than_they_bring_are_refused_before
         assert!(refused && bytes <= LEAST, "{bytes} bytes");
     }
     for (bucket_move, number) in [(7, u64::MAX), (u64::MAX, 0)] {
-        let (refused, bytes) = counted(|| target.rows(&MoveRowsRequest { bucket_move, number }).is_err());
+        let (refused, bytes) = counted(|| target.next_rows(&MoveRowsRequest { bucket_move, number }).is_err());
         assert!(refused && bytes <= LEAST, "{bytes} bytes");
     }
-    assert_eq!((service.held().rows, target.put(&MoveRowsResponse::default())), (0, Ok(())));
+    assert_eq!((service.current_load().rows, target.put_rows(&MoveRowsResponse::default())), (0, Ok(())));
 }
 
 /// A map of 2^31 buckets is a message of 8 GiB, which no receiver reads. A map of one bucket of server 2^32 - 1 is short.
 #[test]
 fn a_map_names_no_server_that_no_run_can_have() {
-    let (map, bytes) = counted(|| BucketMap::unpack(Generation(1), &words(&[0, u32::MAX])));
+    let (map, bytes) = counted(|| BucketMap::unpack_owners(Generation(1), &words(&[0, u32::MAX])));
     let refused = map.expect_err("no run has so many servers").to_string();
     assert!(refused.contains("4294967295") && bytes <= LEAST, "{refused}: {bytes} bytes");
 }

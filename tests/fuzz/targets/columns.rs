@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::check;
 use tempfile::TempDir;
 use zagros_ingest::{
-    BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, check_first_rows, files, fit_features,
-    inspect, validate,
+    BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, check_first_rows, find_files, fit_features,
+    inspect_columns, validate_rows,
 };
 use zagros_job::{Job, Overrides};
 use zagros_zip::ZipEq;
@@ -94,7 +94,7 @@ impl FuzzedFile {
         self.allocated.count_this_thread();
         // In this thread, so that its memory is counted.
         let (first, most) = self.allocated.during(|| {
-            let found = files(&self.job, &self.job.data.train)?;
+            let found = find_files(&self.job, &self.job.data.train)?;
             check_first_rows(&self.job, &found, DataPart::All).map(|()| found)
         });
         assert!(most < MOST_BYTES, "{most} bytes for a file of {}", bytes.len());
@@ -106,8 +106,8 @@ impl FuzzedFile {
             }
         };
         let rows = stream(&self.job, DataPart::All, &found);
-        let validated = validate(&self.job, 3).ok().map(|validation| validation.good);
-        let inspected = inspect(&self.job, None).ok().map(|columns| columns.rows);
+        let validated = validate_rows(&self.job, 3).ok().map(|validation| validation.good);
+        let inspected = inspect_columns(&self.job, None).ok().map(|columns| columns.rows);
         // A file without rows is an error of a stream alone.
         assert_eq!(rows.unwrap_or(0), validated.unwrap_or(0));
         assert_eq!(validated, inspected);

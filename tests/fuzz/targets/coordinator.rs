@@ -355,7 +355,7 @@ fn no_order_of_messages_ends_the_coordinator() {
             for (pause, claims) in all {
                 run.now += Duration::from_secs(u64::from(*pause) / 8);
                 if *pause == u8::MAX {
-                    run.core.drain(run.now, "the fuzzer asks");
+                    run.core.drain_run(run.now, "the fuzzer asks");
                 }
                 run.send(claims);
                 run.look();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolero::check;
 use tempfile::TempDir;
-use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files, validate};
+use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, validate_rows};
 use zagros_job::{Job, Overrides};
 
 const DELIMITED: &str = r#"
@@ -72,7 +72,7 @@ impl FuzzedSource {
     /// Rows that were read, twice over; or nothing, with a reason.
     fn read(&self, bytes: &[u8]) -> Option<u64> {
         fs::write(&self.train, bytes).expect("room for a small file");
-        let validated = validate(&self.job, 3);
+        let validated = validate_rows(&self.job, 3);
         let streamed = stream(&self.job, &self.train);
         match (validated, streamed) {
             (Ok(validation), Ok(rows)) => {
@@ -89,7 +89,7 @@ impl FuzzedSource {
 }
 
 fn stream(job: &Job, path: &Path) -> Result<u64, String> {
-    let found = files(job, &[path.to_owned()]).map_err(|error| error.to_string())?;
+    let found = find_files(job, &[path.to_owned()]).map_err(|error| error.to_string())?;
     let options = StreamOptions {
         part: DataPart::All,
         epoch: 0,

@@ -34,7 +34,7 @@ kind = "ffnn"
 pub(crate) fn service() -> Arc<EmbeddingService> {
     let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::none()).expect("the job is good");
     let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).expect("tables are good");
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), 16, 1)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), 16, 1)));
     service
 }
 
@@ -58,7 +58,7 @@ impl FuzzedServer {
 
     /// Whether it was answered; a refusal has created nothing.
     fn lookup(&self, request: LookupRequest) -> bool {
-        let held = self.service.held().rows;
+        let held = self.service.current_load().rows;
         let ids = request.ids.len() / 8;
         match self.runtime.block_on(self.shard.lookup(request, later())) {
             Ok(answer) => {
@@ -66,16 +66,16 @@ impl FuzzedServer {
                 true
             }
             Err(_) => {
-                assert_eq!(self.service.held().rows, held, "a refused lookup created rows");
+                assert_eq!(self.service.current_load().rows, held, "a refused lookup created rows");
                 false
             }
         }
     }
 
     fn push(&self, request: PushRequest) -> bool {
-        let held = self.service.held().rows;
+        let held = self.service.current_load().rows;
         let pushed = self.runtime.block_on(self.shard.push(request, later()));
-        assert!(pushed.is_ok() || self.service.held().rows == held, "a refused push created rows");
+        assert!(pushed.is_ok() || self.service.current_load().rows == held, "a refused push created rows");
         pushed.is_ok()
     }
 }

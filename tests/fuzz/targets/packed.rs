@@ -43,10 +43,10 @@ fn values_have_the_length_they_claim_or_are_refused() {
 #[test]
 fn owners_of_buckets_are_a_map_or_are_refused() {
     check!().with_type::<(u64, Vec<u8>)>().for_each(|(generation, owners)| {
-        let Ok(map) = BucketMap::unpack(Generation(*generation), owners) else { return };
-        assert_eq!(map.buckets() as usize * 4, owners.len());
-        assert!((0..map.buckets()).all(|bucket| map.owner(bucket).is_some()));
-        assert_eq!(map.owner(map.buckets()), None);
-        assert!(map.servers() <= 1 << 16);
+        let Ok(map) = BucketMap::unpack_owners(Generation(*generation), owners) else { return };
+        assert_eq!(map.bucket_count() as usize * 4, owners.len());
+        assert!((0..map.bucket_count()).all(|bucket| map.bucket_owner(bucket).is_some()));
+        assert_eq!(map.bucket_owner(map.bucket_count()), None);
+        assert!(map.server_count() <= 1 << 16);
     });
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use bolero::check;
 use tempfile::TempDir;
-use zagros_snapshot::{SavedFile, verify};
+use zagros_snapshot::{SavedFile, verify_file};
 
 const GOOD: [&[u8]; 2] = [
     include_bytes!("../../../embedding-server/snapshot/tests/fixtures/v3.zrows"),
@@ -15,7 +15,7 @@ const GOOD: [&[u8]; 2] = [
 fn is_whole(folder: &TempDir, bytes: &[u8]) -> bool {
     let path = folder.path().join("rows.zrows");
     fs::write(&path, bytes).expect("room for a small file");
-    verify(&SavedFile::disk(&path), |_| ())
+    verify_file(&SavedFile::on_disk(&path), |_| ())
         .map_err(|error| assert!(error.to_string().contains("rows.zrows"), "{error}"))
         .is_ok()
 }

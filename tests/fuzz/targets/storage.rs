@@ -64,10 +64,10 @@ impl FuzzedStorage {
 
     fn load(&self, request: LoadRequest) -> bool {
         let (size, replace) = (request.encoded_len(), request.replace);
-        let held = self.service.held().rows;
+        let held = self.service.current_load().rows;
         let (loaded, bytes) = self.count.during(|| self.runtime.block_on(self.shard.load(request)));
         assert!(bytes <= LEAST + A_BYTE * size, "{bytes} bytes for a message of {size}");
-        assert!(loaded.is_ok() || replace || self.service.held().rows == held, "a refused load changed rows");
+        assert!(loaded.is_ok() || replace || self.service.current_load().rows == held, "a refused load changed rows");
         self.runtime.block_on(self.shard.describe(DescribeRequest {})).expect("it says what it holds");
         loaded.is_ok()
     }

@@ -21,21 +21,17 @@ use super::side::{CpuTimes, ServerSide};
 /// Batches that each client keeps for the measurements of lookups and updates alone.
 const KEPT: usize = 8;
 
-/// The cost of a stretch of work.
 #[derive(Clone, Debug, Default)]
 pub struct MeasuredStretch {
     /// From the first start to the last end.
     pub seconds: f64,
-    /// Of client and servers.
     pub cpu: CpuTimes,
-    /// Counts and times of the clients.
     pub tally: ClientTally,
 }
 
-/// The counts and times of clients.
+/// Batches that went through, and the times of their requests.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTally {
-    /// Batches that went through.
     pub batches: usize,
     /// Distinct ids of all batches.
     pub rows: usize,
@@ -47,7 +43,6 @@ pub struct ClientTally {
 
 #[derive(Debug)]
 pub struct MeasuredCase {
-    /// Clients at once.
     pub clients: usize,
     /// Batches with distinct ids, lookup and push.
     pub trained: MeasuredStretch,
@@ -59,10 +54,8 @@ pub struct MeasuredCase {
     pub held: u64,
 }
 
-/// The clients of one case.
 pub struct BenchClients(Vec<BenchClient>);
 
-/// A client and its batches.
 struct BenchClient {
     client: EmbeddingClient,
     /// Servers accept updates from members only.
@@ -110,7 +103,7 @@ impl BenchClients {
         Ok(Self(drivers))
     }
 
-    /// Ends the run. Otherwise its servers would wait for its workers to save.
+    /// Ends the run, whose servers would otherwise wait for its workers to save.
     pub async fn leave(&self) -> Result<(), Failure> {
         for driver in &self.0 {
             let left = driver.membership.leave(Outcome::Finished, "").await;
@@ -141,9 +134,8 @@ impl BenchClients {
         try_join_all(reads).await.map_err(refused)
     }
 
-    /// Number of rows that all servers hold.
-    pub async fn held(&self) -> Result<u64, Failure> {
-        let servers = self.0.first().map(|first| first.client.servers()).unwrap_or_default();
+    pub async fn count_rows(&self) -> Result<u64, Failure> {
+        let servers = self.0.first().map(|first| first.client.known_servers()).unwrap_or_default();
         let mut held = 0;
         for server in servers {
             let tables = server.describe(DescribeRequest {}).await.or_internal()?.tables;
@@ -155,7 +147,7 @@ impl BenchClients {
     /// Runs all clients at once. Measures from the first start to the last end.
     async fn run(&mut self, side: &ServerSide, work: &ClientWork) -> Result<MeasuredStretch, Failure> {
         let clients = self.0.len();
-        let (started, before) = (Instant::now(), side.cpu()?);
+        let (started, before) = (Instant::now(), side.cpu_times()?);
         let tasks = self.0.drain(..).enumerate().map(|(index, driver)| {
             let work = work.clone();
             tokio::spawn(async move { driver.run(work, index, clients).await })
@@ -164,7 +156,7 @@ impl BenchClients {
         for task in tasks {
             self.0.push(task.await.or_internal()??);
         }
-        let (seconds, cpu) = (started.elapsed().as_secs_f64(), side.cpu()?.since(before));
+        let (seconds, cpu) = (started.elapsed().as_secs_f64(), side.cpu_times()?.since(before));
         let tally = self
             .0
             .iter_mut()
@@ -189,7 +181,7 @@ impl BenchClient {
         };
         let joined = Membership::join(Arc::clone(&side.control), request, side.timeout, &Shutdown::new()).await;
         let membership = joined.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
-        let (writer, incarnation) = (membership.member(), membership.incarnation());
+        let (writer, incarnation) = (membership.member_id(), membership.incarnation());
         let config = ClientConfig { writer, incarnation, wire, timeout: side.timeout };
         Ok(Self {
             client: EmbeddingClient::new(config, Arc::clone(&side.control), Arc::clone(&side.connect)),
@@ -217,13 +209,13 @@ impl BenchClient {
     }
 
     async fn train(&mut self, batch: &Batch) -> Result<(), Failure> {
-        let (unique, _inverse) = self.deduplicator.dedup(&features(batch, self.dim));
+        let (unique, _inverse) = self.deduplicator.dedup_batch(&feature_ids(batch, self.dim));
         let unique = RoutedIds::from(unique);
         let rows = timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
         timed(self.client.push(self.seq, &unique, &rows), &mut self.tally.pushes).await?;
         self.seq += 1;
         self.tally.batches += 1;
-        self.tally.rows += unique.rows();
+        self.tally.rows += unique.id_count();
         if self.kept.len() == KEPT {
             self.kept.remove(0);
         }
@@ -237,7 +229,7 @@ impl BenchClient {
             let unique = RoutedIds::from(UniqueIds::clone(unique));
             timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
             self.tally.batches += 1;
-            self.tally.rows += unique.rows();
+            self.tally.rows += unique.id_count();
         }
         Ok(())
     }
@@ -247,7 +239,7 @@ impl BenchClient {
             timed(self.client.push(self.seq, unique, gradients), &mut self.tally.pushes).await?;
             self.seq += 1;
             self.tally.batches += 1;
-            self.tally.rows += unique.rows();
+            self.tally.rows += unique.id_count();
         }
         Ok(())
     }
@@ -264,7 +256,7 @@ impl ClientTally {
 }
 
 /// The ids of a batch, with the table of each. In the job, each column has its own table, with the same number.
-pub fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
+pub fn feature_ids(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
     let columns = number_from(0, &batch.categorical);
     columns.map(|(table, ids)| FeatureIds { table: TableId(table), dim, ids: &ids.ids }).collect()
 }
@@ -303,13 +295,13 @@ mod tests {
 
     #[tokio::test]
     async fn clients_share_the_work_and_each_piece_is_counted_once() {
-        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
-        let side = ServerSide::embedded(&job).await.unwrap();
-        let batches = workload::batches(None, 3).unwrap();
+        let job = workload::parse_job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
+        let side = ServerSide::start_embedded(&job).await.unwrap();
+        let batches = workload::load_batches(None, 3).unwrap();
         let mut drivers = BenchClients::join(&side, Encoding::F32, 2, 4).await.unwrap();
         let trained = drivers.train(&side, &batches).await.unwrap().tally;
         assert_eq!((trained.batches, trained.lookups.len(), trained.pushes.len()), (3, 3, 3));
-        assert!(trained.rows as u64 >= drivers.held().await.unwrap());
+        assert!(trained.rows as u64 >= drivers.count_rows().await.unwrap());
         let looked_up = drivers.look_up(&side, 5).await.unwrap().tally;
         assert_eq!((looked_up.batches, looked_up.lookups.len(), looked_up.pushes.len()), (5, 5, 0));
         let earlier_rows = drivers.read_last().await.unwrap();

@@ -15,7 +15,6 @@ use super::drive::MeasuredStretch;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of an id.
 const ID: usize = 8;
-/// Bytes of an acknowledgement.
 const ACK: usize = 8;
 
 /// Bytes of a batch each way: the request and the answer.
@@ -44,19 +43,18 @@ impl ByteExchange {
         Self { lookup: [rows * ID, values], push: [rows * ID + values, ACK] }
     }
 
-    /// Bytes both ways.
     #[must_use]
-    pub fn bytes(self) -> usize {
+    pub fn total_bytes(self) -> usize {
         self.lookup.iter().chain(&self.push).sum()
     }
 
-    fn largest(self) -> usize {
+    fn largest_message(self) -> usize {
         self.lookup.into_iter().chain(self.push).max().unwrap_or(0)
     }
 }
 
 /// Moves `batches` exchanges over `connections` at once, with blocking calls and nothing in between.
-pub fn loopback(exchange: ByteExchange, batches: usize, connections: usize) -> Result<SocketLimit, Failure> {
+pub fn measure_loopback(exchange: ByteExchange, batches: usize, connections: usize) -> Result<SocketLimit, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).or_internal()?;
     let address = listener.local_addr().or_internal()?;
     let (started, before) = (Instant::now(), cpu_time());
@@ -83,7 +81,7 @@ fn repeat(mut stream: TcpStream, exchange: ByteExchange, batches: usize, end: En
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut buffer = vec![0; exchange.largest()];
+    let mut buffer = vec![0; exchange.largest_message()];
     for _ in 0..batches {
         end(&mut stream, &mut buffer, exchange.lookup)?;
         end(&mut stream, &mut buffer, exchange.push)?;
@@ -103,7 +101,7 @@ fn answer(stream: &mut TcpStream, buffer: &mut [u8], [asked, answered]: [usize; 
 
 /// Seconds of CPU to copy a batch's bytes once.
 fn copy(exchange: ByteExchange, batches: usize) -> f64 {
-    let (from, mut to) = (vec![1_u8; exchange.bytes()], vec![0_u8; exchange.bytes()]);
+    let (from, mut to) = (vec![1_u8; exchange.total_bytes()], vec![0_u8; exchange.total_bytes()]);
     let start = cpu_time();
     for _ in 0..batches {
         to.copy_from_slice(std::hint::black_box(&from));
@@ -124,12 +122,12 @@ mod tests {
         let exact = ByteExchange::new(&trained, 16, Encoding::F32);
         assert_eq!(exact, ByteExchange { lookup: [80, 640], push: [720, 8] });
         assert_eq!(ByteExchange::new(&trained, 16, Encoding::Bf16), ByteExchange { lookup: [80, 320], push: [400, 8] });
-        assert_eq!((exact.bytes(), exact.largest()), (1448, 720));
+        assert_eq!((exact.total_bytes(), exact.largest_message()), (1448, 720));
     }
 
     #[test]
     fn every_connection_moves_its_share() {
-        let limit = loopback(ByteExchange { lookup: [100, 70_000], push: [70_000, 8] }, 5, 2).unwrap();
+        let limit = measure_loopback(ByteExchange { lookup: [100, 70_000], push: [70_000, 8] }, 5, 2).unwrap();
         assert!(limit.cpu > 0.0 && limit.rate > 0.0 && limit.copy >= 0.0, "{limit:?}");
     }
 }

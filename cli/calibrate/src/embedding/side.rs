@@ -23,7 +23,6 @@ pub struct ServerSide {
     pub connect: Connect,
     /// Of the job's requests.
     pub timeout: Duration,
-    /// The job's fingerprint, for the coordinator.
     pub fingerprint: u64,
     servers: Vec<Pid>,
     children: Option<ServerProcesses>,
@@ -46,14 +45,14 @@ pub struct CpuTimes {
 
 impl ServerSide {
     /// Servers in this process, called without a socket.
-    pub async fn embedded(job: &Job) -> Result<Self, Failure> {
+    pub async fn start_embedded(job: &Job) -> Result<Self, Failure> {
         let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(job).await?;
         let (timeout, fingerprint) = (job.cluster.timeout, job.fingerprint());
         Ok(Self { control, connect, timeout, fingerprint, servers: Vec::new(), children: None })
     }
 
     /// Servers and their coordinator, started as by `zagros up`: processes of `program`, which is `zagros`. `text` is the job file.
-    pub async fn processes(program: &Path, text: &str, job: &Job) -> Result<Self, Failure> {
+    pub async fn start_processes(program: &Path, text: &str, job: &Job) -> Result<Self, Failure> {
         let folder = TempDir::new().or_internal()?;
         let job_file = folder.path().join("job.toml");
         std::fs::write(&job_file, text).or_internal()?;
@@ -67,7 +66,7 @@ impl ServerSide {
             logging: Logging::quiet(),
             resume: false,
             output: ChildOutput::default(),
-            addresses: RoleAddresses::any(),
+            addresses: RoleAddresses::any_ports(),
             row_folders: RowFolders::new(job, folder.path()),
             secret: RoleKey::random(),
         };
@@ -80,13 +79,13 @@ impl ServerSide {
             connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout, &credentials)),
             timeout,
             fingerprint: job.fingerprint(),
-            servers: supervisor.servers(),
+            servers: supervisor.server_pids(),
             children: Some(ServerProcesses { supervisor, _folder: folder }),
         })
     }
 
     /// The CPU time of all processes, without the coordinator's.
-    pub fn cpu(&self) -> Result<CpuTimes, Failure> {
+    pub fn cpu_times(&self) -> Result<CpuTimes, Failure> {
         let times: Option<Vec<Duration>> = self.servers.iter().map(|server| cpu_time_of(*server)).collect();
         let server = times.ok_or_else(|| {
             let what = "the kernel does not report the CPU time of a server process";
@@ -95,8 +94,7 @@ impl ServerSide {
         Ok(CpuTimes { client: cpu_time(), server: server.iter().sum() })
     }
 
-    /// Stops the processes.
-    pub async fn end(self) {
+    pub async fn stop_processes(self) {
         if let Some(mut children) = self.children {
             children.supervisor.stop_all().await;
         }
@@ -104,7 +102,6 @@ impl ServerSide {
 }
 
 impl CpuTimes {
-    /// The CPU time spent since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self { client: self.client - earlier.client, server: self.server - earlier.server }
     }
@@ -117,14 +114,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_embedded_side_spends_its_time_in_this_process() {
-        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "")).unwrap();
-        let side = ServerSide::embedded(&job).await.unwrap();
-        let start = side.cpu().unwrap();
+        let job = workload::parse_job(&workload::job_text(4, "kind = \"ffnn\"", "", "")).unwrap();
+        let side = ServerSide::start_embedded(&job).await.unwrap();
+        let start = side.cpu_times().unwrap();
         while cpu_time() < start.client + Duration::from_millis(1) {
             std::hint::spin_loop();
         }
-        let spent = side.cpu().unwrap().since(start);
+        let spent = side.cpu_times().unwrap().since(start);
         assert!(spent.client >= Duration::from_millis(1) && spent.server == Duration::ZERO, "{spent:?}");
-        side.end().await;
+        side.stop_processes().await;
     }
 }

@@ -25,7 +25,7 @@ const CLUSTER: &str = "[[group]]\nname = 'compute'\ncount = 4\ncores = 16\nmemor
 
 fn forecast(sets: &[&str], described: &str, change: impl FnOnce(&mut Calibration, &mut DataShape)) -> Forecast {
     let job = job(sets);
-    let (mut calibration, mut data) = (Calibration::default(), DataShape::assumed(&job));
+    let (mut calibration, mut data) = (Calibration::default(), DataShape::from_job(&job));
     data.samples = Some(36_000_000);
     change(&mut calibration, &mut data);
     let machines = machines(described);
@@ -75,7 +75,7 @@ fn one_process_has_all_roles_and_no_bytes_on_a_network() {
         !plan.limits.rates.iter().any(|(limit, _)| matches!(limit, RateLimit::Network { .. } | RateLimit::Servers))
     );
     let separate = forecast(&[], &one.replace("workers = 1", "workers = 1\nservers = 1"), |_, _| ());
-    assert!(separate.cpu() > plan.cpu() && separate.stages.of_stage(PlanStage::ServerApply) > 0.0);
+    assert!(separate.cpu_per_sample() > plan.cpu_per_sample() && separate.stages.of_stage(PlanStage::ServerApply) > 0.0);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn streamed_weights_hide_from_a_batch_on_that_follows_from_arithmetic_and_link()
     let slow = streaming(&["train.batch_size=64"], 1.0);
     let resident = forecast(&["train.batch_size=64"], CLUSTER, |_, _| ());
     assert!(slow.samples_per_second() < 0.5 * resident.samples_per_second());
-    assert!(slow.memory.worker() < resident.memory.worker() && slow.memory.server() > 0.0);
+    assert!(slow.memory.worker_bytes() < resident.memory.worker_bytes() && slow.memory.server_bytes() > 0.0);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_job_whose_rows_fit_has_the_forecast_of_one_without_a_limit() {
 #[test]
 fn a_module_of_the_users_has_no_forecast() {
     let mut job = job(&[]);
-    let data = DataShape::assumed(&job);
+    let data = DataShape::from_job(&job);
     job.model = zagros_job::Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
     let inputs =
         ForecastInputs { job: &job, data: &data, calibration: &Calibration::default(), machines: &machines(CLUSTER) };

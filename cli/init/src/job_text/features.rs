@@ -74,7 +74,7 @@ pub(super) fn write_weight(text: &mut String, sketch: &Sketch) -> fmt::Result {
         let name = column.name.to_ascii_lowercase();
         matches!(column.kind, ColumnKind::Number { .. }) && WEIGHTS.contains(&name.as_str())
     };
-    for column in sketch.inputs().filter(is_weight) {
+    for column in sketch.feature_columns().filter(is_weight) {
         let (shown, name) = (comment(&column.name), quoted(&column.name));
         writeln!(
             text,
@@ -101,7 +101,7 @@ pub(super) fn write_numeric(text: &mut String, sketch: &Sketch) -> fmt::Result {
     text.push_str(
         "# `standardise` measures mean and deviation before training; `log` tames long tails.\nnumeric = [\n",
     );
-    for column in sketch.inputs() {
+    for column in sketch.feature_columns() {
         let log = match column.kind {
             ColumnKind::Number { has_tail: true, .. } => "log = true, ",
             ColumnKind::Number { .. } => "",
@@ -120,7 +120,7 @@ fn write_either(text: &mut String, sketch: &Sketch) -> fmt::Result {
     let is_either = |column: &&Column| {
         matches!(column.kind, ColumnKind::Number { is_category: true, .. }) && is_either(column.distinct)
     };
-    let names: Vec<String> = sketch.inputs().filter(is_either).map(|column| comment(&column.name)).collect();
+    let names: Vec<String> = sketch.feature_columns().filter(is_either).map(|column| comment(&column.name)).collect();
     if names.is_empty() {
         return Ok(());
     }
@@ -133,7 +133,7 @@ fn write_either(text: &mut String, sketch: &Sketch) -> fmt::Result {
 
 pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Result {
     text.push_str("# dim: 1.6 n^0.56 for n values, as a power of two from 4 to 64.\ncategorical = [\n");
-    for column in sketch.categories() {
+    for column in sketch.categorical_columns() {
         let separator = match column.kind {
             ColumnKind::MultiValued(inner) => {
                 format!(", separator = {}, pooling = \"mean\"", quoted(&inner.to_string()))
@@ -150,7 +150,7 @@ pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Resu
             count(column)
         )?;
     }
-    for (column, part) in sketch.inputs().flat_map(|column| column.date_parts.iter().map(move |part| (column, *part))) {
+    for (column, part) in sketch.feature_columns().flat_map(|column| column.date_parts.iter().map(move |part| (column, *part))) {
         let (name, feature) = (quoted(&column.name), quoted(&format!("{}_{part}", column.name)));
         writeln!(text, "    {{ column = {name}, name = {feature}, date = \"{part}\", dim = 4 }},")?;
     }
@@ -161,7 +161,7 @@ pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Resu
 /// Columns most of whose values are rare: rows of values that came once are hardly learned.
 fn write_tails(text: &mut String, sketch: &Sketch) -> fmt::Result {
     let has_tail = |column: &&Column| column.distinct >= MIN_TAIL && column.single * 2 > column.distinct;
-    let names: Vec<String> = sketch.categories().filter(has_tail).map(|column| comment(&column.name)).collect();
+    let names: Vec<String> = sketch.categorical_columns().filter(has_tail).map(|column| comment(&column.name)).collect();
     if names.is_empty() {
         return Ok(());
     }
@@ -182,9 +182,9 @@ fn count(column: &Column) -> String {
 }
 
 pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
-    for (column, leak) in sketch.leaking() {
+    for (column, leak) in sketch.leaking_columns() {
         let (name, quoted) = (comment(&column.name), comment(&quoted(&column.name)));
-        let rows = leak.rows();
+        let rows = leak.row_share();
         writeln!(text, "# UNSURE: {name} alone tells the label in {rows}, as a column does that is written after it.")?;
         match sketch.keeps_leaks {
             true => {
@@ -197,7 +197,7 @@ pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
             }
         }
     }
-    for column in sketch.inputs() {
+    for column in sketch.feature_columns() {
         let why = match column.kind {
             ColumnKind::Constant => "it has one value",
             ColumnKind::RowName => "it differs in nearly every row",

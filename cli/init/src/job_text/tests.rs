@@ -4,11 +4,11 @@ use zagros_ingest::{ColumnFormat, RowSample, SampledColumn, SampledRows, ValueFo
 use zagros_job::{Job, Overrides};
 
 use super::*;
-use crate::sketch;
+use crate::infer_sketch;
 
 fn checked(rows: SampledRows, is_spread: bool, label: Option<&str>) -> String {
     let sample = RowSample { files: 1, names: Vec::new(), is_whole: is_spread, is_spread, rows };
-    let text = job_text(&sketch(sample, label).unwrap(), Path::new("rows.csv"));
+    let text = job_text(&infer_sketch(sample, label).unwrap(), Path::new("rows.csv"));
     if let Err(errors) = Job::parse(&text, Path::new("job.toml"), &Overrides::default()) {
         panic!("{errors:?}\n{text}");
     }

@@ -6,16 +6,16 @@ use zagros_coordinator::{CoordinatorConfig, CoordinatorEnd, JournalRuns, Journal
 
 use crate::args::{CoordinatorArgs, OnStop};
 use crate::exit::{Exit, Failure};
-use crate::port::Port;
+use crate::port::RolePort;
 use crate::role::Role;
 
 /// Serves the control path until the run ends.
 pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
     let journal = journal(&args)?;
     let role = Role::start(&args.config, "coordinator".to_owned())?;
-    let grpc = role.bind(Port::Coordinator, &role.job.cluster.coordinator).await?;
-    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
-    role.announce(&args.config, Some(&grpc), &http)?;
+    let grpc = role.bind(RolePort::Coordinator, &role.job.cluster.coordinator).await?;
+    let http = role.bind(RolePort::Admin, &role.job.cluster.admin).await?;
+    role.announce_addresses(&args.config, Some(&grpc), &http)?;
     let config = CoordinatorConfig {
         state_file: args.state_file,
         end_report: args.end_report,
@@ -36,12 +36,11 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
             "the worker's log has the cause",
         )),
         CoordinatorEnd::Over(RunOutcome::Finished | RunOutcome::Interrupted(_)) | CoordinatorEnd::Restarts => {
-            Ok(role.exit())
+            Ok(role.exit_status())
         }
     }
 }
 
-/// The journal that the arguments ask for.
 fn journal(args: &CoordinatorArgs) -> Result<Option<JournalUse>, Failure> {
     if args.on_stop == OnStop::Restart && args.journal.is_none() {
         let what = "--on-stop restart: without a journal the next coordinator cannot go on with the run";

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use owo_colors::OwoColorize;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose, time};
+use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose_run, time};
 use zagros_protocol::control::StatusRequest;
 
-use crate::answer::answer;
+use crate::answer::print_answer;
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::live::FoundCoordinator;
@@ -17,7 +17,6 @@ use crate::{live, out};
 /// Findings that are shown. The JSON has all.
 const SHOWN: usize = 5;
 
-/// Asks, looks, and says what is wrong.
 pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     let timeout = args.ask.timeout();
     let observation = match (args.ask.coordinator, args.run) {
@@ -25,12 +24,12 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
         (None, Some(run)) => LocalRun::open(&run)?.observe(timeout).await,
         (None, None) => match live::newest_folder() {
             Some(run) => LocalRun::open(&run)?.observe(timeout).await,
-            None => ask(&live::newest()?, timeout).await?,
+            None => ask(&live::newest_coordinator()?, timeout).await?,
         },
     };
-    let diagnosis = diagnose(&observation);
+    let diagnosis = diagnose_run(&observation);
     if args.json {
-        answer(&serde_json::to_string_pretty(&diagnosis).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&diagnosis).or_internal()?)?;
     } else {
         print(&observation, &diagnosis);
     }

@@ -9,30 +9,29 @@ use zagros_protocol::ServerIndex;
 use crate::args::{OnStop, ServerArgs};
 use crate::exit::{Exit, Failure};
 use crate::folders::check_folders;
-use crate::port::Port;
+use crate::port::RolePort;
 use crate::role::Role;
 use crate::start::load_job;
 
-/// The number of threads that serve requests. The runtime needs it before it starts.
+/// The runtime needs it before it starts.
 pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
-    Ok(load_job(args.config.job(), &args.config.sets)?.cluster.server_threads)
+    Ok(load_job(args.config.job_file(), &args.config.sets)?.cluster.server_threads)
 }
 
-/// Serves the data path of one shard until it is asked to stop.
 pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
     check_log(&role.job, args.on_stop)?;
     // Each server writes its own rows, so a fault of its environment is reported now.
     check_folders(&role.job)?;
     let address = address(&role.job, args.index)?;
-    let grpc = role.bind(Port::EmbeddingServer, address).await?;
-    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
-    role.announce(&args.config, Some(&grpc), &http)?;
+    let grpc = role.bind(RolePort::EmbeddingServer, address).await?;
+    let http = role.bind(RolePort::Admin, &role.job.cluster.admin).await?;
+    role.announce_addresses(&args.config, Some(&grpc), &http)?;
     let config = ServerConfig {
         job: Arc::clone(&role.job),
         index: ServerIndex(args.index),
-        control: role.control()?,
-        advertised: role.advertised(args.advertise, &grpc)?,
+        control: role.control_client()?,
+        advertised: role.advertised_address(args.advertise, &grpc)?,
         data_listener: grpc,
         credentials: role.credentials.clone(),
         page: role.page_access(&http)?,
@@ -46,7 +45,7 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     Ok(match ended {
         // Also if a signal asked for it: the run goes on, and no supervisor is to start this server again.
         ServerEnd::Released => Exit::Success,
-        ServerEnd::Stopped => role.exit(),
+        ServerEnd::Stopped => role.exit_status(),
     })
 }
 

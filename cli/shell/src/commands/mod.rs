@@ -35,7 +35,7 @@ pub enum ServerCommand {
 }
 
 impl ServerCommand {
-    /// The log level. Roles log their work. Commands for a person log only warnings and errors.
+    /// Roles log their work. Commands for a person log only warnings and errors.
     #[must_use]
     pub fn log_level(&self) -> &'static str {
         match self {
@@ -44,10 +44,6 @@ impl ServerCommand {
         }
     }
 
-    /// Runs it to its end.
-    ///
-    /// # Errors
-    /// The command's failure, with its exit code.
     pub fn run(self) -> Result<Exit, Failure> {
         match self {
             Self::Coordinator(args) => block_on(coordinator::run(args)),

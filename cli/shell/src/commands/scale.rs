@@ -13,13 +13,11 @@ use crate::args::{RoleCount, ScaleArgs};
 use crate::exit::{Exit, Failure};
 use crate::{live, out};
 
-/// How often the coordinator is asked how far it is.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Asks for the numbers, and waits until the run has them.
 pub(super) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     let request = request(&args.counts)?;
-    let coordinator = live::find(args.ask.coordinator.clone(), args.run.as_deref())?;
+    let coordinator = live::find_coordinator(args.ask.coordinator.clone(), args.run.as_deref())?;
     let control = GrpcControlPlane::connect(&coordinator.address, args.ask.timeout(), &coordinator.credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     let answer = control.scale(request).await.map_err(|refusal| refused(&refusal))?;
@@ -129,7 +127,7 @@ mod tests {
     fn a_refusal_says_what_to_do() {
         let forbidden = format!("{:?}", refused(&Refusal::new(RefusalKind::Forbidden, "not yours")));
         assert!(forbidden.contains("not yours") && forbidden.contains("--run RUN"), "{forbidden}");
-        assert_eq!(refused(&Refusal::invalid("too many")).exit(), Exit::Usage);
-        assert_eq!(refused(&Refusal::new(RefusalKind::Unavailable, "not yet")).exit(), Exit::Cluster);
+        assert_eq!(refused(&Refusal::invalid("too many")).exit_status(), Exit::Usage);
+        assert_eq!(refused(&Refusal::new(RefusalKind::Unavailable, "not yet")).exit_status(), Exit::Cluster);
     }
 }

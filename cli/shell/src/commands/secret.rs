@@ -6,13 +6,12 @@ use std::path::Path;
 
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
-use crate::answer::answer;
+use crate::answer::print_answer;
 use crate::args::{SecretArgs, SecretCommand};
 use crate::credentials::{from_environment, read, write_secret};
 use crate::exit::{Exit, Failure};
 use crate::note;
 
-/// Makes or prints.
 pub(super) fn run(args: SecretArgs) -> Result<Exit, Failure> {
     match args.command {
         SecretCommand::New { folder, keep } => make(&folder, keep)?,
@@ -34,7 +33,7 @@ fn make(folder: &Path, keep: bool) -> Result<(), Failure> {
         }
     };
     for role in PeerRole::ALL {
-        let key = secret.derive(role).ok_or_else(|| not_whole(&whole))?;
+        let key = secret.derive_key(role).ok_or_else(|| not_whole(&whole))?;
         write_secret(&file(role), &key)?;
     }
     write_token(&folder.join("metrics").join("token"), &secret.page_token())?;
@@ -64,7 +63,7 @@ fn print_token(file: Option<&Path>) -> Result<(), Failure> {
         let help = "name the file, such as roles/secret in the folder of a run of `zagros up`";
         Failure::with_help(Exit::Usage, "no secret is given", help)
     })?;
-    answer(&token)
+    print_answer(&token)
 }
 
 fn of_file(path: &Path) -> Result<RoleKey, Failure> {
@@ -94,7 +93,7 @@ mod tests {
         make(folder, false).unwrap();
         let secret = key(folder, PeerRole::Coordinator);
         for role in PeerRole::ALL {
-            assert_eq!(Some(key(folder, role)), secret.derive(role));
+            assert_eq!(Some(key(folder, role)), secret.derive_key(role));
         }
         assert_eq!(std::fs::read_to_string(folder.join("metrics/token")).unwrap(), secret.page_token());
         assert!(format!("{:?}", make(folder, false).unwrap_err()).contains("is there already"));

@@ -8,16 +8,15 @@ use zagros_coordinator::StatusReport;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_protocol::control::StatusRequest;
 
-use crate::answer::answer;
+use crate::answer::print_answer;
 use crate::args::StatusArgs;
-use crate::dashboard::{self, Watched};
+use crate::dashboard::{self, WatchedRun};
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::{live, out};
 
-/// Asks once and prints.
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let timeout = args.ask.timeout();
-    let coordinator = live::find(args.ask.coordinator, args.run.as_deref())?;
+    let coordinator = live::find_coordinator(args.ask.coordinator, args.run.as_deref())?;
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     if args.watch {
@@ -30,7 +29,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     })?;
     let report = StatusReport::from(status);
     if args.json {
-        answer(&serde_json::to_string_pretty(&report).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&report).or_internal()?)?;
     } else {
         print(&report);
     }
@@ -40,7 +39,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
 /// Shows the status until the run ends or the user quits. Then prints the last status.
 async fn watch(control: GrpcControlPlane, timeout: Duration) -> Result<Exit, Failure> {
     dashboard::check_terminal()?;
-    let watched = Watched {
+    let watched = WatchedRun {
         control: Arc::new(control),
         timeout,
         lines: Box::new(Vec::new),
@@ -65,7 +64,7 @@ fn print(report: &StatusReport) {
         out!("  {}", scale.text);
     }
     for member in &report.members {
-        out!("  {:<20} {:<6} {}", member.name, member.state, member.detail());
+        out!("  {:<20} {:<6} {}", member.name, member.state, member.activity_in_words());
     }
     // Warnings have what only slows the run.
     if let Some(first) = report.diagnosis.findings.first().filter(|_| !report.diagnosis.healthy) {

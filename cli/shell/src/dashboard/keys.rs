@@ -7,12 +7,11 @@ use std::time::Duration;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc;
 
-/// How long the thread may take to notice that [`Keys`] is gone.
+/// How long the thread may take to notice that [`KeyReader`] is gone.
 const POLL: Duration = Duration::from_millis(100);
 
-/// An input of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum KeyInput {
     /// `q` or Escape.
     Quit,
     /// Ctrl-C. A terminal in raw mode delivers it as a key.
@@ -21,13 +20,12 @@ pub(super) enum Key {
     Resize,
 }
 
-/// Reads keys while it lives.
-pub(super) struct Keys {
-    keys: mpsc::Receiver<Key>,
+pub(super) struct KeyReader {
+    keys: mpsc::Receiver<KeyInput>,
     stop: Arc<AtomicBool>,
 }
 
-impl Keys {
+impl KeyReader {
     pub(super) fn listen() -> Self {
         let (sender, keys) = mpsc::channel(16);
         let stop = Arc::new(AtomicBool::new(false));
@@ -49,7 +47,7 @@ impl Keys {
     }
 
     /// The next key. Waits for ever if there are no keys any more.
-    pub(super) async fn next(&mut self) -> Key {
+    pub(super) async fn next(&mut self) -> KeyInput {
         match self.keys.recv().await {
             Some(key) => key,
             None => std::future::pending().await,
@@ -57,18 +55,18 @@ impl Keys {
     }
 }
 
-impl Drop for Keys {
+impl Drop for KeyReader {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-fn key_of(event: &Event) -> Option<Key> {
+fn key_of(event: &Event) -> Option<KeyInput> {
     match event {
-        Event::Resize(..) => Some(Key::Resize),
+        Event::Resize(..) => Some(KeyInput::Resize),
         Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => match code {
-            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Interrupt),
-            KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(KeyInput::Interrupt),
+            KeyCode::Char('q') | KeyCode::Esc => Some(KeyInput::Quit),
             _ => None,
         },
         _ => None,
@@ -82,10 +80,10 @@ mod tests {
     #[test]
     fn keys_do_what_the_screen_says() {
         let key = |code, modifiers| key_of(&Event::Key(KeyEvent::new(code, modifiers)));
-        assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(Key::Quit));
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Interrupt));
+        assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(KeyInput::Quit));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(KeyInput::Interrupt));
         assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), None);
-        assert_eq!(key_of(&Event::Resize(80, 24)), Some(Key::Resize));
+        assert_eq!(key_of(&Event::Resize(80, 24)), Some(KeyInput::Resize));
         let released = KeyEvent::new_with_kind(KeyCode::Char('q'), KeyModifiers::NONE, KeyEventKind::Release);
         assert_eq!(key_of(&Event::Key(released)), None);
     }

@@ -16,30 +16,25 @@ use zagros_plumbing::Deadline;
 use zagros_protocol::control::StatusRequest;
 
 use crate::exit::{Exit, Failure, OrInternal};
-use keys::{Key, Keys};
-use view::Picture;
+use keys::{KeyInput, KeyReader};
+use view::RunPicture;
 
-/// How often the status is requested and drawn.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A silence of this length is reported.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Whether this module has the terminal, for [`give_back`].
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Why a dashboard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum DashboardEnd {
     /// `q`: the user left the view, and the run goes on.
     View,
     /// Ctrl-C: the run must stop, if this process runs it.
     Stop,
-    /// The run is over.
     Ended,
 }
 
-/// The run that is shown.
-pub struct Watched {
+pub struct WatchedRun {
     pub control: Arc<dyn ControlPlane>,
     /// How long an answer may take.
     pub timeout: Duration,
@@ -49,10 +44,7 @@ pub struct Watched {
     pub keys: &'static str,
 }
 
-/// Checks that there is a terminal to draw on.
-///
-/// # Errors
-/// Says what to do instead.
+/// The error says what to do instead.
 pub fn check_terminal() -> Result<(), Failure> {
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         return Ok(());
@@ -63,9 +55,9 @@ pub fn check_terminal() -> Result<(), Failure> {
 }
 
 /// The terminal. Dropping this gives it back. After a panic, ratatui's own hook gives it back.
-struct Screen(DefaultTerminal);
+struct TerminalGuard(DefaultTerminal);
 
-impl Screen {
+impl TerminalGuard {
     fn take() -> Result<Self, Failure> {
         let terminal = ratatui::try_init().or_internal()?;
         TAKEN.store(true, Ordering::SeqCst);
@@ -73,7 +65,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         give_back();
     }
@@ -87,34 +79,31 @@ pub(crate) fn give_back() {
 }
 
 /// Draws until a key, the end of the run, or the end of `over`. Returns the reason and the last status.
-///
-/// # Errors
-/// When the terminal cannot be drawn on.
-pub async fn watch(watched: &Watched, over: impl Future<Output = ()>) -> Result<(Left, Option<StatusReport>), Failure> {
-    let mut screen = Screen::take()?;
-    let mut keys = Keys::listen();
+pub async fn watch(watched: &WatchedRun, over: impl Future<Output = ()>) -> Result<(DashboardEnd, Option<StatusReport>), Failure> {
+    let mut screen = TerminalGuard::take()?;
+    let mut keys = KeyReader::listen();
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut picture = Picture { keys: watched.keys, ..Picture::default() };
+    let mut picture = RunPicture { keys: watched.keys, ..RunPicture::default() };
     let mut heard = Instant::now();
     tokio::pin!(over);
     loop {
         let key = tokio::select! {
             biased;
-            () = &mut over => return Ok((Left::Ended, picture.status)),
+            () = &mut over => return Ok((DashboardEnd::Ended, picture.status)),
             key = keys.next() => Some(key),
             _ = ticks.tick() => None,
         };
         match key {
-            Some(Key::Quit) => return Ok((Left::View, picture.status)),
-            Some(Key::Interrupt) => return Ok((Left::Stop, picture.status)),
-            Some(Key::Resize) => {}
+            Some(KeyInput::Quit) => return Ok((DashboardEnd::View, picture.status)),
+            Some(KeyInput::Interrupt) => return Ok((DashboardEnd::Stop, picture.status)),
+            Some(KeyInput::Resize) => {}
             None => look(watched, &mut picture, &mut heard).await,
         }
         picture.lines = (watched.lines)();
         screen.0.draw(|frame| view::draw(frame, &picture)).or_internal()?;
         if picture.status.as_ref().is_some_and(is_over) {
-            return Ok((Left::Ended, picture.status));
+            return Ok((DashboardEnd::Ended, picture.status));
         }
     }
 }
@@ -124,7 +113,7 @@ fn is_over(status: &StatusReport) -> bool {
 }
 
 /// Requests the status once. A short silence is not shown.
-async fn look(watched: &Watched, picture: &mut Picture, heard: &mut Instant) {
+async fn look(watched: &WatchedRun, picture: &mut RunPicture, heard: &mut Instant) {
     let asked = Deadline::from_now(watched.timeout.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
     match asked {
         Ok(Ok(status)) => {

@@ -11,20 +11,17 @@ use zagros_coordinator::{MemberReport, StatusReport};
 /// The most warnings that are shown. The others are counted.
 const WARNINGS: usize = 4;
 
-/// The content of the picture.
 #[derive(Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct RunPicture {
     pub(crate) status: Option<StatusReport>,
     /// Why there is no newer status.
     pub(crate) trouble: Option<String>,
     /// The last log lines, oldest first; none for a run on another machine.
     pub(crate) lines: Vec<String>,
-    /// What the keys do.
     pub(crate) keys: &'static str,
 }
 
-/// Draws the picture over the whole terminal.
-pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
+pub(crate) fn draw(frame: &mut Frame<'_>, picture: &RunPicture) {
     let [body, keys] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
     frame.render_widget(Paragraph::new(picture.keys).dim(), keys);
     match &picture.status {
@@ -38,7 +35,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     }
 }
 
-fn run(frame: &mut Frame<'_>, area: Rect, status: &StatusReport, picture: &Picture) {
+fn run(frame: &mut Frame<'_>, area: Rect, status: &StatusReport, picture: &RunPicture) {
     let warnings = warnings(status, picture);
     let of_role = |role: &str| status.members.iter().filter(|member| member.role == role).count() as u16;
     let (servers, workers) = (of_role("embedding server"), of_role("dense worker"));
@@ -91,7 +88,7 @@ fn head(status: &StatusReport) -> Line<'static> {
     ])
 }
 
-fn warnings(status: &StatusReport, picture: &Picture) -> Vec<Line<'static>> {
+fn warnings(status: &StatusReport, picture: &RunPicture) -> Vec<Line<'static>> {
     let style = Style::new().fg(Color::Yellow);
     let all = picture.trouble.iter().chain(&status.warnings);
     let mut lines: Vec<Line<'static>> =
@@ -230,7 +227,7 @@ fn tone(member: &MemberReport) -> Style {
     }
 }
 
-fn log(frame: &mut Frame<'_>, area: Rect, picture: &Picture) {
+fn log(frame: &mut Frame<'_>, area: Rect, picture: &RunPicture) {
     if picture.lines.is_empty() || area.height < 3 {
         return;
     }

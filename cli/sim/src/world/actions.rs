@@ -2,7 +2,7 @@
 
 use zagros_worker_core::{Action, Event, InFlight, LoopCounts};
 
-use super::{Happening, SimWork, SimWorld};
+use super::{SimEvent, SimWork, SimWorld};
 use crate::coordination::SplitAnswer;
 use crate::error::SimError;
 
@@ -11,7 +11,7 @@ const GROUP_POLL: f64 = 0.2;
 
 impl SimWorld {
     /// Tells a worker's state machine what has happened, and does what it answers.
-    pub(super) fn report(&mut self, index: usize, event: Event) -> Result<(), SimError> {
+    pub(super) fn report_event(&mut self, index: usize, event: Event) -> Result<(), SimError> {
         let actions = self.workers[index].training.on_event(event);
         self.perform_all(index, &actions)
     }
@@ -45,14 +45,14 @@ impl SimWorld {
             Action::FindStream(_) => self.find_stream(index)?,
             Action::WaitForSplits { pause, .. } => {
                 let id = worker.id;
-                self.queue.push(now + pause.as_secs_f64(), Happening::AskAgain(id));
+                self.queue.push(now + pause.as_secs_f64(), SimEvent::AskAgain(id));
             }
             Action::NextBatch { .. } => {
                 worker.asks = true;
                 self.go_ahead(index)?;
             }
             Action::Step { batch, .. } => self.start_step(index, batch)?,
-            Action::Agree { .. } | Action::WaitForAll | Action::Vote(_) => self.gather(index)?,
+            Action::Agree { .. } | Action::WaitForAll | Action::Vote(_) => self.enter_call(index)?,
             Action::Drain | Action::CloseRound { .. } => {
                 if worker.unacknowledged == 0 {
                     self.reply(index, Event::Drained);
@@ -94,7 +94,7 @@ impl SimWorld {
             return Ok(());
         }
         let (now, who) = (self.queue.now(), worker.membership);
-        let deal = self.coordination.assign(now, who, false);
+        let deal = self.coordination.assign_split(now, who, false);
         let event = match self.admitted(deal)? {
             SplitAnswer::Split { id, samples } => {
                 self.workers[index].take_split(id, samples);
@@ -113,7 +113,7 @@ impl SimWorld {
             return Ok(());
         }
         let (now, who, id) = (self.queue.now(), self.workers[index].membership, self.workers[index].id);
-        let answer = self.coordination.group(now, who, after);
+        let answer = self.coordination.join_group(now, who, after);
         let group = self.admitted(answer)?;
         if group.generation > after {
             self.workers[index].formed = Some((group.generation, group.rank));
@@ -121,7 +121,7 @@ impl SimWorld {
             self.form_if_all_know(group.generation, &members);
         }
         if self.workers[index].action == (Action::Form { after, progress: self.workers[index].progress }) {
-            self.queue.push(now + GROUP_POLL, Happening::AskAgain(id));
+            self.queue.push(now + GROUP_POLL, SimEvent::AskAgain(id));
         }
         Ok(())
     }
@@ -159,9 +159,9 @@ impl SimWorld {
     /// A step of the dense network, of a worker alone or of a rank.
     fn start_step(&mut self, index: usize, has_batch: bool) -> Result<(), SimError> {
         let variation = self.scenario.settings.step_variation;
-        let (times, machine) = (self.cluster.times(index), self.cluster.worker_machines[index]);
+        let (times, machine) = (self.cluster.worker_times(index), self.cluster.worker_machines[index]);
         let samples = self.workers[index].batch.as_ref().filter(|_| has_batch).map(|(batch, _)| batch.samples as f64);
-        let Some(samples) = samples else { return self.gather(index) };
+        let Some(samples) = samples else { return self.enter_call(index) };
         let worker = &mut self.workers[index];
         worker.attempts += 1;
         let (seconds, work) =
@@ -186,7 +186,7 @@ impl SimWorld {
         worker.spent.dense += now - worker.since;
         worker.since = now;
         if self.policy.is_group() {
-            return self.gather(id.index);
+            return self.enter_call(id.index);
         }
         let Some((batch, permit)) = self.workers[id.index].batch.take() else { return Ok(()) };
         self.stepped(id.index, batch.samples);
@@ -200,7 +200,7 @@ impl SimWorld {
     pub(super) fn stepped(&mut self, index: usize, samples: u64) {
         self.workers[index].steps += 1;
         self.progress.note_step(self.queue.now(), samples);
-        let (times, machine) = (self.cluster.times(index), self.cluster.worker_machines[index]);
+        let (times, machine) = (self.cluster.worker_times(index), self.cluster.worker_machines[index]);
         self.compute(machine, times.training_loop * samples as f64, 1.0, SimWork::Aside);
     }
 }

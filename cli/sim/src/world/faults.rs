@@ -6,7 +6,7 @@
 
 use zagros_coordinator_core::MemberSlot;
 
-use super::{Happening, SimWorld};
+use super::{SimEvent, SimWorld};
 use crate::error::SimError;
 use crate::worker::{SimWorker, WorkerId};
 
@@ -15,7 +15,6 @@ const HEARTBEATS: f64 = 5.0;
 /// Seconds without a step after which a run will make none.
 const LONGEST_PAUSE: f64 = 86_400.0;
 
-/// A process that is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessLoss {
     /// Seconds after the start.
@@ -34,10 +33,10 @@ pub enum LostProcess {
 impl SimWorld {
     pub(super) fn schedule_faults(&mut self) {
         for (number, fault) in self.faults.iter().enumerate() {
-            self.queue.push(fault.at, Happening::Loss(number));
+            self.queue.push(fault.at, SimEvent::Loss(number));
         }
         if !self.faults.is_empty() {
-            self.queue.push(0.0, Happening::Heartbeat);
+            self.queue.push(0.0, SimEvent::Heartbeat);
         }
     }
 
@@ -61,7 +60,7 @@ impl SimWorld {
         if now - self.progress.last_step > LONGEST_PAUSE {
             return Err(self.stuck("no step was made for a day"));
         }
-        self.queue.push(now + self.scenario.settings.lease_seconds / HEARTBEATS, Happening::Heartbeat);
+        self.queue.push(now + self.scenario.settings.lease_seconds / HEARTBEATS, SimEvent::Heartbeat);
         Ok(())
     }
 
@@ -73,14 +72,14 @@ impl SimWorld {
                 let index = index % self.workers.len();
                 // A worker that is lost already, or has trained on all, is not lost again.
                 if self.workers[index].is_alive && !self.workers[index].has_ended && self.others_live(index) {
-                    self.queue.push(now + settings.worker_restart_seconds, Happening::Return(number));
+                    self.queue.push(now + settings.worker_restart_seconds, SimEvent::Return(number));
                     self.lose_worker(index);
                 }
             }
             LostProcess::Server(index) if self.lost_server.is_none() => {
                 self.lost_server = Some(index % self.servers.len());
                 self.servers_back = now + settings.server_restart_seconds;
-                self.queue.push(self.servers_back, Happening::Return(number));
+                self.queue.push(self.servers_back, SimEvent::Return(number));
             }
             LostProcess::Server(_) => {}
         }

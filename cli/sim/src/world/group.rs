@@ -2,22 +2,21 @@
 
 use std::collections::VecDeque;
 
-use zagros_coordinator_core::decide;
+use zagros_coordinator_core::decide_barrier;
 use zagros_protocol::control;
 use zagros_worker_core::{
     Action, BarrierDecision, BarrierReason, Event, GroupMember, Loss, RankProgress, StepAgreement,
 };
 use zagros_zip::number_from;
 
-use super::{Happening, SimWorld};
+use super::{SimEvent, SimWorld};
 use crate::error::SimError;
 
 /// Bytes of a value of the dense network.
 const VALUE_BYTES: f64 = 4.0;
 
-/// The call that the group is in.
 #[derive(Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct GroupGathering {
     /// Workers of the newest group, by rank.
     pub(super) members: Vec<usize>,
     /// How many of them are in the call.
@@ -40,7 +39,7 @@ impl SimWorld {
         let progress: Vec<RankProgress> = members.iter().map(|index| self.workers[*index].progress).collect();
         let era = self.gathering.era + 1;
         self.gathering =
-            Gathering { members: members.to_vec(), era, broken: self.gathering.broken, ..Gathering::default() };
+            GroupGathering { members: members.to_vec(), era, broken: self.gathering.broken, ..GroupGathering::default() };
         for (rank, index) in number_from(0_u32, members) {
             let worker = &mut self.workers[*index];
             (worker.generation, worker.formed) = (generation, None);
@@ -50,7 +49,7 @@ impl SimWorld {
     }
 
     /// A worker is in a call of its group. The call ends once all are.
-    pub(super) fn gather(&mut self, index: usize) -> Result<(), SimError> {
+    pub(super) fn enter_call(&mut self, index: usize) -> Result<(), SimError> {
         if self.workers[index].generation <= self.gathering.broken {
             self.lose_call(index);
             return Ok(());
@@ -67,7 +66,7 @@ impl SimWorld {
             _ => self.ring_latency(),
         };
         self.gathering.era += 1;
-        self.queue.push(self.queue.now() + seconds, Happening::GroupCall { era: self.gathering.era });
+        self.queue.push(self.queue.now() + seconds, SimEvent::GroupCall { era: self.gathering.era });
         Ok(())
     }
 
@@ -131,7 +130,7 @@ impl SimWorld {
 
     /// What all bring to the next step, if each has its batch by now.
     fn agreed_ahead(&self, members: &[usize]) -> Option<StepAgreement> {
-        let facts = self.facts();
+        let facts = self.step_facts();
         members.iter().try_fold(StepAgreement::default(), |all, index| {
             let worker = &self.workers[*index];
             let Action::Step { ahead: Some(rule), .. } = worker.action else { return None };
@@ -196,7 +195,7 @@ impl SimWorld {
         let Some(turn) = self.gathering.turns.front_mut().filter(|turn| turn.contains(&index)) else { return };
         turn.retain(|rank| *rank != index);
         if turn.is_empty() {
-            self.queue.push(self.queue.now() + self.ring_latency(), Happening::NextTurn { era: self.gathering.era });
+            self.queue.push(self.queue.now() + self.ring_latency(), SimEvent::NextTurn { era: self.gathering.era });
         }
     }
 
@@ -217,7 +216,7 @@ impl SimWorld {
             _ => control::BarrierReason::Checkpoint,
         };
         let reasons: Vec<control::BarrierReason> = members.iter().map(reason).collect();
-        let decision = match decide(&reasons) {
+        let decision = match decide_barrier(&reasons) {
             Some(control::BarrierDecision::EpochOver) => BarrierDecision::EpochOver,
             Some(control::BarrierDecision::Stop) => BarrierDecision::Stop,
             Some(control::BarrierDecision::Regroup) => BarrierDecision::Regroup,
@@ -245,8 +244,8 @@ impl SimWorld {
                 self.cluster.machines[machine].down.send(now, bytes);
             }
         }
-        let dense = self.cluster.times(self.gathering.members[0]).dense * self.scenario.work.batch;
-        zagros_cost::StageTimes::exposed(bytes / self.cluster.ring_rate + self.ring_latency(), dense)
+        let dense = self.cluster.worker_times(self.gathering.members[0]).dense * self.scenario.work.batch;
+        zagros_cost::StageTimes::exposed_reduce(bytes / self.cluster.ring_rate + self.ring_latency(), dense)
     }
 
     /// A ring: each value passes all others twice.

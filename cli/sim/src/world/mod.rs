@@ -20,13 +20,13 @@ use zagros_job::Mode;
 use zagros_worker_core::{Ending, Event, Policy};
 
 use crate::cluster::SimCluster;
-use crate::coordination::{Coordination, Membership};
+use crate::coordination::{SimCoordinator, SimMembership};
 use crate::error::SimError;
 use crate::progress::RunCounts;
 use crate::queue::EventQueue;
 use crate::scenario::Scenario;
 use crate::worker::{SimWorker, WorkerId, WorkerPlan, one_epoch};
-use group::Gathering;
+use group::GroupGathering;
 use requests::ServerRequest;
 
 pub use faults::{LostProcess, ProcessLoss};
@@ -34,7 +34,6 @@ pub use faults::{LostProcess, ProcessLoss};
 /// What a task on a core is for, and where a message goes.
 #[derive(Clone, Copy, Debug)]
 enum SimWork {
-    /// A batch is parsed.
     Read(WorkerId, u64),
     /// The worker's part of a request before it leaves.
     Send(usize),
@@ -50,28 +49,23 @@ enum SimWork {
     Collect(usize),
     /// The worker's part of a request after the last answer.
     Receive(usize),
-    /// A dense step, by the number of the attempt.
     Step(WorkerId, u64),
     /// Nothing waits for it.
     Aside,
 }
 
-/// What happens at a time.
 #[derive(Clone, Copy, Debug)]
-enum Happening {
+enum SimEvent {
     /// A task on a machine ends, unless its revision is over.
     TaskEnds { machine: usize, revision: u64 },
-    /// A message has come.
     Message(SimWork),
     /// A call of the group is over, unless the group is.
     GroupCall { era: u64 },
     /// The next rank pushes.
     NextTurn { era: u64 },
-    /// A worker asks the coordinator again.
     AskAgain(WorkerId),
     /// All members renew their leases.
     Heartbeat,
-    /// A process is lost.
     Loss(usize),
     /// Another process comes in the place of a lost one.
     Return(usize),
@@ -81,16 +75,16 @@ enum Happening {
 pub(crate) struct SimWorld {
     scenario: Scenario,
     policy: Policy,
-    queue: EventQueue<Happening>,
+    queue: EventQueue<SimEvent>,
     cluster: SimCluster<SimWork>,
-    coordination: Coordination,
+    coordination: SimCoordinator,
     workers: Vec<SimWorker>,
-    servers: Vec<Membership>,
+    servers: Vec<SimMembership>,
     /// Replies to actions that took no time.
     replies: VecDeque<(WorkerId, Event)>,
     requests: Vec<Option<ServerRequest>>,
     free_requests: Vec<usize>,
-    gathering: Gathering,
+    gathering: GroupGathering,
     faults: Vec<ProcessLoss>,
     /// Rows of a lost server are not there before.
     servers_back: f64,
@@ -99,28 +93,27 @@ pub(crate) struct SimWorld {
 }
 
 impl SimWorld {
-    /// A run in which these processes are lost.
     pub(crate) fn new(scenario: &Scenario, faults: &[ProcessLoss]) -> Result<Self, SimError> {
-        let (workers, batch) = (scenario.workers(), scenario.work.batch.round() as u64);
+        let (workers, batch) = (scenario.worker_count(), scenario.work.batch.round() as u64);
         let samples = scenario.settings.steps * batch * workers as u64;
         let mut world = Self {
             policy: policy(scenario.work.mode, workers > 1),
             queue: EventQueue::new(),
             cluster: SimCluster::new(scenario),
-            coordination: Coordination::new(scenario, samples, !faults.is_empty()),
+            coordination: SimCoordinator::new(scenario, samples, !faults.is_empty()),
             workers: Vec::new(),
             servers: Vec::new(),
             replies: VecDeque::new(),
             requests: Vec::new(),
             free_requests: Vec::new(),
-            gathering: Gathering::default(),
+            gathering: GroupGathering::default(),
             faults: faults.to_vec(),
             servers_back: 0.0,
             lost_server: None,
             progress: RunCounts::new(samples),
             scenario: scenario.clone(),
         };
-        for server in 0..scenario.servers().max(1) as u32 {
+        for server in 0..scenario.server_count().max(1) as u32 {
             let joined = world.coordination.join(0.0, MemberSlot::server(server), false);
             let joined = world.admitted(joined)?;
             world.servers.push(joined);
@@ -137,7 +130,6 @@ impl SimWorld {
         Ok(world)
     }
 
-    /// Runs to the end.
     pub(crate) fn run(&mut self) -> Result<(), SimError> {
         self.deliver_replies()?;
         while !self.is_over() {
@@ -161,23 +153,23 @@ impl SimWorld {
     fn deliver_replies(&mut self) -> Result<(), SimError> {
         while let Some((id, event)) = self.replies.pop_front() {
             if self.is_current(id) {
-                self.report(id.index, event)?;
+                self.report_event(id.index, event)?;
             }
         }
         Ok(())
     }
 
-    fn happen(&mut self, happening: Happening) -> Result<(), SimError> {
+    fn happen(&mut self, happening: SimEvent) -> Result<(), SimError> {
         match happening {
-            Happening::TaskEnds { machine, revision } => self.end_tasks(machine, revision),
-            Happening::Message(work) => self.go_on(work),
-            Happening::GroupCall { era } => self.end_group_call(era),
-            Happening::NextTurn { era } => self.next_turn(era),
-            Happening::AskAgain(id) if self.is_current(id) => self.ask_again(id.index),
-            Happening::AskAgain(_) => Ok(()),
-            Happening::Heartbeat => self.beat(),
-            Happening::Loss(fault) => self.lose(fault),
-            Happening::Return(fault) => self.come_back(fault),
+            SimEvent::TaskEnds { machine, revision } => self.end_tasks(machine, revision),
+            SimEvent::Message(work) => self.go_on(work),
+            SimEvent::GroupCall { era } => self.end_group_call(era),
+            SimEvent::NextTurn { era } => self.next_turn(era),
+            SimEvent::AskAgain(id) if self.is_current(id) => self.ask_again(id.index),
+            SimEvent::AskAgain(_) => Ok(()),
+            SimEvent::Heartbeat => self.beat(),
+            SimEvent::Loss(fault) => self.lose(fault),
+            SimEvent::Return(fault) => self.come_back(fault),
         }
     }
 
@@ -190,7 +182,6 @@ impl SimWorld {
         ended.into_iter().try_for_each(|work| self.go_on(work))
     }
 
-    /// Starts a task on the cores of a machine.
     fn compute(&mut self, machine: usize, seconds: f64, threads: f64, work: SimWork) {
         self.cluster.machines[machine].processor.start(self.queue.now(), seconds, threads, work);
         self.schedule(machine);
@@ -198,7 +189,7 @@ impl SimWorld {
 
     fn schedule(&mut self, machine: usize) {
         if let Some((at, revision)) = self.cluster.machines[machine].processor.next_end() {
-            self.queue.push(at, Happening::TaskEnds { machine, revision });
+            self.queue.push(at, SimEvent::TaskEnds { machine, revision });
         }
     }
 
@@ -259,7 +250,6 @@ impl SimWorld {
         SimError::Stuck { seconds: self.queue.now(), steps, why: format!("{why}; {}", states.join("; ")) }
     }
 
-    /// A worker's state machine has ended.
     fn end(&mut self, index: usize, ending: Ending) -> Result<(), SimError> {
         self.workers[index].has_ended = true;
         if ending == Ending::Finished { Ok(()) } else { Err(self.stuck(&format!("worker {index} ends: {ending:?}"))) }

@@ -27,13 +27,13 @@ impl SimWorld {
         let sum: f64 =
             progress.staleness.iter().enumerate().map(|(staleness, count)| (staleness as u64 * count) as f64).sum();
         SimReport {
-            workers: scenario.workers(),
-            servers: scenario.servers(),
-            mode: scenario.mode(),
+            workers: scenario.worker_count(),
+            servers: scenario.server_count(),
+            mode: scenario.mode_name(),
             staleness: scenario.work.staleness as u64,
             batch_size: scenario.work.batch.round() as u64,
             samples_per_second: progress.samples_per_second(),
-            samples: progress.samples(),
+            samples: progress.sample_count(),
             samples_trained: progress.trained,
             trained_again: progress.trained_again,
             seconds: progress.end,
@@ -64,9 +64,9 @@ impl SimWorld {
                 format!("network into {}", group.name),
             ];
             let shares = [
-                most(&|machine| machine.processor.busy() / machine.processor.cores() / end),
-                most(&|machine| machine.up.busy() / end),
-                most(&|machine| machine.down.busy() / end),
+                most(&|machine| machine.processor.busy_seconds() / machine.processor.core_count() / end),
+                most(&|machine| machine.up.busy_seconds() / end),
+                most(&|machine| machine.down.busy_seconds() / end),
             ];
             all.extend(names.into_iter().zip_eq(shares).map(|(resource, share)| BusyResource { resource, share }));
         }

@@ -25,7 +25,7 @@ impl SimWorld {
     }
 
     fn read_ahead(&mut self, index: usize) -> Result<(), SimError> {
-        let (times, machine) = (self.cluster.times(index), self.cluster.worker_machines[index]);
+        let (times, machine) = (self.cluster.worker_times(index), self.cluster.worker_machines[index]);
         let most = self.scenario.work.batch.round() as u64;
         loop {
             let worker = &self.workers[index];
@@ -47,7 +47,7 @@ impl SimWorld {
     fn hold_samples(&mut self, index: usize, most: u64) -> Result<(), SimError> {
         while !self.workers[index].is_dry && self.workers[index].unread() < most {
             let (now, who) = (self.queue.now(), self.workers[index].membership);
-            let deal = self.coordination.assign(now, who, true);
+            let deal = self.coordination.assign_split(now, who, true);
             match self.admitted(deal)? {
                 SplitAnswer::Split { id, samples } => self.workers[index].take_split(id, samples),
                 SplitAnswer::Wait(_) | SplitAnswer::Nothing => self.workers[index].is_dry = true,
@@ -56,12 +56,12 @@ impl SimWorld {
         Ok(())
     }
 
-    pub(super) fn complete(&mut self, index: usize, splits: Vec<u64>) -> Result<(), SimError> {
+    pub(super) fn complete_splits(&mut self, index: usize, splits: Vec<u64>) -> Result<(), SimError> {
         if splits.is_empty() {
             return Ok(());
         }
         let (now, who) = (self.queue.now(), self.workers[index].membership);
-        let completed = self.coordination.complete(now, who, splits);
+        let completed = self.coordination.complete_splits(now, who, splits);
         self.admitted(completed)
     }
 
@@ -84,7 +84,7 @@ impl SimWorld {
                 return;
             }
             // The window of the product: it has a place for at most τ + 1 batches (invariant DP-4).
-            let Some(permit) = worker.window.enter().now_or_never() else { return };
+            let Some(permit) = worker.window.acquire_permit().now_or_never() else { return };
             let Some(batch) = worker.ready.pop_front() else { return };
             self.progress.note_staleness(permit.staleness());
             let lookup = BatchLookup { batch, permit: Arc::new(permit), arrived: false };
@@ -105,7 +105,7 @@ impl SimWorld {
 
     /// Answers a worker that asks for its next batch, once it is there or none is to come.
     pub(super) fn deliver(&mut self, index: usize) {
-        let (now, facts) = (self.queue.now(), self.facts());
+        let (now, facts) = (self.queue.now(), self.step_facts());
         let worker = &mut self.workers[index];
         if !worker.asks {
             return;
@@ -126,7 +126,7 @@ impl SimWorld {
     }
 
     /// The facts that a vote depends on: no worker joins or leaves here, and no checkpoint is due by time.
-    pub(super) fn facts(&self) -> StepFacts {
+    pub(super) fn step_facts(&self) -> StepFacts {
         StepFacts { checkpoint_by_time: false, newest_group: 0, leaves: false }
     }
 }

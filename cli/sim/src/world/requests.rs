@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zagros_embedding_client::WindowPermit;
 use zagros_worker_core::{Action, Event};
 
-use super::{Happening, SimWork, SimWorld};
+use super::{SimEvent, SimWork, SimWorld};
 use crate::error::SimError;
 use crate::worker::{SimBatch, WorkerId};
 
@@ -17,7 +17,6 @@ const ID_BYTES: f64 = 8.0;
 /// More parts of streamed weights than that change nothing but the time of a simulation.
 const MOST_PARTS: usize = 8;
 
-/// A request under way.
 #[derive(Debug)]
 pub(super) struct ServerRequest {
     worker: WorkerId,
@@ -91,11 +90,11 @@ impl SimWorld {
     pub(super) fn send(&mut self, number: usize) {
         let Some(request) = &self.requests[number] else { return };
         let (up, index) = (self.bytes(request).0, request.worker.index);
-        let (machine, half_trip) = (self.cluster.worker_machines[index], self.cluster.times(index).round_trip / 2.0);
+        let (machine, half_trip) = (self.cluster.worker_machines[index], self.cluster.worker_times(index).round_trip / 2.0);
         let now = self.queue.now();
         let sent = if self.is_one_machine() { now } else { self.cluster.machines[machine].up.send(now, up) };
         for tier in 0..self.cluster.tiers.len() {
-            self.queue.push(sent + half_trip, Happening::Message(SimWork::Arrive(number, tier)));
+            self.queue.push(sent + half_trip, SimEvent::Message(SimWork::Arrive(number, tier)));
         }
     }
 
@@ -103,7 +102,7 @@ impl SimWorld {
     pub(super) fn arrive(&mut self, number: usize, tier: usize) {
         let now = self.queue.now();
         if now < self.servers_back {
-            return self.queue.push(self.servers_back, Happening::Message(SimWork::Arrive(number, tier)));
+            return self.queue.push(self.servers_back, SimEvent::Message(SimWork::Arrive(number, tier)));
         }
         let Some(request) = &self.requests[number] else { return };
         let (part, bytes) = (self.cluster.tiers[tier], self.server_bytes(request).0);
@@ -111,7 +110,7 @@ impl SimWorld {
             true => now + bytes / self.loopback(),
             false => self.cluster.machines[part.machine].down.send(now, bytes * part.share),
         };
-        self.queue.push(came, Happening::Message(SimWork::Serve(number, tier)));
+        self.queue.push(came, SimEvent::Message(SimWork::Serve(number, tier)));
     }
 
     /// The last byte is at the servers.
@@ -131,13 +130,13 @@ impl SimWorld {
     pub(super) fn served(&mut self, number: usize, tier: usize) {
         let Some(request) = &self.requests[number] else { return };
         let (part, bytes) = (self.cluster.tiers[tier], self.server_bytes(request).1);
-        let half_trip = self.cluster.times(request.worker.index).round_trip / 2.0;
+        let half_trip = self.cluster.worker_times(request.worker.index).round_trip / 2.0;
         let now = self.queue.now();
         let sent = match self.is_one_machine() {
             true => now + bytes / self.loopback(),
             false => self.cluster.machines[part.machine].up.send(now, bytes * part.share),
         };
-        self.queue.push(sent + half_trip, Happening::Message(SimWork::Answer(number, tier)));
+        self.queue.push(sent + half_trip, SimEvent::Message(SimWork::Answer(number, tier)));
     }
 
     /// The first byte of an answer is at the worker.
@@ -150,7 +149,7 @@ impl SimWorld {
             true => now,
             false => self.cluster.machines[machine].down.send(now, bytes * part.group_share),
         };
-        self.queue.push(came, Happening::Message(SimWork::Collect(number)));
+        self.queue.push(came, SimEvent::Message(SimWork::Collect(number)));
     }
 
     /// The last byte of an answer is at the worker.
@@ -172,7 +171,7 @@ impl SimWorld {
 
     /// Seconds of the worker's cores for a request.
     fn worker_seconds(&self, request: &ServerRequest) -> f64 {
-        let times = self.cluster.times(request.worker.index);
+        let times = self.cluster.worker_times(request.worker.index);
         let of_sample = match request.kind {
             RequestKind::Lookup { .. } => times.lookup,
             RequestKind::Push { .. } => times.push,
@@ -184,7 +183,7 @@ impl SimWorld {
     /// Bytes out of a worker and into it.
     fn bytes(&self, request: &ServerRequest) -> (f64, f64) {
         let work = &self.scenario.work;
-        let ids = work.distinct() * ID_BYTES;
+        let ids = work.distinct_rows() * ID_BYTES;
         let [pulled, pushed] = self.weight_bytes();
         let (up, down) = match request.kind {
             RequestKind::Lookup { .. } => (ids, work.bytes_down - pulled / work.batch),
@@ -242,7 +241,7 @@ impl SimWorld {
                 drop(permit);
                 self.workers[index].unacknowledged -= 1;
                 let complete = self.workers[index].acknowledge(&batch);
-                self.complete(index, complete)?;
+                self.complete_splits(index, complete)?;
                 self.acknowledged(index);
             }
         }

@@ -4,7 +4,6 @@ use zagros_snapshot::NormBin;
 
 /// Eighths of a character cell, upwards.
 const UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Cells of the longest bar.
 const WIDTH: usize = 40;
 
 /// One character per bin. A bin without rows is a space; a bin with any row is visible.

@@ -5,15 +5,14 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_export::{ExportError, ExportFormat, ExportSource, ExportSummary};
-use zagros_shell::{Exit, Failure, answer, err};
+use zagros_shell::{Exit, Failure, print_answer, err};
 
-use super::model::Model;
+use super::model::InspectedModel;
 use super::progress;
 use crate::args::InspectModelArgs;
 use crate::saved::snapshot_failure;
 
-/// Exports the named table.
-pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
+pub(super) fn export(model: &InspectedModel, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
     // A wrong format is refused before the first row is read.
     ExportFormat::from_path(to).map_err(not_exported)?;
     let table = args.table.as_deref().unwrap_or_default();
@@ -23,7 +22,7 @@ pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Resul
         bar.inc(bytes);
         Ok(())
     };
-    let exported = zagros_export::export(&source, to, args.force, passed);
+    let exported = zagros_export::export_table(&source, to, args.force, passed);
     bar.finish_and_clear();
     print_exported(&exported.map_err(not_exported)?, to, args.json)?;
     Ok(Exit::Success)
@@ -42,7 +41,7 @@ fn print_exported(exported: &ExportSummary, to: &Path, as_json: bool) -> Result<
     let ExportSummary { rows, columns } = exported;
     let bytes = std::fs::metadata(to).map_or(0, |data| data.len());
     if as_json {
-        return answer(&json!({ "file": to, "rows": rows, "bytes": bytes, "columns": columns }).to_string());
+        return print_answer(&json!({ "file": to, "rows": rows, "bytes": bytes, "columns": columns }).to_string());
     }
     err!("{}: {} row(s) of {}, {}", to.display(), HumanCount(*rows), columns.join(", "), HumanBytes(bytes));
     Ok(())

@@ -6,7 +6,7 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_log::{LogError, LogSummary};
-use zagros_shell::{Exit, Failure, answer, out};
+use zagros_shell::{Exit, Failure, print_answer, out};
 
 /// Reads the whole log and checks it. A server may write to it meanwhile.
 pub(super) fn show(folder: &Path, json: bool) -> Result<Exit, Failure> {
@@ -16,7 +16,7 @@ pub(super) fn show(folder: &Path, json: bool) -> Result<Exit, Failure> {
         return Err(Failure::with_help(Exit::Data, format!("{} holds no log", folder.display()), help));
     }
     if json {
-        answer(&format!("{:#}", as_json(&summary)))?;
+        print_answer(&format!("{:#}", as_json(&summary)))?;
     } else {
         out!("{}", describe(&summary).trim_end());
     }
@@ -129,13 +129,13 @@ mod tests {
             cold: false,
             place: None,
         };
-        held.begin(&lineage).unwrap();
+        held.begin_log(&lineage).unwrap();
         let config = WriterConfig { mode: SyncMode::Process, lineage: 3, segment_bytes: SEGMENT_BYTES, next: 0 };
         let log = LogWriter::open(&folder, Arc::new(SystemDisk), &config).unwrap();
         let origin = PushOrigin { writer: 4, incarnation: 2, seq: 17 };
         let kind = ChangeKind::Rows { ids: &[1, 2], slots: &[5, 6, 7, 8], access: &[] };
         log.append(&StripeChange { table: 1, stripe: 0, origin: Some(&origin), kind });
-        log.commit(&origin, 21, TableTime::default(), &[]);
+        log.append_commit(&origin, 21, TableTime::default(), &[]);
         log.append(&StripeChange { table: 1, stripe: 0, origin: Some(&PushOrigin { seq: 18, ..origin }), kind });
         log.flush_appended().unwrap();
         let summary = LogSummary::read(&folder).unwrap();

@@ -15,29 +15,28 @@ use crate::saved::{self, SavedModel, snapshot_failure};
 
 /// The files of rows, and the model's manifest.
 #[derive(Debug)]
-pub(super) struct Model {
+pub(super) struct InspectedModel {
     /// `None` if a single file was named.
     pub(super) manifest: Option<Manifest>,
     pub(super) files: Vec<SavedFile>,
-    /// The folder of the files.
     folder: Folder,
     bytes: u64,
 }
 
-impl Model {
+impl InspectedModel {
     /// Opens a run folder, a model folder or a file of rows, on a disk or in a store.
     pub(super) fn open(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         if named.is_file() {
-            let folder = Folder::disk(named.parent().unwrap_or(Path::new("")));
+            let folder = Folder::on_disk(named.parent().unwrap_or(Path::new("")));
             let path = named.to_owned();
             let open = move || {
-                let file = regular::open(&path)?;
+                let file = regular::open_file(&path)?;
                 let bytes = file.metadata()?.len();
                 Ok((file, bytes))
             };
             return Ok(Self::of_files(folder, None, vec![SavedFile::new(named, open)]));
         }
-        if let Some((folder, file)) = saved::url(named).and_then(single_file) {
+        if let Some((folder, file)) = saved::folder_url(named).and_then(single_file) {
             let folder = saved::open(Path::new(folder), timeout)?;
             let file = file_of(&folder, file);
             return Ok(Self::of_files(folder, None, vec![file]));
@@ -47,14 +46,14 @@ impl Model {
 
     fn of_folder(folder: Folder) -> Result<Self, Failure> {
         let help = "name a .zrows file to look at it alone";
-        let manifest = Manifest::read(&folder).map_err(|error| failed(error).advise(help))?;
+        let manifest = Manifest::read(&folder).map_err(|error| failed(error).with_advice(help))?;
         let files = manifest.row_files.iter().map(|file| file_of(&folder, file)).collect();
         Ok(Self::of_files(folder, Some(manifest), files))
     }
 
     fn of_files(folder: Folder, manifest: Option<Manifest>, files: Vec<SavedFile>) -> Self {
         // A missing file is reported when it is read.
-        let bytes = files.iter().map(|file| file.input().map_or(0, |(_, bytes)| bytes)).sum();
+        let bytes = files.iter().map(|file| file.open_input().map_or(0, |(_, bytes)| bytes)).sum();
         Self { manifest, files, folder, bytes }
     }
 
@@ -73,24 +72,22 @@ impl Model {
     }
 
     /// The files of rows, each with the deltas that follow it.
-    pub(super) fn chains(&self) -> Result<Vec<FileChain>, Failure> {
-        let sha256_of = |name: &str| self.record(name).map(|file| file.sha256.clone());
-        FileChain::group(&self.files, sha256_of).map_err(snapshot_failure)
+    pub(super) fn file_chains(&self) -> Result<Vec<FileChain>, Failure> {
+        let sha256_of = |name: &str| self.file_record(name).map(|file| file.sha256.clone());
+        FileChain::group_files(&self.files, sha256_of).map_err(snapshot_failure)
     }
 
     /// What the manifest says of a file of rows, by its name without a path. One save names no two files alike.
-    pub(super) fn record(&self, name: &str) -> Option<&FileRecord> {
+    pub(super) fn file_record(&self, name: &str) -> Option<&FileRecord> {
         let is_named = |file: &&FileRecord| FileName::parse(&file.name).is_some_and(|file| file.name == name);
         self.manifest.iter().flat_map(|manifest| &manifest.files).find(is_named)
     }
 
-    /// The folder that the files are in.
     pub(super) fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Size of all files.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn total_bytes(&self) -> u64 {
         self.bytes
     }
 }
@@ -98,9 +95,9 @@ impl Model {
 /// A file, read in place: parts that are skipped are not downloaded.
 fn file_of(folder: &Folder, file: &str) -> SavedFile {
     // The manifest was checked: its names lead to this folder or to one beside it.
-    let (folder, file) = folder.locate(file).unwrap_or_else(|| (folder.clone(), file));
+    let (folder, file) = folder.locate_file(file).unwrap_or_else(|| (folder.clone(), file));
     let (path, file) = (format!("{folder}/{file}"), file.to_owned());
-    SavedFile::new(path, move || folder.input(&file))
+    SavedFile::new(path, move || folder.open_file(&file))
 }
 
 /// Folder and name, if one file of rows is named.

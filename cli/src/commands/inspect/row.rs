@@ -2,18 +2,17 @@
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, holds, parts};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
+use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, row_bucket, decode_part, may_hold_bucket, slot_parts};
 
 use super::draw::number;
 use super::file_name;
-use super::model::Model;
+use super::model::InspectedModel;
 use crate::saved::snapshot_failure;
 
 /// Numbers per line.
 const COLUMNS: usize = 8;
 
-/// A row and its position.
 #[derive(Serialize)]
 struct RowReport {
     table: String,
@@ -31,18 +30,18 @@ struct RowReport {
 }
 
 /// Prints the row, or says where it would be.
-pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
+pub(super) fn show(model: &InspectedModel, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
     let mut would_be = Vec::new();
-    for chain in model.chains()? {
+    for chain in model.file_chains()? {
         let Some(file) = chain.files().last() else { continue };
         let reader = file.open().map_err(snapshot_failure)?;
         let header = reader.header().clone();
-        let saved = reader.table(table).map_err(snapshot_failure)?.1.clone();
-        let bucket = bucket(&header, &saved, id);
-        if !holds(&header, bucket) {
+        let saved = reader.find_table(table).map_err(snapshot_failure)?.1.clone();
+        let bucket = row_bucket(&header, &saved, id);
+        if !may_hold_bucket(&header, bucket) {
             continue;
         }
-        if let Some((found, file)) = chain.find(table, id).map_err(snapshot_failure)? {
+        if let Some((found, file)) = chain.find_row(table, id).map_err(snapshot_failure)? {
             print(&RowReport::new(&saved, id, file_name(file.path()), bucket, &found), &saved, json)?;
             return Ok(Exit::Success);
         }
@@ -69,10 +68,10 @@ impl RowReport {
     fn new(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &FoundRow) -> Self {
         let mut values = Vec::new();
         let mut numbers = |part: &zagros_snapshot::SlotPart| {
-            decode(part, &found.slot, &mut values);
+            decode_part(part, &found.slot, &mut values);
             (part.name, values.clone())
         };
-        let parts: Vec<_> = parts(table).iter().map(&mut numbers).collect();
+        let parts: Vec<_> = slot_parts(table).iter().map(&mut numbers).collect();
         let square = |weight: &f32| f64::from(*weight).powi(2);
         let norm = parts.first().map_or(0.0, |part| part.1.iter().map(square).sum::<f64>().sqrt());
         let (element, block, mark) = (table.element.clone(), found.block, found.access);
@@ -86,7 +85,7 @@ fn as_object<S: serde::Serializer>(parts: &[(&'static str, Vec<f32>)], to: S) ->
 
 fn print(report: &RowReport, table: &TableHeader, json: bool) -> Result<(), Failure> {
     if json {
-        return answer(&serde_json::to_string_pretty(report).or_internal()?);
+        return print_answer(&serde_json::to_string_pretty(report).or_internal()?);
     }
     let RowReport { id, file, block, bucket, element, norm, parts, mark, .. } = report;
     let bucket = bucket.map_or_else(String::new, |bucket| format!(", bucket {bucket}"));

@@ -3,14 +3,14 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 use zagros_snapshot::{
-    BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode,
-    parts,
+    BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode_part,
+    slot_parts,
 };
 
 use super::draw::{bars, number, sparkline};
-use super::model::Model;
+use super::model::InspectedModel;
 use super::progress;
 use crate::saved::snapshot_failure;
 
@@ -18,7 +18,6 @@ use crate::saved::snapshot_failure;
 const SMALL: usize = 12;
 const LARGE: usize = 16;
 
-/// The report of a table over all files.
 struct TableReport {
     header: TableHeader,
     norms: NormStatistics,
@@ -47,11 +46,11 @@ struct TableFacts<'a> {
 }
 
 /// Reads every row and prints one line per table, or everything about one table.
-pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
+pub(super) fn show(model: &InspectedModel, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let reports = read(model, only)?;
     if json {
         let facts: Vec<TableFacts<'_>> = reports.iter().map(TableFacts::new).collect();
-        answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
         return Ok(Exit::Success);
     }
     print_model(model, &reports);
@@ -62,10 +61,10 @@ pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit
     Ok(Exit::Success)
 }
 
-fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
+fn read(model: &InspectedModel, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
     let bar = progress(model);
     let mut reports: Vec<TableReport> = Vec::new();
-    for chain in model.chains()? {
+    for chain in model.file_chains()? {
         read_chain(&chain, only, &mut reports, &|bytes| bar.inc(bytes)).map_err(snapshot_failure)?;
     }
     bar.finish_and_clear();
@@ -82,7 +81,7 @@ fn read_chain(
     let Some(first) = chain.files().first() else { return Ok(()) };
     let reader = first.open()?;
     if let Some(only) = only {
-        reader.table(only)?;
+        reader.find_table(only)?;
     }
     let tables = reader.header().tables.clone();
     let is_wanted =
@@ -96,8 +95,8 @@ fn read_chain(
     let wanted = |head: &BlockHeader| matches!(head.kind, BlockKind::Rows | BlockKind::Counts) && is_wanted(head.table);
     chain.each_block(wanted, |block, reader| {
         // The position starts again with each file.
-        passed(reader.position().checked_sub(last_position).unwrap_or(reader.position()));
-        last_position = reader.position();
+        passed(reader.bytes_read().checked_sub(last_position).unwrap_or(reader.bytes_read()));
+        last_position = reader.bytes_read();
         let table = &tables[block.table];
         let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { return Ok(()) };
         match block.content {
@@ -110,11 +109,11 @@ fn read_chain(
 }
 
 fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut NormStatistics) {
-    let weights = &parts(table)[0];
+    let weights = &slot_parts(table)[0];
     let mut values = Vec::with_capacity(table.dim);
     for slot in rows.slots.chunks_exact(table.width) {
-        decode(weights, slot, &mut values);
-        norms.add(&values);
+        decode_part(weights, slot, &mut values);
+        norms.add_row(&values);
     }
 }
 
@@ -148,7 +147,7 @@ impl<'a> TableFacts<'a> {
     }
 }
 
-fn print_model(model: &Model, reports: &[TableReport]) {
+fn print_model(model: &InspectedModel, reports: &[TableReport]) {
     let rows: u64 = reports.iter().map(|report| report.norms.rows).sum();
     if let Some(manifest) = &model.manifest {
         out!("{}  trained {} steps, release {}", manifest.job.bold(), HumanCount(manifest.steps), manifest.release);
@@ -158,7 +157,7 @@ fn print_model(model: &Model, reports: &[TableReport]) {
         HumanCount(rows),
         reports.len(),
         model.files.len(),
-        HumanBytes(model.bytes())
+        HumanBytes(model.total_bytes())
     );
 }
 

@@ -4,15 +4,14 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 use zagros_snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
-use zagros_store::hexadecimal;
+use zagros_store::hex_digits;
 
-use super::model::Model;
+use super::model::InspectedModel;
 use super::{file_name, progress};
 use crate::saved::snapshot_failure;
 
-/// A file, and its problem.
 #[derive(Serialize)]
 struct FileReport {
     file: String,
@@ -23,7 +22,7 @@ struct FileReport {
 }
 
 /// Checks all files, also after a damaged one: files of rows block by block, and all files by the manifest.
-pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
+pub(super) fn verify(model: &InspectedModel, json: bool) -> Result<Exit, Failure> {
     let bar = progress(model);
     let mut files: Vec<FileReport> = model.files.iter().map(|saved| verify_rows(model, saved, &bar)).collect();
     bar.finish_and_clear();
@@ -31,23 +30,23 @@ pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
     let others = model.manifest.iter().flat_map(|manifest| verify_others(model, manifest));
     files.extend(others);
     if json {
-        answer(&serde_json::to_string_pretty(&files).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&files).or_internal()?)?;
     } else {
         files.iter().for_each(print);
     }
     conclude(&files, problem, json)
 }
 
-fn verify_rows(model: &Model, saved: &SavedFile, bar: &ProgressBar) -> FileReport {
+fn verify_rows(model: &InspectedModel, saved: &SavedFile, bar: &ProgressBar) -> FileReport {
     let name = file_name(saved.path());
-    let checked = zagros_snapshot::verify(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
-    let record = model.record(&name);
+    let checked = zagros_snapshot::verify_file(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
+    let record = model.file_record(&name);
     let checked = checked.and_then(|checked| compare(saved, &checked, record).map(|()| checked));
     FileReport::new(name, checked)
 }
 
 /// Checks the files without rows: weights, job, and in a checkpoint the state of the run.
-fn verify_others(model: &Model, manifest: &Manifest) -> Vec<FileReport> {
+fn verify_others(model: &InspectedModel, manifest: &Manifest) -> Vec<FileReport> {
     let others = manifest.files.iter().filter(|file| !manifest.row_files.contains(&file.name));
     let verify = |file: &FileRecord| {
         let checked = manifest.check_file(model.folder(), &file.name, &|_| ());
@@ -60,7 +59,7 @@ fn verify_others(model: &Model, manifest: &Manifest) -> Vec<FileReport> {
 /// Checks that the file is the one that was saved with the model.
 fn compare(file: &SavedFile, checked: &VerifiedFile, record: Option<&FileRecord>) -> Result<(), String> {
     let Some(FileRecord { sha256: expected, .. }) = record else { return Ok(()) };
-    let found = hexadecimal(&checked.sha256);
+    let found = hex_digits(&checked.sha256);
     let mismatch = || {
         format!(
             "{} is of another save: the manifest says SHA-256 {expected}, but the file has {found}",
@@ -70,7 +69,7 @@ fn compare(file: &SavedFile, checked: &VerifiedFile, record: Option<&FileRecord>
     if found == *expected { Ok(()) } else { Err(mismatch()) }
 }
 
-fn missing_rows(model: &Model, files: &[FileReport]) -> Result<Option<String>, Failure> {
+fn missing_rows(model: &InspectedModel, files: &[FileReport]) -> Result<Option<String>, Failure> {
     let Some(manifest) = model.manifest.as_ref().filter(|_| files.iter().all(|file| file.problem.is_none())) else {
         return Ok(None);
     };
@@ -80,8 +79,8 @@ fn missing_rows(model: &Model, files: &[FileReport]) -> Result<Option<String>, F
 }
 
 /// Rows of all files. A row that is in a delta too counts once.
-fn rows(model: &Model, files: &[FileReport]) -> Result<u64, Failure> {
-    let chains = model.chains()?;
+fn rows(model: &InspectedModel, files: &[FileReport]) -> Result<u64, Failure> {
+    let chains = model.file_chains()?;
     if chains.len() == model.files.len() {
         return Ok(files.iter().map(|file| file.rows).sum());
     }

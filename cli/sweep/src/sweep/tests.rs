@@ -7,12 +7,12 @@ use crate::RungUnit;
 
 fn plan(texts: &[&str], sampler: Sampler, asked: usize, length: Option<u64>) -> SweepPlan {
     let space = Space::parse(texts.iter().copied()).unwrap();
-    let trials = SweepPlan::count(&space, sampler, asked).unwrap();
+    let trials = SweepPlan::count_trials(&space, sampler, asked).unwrap();
     let rungs = length.map(|length| Rungs::plan(RungUnit::Steps, length, trials).unwrap());
     SweepPlan { space, sampler, seed: 1, trials, metric: Metric::Auc, rungs }
 }
 
-fn scored(task: Task, auc: f64) -> SweepRecord {
+fn scored(task: TrialTask, auc: f64) -> SweepRecord {
     let measures = TrialMeasures { auc: Some(auc), ..TrialMeasures::default() };
     SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps: 1, seconds: 1.0 }
 }
@@ -21,20 +21,20 @@ fn scored(task: Task, auc: f64) -> SweepRecord {
 fn run(
     sweep: &mut Sweep,
     records: &mut Vec<SweepRecord>,
-    mut outcome: impl FnMut(&Sweep, Task) -> SweepRecord,
-) -> Vec<Task> {
+    mut outcome: impl FnMut(&Sweep, TrialTask) -> SweepRecord,
+) -> Vec<TrialTask> {
     let mut tasks = Vec::new();
     loop {
-        let record = match sweep.next(&BTreeSet::new()) {
-            Next::Note(record) => record,
-            Next::Train(task) => {
+        let record = match sweep.next_action(&BTreeSet::new()) {
+            NextAction::Note(record) => record,
+            NextAction::Train(task) => {
                 tasks.push(task);
                 outcome(sweep, task)
             }
-            Next::Wait => panic!("nothing runs"),
-            Next::Done => return tasks,
+            NextAction::Wait => panic!("nothing runs"),
+            NextAction::Done => return tasks,
         };
-        sweep.note(&record).unwrap();
+        sweep.apply_record(&record).unwrap();
         records.push(record);
     }
 }
@@ -48,7 +48,7 @@ fn a_grid_trains_each_combination_once_and_ranks_them() {
         trial => scored(task, aucs[trial]),
     });
     assert_eq!(tasks.iter().map(|task| task.trial).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!((sweep.ranking(), sweep.best()), (vec![1, 2, 0, 3], Some(1)));
+    assert_eq!((sweep.ranked_trials(), sweep.best_trial()), (vec![1, 2, 0, 3], Some(1)));
     assert_eq!(sweep.trials()[2].values, ["2", "3"]);
 }
 
@@ -61,38 +61,38 @@ fn the_best_of_each_rung_go_on_and_a_failed_one_does_not() {
     });
     let trials_at = |rung| tasks.iter().filter(|task| task.rung == rung).map(|task| task.trial).collect::<Vec<_>>();
     assert_eq!((trials_at(0).len(), trials_at(1), trials_at(2)), (9, vec![8, 7, 6], vec![7]));
-    assert_eq!(sweep.ranking()[..3], [7, 6, 5]);
-    assert_eq!((sweep.best(), sweep.ranking().last()), (Some(7), Some(&8)));
+    assert_eq!(sweep.ranked_trials()[..3], [7, 6, 5]);
+    assert_eq!((sweep.best_trial(), sweep.ranked_trials().last()), (Some(7), Some(&8)));
 }
 
 #[test]
 fn trials_that_run_are_waited_for_before_any_goes_on() {
     let mut sweep = Sweep::new(plan(&["a=1,2,3"], Sampler::Grid, 0, Some(9)));
-    while let Next::Note(record) = sweep.next(&BTreeSet::from([0, 1, 2])) {
-        sweep.note(&record).unwrap();
+    while let NextAction::Note(record) = sweep.next_action(&BTreeSet::from([0, 1, 2])) {
+        sweep.apply_record(&record).unwrap();
     }
     assert_eq!(sweep.trials().len(), 3, "trials are chosen while others run");
-    assert_eq!(sweep.next(&BTreeSet::from([0])), Next::Train(Task { trial: 1, rung: 0 }));
-    assert_eq!(sweep.next(&BTreeSet::from([0, 1, 2])), Next::Wait);
-    sweep.note(&scored(Task { trial: 0, rung: 0 }, 0.9)).unwrap();
-    assert_eq!(sweep.next(&BTreeSet::from([1, 2])), Next::Wait);
+    assert_eq!(sweep.next_action(&BTreeSet::from([0])), NextAction::Train(TrialTask { trial: 1, rung: 0 }));
+    assert_eq!(sweep.next_action(&BTreeSet::from([0, 1, 2])), NextAction::Wait);
+    sweep.apply_record(&scored(TrialTask { trial: 0, rung: 0 }, 0.9)).unwrap();
+    assert_eq!(sweep.next_action(&BTreeSet::from([1, 2])), NextAction::Wait);
 }
 
 #[test]
 fn records_of_another_sweep_are_refused() {
     let mut sweep = Sweep::new(plan(&["a=1,2"], Sampler::Grid, 0, None));
-    assert!(sweep.note(&scored(Task { trial: 0, rung: 0 }, 0.5)).is_err());
+    assert!(sweep.apply_record(&scored(TrialTask { trial: 0, rung: 0 }, 0.5)).is_err());
     let values = BTreeMap::from([("b".to_owned(), "1".to_owned())]);
-    assert!(sweep.note(&SweepRecord::Chosen { trial: 0, values }).is_err());
-    assert_eq!(sweep.best(), None);
+    assert!(sweep.apply_record(&SweepRecord::Chosen { trial: 0, values }).is_err());
+    assert_eq!(sweep.best_trial(), None);
 }
 
 #[test]
 fn a_sweep_whose_trials_all_fail_ends() {
     let mut sweep = Sweep::new(plan(&["a=1,2,3,4"], Sampler::Grid, 0, Some(9)));
-    let failed = |_: &Sweep, task: Task| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
+    let failed = |_: &Sweep, task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
     assert_eq!(run(&mut sweep, &mut Vec::new(), failed).len(), 4);
-    assert_eq!((sweep.best(), sweep.ranking()), (None, vec![0, 1, 2, 3]));
+    assert_eq!((sweep.best_trial(), sweep.ranked_trials()), (None, vec![0, 1, 2, 3]));
 }
 
 proptest! {
@@ -105,7 +105,7 @@ proptest! {
     ) {
         let sampler = if tpe { Sampler::Tpe } else { Sampler::Random };
         let plan = plan(&["a=1..50", "b=x,y"], sampler, trials, halving.then_some(100));
-        let outcome = |_: &Sweep, task: Task| match aucs[task.trial] {
+        let outcome = |_: &Sweep, task: TrialTask| match aucs[task.trial] {
             0 => SweepRecord::Failed { trial: task.trial, reason: "diverged".to_owned() },
             auc => scored(task, f64::from(auc) / 10.0),
         };
@@ -113,7 +113,7 @@ proptest! {
         let tasks = run(&mut whole, &mut records, outcome);
         let mut resumed = Sweep::new(plan);
         for record in &records[..killed.min(records.len())] {
-            resumed.note(record).unwrap();
+            resumed.apply_record(record).unwrap();
         }
         run(&mut resumed, &mut Vec::new(), outcome);
         prop_assert_eq!(&resumed, &whole);

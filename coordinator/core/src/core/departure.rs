@@ -30,18 +30,18 @@ impl Core {
         may_leave
     }
 
-    /// A worker that may leave does so. No other process is expected in its slot.
-    pub(super) fn departs(&mut self, slot: MemberSlot, request: &LeaveRequest) -> bool {
-        let has_departed = self.members.state(slot) == Some(MemberState::GivenUp);
+    /// No other process is expected in its slot.
+    pub(super) fn note_departure(&mut self, slot: MemberSlot, request: &LeaveRequest) -> bool {
+        let has_departed = self.members.member_state(slot) == Some(MemberState::GivenUp);
         let is_interrupted = request.outcome == Outcome::Interrupted as i32;
         // A worker that was counted takes no part in a drain.
-        let goes_on = self.run.trains() || (self.run.draining().is_some() && self.members.is_counted(slot));
+        let goes_on = self.run.is_under_way() || (self.run.drain_reason().is_some() && self.members.is_counted(slot));
         if !self.members.is_leaving(slot) || !is_interrupted || !goes_on {
             return false;
         }
         if !has_departed {
             self.members.give_up(slot);
-            self.data.release(slot);
+            self.data.release_splits(slot);
             self.groups.note_loss(slot);
             let outcome = "the run goes on without it".to_owned();
             self.events.push(RunEvent::MemberLeft { slot, outcome });

@@ -16,15 +16,15 @@ impl Core {
 
     /// Ends a drain once no worker is left. A drain without all servers fails: no worker can write a checkpoint.
     pub(super) fn end_drain(&mut self) {
-        let Some(reason) = self.run.draining().map(str::to_owned) else { return };
+        let Some(reason) = self.run.drain_reason().map(str::to_owned) else { return };
         if self.roster().alive_worker_count() == 0 {
-            return self.finish(RunOutcome::Interrupted(reason));
+            return self.finish_run(RunOutcome::Interrupted(reason));
         }
         if let Some(server) =
-            self.roster().lost_server(self.now.unwrap_or_default(), |index| self.placement.owns(index))
+            self.roster().lost_server(self.now.unwrap_or_default(), |index| self.placement.owns_bucket(index))
         {
             let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
-            self.finish(RunOutcome::Failed(why));
+            self.finish_run(RunOutcome::Failed(why));
         }
     }
 
@@ -33,19 +33,19 @@ impl Core {
             (Role::DenseWorker, RunOutcome::Finished) => self.finish_when_done(),
             _ if self.is_released(slot) => {}
             (Role::EmbeddingServer, RunOutcome::Finished) => {
-                self.finish(RunOutcome::Failed(format!("{slot} left before the run was over")));
+                self.finish_run(RunOutcome::Failed(format!("{slot} left before the run was over")));
             }
-            (_, outcome) => self.finish(outcome),
+            (_, outcome) => self.finish_run(outcome),
         }
     }
 
     pub(super) fn finish_when_done(&mut self) {
-        if self.roster().is_finished(&self.run, |slot, incarnation| self.groups.has(slot, incarnation)) {
-            self.finish(RunOutcome::Finished);
+        if self.roster().is_finished(&self.run, |slot, incarnation| self.groups.has_member(slot, incarnation)) {
+            self.finish_run(RunOutcome::Finished);
         }
     }
 
-    pub(super) fn finish(&mut self, outcome: RunOutcome) {
+    pub(super) fn finish_run(&mut self, outcome: RunOutcome) {
         if self.run.outcome().is_none() {
             self.run = RunState::Ended(outcome.clone());
             self.events.push(RunEvent::RunEnded(outcome));

@@ -15,11 +15,7 @@ use crate::roster::Roster;
 use crate::run::RunState;
 
 impl Core {
-    /// The process group of a worker, once every worker is in.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over. `Invalid` when rank 0 has no address, or when a
-    /// worker has finished, because a finished worker joins no group.
+    /// The process group of a worker, once every worker is in. `Invalid` once a worker has finished: it joins no group.
     pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
         self.advance(now);
         self.run.check_not_ended()?;
@@ -30,15 +26,11 @@ impl Core {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
         }
         let roster = Roster { config: &self.config, members: &self.members };
-        self.groups.form(roster, slot, request.after)
+        self.groups.form_group(roster, slot, request.after)
     }
 
-    /// A worker votes at a barrier of its process group, or is on its way there. The same request once more changes nothing.
-    /// The barriers of a group fail once there is a newer one.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when its process is not in the newest
-    /// group, or the ballot is not its next one.
+    /// A worker votes at a barrier of its process group, or is on its way there. A repeated request changes nothing.
+    /// The barriers of a group fail once there is a newer group.
     pub fn barrier(&mut self, now: Duration, request: &BarrierRequest) -> Result<BarrierResponse, Refusal> {
         let now = self.advance(now);
         self.run.check_not_ended()?;
@@ -48,11 +40,11 @@ impl Core {
         }
         self.check_leave(slot, request)?;
         if self.groups.is_outdated(request.group) {
-            let missed = self.ballots.regrouping(request.group, request.ballot);
+            let missed = self.ballots.regroup_result(request.group, request.ballot);
             return Ok(missed.unwrap_or_else(|| outdated(request.group, self.groups.generation())));
         }
         let (voters, rank) = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
-        let response = self.ballots.take((now, self.config.timeout), (request.group, &voters), rank, request)?;
+        let response = self.ballots.take_request((now, self.config.timeout), (request.group, &voters), rank, request)?;
         if self.run == RunState::Training && says_saved(request, &response) {
             self.run = RunState::Saved;
         }
@@ -60,7 +52,6 @@ impl Core {
         Ok(response)
     }
 
-    /// A worker votes to leave only where the run goes on without it.
     fn check_leave(&self, slot: MemberSlot, request: &BarrierRequest) -> Result<(), Refusal> {
         let wants = request.vote.as_ref().is_some_and(|vote| vote.reason() == BarrierReason::Leave);
         if wants && !self.members.is_leaving(slot) {
@@ -73,7 +64,7 @@ impl Core {
     fn count_leavers(&mut self, response: &BarrierResponse) {
         for slot in leavers(response).map(MemberSlot::worker) {
             // Not a process that has taken the slot since.
-            if self.members.get(slot).is_some_and(|holder| self.groups.has(slot, holder.incarnation)) {
+            if self.members.newest_holder(slot).is_some_and(|holder| self.groups.has_member(slot, holder.incarnation)) {
                 self.members.note_counted(slot);
             }
         }

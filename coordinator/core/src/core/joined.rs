@@ -6,10 +6,9 @@ use super::Core;
 use crate::MemberSlot;
 
 impl Core {
-    /// The answer to a process that holds its slot.
-    pub(super) fn joined(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
+    pub(super) fn join_response(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
         JoinResponse {
-            member: slot.member(),
+            member: slot.member_id(),
             incarnation,
             lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
             generation: self.placement.generation().0,

@@ -18,16 +18,13 @@ impl Core {
     /// Changes the numbers of embedding servers and of dense workers, or one of them: both or none. New processes may join
     /// from now on. Buckets move once all new servers have joined. A server that is left over ends once it owns no bucket, a
     /// worker once it has trained on what it has read. The same call again changes nothing.
-    ///
-    /// # Errors
-    /// `Invalid` if the run cannot have these numbers, `Unavailable` before training, `Fenced` when the run is over. Nothing
-    /// has changed then.
+    /// worker once it has trained on what it has read. A refused call changes nothing.
     pub fn scale(&mut self, now: Duration, request: &ScaleRequest) -> Result<ScaleResponse, Refusal> {
         let now = self.advance(now);
         self.run.check_not_ended()?;
         let (servers, workers) = (self.checked_servers(request)?, self.checked_workers(request)?);
         self.check_scalable(request)?;
-        let Some(map) = self.placement.map() else { return Err(not_yet()) };
+        let Some(map) = self.placement.bucket_map() else { return Err(not_yet()) };
         let owners = owners_of(map);
         if let Some(servers) = servers {
             self.aim_servers(now, servers, &owners);
@@ -36,35 +33,31 @@ impl Core {
             self.aim_workers(now, workers);
         }
         self.advance_moves(now);
-        let servers = self.resharding.wanted().unwrap_or(self.config.servers);
+        let servers = self.resharding.wanted_servers().unwrap_or(self.config.servers);
         Ok(ScaleResponse { servers, workers: self.workers_wanted(), buckets: self.buckets_left() })
     }
 
-    /// The run is to have so many servers. `owners` has the present owner of each bucket.
+    /// `owners` has the present owner of each bucket.
     fn aim_servers(&mut self, now: Duration, servers: u32, owners: &[u32]) {
-        if self.resharding.wanted() == Some(servers) && self.buckets_left() > 0 {
+        if self.resharding.wanted_servers() == Some(servers) && self.buckets_left() > 0 {
             return;
         }
         // Buckets of equal weight: ids are spread over them by a hash.
         let goal = plan_owners(owners, &vec![1; owners.len()], servers);
         self.abandon_move(now, "another number of servers was asked for");
-        self.resharding.aim(servers, goal);
+        self.resharding.set_goal(servers, goal);
         self.config.servers = self.config.servers.max(servers);
         let buckets = self.buckets_left();
         self.events.push(RunEvent::ScaleRequested { servers, buckets });
     }
 
     /// The source or target of a move reports, and learns what became of the move. A repeated report changes nothing.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member, `Unavailable` when its lease has expired, `Invalid` for a report that
-    /// is not its to make.
     pub fn report_move(&mut self, now: Duration, request: &ReportMoveRequest) -> Result<ReportMoveResponse, Refusal> {
         let now = self.advance(now);
-        let slot = self.members.active(request.member, request.incarnation)?;
+        let slot = self.members.check_active(request.member, request.incarnation)?;
         let id = request.bucket_move;
-        let Some(active) = self.resharding.active().filter(|active| active.id == id) else {
-            return Ok(self.resharding.verdict(id));
+        let Some(active) = self.resharding.active_move().filter(|active| active.id == id) else {
+            return Ok(self.resharding.move_verdict(id));
         };
         let (is_target, state) = (slot == MemberSlot::server(active.target), active.state);
         let is_source = slot == MemberSlot::server(active.source);
@@ -74,12 +67,12 @@ impl Core {
             Ok(MoveStage::Failed) if is_target || is_source => {
                 self.abandon_move(now, &format!("{slot}: {}", request.reason));
             }
-            Ok(MoveStage::Copying) if is_target => self.resharding.progress(now, MoveState::Copying, progress),
-            Ok(MoveStage::CaughtUp) if is_target => self.resharding.progress(now, MoveState::CaughtUp, progress),
+            Ok(MoveStage::Copying) if is_target => self.resharding.note_progress(now, MoveState::Copying, progress),
+            Ok(MoveStage::CaughtUp) if is_target => self.resharding.note_progress(now, MoveState::CaughtUp, progress),
             Ok(MoveStage::Copied) if is_target && state == MoveState::CaughtUp => self.commit_move(now, progress),
             _ => return Err(Refusal::invalid(format!("{slot} cannot report this of move {id}"))),
         }
-        Ok(self.resharding.verdict(id))
+        Ok(self.resharding.move_verdict(id))
     }
 
     /// A process was asked to end. The run goes on without an embedding server if it is the last one by its index, others remain and
@@ -88,7 +81,7 @@ impl Core {
         if slot.role != Role::EmbeddingServer {
             return false;
         }
-        let wanted = self.resharding.wanted().unwrap_or(self.config.servers);
+        let wanted = self.resharding.wanted_servers().unwrap_or(self.config.servers);
         let is_last = slot.index > 0 && slot.index + 1 == wanted;
         // It repeats its wish with every heartbeat.
         slot.index >= wanted || is_last && self.scale(now, &ScaleRequest { servers: slot.index, workers: 0 }).is_ok()
@@ -97,7 +90,7 @@ impl Core {
     /// Starts what is due, gives up what cannot go on, and lets servers go that own nothing any more.
     pub(super) fn advance_moves(&mut self, now: Duration) {
         let can_move = self.run == RunState::Training && !self.roster().is_trained();
-        if self.resharding.active().is_some() {
+        if self.resharding.active_move().is_some() {
             if !can_move {
                 self.abandon_move(now, "the run is ending");
             } else if self.resharding.is_silent(now, self.config.timeout) {
@@ -105,11 +98,11 @@ impl Core {
                 self.abandon_move(now, &why);
             }
         }
-        if !can_move || self.resharding.active().is_some() || !self.resharding.has_goal() {
+        if !can_move || self.resharding.active_move().is_some() || !self.resharding.has_goal() {
             return;
         }
         self.release_servers();
-        let Some(map) = self.placement.map().filter(|_| self.all_servers_are_alive()) else { return };
+        let Some(map) = self.placement.bucket_map().filter(|_| self.all_servers_are_alive()) else { return };
         if let Some(started) = self.resharding.start_next(now, map) {
             let (id, buckets) = (started.id, started.buckets.len() as u32);
             let (source, target) = (MemberSlot::server(started.source), MemberSlot::server(started.target));
@@ -120,7 +113,7 @@ impl Core {
     /// A server is lost, or another process has taken its slot: the rows of a move that was under way may not be there any more.
     pub(super) fn abandon_move_of(&mut self, now: Duration, slot: MemberSlot, why: &str) {
         let concerns = |index: u32| slot == MemberSlot::server(index);
-        if self.resharding.active().is_some_and(|active| concerns(active.source) || concerns(active.target)) {
+        if self.resharding.active_move().is_some_and(|active| concerns(active.source) || concerns(active.target)) {
             self.abandon_move(now, &format!("{slot} {why}"));
         }
     }
@@ -128,7 +121,7 @@ impl Core {
     /// Whether the newest process in a server's slot has handed its buckets over, or the run wants no server in the slot.
     pub(super) fn is_released(&self, slot: MemberSlot) -> bool {
         let is_beyond = slot.role == Role::EmbeddingServer && slot.index >= self.config.servers;
-        is_beyond || self.members.state(slot) == Some(MemberState::Released)
+        is_beyond || self.members.member_state(slot) == Some(MemberState::Released)
     }
 
     /// Whether a process asks for the slot of a server that was released, with the rows of a log: the process before was killed
@@ -136,12 +129,11 @@ impl Core {
     pub(super) fn was_released(&self, request: &JoinRequest) -> bool {
         let slot = MemberSlot::server(request.index);
         let is_server = Role::from_wire(request.role) == Some(Role::EmbeddingServer);
-        is_server && request.recovered && self.is_released(slot) && self.members.get(slot).is_some()
+        is_server && request.recovered && self.is_released(slot) && self.members.newest_holder(slot).is_some()
     }
 
-    /// Buckets that are not where they are wanted.
     pub(super) fn buckets_left(&self) -> u32 {
-        self.placement.map().map_or(0, |map| self.resharding.left(map))
+        self.placement.bucket_map().map_or(0, |map| self.resharding.buckets_left(map))
     }
 
     fn check_scalable(&self, request: &ScaleRequest) -> Result<(), Refusal> {
@@ -175,7 +167,7 @@ impl Core {
     }
 
     fn commit_move(&mut self, now: Duration, progress: MoveProgress) {
-        let Some(active) = self.resharding.active().cloned() else { return };
+        let Some(active) = self.resharding.active_move().cloned() else { return };
         let Some(generation) = self.placement.move_buckets(&active.buckets, active.target) else { return };
         self.resharding.commit(generation, progress);
         self.events.push(RunEvent::MoveCommitted {
@@ -196,16 +188,16 @@ impl Core {
     }
 
     fn all_servers_are_alive(&self) -> bool {
-        (0..self.config.servers).all(|index| self.members.alive(MemberSlot::server(index)).is_some())
+        (0..self.config.servers).all(|index| self.members.alive_member(MemberSlot::server(index)).is_some())
     }
 
     /// Lets the servers go that are left over, once none of them owns a bucket. They learn so with their next heartbeat.
     fn release_servers(&mut self) {
-        let Some(wanted) = self.resharding.wanted().filter(|_| self.buckets_left() == 0) else { return };
+        let Some(wanted) = self.resharding.wanted_servers().filter(|_| self.buckets_left() == 0) else { return };
         for index in wanted..self.config.servers {
             let slot = MemberSlot::server(index);
-            self.placement.forget(index);
-            self.members.release(slot);
+            self.placement.forget_server(index);
+            self.members.release_server(slot);
             self.events.push(RunEvent::ServerReleased { slot });
         }
         self.config.servers = wanted;

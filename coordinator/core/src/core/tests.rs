@@ -108,7 +108,7 @@ fn a_run_goes_from_waiting_to_training_to_finished() {
     assert_eq!((server.generation, core.status(time(0)).state.as_str()), (1, "training"));
 
     let placement = core.placement(time(0));
-    assert_eq!(BucketMap::unpack(Generation(1), &placement.owners).unwrap(), BucketMap::even(Generation(1), 64, 2));
+    assert_eq!(BucketMap::unpack_owners(Generation(1), &placement.owners).unwrap(), BucketMap::split_evenly(Generation(1), 64, 2));
     assert_eq!(placement.servers.iter().map(|entry| entry.index).collect::<Vec<_>>(), [0, 1]);
     assert!(!beat(&mut core, 1, &worker).unwrap().stop);
     leave(&mut core, &worker, Outcome::Finished, "").unwrap();
@@ -289,7 +289,7 @@ fn a_lost_worker_that_nobody_replaces_ends_the_run() {
     let answer = beat(&mut core, 41, &server).unwrap();
     assert!(answer.reason.contains("dense worker 0 is lost: silent for 41.0s"), "{}", answer.reason);
     assert!(answer.reason.contains("taken its slot within 30.0s"), "{}", answer.reason);
-    assert_eq!(core.outcome().map(RunOutcome::word), Some("failed"));
+    assert_eq!(core.outcome().map(RunOutcome::as_str), Some("failed"));
 }
 
 #[test]
@@ -430,8 +430,8 @@ fn a_failure_ends_the_run_for_everyone_and_stays_its_reason() {
     let stopped = beat(&mut core, 1, &server).unwrap();
     assert_eq!(stopped.reason, "run failed: dense worker 0: loss is not finite at step 7");
     leave(&mut core, &server, Outcome::Interrupted, "").unwrap();
-    core.end(time(1), RunOutcome::Finished);
-    assert_eq!(core.outcome().map(RunOutcome::word), Some("failed"));
+    core.end_run(time(1), RunOutcome::Finished);
+    assert_eq!(core.outcome().map(RunOutcome::as_str), Some("failed"));
     assert_eq!(core.status(time(1)).reason, "dense worker 0: loss is not finite at step 7");
     assert!(core.is_deserted());
     let late = core.join(time(2), &request(MemberSlot::worker(0), 5)).unwrap_err();

@@ -26,7 +26,7 @@ impl Core {
                 "the run has {now} dense workers, and their number cannot change: {why}"
             )));
         }
-        let (least, most) = (self.config.min_workers, self.config.slots(Role::DenseWorker));
+        let (least, most) = (self.config.min_workers, self.config.slot_count(Role::DenseWorker));
         if wanted > most {
             return Err(Refusal::invalid(format!(
                 "the run takes {most} dense workers at most (`cluster.max_workers`), and {wanted} were asked for"
@@ -44,7 +44,6 @@ impl Core {
         Ok(Some(wanted))
     }
 
-    /// The run is to have so many dense workers.
     pub(super) fn aim_workers(&mut self, now: Duration, wanted: u32) {
         self.wanted_workers = Some(wanted);
         // The first group waits for no worker that is not wanted.
@@ -57,24 +56,22 @@ impl Core {
         self.give_up_released(now);
     }
 
-    /// How many dense workers the run is to have.
     pub(crate) fn workers_wanted(&self) -> u32 {
         self.wanted_workers.unwrap_or(self.config.workers)
     }
 
-    /// Whether a worker is to leave now, while the run goes on.
     pub(super) fn is_to_leave(&self, slot: MemberSlot) -> bool {
-        self.run.trains() && slot.role == Role::DenseWorker && self.members.is_leaving(slot)
+        self.run.is_under_way() && slot.role == Role::DenseWorker && self.members.is_leaving(slot)
     }
 
     /// A worker that was to leave and is lost is not waited for. Others read its splits.
     pub(super) fn give_up_released(&mut self, now: Duration) {
         let wanted = self.wanted_workers.unwrap_or(u32::MAX);
         while let Some(slot) = self.roster().released_and_lost(wanted) {
-            debug_assert_ne!(self.members.state(slot), Some(MemberState::Alive));
-            let silence = self.members.lose(now, slot);
+            debug_assert_ne!(self.members.member_state(slot), Some(MemberState::Alive));
+            let silence = self.members.end_lease(now, slot);
             self.members.give_up(slot);
-            self.data.release(slot);
+            self.data.release_splits(slot);
             self.groups.note_loss(slot);
             let left = self.roster().alive_worker_count();
             self.events.push(RunEvent::WorkerGivenUp { slot, timeout: silence, left });
@@ -82,7 +79,6 @@ impl Core {
     }
 }
 
-/// Whether a slot belongs to a worker that a run of `wanted` workers does not need.
 fn is_surplus(slot: MemberSlot, wanted: u32) -> bool {
     slot.role == Role::DenseWorker && slot.index >= wanted
 }

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, ResumeCursor};
 
-use super::ids::{planned, refused_split, split_id};
+use super::ids::{planned_index, refused_split, split_id};
 use super::shares::{FreeSplits, SplitShares};
 use crate::MemberSlot;
 use crate::splits::{DealPosition, SplitOrder};
 
-/// The ledger of an epoch. It takes memory only while the epoch is under way.
+/// It takes memory only while the epoch is under way.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum EpochLedger {
     /// Every split is free.
@@ -26,9 +26,7 @@ pub(crate) enum EpochLedger {
 /// has taken. A split has at most one holder (invariant SP-1).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OpenEpoch {
-    /// Number of the epoch.
     number: u32,
-    /// In which order its splits are dealt out.
     order: SplitOrder,
     free: FreeSplits,
     held: BTreeMap<u32, MemberSlot>,
@@ -49,7 +47,6 @@ pub(crate) enum SplitDeal {
     Wait { splits: usize, holder: MemberSlot },
     /// Nothing now. The worker holds so many splits that others would have too few.
     Full { splits: usize },
-    /// Nothing more in this epoch.
     Nothing,
 }
 
@@ -69,7 +66,6 @@ impl EpochLedger {
         }
     }
 
-    /// Indices of the splits that a worker holds.
     pub(crate) fn held_by(&self, slot: MemberSlot) -> impl Iterator<Item = u32> {
         let held = match self {
             Self::Open(epoch) => Some(&epoch.held),
@@ -78,7 +74,6 @@ impl EpochLedger {
         held.into_iter().flatten().filter(move |(_, holder)| **holder == slot).map(|(index, _)| *index)
     }
 
-    /// Whether a split of the plan is done.
     pub(crate) fn is_done(&self, index: u32) -> bool {
         match self {
             Self::Complete => true,
@@ -87,8 +82,7 @@ impl EpochLedger {
         }
     }
 
-    /// Indices of the splits that are done.
-    pub(crate) fn done(&self, splits: usize) -> impl Iterator<Item = u32> {
+    pub(crate) fn done_splits(&self, splits: usize) -> impl Iterator<Item = u32> {
         let (some, all) = match self {
             Self::Open(epoch) => (Some(&epoch.done), 0),
             Self::Untouched => (None, 0),
@@ -97,7 +91,6 @@ impl EpochLedger {
         some.into_iter().flatten().copied().chain(0..all)
     }
 
-    /// Whether every split is done.
     pub(crate) fn is_complete(&self, splits: usize) -> bool {
         match self {
             Self::Open(epoch) => epoch.is_complete(),
@@ -134,17 +127,16 @@ impl OpenEpoch {
         self.order.position(self.number, split)
     }
 
-    /// Takes over the position of another run.
     pub(crate) fn go_on(&mut self, position: &Position) -> Result<(), Refusal> {
         for id in &position.done {
-            let index = planned(position, *id)?;
+            let index = planned_index(position, *id)?;
             self.free.remove(self.position_of(index));
             self.done.insert(index);
         }
         for cursor in &position.resume_cursors {
             let mut is_needed = false;
             for split in &cursor.splits {
-                let index = planned(position, split.id)?;
+                let index = planned_index(position, split.id)?;
                 let is_done = self.done.contains(&index);
                 if !self.free.remove(self.position_of(index)) && !is_done {
                     return Err(Refusal::invalid(format!("the position has split {} in two resume cursors", split.id)));
@@ -160,14 +152,14 @@ impl OpenEpoch {
 
     /// Deals out what a worker reads next: a resume cursor, unless the worker is in the middle of a stream (`continuing`); else a
     /// free split, unless it holds `most` splits.
-    pub(crate) fn deal(
+    pub(crate) fn deal_next(
         &mut self,
         shares: SplitShares,
         slot: MemberSlot,
         (continuing, most): (bool, usize),
     ) -> SplitDeal {
         let holds = self.held.values().filter(|holder| **holder == slot).count();
-        match (shares.cursor(&self.resume_cursors, slot), shares.next(&self.free, slot)) {
+        match (shares.next_cursor(&self.resume_cursors, slot), shares.next_split(&self.free, slot)) {
             (Some(cursor), _) if !continuing => SplitDeal::Cursor(self.take_cursor(cursor, slot)),
             (_, Some(_)) if holds >= most && !shares.fixed => SplitDeal::Full { splits: holds },
             (_, Some(next)) => {
@@ -204,14 +196,13 @@ impl OpenEpoch {
         asker: MemberSlot,
         silent: &BTreeSet<MemberSlot>,
     ) -> Option<MemberSlot> {
-        if shares.fixed || shares.next(&self.free, asker).is_some() {
+        if shares.fixed || shares.next_split(&self.free, asker).is_some() {
             return None;
         }
         self.held.values().find(|holder| **holder != asker && silent.contains(holder)).copied()
     }
 
-    /// Marks splits as done.
-    pub(crate) fn complete(&mut self, indices: &[u32]) {
+    pub(crate) fn complete_splits(&mut self, indices: &[u32]) {
         for index in indices {
             self.held.remove(index);
             self.done.insert(*index);
@@ -219,7 +210,7 @@ impl OpenEpoch {
     }
 
     /// The index of a split that `slot` may complete.
-    pub(crate) fn completable(&self, epoch: u32, id: u64, slot: MemberSlot) -> Result<u32, Refusal> {
+    pub(crate) fn completable_index(&self, epoch: u32, id: u64, slot: MemberSlot) -> Result<u32, Refusal> {
         let index = id as u32;
         if id != split_id(epoch, index) {
             return Err(refused_split(epoch, id, "does not exist"));
@@ -233,7 +224,7 @@ impl OpenEpoch {
     }
 
     /// Frees the splits that a worker holds. Returns how many.
-    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
+    pub(crate) fn release_splits(&mut self, slot: MemberSlot) -> usize {
         let held_count = self.held.len();
         let (free, order, number) = (&mut self.free, self.order, self.number);
         self.held.retain(|index, holder| {
@@ -246,7 +237,6 @@ impl OpenEpoch {
         held_count - self.held.len()
     }
 
-    /// Whether every split is done.
     pub(crate) fn is_complete(&self) -> bool {
         self.free.is_empty() && self.held.is_empty() && self.resume_cursors.is_empty()
     }

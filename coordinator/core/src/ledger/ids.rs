@@ -36,8 +36,7 @@ pub(crate) fn plan_of(position: &Position, files: usize) -> Result<Vec<SplitRang
     number_from(0, &position.plan).map(range).collect()
 }
 
-/// The index of a split in the position's plan.
-pub(crate) fn planned(position: &Position, id: u64) -> Result<u32, Refusal> {
+pub(crate) fn planned_index(position: &Position, id: u64) -> Result<u32, Refusal> {
     let index = id as u32;
     let is_planned = id == split_id(position.epoch, index) && (index as usize) < position.plan.len();
     if is_planned { Ok(index) } else { Err(Refusal::invalid(format!("split {id} is not in the position's plan"))) }

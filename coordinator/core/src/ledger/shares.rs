@@ -11,11 +11,9 @@ use crate::splits::{DealPosition, SplitOrder};
 /// How splits are shared out: split i goes to worker i mod `workers` first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct SplitShares {
-    /// Dense workers of the job.
     pub(crate) workers: u32,
     /// Whether a worker reads only its own share. The reader of a split is then a function of (split, worker) alone.
     pub(crate) fixed: bool,
-    /// Which free split comes first.
     pub(crate) order: SplitOrder,
 }
 
@@ -24,7 +22,6 @@ pub(crate) struct SplitShares {
 pub(crate) struct FreeSplits(Vec<BTreeSet<DealPosition>>);
 
 impl FreeSplits {
-    /// These splits, for so many workers.
     pub(crate) fn new(workers: u32, splits: impl Iterator<Item = DealPosition>) -> Self {
         let mut free = Self(vec![BTreeSet::new(); workers.max(1) as usize]);
         splits.for_each(|split| free.insert(split));
@@ -52,14 +49,14 @@ impl FreeSplits {
 
 impl SplitShares {
     /// The first free split of the worker's share. Unless shares are fixed: if its share has none, the first free split.
-    pub(crate) fn next(self, FreeSplits(free): &FreeSplits, slot: MemberSlot) -> Option<DealPosition> {
+    pub(crate) fn next_split(self, FreeSplits(free): &FreeSplits, slot: MemberSlot) -> Option<DealPosition> {
         let own = free.get(slot.index as usize).and_then(BTreeSet::first);
         let any = || free.iter().filter_map(BTreeSet::first).min().filter(|_| !self.fixed);
         own.or_else(any).copied()
     }
 
     /// The index of the worker's own resume cursor. Unless shares are fixed: if it has none, the index of any.
-    pub(crate) fn cursor(self, resume_cursors: &[ResumeCursor], slot: MemberSlot) -> Option<usize> {
+    pub(crate) fn next_cursor(self, resume_cursors: &[ResumeCursor], slot: MemberSlot) -> Option<usize> {
         let own = resume_cursors.iter().position(|cursor| cursor.reader % self.workers.max(1) == slot.index);
         own.or((!self.fixed && !resume_cursors.is_empty()).then_some(0))
     }

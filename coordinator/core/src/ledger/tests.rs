@@ -21,7 +21,7 @@ fn epochs(splits: u64, epochs: u32) -> SplitLedger {
 /// The start of the split that is dealt out, or the answer that replaces it.
 fn ask(ledger: &mut SplitLedger, epoch: u32, slot: MemberSlot) -> Result<u64, &'static str> {
     let request = AssignRequest { epoch, ..AssignRequest::default() };
-    match ledger.assign(&request, slot, 1).unwrap().work.unwrap() {
+    match ledger.assign_split(&request, slot, 1).unwrap().work.unwrap() {
         Work::Split(split) => Ok(split.start),
         Work::ResumeCursor(_) => Err("resume cursor"),
         Work::Wait(_) => Err("wait"),
@@ -35,10 +35,10 @@ fn one_worker_reads_in_order_and_never_waits_for_itself() {
     assert_eq!([0, 1, 2].map(|_| ask(&mut ledger, 0, ADA).unwrap()), [0, 10, 20]);
     // The worker's last batch is not trained yet, and is not trained while the reader waits. So the reader must not wait.
     assert_eq!(ask(&mut ledger, 0, ADA), Err("done"));
-    assert_eq!(ledger.current(), (0, 0));
-    assert_eq!(ledger.complete(0, &[0, 1], ADA), Ok(false));
-    assert_eq!(ledger.complete(0, &[2], ADA), Ok(true));
-    assert_eq!(ledger.complete(0, &[2], ADA), Ok(false), "a repeated call completes the epoch again");
+    assert_eq!(ledger.current_epoch(), (0, 0));
+    assert_eq!(ledger.complete_splits(0, &[0, 1], ADA), Ok(false));
+    assert_eq!(ledger.complete_splits(0, &[2], ADA), Ok(true));
+    assert_eq!(ledger.complete_splits(0, &[2], ADA), Ok(false), "a repeated call completes the epoch again");
 }
 
 /// Invariant SP-4. A question whose answer is lost is asked again. The first one may arrive after its repetition, and after the next question.
@@ -47,7 +47,7 @@ fn a_repeated_question_has_the_same_answer_and_a_late_one_deals_nothing() {
     let mut ledger = epochs(3, 1);
     let mut ask = |question: u64, incarnation: u32| {
         let request = AssignRequest { question, incarnation, ..AssignRequest::default() };
-        ledger.assign(&request, ADA, 1).map(|answer| answer.work)
+        ledger.assign_split(&request, ADA, 1).map(|answer| answer.work)
     };
     let first = ask(1, 1).unwrap();
     assert_eq!([ask(1, 1).unwrap(), ask(1, 1).unwrap()], [first.clone(), first.clone()]);
@@ -60,9 +60,9 @@ fn a_repeated_question_has_the_same_answer_and_a_late_one_deals_nothing() {
     );
     assert_eq!(ask(4, 1).unwrap(), Some(Work::EpochDone(EpochDone { leave: false })));
     // Another process in the same place counts its questions anew, once the splits of the one before are free.
-    ledger.release(ADA);
+    ledger.release_splits(ADA);
     let request = AssignRequest { question: 1, incarnation: 2, ..AssignRequest::default() };
-    assert_eq!(ledger.assign(&request, ADA, 1).unwrap().work, first);
+    assert_eq!(ledger.assign_split(&request, ADA, 1).unwrap().work, first);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_split_of_a_lost_worker_is_read_by_another() {
     ask(&mut ledger, 0, ADA).unwrap();
     ask(&mut ledger, 0, BOB).unwrap();
     assert_eq!(ask(&mut ledger, 0, BOB), Err("wait"));
-    assert_eq!(ledger.release(ADA), 1);
+    assert_eq!(ledger.release_splits(ADA), 1);
     assert_eq!(ask(&mut ledger, 0, BOB), Ok(0));
     assert_eq!(held(&ledger), (0, 2));
 }
@@ -82,25 +82,25 @@ fn only_open_epochs_take_memory() {
     let mut ledger = epochs(2, 1000);
     for epoch in 0..999 {
         assert_eq!([ask(&mut ledger, epoch, ADA), ask(&mut ledger, epoch, ADA)], [Ok(0), Ok(10)]);
-        assert_eq!(ledger.complete(epoch, &[split_id(epoch, 0), split_id(epoch, 1)], ADA), Ok(true));
+        assert_eq!(ledger.complete_splits(epoch, &[split_id(epoch, 0), split_id(epoch, 1)], ADA), Ok(true));
         let open = ledger.epochs.iter().filter(|epoch| matches!(epoch, EpochLedger::Open(_))).count();
-        assert_eq!((open, ledger.current()), (0, (epoch + 1, 0)));
+        assert_eq!((open, ledger.current_epoch()), (0, (epoch + 1, 0)));
     }
     assert_eq!(ask(&mut ledger, 4, BOB), Err("done"));
-    assert!(ledger.complete(4, &[split_id(4, 2)], ADA).unwrap_err().message.contains("does not exist"));
-    assert_eq!(ledger.position(4).unwrap().done, [split_id(4, 0), split_id(4, 1)]);
+    assert!(ledger.complete_splits(4, &[split_id(4, 2)], ADA).unwrap_err().message.contains("does not exist"));
+    assert_eq!(ledger.epoch_position(4).unwrap().done, [split_id(4, 0), split_id(4, 1)]);
 }
 
 #[test]
 fn a_silent_holder_keeps_its_splits_until_another_worker_has_nothing_else_to_read() {
     let mut ledger = epochs(3, 1);
     ask(&mut ledger, 0, ADA).unwrap();
-    assert_eq!(ledger.suspend(ADA), 1);
+    assert_eq!(ledger.suspend_holder(ADA), 1);
     assert_eq!(ask(&mut ledger, 0, BOB), Ok(10));
-    assert!(ledger.reclaim(ADA), "the split was given away though another one was free");
-    ledger.suspend(ADA);
+    assert!(ledger.reclaim_splits(ADA), "the split was given away though another one was free");
+    ledger.suspend_holder(ADA);
     assert_eq!([ask(&mut ledger, 0, BOB), ask(&mut ledger, 0, BOB)], [Ok(20), Ok(0)]);
-    assert!(!ledger.reclaim(ADA), "two workers read one split");
+    assert!(!ledger.reclaim_splits(ADA), "two workers read one split");
     assert_eq!(held(&ledger), (0, 3));
 }
 
@@ -109,13 +109,13 @@ fn only_the_holder_completes_splits_and_a_call_completes_all_or_none() {
     let mut ledger = epochs(3, 2);
     ask(&mut ledger, 0, ADA).unwrap();
     ask(&mut ledger, 0, BOB).unwrap();
-    let refused = ledger.complete(0, &[0, 1], ADA).unwrap_err();
+    let refused = ledger.complete_splits(0, &[0, 1], ADA).unwrap_err();
     assert_eq!(refused.message, "split 1 of epoch 0 is held by dense worker 1, not by dense worker 0");
-    assert_eq!(ledger.current(), (0, 0));
-    assert!(ledger.complete(0, &[2], ADA).unwrap_err().message.contains("is not held by"));
-    assert!(ledger.complete(0, &[split_id(1, 0)], ADA).unwrap_err().message.contains("does not exist"));
-    assert!(ledger.complete(2, &[], ADA).unwrap_err().message.contains("the job has 2"));
-    assert!(ledger.assign(&AssignRequest { epoch: 2, ..AssignRequest::default() }, ADA, 1).is_err());
+    assert_eq!(ledger.current_epoch(), (0, 0));
+    assert!(ledger.complete_splits(0, &[2], ADA).unwrap_err().message.contains("is not held by"));
+    assert!(ledger.complete_splits(0, &[split_id(1, 0)], ADA).unwrap_err().message.contains("does not exist"));
+    assert!(ledger.complete_splits(2, &[], ADA).unwrap_err().message.contains("the job has 2"));
+    assert!(ledger.assign_split(&AssignRequest { epoch: 2, ..AssignRequest::default() }, ADA, 1).is_err());
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn workers_read_their_own_share_first_and_then_any_split_unless_shares_are_fixed
         [BOB, BOB, ADA, ADA, ADA].map(|slot| ask(&mut fixed, 0, slot)),
         [Ok(10), Err("done"), Ok(0), Ok(20), Err("done")]
     );
-    assert_eq!(fixed.release(ADA), 2);
+    assert_eq!(fixed.release_splits(ADA), 2);
     assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
 }
 
@@ -146,7 +146,7 @@ fn the_next_split_is_the_first_of_the_workers_share_in_every_state_of_the_free_s
             let slot = slots.next().unwrap();
             let own = all.iter().find(|position| position.split % workers == slot.index);
             let next = own.or_else(|| all.first().filter(|_| !fixed)).copied();
-            assert_eq!(shares.next(&free, slot), next, "{slot} of {workers}, fixed: {fixed}");
+            assert_eq!(shares.next_split(&free, slot), next, "{slot} of {workers}, fixed: {fixed}");
             if let Some(next) = next {
                 assert!(all.remove(&next) && free.remove(next) && !free.remove(next));
             }
@@ -161,7 +161,7 @@ fn the_next_split_is_the_first_of_the_workers_share_in_every_state_of_the_free_s
 fn a_worker_that_reads_ahead_leaves_to_each_other_as_many_splits_as_it_holds() {
     let asks = |ledger: &mut SplitLedger, slot, present| {
         let request = AssignRequest { epoch: 0, continuing: true, ..AssignRequest::default() };
-        match ledger.assign(&request, slot, present).unwrap().work.unwrap() {
+        match ledger.assign_split(&request, slot, present).unwrap().work.unwrap() {
             Work::Split(split) => Ok(split.start),
             Work::Wait(wait) => Err(wait.reason),
             _ => Err("done".to_owned()),
@@ -177,10 +177,10 @@ fn a_worker_that_reads_ahead_leaves_to_each_other_as_many_splits_as_it_holds() {
     );
     assert_eq!(asks(&mut ledger, BOB, 2), Ok(10));
     // The splits that it has trained on make room for others, so it waits for no worker that does not come.
-    assert_eq!(ledger.complete(0, &[split_id(0, 0), split_id(0, 2)], ADA), Ok(false));
+    assert_eq!(ledger.complete_splits(0, &[split_id(0, 0), split_id(0, 2)], ADA), Ok(false));
     assert_eq!(all(&mut ledger, ADA, 2), 2);
     assert_eq!(all(&mut ledger, BOB, 2), 1, "the last one");
-    assert_eq!(ledger.release(BOB), 2);
+    assert_eq!(ledger.release_splits(BOB), 2);
     assert_eq!(all(&mut ledger, ADA, 1), 2, "it is alone now");
 }
 
@@ -198,11 +198,11 @@ fn each_epoch_has_its_own_order_of_splits_and_a_resumed_run_keeps_it() {
     let mut ledger = SplitLedger::new(plan(), 2, shares);
     let dealt: Vec<u64> = (0..7).map(|_| ask(&mut ledger, 1, ADA).unwrap()).collect();
     let done: Vec<u64> = dealt.iter().map(|start| split_id(1, *start as u32)).collect();
-    ledger.complete(1, &done, ADA).unwrap();
-    let mut resumed = SplitLedger::resume(&ledger.position(1).unwrap(), 2, shares, 1).unwrap();
+    ledger.complete_splits(1, &done, ADA).unwrap();
+    let mut resumed = SplitLedger::from_position(&ledger.epoch_position(1).unwrap(), 2, shares, 1).unwrap();
     assert_eq!([dealt, all(&mut resumed, 1)].concat(), second);
     // A split of a lost worker has its former position in the order.
-    assert_eq!(resumed.release(ADA), 13);
+    assert_eq!(resumed.release_splits(ADA), 13);
     assert_eq!(all(&mut resumed, 1), second[7..]);
 }
 
@@ -211,10 +211,10 @@ fn epochs_are_booked_separately() {
     let mut ledger = epochs(1, 2);
     ask(&mut ledger, 0, ADA).unwrap();
     ask(&mut ledger, 1, ADA).unwrap();
-    assert_eq!(ledger.complete(1, &[split_id(1, 0)], ADA), Ok(true));
-    assert_eq!(ledger.current(), (0, 0));
-    assert_eq!(ledger.complete(0, &[split_id(0, 0)], ADA), Ok(true));
-    assert_eq!(ledger.current(), (1, 1));
+    assert_eq!(ledger.complete_splits(1, &[split_id(1, 0)], ADA), Ok(true));
+    assert_eq!(ledger.current_epoch(), (0, 0));
+    assert_eq!(ledger.complete_splits(0, &[split_id(0, 0)], ADA), Ok(true));
+    assert_eq!(ledger.current_epoch(), (1, 1));
 }
 
 fn held(ledger: &SplitLedger) -> (usize, usize) {
@@ -244,12 +244,12 @@ fn position() -> Position {
 }
 
 fn resumed(workers: u32, fixed: bool) -> SplitLedger {
-    SplitLedger::resume(&position(), 3, shares(workers, fixed), 1).unwrap()
+    SplitLedger::from_position(&position(), 3, shares(workers, fixed), 1).unwrap()
 }
 
 fn reader(ledger: &mut SplitLedger, slot: MemberSlot) -> Option<(u32, u64)> {
     let request = AssignRequest { epoch: 1, ..AssignRequest::default() };
-    match ledger.assign(&request, slot, 1).unwrap().work.unwrap() {
+    match ledger.assign_split(&request, slot, 1).unwrap().work.unwrap() {
         Work::ResumeCursor(cursor) => Some((cursor.reader, cursor.skip)),
         _ => None,
     }
@@ -258,15 +258,15 @@ fn reader(ledger: &mut SplitLedger, slot: MemberSlot) -> Option<(u32, u64)> {
 #[test]
 fn each_worker_reads_its_own_resume_cursor_and_then_its_share() {
     let mut ledger = resumed(2, true);
-    assert_eq!(ledger.current(), (1, 1));
+    assert_eq!(ledger.current_epoch(), (1, 1));
     assert_eq!((reader(&mut ledger, BOB), reader(&mut ledger, ADA)), (Some((1, 3)), Some((0, 3))));
     // Each also holds the split that is done, which it only reads again.
     assert_eq!(held(&ledger), (1, 1));
     assert_eq!([ask(&mut ledger, 1, ADA), ask(&mut ledger, 1, BOB)], [Ok(40), Ok(30)]);
     assert_eq!([ask(&mut ledger, 1, ADA), ask(&mut ledger, 1, BOB)], [Err("done"); 2]);
     let ids = |splits: &[u64]| splits.iter().map(|id| split(*id).id).collect::<Vec<_>>();
-    assert_eq!(ledger.complete(1, &ids(&[0, 2, 4]), ADA), Ok(false));
-    assert_eq!(ledger.complete(1, &ids(&[1, 3]), BOB), Ok(true));
+    assert_eq!(ledger.complete_splits(1, &ids(&[0, 2, 4]), ADA), Ok(false));
+    assert_eq!(ledger.complete_splits(1, &ids(&[1, 3]), BOB), Ok(true));
     assert_eq!(ask(&mut ledger, 2, ADA), Ok(0));
 }
 
@@ -275,7 +275,7 @@ fn fewer_workers_take_all_cursors_one_after_another() {
     let mut ledger = resumed(1, false);
     assert_eq!(reader(&mut ledger, ADA), Some((0, 3)));
     let continuing = AssignRequest { epoch: 1, continuing: true, ..AssignRequest::default() };
-    let go_on = |ledger: &mut SplitLedger| match ledger.assign(&continuing, ADA, 1).unwrap().work.unwrap() {
+    let go_on = |ledger: &mut SplitLedger| match ledger.assign_split(&continuing, ADA, 1).unwrap().work.unwrap() {
         Work::Split(split) => Some(split.start),
         _ => None,
     };
@@ -288,7 +288,7 @@ fn fewer_workers_take_all_cursors_one_after_another() {
 fn the_splits_of_a_lost_workers_cursor_are_read_from_their_start() {
     let mut ledger = resumed(2, false);
     assert_eq!(reader(&mut ledger, ADA), Some((0, 3)));
-    assert_eq!(ledger.release(ADA), 1);
+    assert_eq!(ledger.release_splits(ADA), 1);
     assert_eq!(reader(&mut ledger, BOB), Some((1, 3)));
     assert_eq!([ask(&mut ledger, 1, BOB), ask(&mut ledger, 1, BOB)], [Ok(30), Ok(20)]);
 }
@@ -297,8 +297,8 @@ fn the_splits_of_a_lost_workers_cursor_are_read_from_their_start() {
 fn a_resumed_ledger_has_the_position_that_it_resumed_from() {
     let ledger = resumed(2, false);
     assert!(!ledger.is_untouched() && epochs(3, 1).is_untouched());
-    assert_eq!(ledger.position(1).unwrap(), Position { resume_cursors: Vec::new(), ..position() });
-    assert!(ledger.position(3).is_err());
+    assert_eq!(ledger.epoch_position(1).unwrap(), Position { resume_cursors: Vec::new(), ..position() });
+    assert!(ledger.epoch_position(3).is_err());
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn an_impossible_position_is_refused() {
     let refused = |change: fn(&mut Position)| {
         let mut position = position();
         change(&mut position);
-        SplitLedger::resume(&position, 3, shares, 1).unwrap_err().message
+        SplitLedger::from_position(&position, 3, shares, 1).unwrap_err().message
     };
     assert!(refused(|position| position.epoch = 3).contains("split 0 of the position"));
     assert!(refused(|position| position.plan[2].file = 1).contains("split 2 of the position"));

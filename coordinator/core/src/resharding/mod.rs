@@ -32,7 +32,6 @@ const REMEMBERED: usize = 16;
 /// Bytes of a reported reason that are kept.
 const LONGEST_REASON: usize = 1 << 10;
 
-/// The moves of a run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Resharding {
     goal: Option<ScaleGoal>,
@@ -46,7 +45,6 @@ pub(crate) struct Resharding {
     last_failure: String,
 }
 
-/// What was asked for.
 #[derive(Debug, Serialize, Deserialize)]
 struct ScaleGoal {
     servers: u32,
@@ -54,7 +52,6 @@ struct ScaleGoal {
     owners: Vec<u32>,
 }
 
-/// The state of a move that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MoveState {
     /// The target has not reported yet.
@@ -91,7 +88,6 @@ enum MoveOutcome {
     Abandoned(String),
 }
 
-/// Figures of all moves so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct MoveTotals {
     committed: u64,
@@ -118,19 +114,18 @@ impl fmt::Display for ActiveMove {
 }
 
 impl Resharding {
-    /// Wants these owners from now on. The caller has abandoned the move that was under way.
-    pub(crate) fn aim(&mut self, servers: u32, owners: Vec<u32>) {
+    /// The caller has abandoned the move that was under way.
+    pub(crate) fn set_goal(&mut self, servers: u32, owners: Vec<u32>) {
         self.goal = Some(ScaleGoal { servers, owners });
         self.not_before = Duration::ZERO;
     }
 
     /// Number of servers that is wanted; `None` if no scale request has asked for another number.
-    pub(crate) fn wanted(&self) -> Option<u32> {
+    pub(crate) fn wanted_servers(&self) -> Option<u32> {
         self.goal.as_ref().map(|goal| goal.servers)
     }
 
-    /// The move that is under way.
-    pub(crate) fn active(&self) -> Option<&ActiveMove> {
+    pub(crate) fn active_move(&self) -> Option<&ActiveMove> {
         self.active.as_ref()
     }
 
@@ -144,8 +139,7 @@ impl Resharding {
         self.goal.iter_mut().for_each(|goal| goal.owners = Vec::new());
     }
 
-    /// Buckets that are not where they are wanted.
-    pub(crate) fn left(&self, map: &BucketMap) -> u32 {
+    pub(crate) fn buckets_left(&self, map: &BucketMap) -> u32 {
         self.pending_goal().map_or(0, |goal| buckets_left(&owners_of(map), &goal.owners))
     }
 
@@ -162,8 +156,7 @@ impl Resharding {
         Some(self.active.insert(ActiveMove { id, source, target, buckets, state, heard: now, rows: 0, bytes: 0 }))
     }
 
-    /// The target copies, or has caught up.
-    pub(crate) fn progress(&mut self, now: Duration, state: MoveState, progress: MoveProgress) {
+    pub(crate) fn note_progress(&mut self, now: Duration, state: MoveState, progress: MoveProgress) {
         if let Some(active) = &mut self.active {
             (active.heard, active.rows, active.bytes) = (now, progress.rows, progress.bytes);
             // A copy does not fall back: a report that is late changes nothing.
@@ -173,7 +166,6 @@ impl Resharding {
         }
     }
 
-    /// The move has ended well. Returns it.
     pub(crate) fn commit(&mut self, generation: Generation, progress: MoveProgress) -> Option<ActiveMove> {
         let active = self.active.take()?;
         let totals = &mut self.totals;
@@ -186,7 +178,6 @@ impl Resharding {
         Some(active)
     }
 
-    /// Gives up the move that is under way. Returns it.
     pub(crate) fn abandon(&mut self, now: Duration, reason: &str) -> Option<ActiveMove> {
         let active = self.active.take()?;
         let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
@@ -197,20 +188,19 @@ impl Resharding {
         Some(active)
     }
 
-    /// Whether the target has reported nothing for this long.
     pub(crate) fn is_silent(&self, now: Duration, timeout: Duration) -> bool {
         self.active.as_ref().is_some_and(|active| now.saturating_sub(active.heard) > timeout)
     }
 
     /// The coordinator itself stood still for `gap` and could hear no report.
-    pub(crate) fn extend(&mut self, gap: Duration) {
+    pub(crate) fn extend_wait(&mut self, gap: Duration) {
         if let Some(active) = &mut self.active {
             active.heard += gap;
         }
     }
 
     /// What became of a move, for its source or target.
-    pub(crate) fn verdict(&self, id: u64) -> ReportMoveResponse {
+    pub(crate) fn move_verdict(&self, id: u64) -> ReportMoveResponse {
         let answer = |verdict: MoveVerdict, generation: Generation, reason: &str| ReportMoveResponse {
             verdict: verdict.into(),
             generation: generation.0,
@@ -227,7 +217,7 @@ impl Resharding {
     }
 
     /// The move under way, as its source and target get it.
-    pub(crate) fn announced(&self) -> Option<BucketMove> {
+    pub(crate) fn announced_move(&self) -> Option<BucketMove> {
         self.active.as_ref().map(|ActiveMove { id, source, target, buckets, .. }| BucketMove {
             id: *id,
             source: *source,
@@ -237,7 +227,7 @@ impl Resharding {
     }
 
     /// For the status page. `waiting_for` says in words why no move is under way.
-    pub(crate) fn status(&self, servers: u32, map: &BucketMap, waiting_for: String) -> Option<ScaleStatus> {
+    pub(crate) fn scale_status(&self, servers: u32, map: &BucketMap, waiting_for: String) -> Option<ScaleStatus> {
         let goal = self.goal.as_ref()?;
         let MoveTotals { committed, abandoned, buckets, rows, bytes, longest_frozen } = self.totals;
         let doing = self.active.as_ref().map(|active| {
@@ -251,7 +241,7 @@ impl Resharding {
         Some(ScaleStatus {
             servers,
             wanted: goal.servers,
-            buckets_left: self.left(map),
+            buckets_left: self.buckets_left(map),
             doing: doing.unwrap_or(waiting_for),
             moves_committed: committed,
             moves_abandoned: abandoned,
@@ -273,5 +263,5 @@ impl Resharding {
 }
 
 pub(crate) fn owners_of(map: &BucketMap) -> Vec<u32> {
-    (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|owner| owner.0).collect()
+    (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).map(|owner| owner.0).collect()
 }

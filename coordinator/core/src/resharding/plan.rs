@@ -94,7 +94,6 @@ pub(crate) fn next_move(owners: &[u32], goal: &[u32]) -> Option<PlannedMove> {
     Some(PlannedMove { source: *source, target: *target, buckets })
 }
 
-/// Number of buckets whose owner is not that of the goal.
 pub(crate) fn buckets_left(owners: &[u32], goal: &[u32]) -> u32 {
     owners.iter().zip_eq(goal).filter(|(now, then)| now != then).count() as u32
 }

@@ -14,19 +14,15 @@ pub(crate) enum Action {
     /// The process works on, but its heartbeats do not arrive.
     Mute(usize),
     Unmute(usize),
-    /// A worker asks for a split.
     Ask(usize),
     /// A process ends. The process that replaces it vouches for that.
     Replace(usize),
     /// A worker asks for the newest process group.
     JoinGroup(usize),
-    /// A worker completes its oldest split.
     Complete(usize),
     /// A worker votes at the next barrier of its group.
     Vote(usize),
-    /// A worker exchanges the transforms of numeric columns.
     Transform(usize),
-    /// A worker reports an evaluation.
     Evaluate(usize),
     /// A stale process, which was replaced or lost, tries every call.
     CallStale(usize),

@@ -460,9 +460,9 @@ proptest! {
             world.play(action);
         }
         if is_drained {
-            world.core.drain(world.now, "the coordinator was asked to end");
+            world.core.drain_run(world.now, "the coordinator was asked to end");
         } else {
-            world.core.end(world.now, RunOutcome::Interrupted("Ctrl-C".to_owned()));
+            world.core.end_run(world.now, RunOutcome::Interrupted("Ctrl-C".to_owned()));
         }
         world.core.take_events();
         world.restart_coordinator(pause);
@@ -479,9 +479,9 @@ proptest! {
             world.core.tick(world.now);
         }
         world.core.take_events();
-        let outcome = world.core.outcome().map(RunOutcome::word);
+        let outcome = world.core.outcome().map(RunOutcome::as_str);
         prop_assert!(matches!(outcome, Some("interrupted" | "failed")), "{outcome:?}");
         world.restart_coordinator(0);
-        prop_assert_eq!(world.core.outcome().map(RunOutcome::word), outcome);
+        prop_assert_eq!(world.core.outcome().map(RunOutcome::as_str), outcome);
     }
 }

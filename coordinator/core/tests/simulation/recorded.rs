@@ -55,12 +55,12 @@ impl RecordedCore {
 
     pub(crate) fn drain(&mut self, now: Duration, reason: &str) {
         self.inputs.push((now, CoreInput::Drain(reason.to_owned())));
-        self.core.drain(now, reason);
+        self.core.drain_run(now, reason);
     }
 
     pub(crate) fn end(&mut self, now: Duration, outcome: RunOutcome) {
         self.inputs.push((now, CoreInput::End(outcome.clone())));
-        self.core.end(now, outcome);
+        self.core.end_run(now, outcome);
     }
 
     pub(crate) fn status(&mut self, now: Duration) -> StatusResponse {
@@ -80,7 +80,6 @@ impl RecordedCore {
         self.core.take_events()
     }
 
-    /// The inputs so far become a state.
     pub(crate) fn take_snapshot(&mut self) {
         self.snapshot = bytes(&self.core);
         self.inputs.clear();

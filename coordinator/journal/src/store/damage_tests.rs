@@ -12,10 +12,10 @@ const PLACES: usize = 6;
 fn filled(folder: &Path) -> (Core, u64) {
     let mut live = core();
     let (mut journal, _) = InputJournal::open(folder).unwrap();
-    journal.begin(&live, journal_time(0)).unwrap();
+    journal.begin_run(&live, journal_time(0)).unwrap();
     let inputs = inputs(29);
     play(&mut journal, &mut live, &inputs[..10]);
-    journal.snapshot(&live, journal_time(1000)).unwrap();
+    journal.take_snapshot(&live, journal_time(1000)).unwrap();
     play(&mut journal, &mut live, &inputs[10..20]);
     drop(journal);
     let (mut journal, _) = InputJournal::open(folder).unwrap();
@@ -136,7 +136,7 @@ fn a_journal_whose_beginning_or_end_was_killed_is_of_no_run() {
     drop(journal);
     let (mut journal, recovered) = InputJournal::open(&folder).unwrap();
     assert!(recovered.is_none());
-    journal.begin(&core(), journal_time(0)).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
     drop(journal);
     assert!(InputJournal::open(&folder).unwrap().1.is_some());
 }

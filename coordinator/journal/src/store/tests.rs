@@ -45,7 +45,7 @@ pub(super) fn inputs(beats: u64) -> Vec<(JournalTime, CoreInput)> {
         ..JoinRequest::default()
     };
     let beat = |step| HeartbeatRequest {
-        member: server.member(),
+        member: server.member_id(),
         incarnation: 1,
         progress: Some(Progress { step, loss: f64::NAN, ..Progress::default() }),
         ..HeartbeatRequest::default()
@@ -72,13 +72,13 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
     let (mut journal, nothing) = InputJournal::open(&folder).unwrap();
     assert!(nothing.is_none());
     let mut live = core();
-    journal.begin(&live, journal_time(0)).unwrap();
+    journal.begin_run(&live, journal_time(0)).unwrap();
     let inputs = inputs(50);
     // Killed after the inputs, after a snapshot, and after more inputs.
     for part in [&inputs[..20], &[], &inputs[20..]] {
         play(&mut journal, &mut live, part);
         if part.is_empty() {
-            journal.snapshot(&live, journal_time(2000)).unwrap();
+            journal.take_snapshot(&live, journal_time(2000)).unwrap();
         }
         drop(journal);
         let recovered;
@@ -89,7 +89,7 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
     }
     assert_eq!(journal.end.next, 51);
     // Another run in the same folder has none of it.
-    journal.begin(&core(), journal_time(9000)).unwrap();
+    journal.begin_run(&core(), journal_time(9000)).unwrap();
     drop(journal);
     let (journal, recovered) = InputJournal::open(&folder).unwrap();
     let recovered = recovered.expect("the new run");
@@ -102,15 +102,15 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
 fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    journal.begin(&core(), journal_time(0)).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
     drop(journal);
     let found = || InputJournal::open(folder.path()).unwrap().1.expect("the run").machine;
-    assert_eq!(found(), Machine::Same);
+    assert_eq!(found(), MachineStart::Same);
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
     journal.put_boot(b"0d5f8b5c-0000-0000-0000-000000000000".to_vec()).unwrap();
     drop(journal);
-    assert_eq!(found(), Machine::StartedAgain);
-    assert_eq!(found(), Machine::StartedAgain, "it stays so until a run begins");
+    assert_eq!(found(), MachineStart::StartedAgain);
+    assert_eq!(found(), MachineStart::StartedAgain, "it stays so until a run begins");
 }
 
 /// A pod moves to another machine with its disk.
@@ -118,12 +118,12 @@ fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
 fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_that_machine() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    journal.begin(&core(), journal_time(0)).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
     journal.put_boot(b"another machine".to_vec()).unwrap();
     journal.hand_over().unwrap();
     drop(journal);
     let (journal, recovered) = InputJournal::open(folder.path()).unwrap();
-    assert_eq!(recovered.expect("the run").machine, Machine::Same);
+    assert_eq!(recovered.expect("the run").machine, MachineStart::Same);
     let mark = journal.end_file.read().unwrap().unwrap();
     assert_eq!(mark.boot, this_boot(), "a loss of power is recognised from now on");
 }
@@ -133,14 +133,14 @@ fn a_long_journal_is_cut_and_its_end_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
     let mut live = core();
-    journal.begin(&live, journal_time(0)).unwrap();
+    journal.begin_run(&live, journal_time(0)).unwrap();
     let mut cuts = 0;
     // A heartbeat takes 38 bytes at least.
     let beats = SNAPSHOT_BYTES / 32;
     for (time, input) in inputs(beats) {
         play(&mut journal, &mut live, &[(time, input)]);
         if journal.is_long() {
-            journal.snapshot(&live, time).unwrap();
+            journal.take_snapshot(&live, time).unwrap();
             cuts += 1;
         }
     }
@@ -158,7 +158,7 @@ fn what_cannot_be_used_is_named() {
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
     let held = InputJournal::open(folder.path()).err().expect("one process at a time").to_string();
     assert!(held.contains("cannot be opened") && held.contains("another coordinator"), "{held}");
-    journal.begin(&core(), journal_time(0)).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
     journal.db.put(key(0), [99; 20]).unwrap();
     drop(journal);
     let damaged = InputJournal::open(folder.path()).err().expect("damaged").to_string();
@@ -173,7 +173,7 @@ fn what_cannot_be_used_is_named() {
 #[test]
 fn a_start_of_the_machine_that_cannot_be_read_is_no_other_one() {
     let found = [(&b"a"[..], Some("a")), (b"a", Some("b")), (b"a", None), (b"", None), (b"unknown", None)];
-    let same = found.map(|(then, now)| machine(then, now) == Machine::Same);
+    let same = found.map(|(then, now)| machine(then, now) == MachineStart::Same);
     assert_eq!(same, [true, false, false, false, false]);
-    assert_eq!(machine(HANDED_OVER, None), Machine::Same);
+    assert_eq!(machine(HANDED_OVER, None), MachineStart::Same);
 }

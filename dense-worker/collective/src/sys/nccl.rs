@@ -7,7 +7,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use super::{NativeGroup, RawGroup, RawStore, Store, call, int, millis, text};
+use super::{NativeGroup, RawGroup, RawStore, RendezvousStore, c_string, checked_call, to_c_int, to_millis};
 
 /// The library that `build.rs` made.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libzagros_nccl.so"));
@@ -40,45 +40,45 @@ unsafe extern "C" {
 
 /// The opened library. It stays open as long as the process.
 #[derive(Clone, Copy)]
-pub(crate) struct Nccl(&'static RawNccl);
+pub(crate) struct NcclLibrary(&'static RawNccl);
 
-impl fmt::Debug for Nccl {
+impl fmt::Debug for NcclLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Nccl")
     }
 }
 
-impl Nccl {
+impl NcclLibrary {
     /// Call this after [`crate::open_cuda_half`].
     pub(crate) fn open() -> Result<Self, String> {
         let mut out = ptr::null();
         // SAFETY: the bytes are a library of ours, which does nothing when it is opened; out and why are ours.
-        call(|why, room| unsafe { zagros_nccl_open(LIBRARY.as_ptr(), LIBRARY.len(), &raw mut out, why, room) })?;
+        checked_call(|why, room| unsafe { zagros_nccl_open(LIBRARY.as_ptr(), LIBRARY.len(), &raw mut out, why, room) })?;
         // SAFETY: the table of functions is a constant of the library, which stays open as long as the process.
         unsafe { out.as_ref() }.map(Self).ok_or_else(|| "its library offers nothing".to_owned())
     }
 
     /// How many devices CUDA shows to this process; at least one.
-    pub(crate) fn devices(self) -> Result<usize, String> {
+    pub(crate) fn device_count(self) -> Result<usize, String> {
         let mut count = 0;
         // SAFETY: the library stays open; count and why are ours.
-        call(|why, room| unsafe { (self.0.devices)(&raw mut count, why, room) })?;
+        checked_call(|why, room| unsafe { (self.0.devices)(&raw mut count, why, room) })?;
         usize::try_from(count).map_err(|_| format!("{count} devices"))
     }
 
     /// Connects to all other ranks. Blocks for longer than `timeout` if one of them never comes.
-    pub(crate) fn form(
+    pub(crate) fn form_group(
         self,
-        store: &Store,
+        store: &RendezvousStore,
         prefix: &str,
         (rank, world): (usize, usize),
         timeout: Duration,
     ) -> Result<NativeGroup, String> {
-        let prefix = text(prefix)?;
-        let (rank, world) = (int(rank)?, int(world)?);
+        let prefix = c_string(prefix)?;
+        let (rank, world) = (to_c_int(rank)?, to_c_int(world)?);
         let mut out = ptr::null_mut();
-        call(|why, room| {
-            let (store, timeout) = (store.0.as_ptr(), millis(timeout));
+        checked_call(|why, room| {
+            let (store, timeout) = (store.0.as_ptr(), to_millis(timeout));
             // SAFETY: the prefix ends with NUL, the store lives for the call, out and why are ours.
             unsafe { (self.0.form)(store, prefix.as_ptr(), rank, world, timeout, &raw mut out, why, room) }
         })?;

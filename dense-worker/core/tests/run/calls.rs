@@ -51,7 +51,7 @@ impl World {
             let now = self.now;
             if let Some(placement) = self.coordinator.placement(now).filter(|placement| placement.generation > 0) {
                 let worker = self.worker(index);
-                worker.map = BucketMap::unpack(Generation(placement.generation), &placement.owners).ok();
+                worker.map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).ok();
                 worker.is_outdated = false;
             }
             return;
@@ -169,7 +169,7 @@ impl World {
         let chosen = self.dice.below(count) as usize;
         let Some(map) = self.worker(index).map.clone() else { return };
         let push = self.worker(index).pushes[chosen].clone();
-        let owner = |bucket: Bucket| map.owner(bucket).expect("every bucket has one").0 as usize;
+        let owner = |bucket: Bucket| map.bucket_owner(bucket).expect("every bucket has one").0 as usize;
         let servers: Vec<usize> = push.left.iter().map(|bucket| owner(*bucket)).collect();
         let server = servers[self.dice.below(servers.len() as u64) as usize];
         let buckets: BTreeSet<Bucket> = push.left.iter().copied().filter(|bucket| owner(*bucket) == server).collect();

@@ -135,7 +135,7 @@ impl Server {
         if placement.generation == 0 || placement.generation < process.generation {
             return;
         }
-        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).expect("a map");
+        let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).expect("a map");
         let active = placement.bucket_move.as_ref();
         process.writers = placement.writers.iter().map(|writer| (writer.member, writer.incarnation)).collect();
         (process.generation, process.owners, process.is_outdated) = (placement.generation, Some(map), false);
@@ -200,6 +200,6 @@ impl ServerProcess {
     }
 
     fn owns(&self, index: usize, bucket: Bucket) -> bool {
-        self.owners.as_ref().and_then(|map| map.owner(bucket)).is_some_and(|owner| owner.0 as usize == index)
+        self.owners.as_ref().and_then(|map| map.bucket_owner(bucket)).is_some_and(|owner| owner.0 as usize == index)
     }
 }

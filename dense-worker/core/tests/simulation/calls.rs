@@ -215,7 +215,7 @@ impl World {
             }
         };
         let reasons: Vec<control::BarrierReason> = ranks.iter().map(|index| reason(self, *index)).collect();
-        let decision = match zagros_coordinator_core::decide(&reasons) {
+        let decision = match zagros_coordinator_core::decide_barrier(&reasons) {
             Some(control::BarrierDecision::Checkpoint) => BarrierDecision::Checkpoint,
             Some(control::BarrierDecision::EpochOver) => BarrierDecision::EpochOver,
             Some(control::BarrierDecision::Stop) => BarrierDecision::Stop,

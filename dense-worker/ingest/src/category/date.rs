@@ -13,22 +13,21 @@ use zagros_job::DatePart;
 
 const DAY: i64 = 86_400;
 
-/// A moment on the clock of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Moment {
+struct DateTime {
     year: i64,
     month: u32,
     day: u32,
-    /// Days since 1970.
+    /// Since 1970.
     days: i64,
-    /// Second of the day.
+    /// Of the day.
     second: u32,
 }
 
 /// A part of the date or time of a text; `None` if the text is neither.
 #[inline]
 pub(crate) fn date_part(text: &[u8], part: DatePart) -> Option<u32> {
-    let moment = moment(text)?;
+    let moment = parse_moment(text)?;
     // The first day of 1970 was a Thursday.
     let weekday = (moment.days + 3).rem_euclid(7) as u32;
     Some(match part {
@@ -44,17 +43,17 @@ pub(crate) fn date_part(text: &[u8], part: DatePart) -> Option<u32> {
 
 /// The seconds from 1970 to a date or time, on the clock of its text; `None` if the text is neither.
 pub(crate) fn clock_seconds(text: &[u8]) -> Option<i64> {
-    let moment = moment(text)?;
+    let moment = parse_moment(text)?;
     Some(moment.days * DAY + i64::from(moment.second))
 }
 
-fn moment(text: &[u8]) -> Option<Moment> {
-    if let Some(moment) = compact(text) {
+fn parse_moment(text: &[u8]) -> Option<DateTime> {
+    if let Some(moment) = parse_compact(text) {
         return Some(moment);
     }
     let number = fraction_start(text).map_or(text, |point| &text[..point]);
-    if let Some(seconds) = whole(number) {
-        return Some(since_1970(self::seconds(seconds, number)));
+    if let Some(seconds) = parse_whole(number) {
+        return Some(since_1970(self::to_seconds(seconds, number)));
     }
     let (date, rest) = text.split_at_checked(10)?;
     let [y @ .., b'-', _, _, b'-', _, _] = date else { return None };
@@ -65,18 +64,18 @@ fn moment(text: &[u8]) -> Option<Moment> {
         [b' ' | b'T', clock @ ..] => clock_of(clock)?,
         _ => return None,
     };
-    Some(Moment { year: i64::from(year), month, day, days, second })
+    Some(DateTime { year: i64::from(year), month, day, days, second })
 }
 
 /// A date without separators, with two digits or more of the time behind it; also `YYMMDDHH`.
-fn compact(text: &[u8]) -> Option<Moment> {
+fn parse_compact(text: &[u8]) -> Option<DateTime> {
     let moment = |year: u32, rest: &[u8]| {
         let part = |at: usize| rest.get(at..at + 2).map_or(Some(0), digits);
         let (month, day, hour, minute, second) = (part(0)?, part(2)?, part(4)?, part(6)?, part(8)?);
         let days = days_of(i64::from(year), month, day)?;
         let is_time = (1970..2200).contains(&year) && hour < 24 && minute < 60 && second < 60;
         let second = 3600 * hour + 60 * minute + second;
-        is_time.then_some(Moment { year: i64::from(year), month, day, days, second })
+        is_time.then_some(DateTime { year: i64::from(year), month, day, days, second })
     };
     let (year, rest) = match text.len() {
         8 | 10 | 12 | 14 => text.split_at(4),
@@ -86,7 +85,6 @@ fn compact(text: &[u8]) -> Option<Moment> {
     moment(digits(year)?, rest).or_else(short)
 }
 
-/// Where the fraction of a number starts.
 fn fraction_start(text: &[u8]) -> Option<usize> {
     let point = memchr::memchr(b'.', text)?;
     let fraction = &text[point + 1..];
@@ -136,7 +134,7 @@ fn digits(text: &[u8]) -> Option<u32> {
 }
 
 /// A whole number of up to 17 digits.
-fn whole(text: &[u8]) -> Option<i64> {
+fn parse_whole(text: &[u8]) -> Option<i64> {
     let (sign, digits) = match text {
         [b'-', digits @ ..] => (-1, digits),
         digits => (1, digits),
@@ -151,7 +149,7 @@ fn whole(text: &[u8]) -> Option<i64> {
 }
 
 /// Eleven digits of seconds reach to the year 5138, and fourteen of milliseconds too.
-fn seconds(number: i64, text: &[u8]) -> i64 {
+fn to_seconds(number: i64, text: &[u8]) -> i64 {
     match text.len() - usize::from(text[0] == b'-') {
         ..=11 => number,
         12..=14 => number.div_euclid(1_000),
@@ -159,10 +157,10 @@ fn seconds(number: i64, text: &[u8]) -> i64 {
     }
 }
 
-fn since_1970(seconds: i64) -> Moment {
+fn since_1970(seconds: i64) -> DateTime {
     let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY) as u32);
     let (year, month, day) = date_of(days);
-    Moment { year, month, day, days, second }
+    DateTime { year, month, day, days, second }
 }
 
 /// Year, month and day in the Gregorian calendar. Years are counted from March, so that a leap day is the last day of a
@@ -281,7 +279,7 @@ mod tests {
             prop_assert_eq!(days_of(year, month, day), Some(days));
             prop_assume!((1000..10_000).contains(&year));
             let text = format!("{year}-{month:02}-{day:02}");
-            prop_assert_eq!(moment(text.as_bytes()), Some(since_1970(days * DAY)));
+            prop_assert_eq!(parse_moment(text.as_bytes()), Some(since_1970(days * DAY)));
         }
 
         #[test]

@@ -23,10 +23,8 @@ pub(crate) fn fold_of(place: u64, folds: usize) -> usize {
     (xxh3_64_with_seed(&place.to_le_bytes(), FOLD_SEED) % folds as u64) as usize
 }
 
-/// The numbers of an encoding.
 #[derive(Clone, Debug)]
-pub(crate) struct Encoder {
-    /// Where the numbers of an id start.
+pub(crate) struct CategoryEncoder {
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// Standardised; first those of an id that is not listed.
     values: Box<[f32]>,
@@ -36,7 +34,7 @@ pub(crate) struct Encoder {
     last: usize,
 }
 
-impl Encoder {
+impl CategoryEncoder {
     /// The numbers for the rows of a part. An encoding that is not measured yet is 0.
     pub(crate) fn new(encoding: &CategoryEncoding, part: DataPart) -> Self {
         let last = encoding.own_folds();
@@ -56,7 +54,7 @@ impl Encoder {
 
     /// The number of a category in the row at a place.
     #[inline]
-    pub(crate) fn value(&self, id: u64, place: u64) -> f32 {
+    pub(crate) fn encode(&self, id: u64, place: u64) -> f32 {
         let start = self.starts.get(&id).copied().unwrap_or(0) as usize;
         let column = if self.folds == 0 { self.last } else { fold_of(place, self.folds) };
         self.values[start + column]
@@ -83,14 +81,14 @@ mod tests {
 
     #[test]
     fn a_training_row_has_the_number_of_its_fold_and_any_other_row_the_last() {
-        let (train, test) = (Encoder::new(&encoding(), DataPart::Train), Encoder::new(&encoding(), DataPart::Test));
+        let (train, test) = (CategoryEncoder::new(&encoding(), DataPart::Train), CategoryEncoder::new(&encoding(), DataPart::Test));
         for place in 0..40 {
             let fold = fold_of(place, 2);
-            assert_eq!([7, u64::MAX, 8].map(|id| train.value(id, place)), [[3.0, -1.0, 0.0], [4.0, -2.0, 1.0]][fold]);
-            assert_eq!([7, u64::MAX, 8].map(|id| test.value(id, place)), [5.0, -3.0, 2.0]);
+            assert_eq!([7, u64::MAX, 8].map(|id| train.encode(id, place)), [[3.0, -1.0, 0.0], [4.0, -2.0, 1.0]][fold]);
+            assert_eq!([7, u64::MAX, 8].map(|id| test.encode(id, place)), [5.0, -3.0, 2.0]);
         }
         let unmeasured = CategoryEncoding { fitted: None, ..encoding() };
-        assert_eq!(Encoder::new(&unmeasured, DataPart::Train).value(7, 3), 0.0);
+        assert_eq!(CategoryEncoder::new(&unmeasured, DataPart::Train).encode(7, 3), 0.0);
     }
 
     /// Pinned: a run that goes on must find its rows in their folds (xxh3 of the place's bytes, computed with python-xxhash).

@@ -21,11 +21,11 @@ pub(crate) struct IdMap {
     missing: u64,
     /// In place of a missing value.
     default: u64,
-    range: Range,
+    range: IdMapping,
 }
 
 #[derive(Clone, Debug)]
-enum Range {
+enum IdMapping {
     All,
     Hashed(NonZeroU64),
     Known(Arc<HashSet<u64, BuildHasherDefault<AsItIs>>>, u64),
@@ -35,20 +35,19 @@ impl IdMap {
     /// The map of a feature. A vocabulary that is not measured yet is ignored, because the measurement itself reads this way.
     pub(crate) fn new(feature: &Categorical) -> Self {
         let range = match &feature.ids {
-            IdRange::All => Range::All,
-            IdRange::Hashed(size) => Range::Hashed(*size),
+            IdRange::All => IdMapping::All,
+            IdRange::Hashed(size) => IdMapping::Hashed(*size),
             IdRange::Vocabulary(vocabulary) => match &vocabulary.ids {
-                None => Range::All,
-                Some(ids) => Range::Known(Arc::new(ids.iter().copied().collect()), rare_id()),
+                None => IdMapping::All,
+                Some(ids) => IdMapping::Known(Arc::new(ids.iter().copied().collect()), rare_id()),
             },
         };
         let default = feature.default.as_ref().map_or_else(missing_id, |text| hash_value(text.as_bytes()));
         Self { missing: missing_id(), default, range }
     }
 
-    /// Whether every id stays as it is.
     pub(crate) fn is_same(&self) -> bool {
-        self.missing == self.default && matches!(self.range, Range::All)
+        self.missing == self.default && matches!(self.range, IdMapping::All)
     }
 
     /// The id whose row is looked up.
@@ -56,9 +55,9 @@ impl IdMap {
     pub(crate) fn apply(&self, id: u64) -> u64 {
         let id = if id == self.missing { self.default } else { id };
         match &self.range {
-            Range::All => id,
-            Range::Hashed(size) => id % size.get(),
-            Range::Known(known, rare) => {
+            IdMapping::All => id,
+            IdMapping::Hashed(size) => id % size.get(),
+            IdMapping::Known(known, rare) => {
                 if known.contains(&id) {
                     id
                 } else {

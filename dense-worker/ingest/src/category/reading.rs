@@ -9,15 +9,12 @@ use super::date::date_part;
 use crate::hash_value;
 use crate::parse::number::parse_number;
 
-/// The id of a missing value.
 pub(crate) fn missing_id() -> u64 {
     hash_value(b"")
 }
 
-/// How the text of a cell becomes an id.
 #[derive(Clone, Debug)]
 pub(crate) enum CellReading {
-    /// The hash of the text.
     Text,
     /// The number of the range, whose edges ascend.
     Buckets(Arc<[f64]>),
@@ -25,7 +22,6 @@ pub(crate) enum CellReading {
 }
 
 impl CellReading {
-    /// The job's reading.
     pub(crate) fn new(reading: &ColumnReading) -> Self {
         match reading {
             ColumnReading::Text => Self::Text,
@@ -40,18 +36,16 @@ impl CellReading {
         match self {
             Self::Text => Some(hash_value(text)),
             _ if text.is_empty() => Some(missing_id()),
-            Self::Buckets(edges) => Some(small_id(range_of(edges, parse_number(text)?))),
+            Self::Buckets(edges) => Some(small_id(range_index(edges, parse_number(text)?))),
             Self::Date(part) => Some(small_id(date_part(text, *part)?)),
         }
     }
 
-    /// Whether a cell is a number.
     pub(crate) fn is_number(&self) -> bool {
         matches!(self, Self::Buckets(_))
     }
 
-    /// What a message expects of a cell.
-    pub(crate) fn expected(&self, column: &str) -> String {
+    pub(crate) fn expected_text(&self, column: &str) -> String {
         match self {
             Self::Text => format!("a text in column \"{column}\""),
             Self::Buckets(_) => format!("a number in column \"{column}\""),
@@ -64,7 +58,7 @@ impl CellReading {
 
 /// The number of the range of a value: that of the edges that are not greater.
 #[inline]
-pub(crate) fn range_of(edges: &[f64], value: f64) -> u32 {
+pub(crate) fn range_index(edges: &[f64], value: f64) -> u32 {
     edges.partition_point(|edge| *edge <= value) as u32
 }
 
@@ -87,13 +81,11 @@ pub(crate) fn small_id(mut number: u32) -> u64 {
 pub(crate) struct CrossId(Xxh3Default);
 
 impl CrossId {
-    /// Adds the next id.
     #[inline]
     pub(crate) fn add(&mut self, id: u64) {
         self.0.update(&id.to_le_bytes());
     }
 
-    /// The id of those that were added.
     #[inline]
     pub(crate) fn finish(&self) -> u64 {
         self.0.digest()
@@ -146,7 +138,7 @@ mod tests {
         #[test]
         fn the_range_is_between_its_edges(mut edges in prop::collection::btree_set(-50_i32..50, 0..9), value in -60_i32..60) {
             let list: Vec<f64> = edges.iter().copied().map(f64::from).collect();
-            let range = range_of(&list, f64::from(value)) as usize;
+            let range = range_index(&list, f64::from(value)) as usize;
             prop_assert_eq!(range, edges.iter().filter(|edge| **edge <= value).count());
             edges.clear();
         }

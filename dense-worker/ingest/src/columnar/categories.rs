@@ -3,27 +3,24 @@
 use zagros_job::{Categorical, ColumnReading, Features};
 use zagros_zip::ZipEq;
 
-use super::decoded::{Decoded, GroupColumns};
-use super::fault::Fault;
+use super::decoded::{DecodedColumn, GroupColumns};
+use super::fault::FileFault;
 use super::groups::UsedColumn;
 use super::lists::NumberLists;
-use super::output::{BagCells, BagForm, Cell, Cells, IdCells, Texts, ToPart};
+use super::output::{BagCells, BagForm, ConvertedCell, ConvertedCells, IdCells, ValueTexts, ToPart};
 use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::bad::FieldFault;
-use crate::parse::bags::Weights;
+use crate::parse::bags::ValueWeights;
 use crate::parse::missing::MissingTexts;
 use crate::parse::sink::{BatchSink, RowSink};
 
-/// The cells of a feature.
 #[derive(Debug)]
-pub(super) enum Categories {
-    /// A text a row.
-    One(Box<Decoded<IdCells>>),
+pub(super) enum CategoryCells {
+    One(Box<DecodedColumn<IdCells>>),
     /// One of another reading, or the parts of a cross.
     Parts(Vec<PartCells>),
-    /// Any number of texts a row.
-    Many(Box<Decoded<BagCells>>),
+    Many(Box<DecodedColumn<BagCells>>),
     /// Any number of texts a row, each with its weight.
     Weighted(Box<WeightedCells>),
 }
@@ -31,28 +28,27 @@ pub(super) enum Categories {
 /// The texts of a feature, and their weights in another column.
 #[derive(Debug)]
 pub(super) struct WeightedCells {
-    bags: Decoded<BagCells>,
-    numbers: Decoded<NumberLists>,
-    weights: Weights,
+    bags: DecodedColumn<BagCells>,
+    numbers: DecodedColumn<NumberLists>,
+    weights: ValueWeights,
 }
 
 /// The cells of one column of a feature of one value.
 #[derive(Debug)]
 pub(super) enum PartCells {
-    Text(Box<Decoded<IdCells>>),
+    Text(Box<DecodedColumn<IdCells>>),
     /// Small numbers: of ranges, or parts of dates.
-    Number(Box<Decoded<Cells<ToPart>>>),
+    Number(Box<DecodedColumn<ConvertedCells<ToPart>>>),
 }
 
-/// A faulty cell.
 pub(super) enum CategoryFault<'a> {
     /// Which of a feature's columns it is in.
-    Part(usize, &'a Decoded<Cells<ToPart>>),
+    Part(usize, &'a DecodedColumn<ConvertedCells<ToPart>>),
     /// Weights that do not fit their values.
     Weights(Box<FieldFault>),
 }
 
-impl Categories {
+impl CategoryCells {
     /// Opens the columns of a feature, the first of which is the `first`-th used one.
     pub(super) fn open(
         features: &Features,
@@ -61,31 +57,31 @@ impl Categories {
         first: usize,
         missing: &MissingTexts,
     ) -> Result<Self, IngestError> {
-        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.clone());
+        let texts = |column: &UsedColumn| ValueTexts::new(column.kind, missing.clone());
         let parts = features.column_parts(feature);
         match (feature.values.separator(), parts.as_slice()) {
             (Some(separator), _) => {
                 let separator = |column: &UsedColumn| Some(separator).filter(|_| !column.is_list());
-                let weights = Weights::from_feature(feature);
+                let weights = ValueWeights::from_feature(feature);
                 let form = |column: &UsedColumn| BagForm::new(separator(column), weights.is_some());
-                let bags = columns.decoded(first, |column| BagCells::new(texts(column), form(column)))?;
+                let bags = columns.open_column(first, |column| BagCells::new(texts(column), form(column)))?;
                 let Some(weights) = weights else { return Ok(Self::Many(Box::new(bags))) };
                 let lists = |column: &UsedColumn| NumberLists::new(texts(column), separator(column));
-                let numbers = columns.decoded(first + 1, lists)?;
+                let numbers = columns.open_column(first + 1, lists)?;
                 Ok(Self::Weighted(Box::new(WeightedCells { bags, numbers, weights })))
             }
             (None, [part]) if *part.reading == ColumnReading::Text => {
-                Ok(Self::One(Box::new(columns.decoded(first, |column| IdCells::new(texts(column)))?)))
+                Ok(Self::One(Box::new(columns.open_column(first, |column| IdCells::new(texts(column)))?)))
             }
             (None, parts) => {
                 let open = |(index, part): (usize, &zagros_job::ColumnPart<'_>)| match part.reading {
                     ColumnReading::Text => {
-                        let cells = columns.decoded(first + index, |column| IdCells::new(texts(column)))?;
+                        let cells = columns.open_column(first + index, |column| IdCells::new(texts(column)))?;
                         Ok(PartCells::Text(Box::new(cells)))
                     }
                     reading => {
                         let convert = |column: &UsedColumn| ToPart::new(texts(column), CellReading::new(reading));
-                        let cells = columns.decoded(first + index, |column| Cells::new(convert(column)))?;
+                        let cells = columns.open_column(first + index, |column| ConvertedCells::new(convert(column)))?;
                         Ok(PartCells::Number(Box::new(cells)))
                     }
                 };
@@ -94,8 +90,7 @@ impl Categories {
         }
     }
 
-    /// Number of columns that are read.
-    pub(super) fn columns(&self) -> usize {
+    pub(super) fn column_count(&self) -> usize {
         match self {
             Self::One(_) | Self::Many(_) => 1,
             Self::Weighted(_) => 2,
@@ -104,7 +99,7 @@ impl Categories {
     }
 
     /// Decodes the rows of a slice. A fault comes with the number of its column among the feature's.
-    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), (usize, Fault)> {
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), (usize, FileFault)> {
         match self {
             Self::One(column) => {
                 column.out.ids.clear();
@@ -130,25 +125,23 @@ impl Categories {
         }
     }
 
-    /// Whether a cell of the slice is malformed.
     pub(super) fn has_faults(&self) -> bool {
         let is_faulty = |part: &PartCells| match part {
             PartCells::Text(_) => false,
-            PartCells::Number(column) => column.out.cells.iter().any(|cell| matches!(cell, Cell::Faulty(_))),
+            PartCells::Number(column) => column.out.cells.iter().any(|cell| matches!(cell, ConvertedCell::Faulty(_))),
         };
         match self {
             Self::One(_) | Self::Many(_) => false,
             Self::Parts(parts) => parts.iter().any(is_faulty),
-            Self::Weighted(cells) => (0..cells.bags.out.ends.len()).any(|row| cells.row(row, |_, _| ()).is_err()),
+            Self::Weighted(cells) => (0..cells.bags.out.ends.len()).any(|row| cells.put_row(row, |_, _| ()).is_err()),
         }
     }
 
-    /// Gives the values of a row to `sink`.
     #[inline]
-    pub(super) fn row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), CategoryFault<'_>> {
+    pub(super) fn put_row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), CategoryFault<'_>> {
         match self {
             Self::One(column) => sink.id(feature, column.out.ids[row]),
-            Self::Parts(parts) => sink.id(feature, combined(parts, row)?),
+            Self::Parts(parts) => sink.id(feature, combined_id(parts, row)?),
             Self::Many(column) => {
                 let BagCells { ids, ends, .. } = &column.out;
                 let start = row.checked_sub(1).map_or(0, |before| ends[before]);
@@ -157,7 +150,7 @@ impl Categories {
             }
             Self::Weighted(cells) => {
                 let put = |id, weight| sink.weighted_id(feature, id, weight);
-                cells.row(row, put).map_err(CategoryFault::Weights)?;
+                cells.put_row(row, put).map_err(CategoryFault::Weights)?;
                 sink.end_bag(feature);
             }
         }
@@ -165,17 +158,17 @@ impl Categories {
     }
 
     /// Gives all rows of the slice, none of them malformed, to `batch`.
-    pub(super) fn put(&self, feature: usize, batch: &mut BatchSink) {
+    pub(super) fn put_column(&self, feature: usize, batch: &mut BatchSink) {
         match self {
             Self::One(column) => batch.id_column(feature, column.out.ids.iter().copied()),
             Self::Parts(parts) => {
-                let rows = parts.first().map_or(0, PartCells::rows);
-                batch.id_column(feature, (0..rows).map(|row| combined(parts, row).unwrap_or_else(|_| missing_id())));
+                let rows = parts.first().map_or(0, PartCells::row_count);
+                batch.id_column(feature, (0..rows).map(|row| combined_id(parts, row).unwrap_or_else(|_| missing_id())));
             }
             Self::Many(column) => batch.bag_column(feature, &column.out.ids, &column.out.ends),
             Self::Weighted(cells) => {
                 // No row is malformed.
-                (0..cells.bags.out.ends.len()).for_each(|row| drop(self.row(feature, row, batch)));
+                (0..cells.bags.out.ends.len()).for_each(|row| drop(self.put_row(feature, row, batch)));
             }
         }
     }
@@ -185,7 +178,7 @@ impl WeightedCells {
     /// Gives the values of a row with their weights to `put`. A missing value is skipped with its weight. A cell whose only value is
     /// missing may stand beside an empty one.
     #[inline]
-    fn row(&self, row: usize, mut put: impl FnMut(u64, f32)) -> Result<(), Box<FieldFault>> {
+    fn put_row(&self, row: usize, mut put: impl FnMut(u64, f32)) -> Result<(), Box<FieldFault>> {
         let (BagCells { ids, ends, .. }, numbers, missing) = (&self.bags.out, &self.numbers.out, missing_id());
         let start = row.checked_sub(1).map_or(0, |before| ends[before]);
         let (ids, cells) = (&ids[start..ends[row]], numbers.row_items(row));
@@ -194,16 +187,16 @@ impl WeightedCells {
             fault
         };
         let is_missing =
-            || matches!((ids, cells), ([id], []) if *id == missing) || matches!((ids, cells), ([], [Cell::Missing]));
+            || matches!((ids, cells), ([id], []) if *id == missing) || matches!((ids, cells), ([], [ConvertedCell::Missing]));
         if ids.len() != cells.len() && is_missing() {
             return Ok(());
         }
         if ids.len() != cells.len() {
-            return Err(at_weights(self.weights.other_number(ids.len(), cells.len())));
+            return Err(at_weights(self.weights.count_fault(ids.len(), cells.len())));
         }
         for (id, cell) in ids.iter().zip_eq(cells).filter(|(id, _)| **id != missing) {
-            let weight = cell.number().and_then(|number| self.weights.weight(number));
-            put(*id, weight.ok_or_else(|| at_weights(self.weights.no_weight(numbers.shown(*cell))))?);
+            let weight = cell.as_number().and_then(|number| self.weights.accepted_weight(number));
+            put(*id, weight.ok_or_else(|| at_weights(self.weights.weight_fault(numbers.shown_item(*cell))))?);
         }
         Ok(())
     }
@@ -211,19 +204,19 @@ impl WeightedCells {
 
 /// The id of a row: of its only part, or of the combination.
 #[inline]
-fn combined(parts: &[PartCells], row: usize) -> Result<u64, CategoryFault<'_>> {
+fn combined_id(parts: &[PartCells], row: usize) -> Result<u64, CategoryFault<'_>> {
     if let [part] = parts {
-        return part.id(row).map_err(|column| CategoryFault::Part(0, column));
+        return part.row_id(row).map_err(|column| CategoryFault::Part(0, column));
     }
     let mut cross = CrossId::default();
     for (index, part) in parts.iter().enumerate() {
-        cross.add(part.id(row).map_err(|column| CategoryFault::Part(index, column))?);
+        cross.add(part.row_id(row).map_err(|column| CategoryFault::Part(index, column))?);
     }
     Ok(cross.finish())
 }
 
 impl PartCells {
-    fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), Fault> {
+    fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), FileFault> {
         match self {
             Self::Text(column) => {
                 column.out.ids.clear();
@@ -236,7 +229,7 @@ impl PartCells {
         }
     }
 
-    fn rows(&self) -> usize {
+    fn row_count(&self) -> usize {
         match self {
             Self::Text(column) => column.out.ids.len(),
             Self::Number(column) => column.out.cells.len(),
@@ -244,13 +237,13 @@ impl PartCells {
     }
 
     #[inline]
-    fn id(&self, row: usize) -> Result<u64, &Decoded<Cells<ToPart>>> {
+    fn row_id(&self, row: usize) -> Result<u64, &DecodedColumn<ConvertedCells<ToPart>>> {
         match self {
             Self::Text(column) => Ok(column.out.ids[row]),
             Self::Number(column) => match column.out.cells[row] {
-                Cell::Number(number) => Ok(small_id(number as u32)),
-                Cell::Missing => Ok(missing_id()),
-                Cell::Faulty(_) => Err(column),
+                ConvertedCell::Number(number) => Ok(small_id(number as u32)),
+                ConvertedCell::Missing => Ok(missing_id()),
+                ConvertedCell::Faulty(_) => Err(column),
             },
         }
     }

@@ -4,40 +4,36 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::arrow::batches::Arrays;
+use super::arrow::batches::FieldArrays;
 use super::arrow::column::ArrowColumn;
-use super::fault::{Fault, Result, fail};
-use super::groups::{Description, GroupPlace, RowGroups, UsedColumn};
-use super::output::Output;
+use super::fault::{FileFault, Result, fail};
+use super::groups::{ColumnDescription, GroupPlace, RowGroups, UsedColumn};
+use super::output::ColumnOutput;
 use super::parquet::column::ColumnReader;
 use super::parquet::pages::PageFile;
 use super::parquet::stored::GroupRanges;
 use crate::IngestError;
 use crate::source::open_file;
 
-/// A column with what its values become.
 #[derive(Debug)]
-pub(super) struct Decoded<O> {
+pub(super) struct DecodedColumn<O> {
     reader: DecodedReader,
     pub(super) out: O,
     pub(super) position: usize,
 }
 
-/// Reads a column of a row group.
 #[derive(Debug)]
 enum DecodedReader {
     Parquet(Box<ColumnReader>),
     Arrow(ArrowColumn),
 }
 
-/// Where the columns of a row group are.
 enum GroupSource {
     Disk(Arc<File>),
     Store(GroupRanges),
-    Arrays(Arrays),
+    Arrays(FieldArrays),
 }
 
-/// Opens the columns of a row group.
 pub(super) struct GroupColumns<'a> {
     path: &'a Path,
     source: GroupSource,
@@ -52,8 +48,8 @@ impl<'a> GroupColumns<'a> {
         row_groups: &'a RowGroups,
         group: usize,
     ) -> std::result::Result<Self, IngestError> {
-        let source = match (&row_groups.place, row_groups.ranges(group)?) {
-            (GroupPlace::Batches(batches), _) => GroupSource::Arrays(batches.arrays(group)?),
+        let source = match (&row_groups.place, row_groups.store_ranges(group)?) {
+            (GroupPlace::Batches(batches), _) => GroupSource::Arrays(batches.batch_arrays(group)?),
             (_, Some(ranges)) => GroupSource::Store(ranges),
             (_, None) => {
                 let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
@@ -63,29 +59,28 @@ impl<'a> GroupColumns<'a> {
         Ok(Self { path, source, row_groups, group })
     }
 
-    /// Where the columns of a row group in a store are.
-    pub(super) fn ranges(&self) -> Option<GroupRanges> {
+    pub(super) fn store_ranges(&self) -> Option<GroupRanges> {
         if let GroupSource::Store(ranges) = &self.source { Some(Arc::clone(ranges)) } else { None }
     }
 
     /// A column, not decoded yet.
-    pub(super) fn decoded<O>(
+    pub(super) fn open_column<O>(
         &self,
         index: usize,
         out: impl FnOnce(&UsedColumn) -> O,
-    ) -> std::result::Result<Decoded<O>, IngestError> {
+    ) -> std::result::Result<DecodedColumn<O>, IngestError> {
         let column = &self.row_groups.columns[index];
-        let ranges = self.ranges();
-        let reader = self.reader(column, index);
+        let ranges = self.store_ranges();
+        let reader = self.open_reader(column, index);
         let reader =
-            reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
-        Ok(Decoded { reader, out: out(column), position: column.position })
+            reader.map_err(|fault| column_error(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
+        Ok(DecodedColumn { reader, out: out(column), position: column.position })
     }
 
-    fn reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
+    fn open_reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
         let chunks = &self.row_groups.groups[self.group].chunks;
         let file = match (&self.source, &column.description) {
-            (GroupSource::Arrays(arrays), Description::Arrow(leaf)) => {
+            (GroupSource::Arrays(arrays), ColumnDescription::Arrow(leaf)) => {
                 return match arrays.get(&leaf.field) {
                     Some(array) => ArrowColumn::new(leaf, array).map(DecodedReader::Arrow),
                     None => fail("it was not read"),
@@ -93,48 +88,47 @@ impl<'a> GroupColumns<'a> {
             }
             (GroupSource::Disk(file), _) => PageFile::Disk(Arc::clone(file)),
             (GroupSource::Store(ranges), _) => PageFile::Object(Arc::clone(&ranges[index])),
-            (GroupSource::Arrays(_), Description::Parquet(_)) => return fail("it has no pages"),
+            (GroupSource::Arrays(_), ColumnDescription::Parquet(_)) => return fail("it has no pages"),
         };
         match &column.description {
-            Description::Parquet(column) => {
+            ColumnDescription::Parquet(column) => {
                 ColumnReader::new(file, chunks[index], column).map(|reader| DecodedReader::Parquet(Box::new(reader)))
             }
-            Description::Arrow(_) => fail("it has no arrays"),
+            ColumnDescription::Arrow(_) => fail("it has no arrays"),
         }
     }
 
     /// Decodes the `rows` rows behind the next `skipped` ones.
-    pub(super) fn decode<O: Output>(
+    pub(super) fn decode<O: ColumnOutput>(
         &self,
         index: usize,
-        column: &mut Decoded<O>,
+        column: &mut DecodedColumn<O>,
         skipped: usize,
         rows: usize,
     ) -> std::result::Result<(), IngestError> {
         let decoded = column.decode(skipped, rows);
-        let ranges = self.ranges();
-        decoded.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))
+        let ranges = self.store_ranges();
+        decoded.map_err(|fault| column_error(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))
     }
 }
 
 /// The fault of a used column in a row group, or what the store said.
-pub(super) fn failed(
+pub(super) fn column_error(
     path: &Path,
     row_groups: &RowGroups,
     number: usize,
     index: usize,
     ranges: Option<&GroupRanges>,
-    fault: Fault,
+    fault: FileFault,
 ) -> IngestError {
     if let Some(source) = ranges.and_then(|ranges| ranges[index].take_failure()) {
         return IngestError::Store { source };
     }
-    let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
-    IngestError::DamagedColumn { path: path.into(), unit: row_groups.unit(), number, column, reason }
+    let (FileFault(reason), column) = (fault, row_groups.columns[index].name.clone());
+    IngestError::DamagedColumn { path: path.into(), unit: row_groups.unit_name(), number, column, reason }
 }
 
-impl<O: Output> Decoded<O> {
-    /// Decodes the rows of a slice.
+impl<O: ColumnOutput> DecodedColumn<O> {
     pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
         match &mut self.reader {
             DecodedReader::Parquet(reader) => reader.read_slice(skipped, rows, &mut self.out),

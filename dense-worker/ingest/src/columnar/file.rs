@@ -7,14 +7,12 @@ use super::groups::RowGroups;
 use super::parquet::file::ParquetFooter;
 use crate::IngestError;
 
-/// The formats of files of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileFormat {
     Parquet,
     Arrow,
 }
 
-/// An opened file.
 #[derive(Debug)]
 pub(crate) enum ColumnFile {
     Parquet(ParquetFooter),
@@ -22,7 +20,6 @@ pub(crate) enum ColumnFile {
 }
 
 impl ColumnFile {
-    /// Reads the footer of a file.
     pub(crate) fn open(path: &Path, format: FileFormat) -> Result<Self, IngestError> {
         Ok(match format {
             FileFormat::Parquet => Self::Parquet(ParquetFooter::open(path)?),
@@ -30,23 +27,20 @@ impl ColumnFile {
         })
     }
 
-    /// The names of the columns, in their order.
-    pub(crate) fn names(&self) -> &[String] {
+    pub(crate) fn column_names(&self) -> &[String] {
         match self {
-            Self::Parquet(footer) => footer.names(),
-            Self::Arrow(footer) => footer.names(),
+            Self::Parquet(footer) => footer.column_names(),
+            Self::Arrow(footer) => footer.column_names(),
         }
     }
 
-    /// Size of the file.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn file_bytes(&self) -> u64 {
         match self {
             Self::Parquet(footer) => footer.bytes,
             Self::Arrow(footer) => footer.bytes,
         }
     }
 
-    /// The row groups with the columns at `positions`.
     pub(crate) fn row_groups(
         &self,
         path: &Path,

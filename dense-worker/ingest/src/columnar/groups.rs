@@ -9,53 +9,44 @@ use ::parquet::schema::types::ColumnDescPtr;
 use zagros_store::StoreError;
 
 use super::arrow::batches::RecordBatches;
-use super::arrow::schema::Leaf;
-use super::kind::Kind;
+use super::arrow::schema::ArrowLeaf;
+use super::kind::ValueKind;
 use super::parquet::pages::ChunkPlace;
 use super::parquet::stored::{GroupRanges, StoredGroups};
 
-/// The columns and row groups of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RowGroups {
     /// The columns that are read, in the order in which they were asked for.
     pub(crate) columns: Vec<UsedColumn>,
-    /// The row groups, in order.
     pub(crate) groups: Vec<RowGroup>,
     pub(super) place: GroupPlace,
 }
 
-/// Where row groups are.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum GroupPlace {
-    /// Parquet's, on a disk.
     Disk,
-    /// Parquet's, in a store.
     Store(Arc<StoredGroups>),
     /// Arrow's record batches, wherever they are.
     Batches(Arc<RecordBatches>),
 }
 
-/// A column that is read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UsedColumn {
     pub(crate) name: String,
     /// Its place among the columns of the file, from 0.
     pub(crate) position: usize,
-    pub(crate) kind: Kind,
-    /// As the file describes it.
-    pub(crate) description: Description,
+    pub(crate) kind: ValueKind,
+    pub(crate) description: ColumnDescription,
 }
 
-/// A column as its format describes it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Description {
+pub(crate) enum ColumnDescription {
     Parquet(ColumnDescPtr),
-    Arrow(Arc<Leaf>),
+    Arrow(Arc<ArrowLeaf>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowGroup {
-    /// Its first row in the file, from 0.
     pub(crate) first_row: u64,
     pub(crate) rows: u64,
     /// The byte that decides which split owns it. Never before that of an earlier row group: owners are found by bisection.
@@ -64,47 +55,41 @@ pub(crate) struct RowGroup {
     pub(crate) chunks: Vec<ChunkPlace>,
 }
 
-/// Some rows of a row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowSlice {
-    /// The row group, from 0.
     pub(crate) group: usize,
-    /// The first row, from 0 in the row group.
     pub(crate) start: u64,
     pub(crate) rows: usize,
 }
 
 impl UsedColumn {
-    /// Whether a row can have several values.
     pub(crate) fn is_list(&self) -> bool {
         match &self.description {
-            Description::Parquet(column) => column.max_rep_level() > 0,
-            Description::Arrow(leaf) => leaf.is_list,
+            ColumnDescription::Parquet(column) => column.max_rep_level() > 0,
+            ColumnDescription::Arrow(leaf) => leaf.is_list,
         }
     }
 }
 
 impl RowGroups {
     /// The row groups that the split `[start, end)` owns.
-    pub(crate) fn owned(&self, start: u64, end: u64) -> std::ops::Range<usize> {
+    pub(crate) fn owned_groups(&self, start: u64, end: u64) -> std::ops::Range<usize> {
         let groups_before = |byte: u64| self.groups.partition_point(|group| group.middle < byte);
         groups_before(start)..groups_before(end)
     }
 
-    /// What the format calls a row group.
-    pub(crate) fn unit(&self) -> &'static str {
+    pub(crate) fn unit_name(&self) -> &'static str {
         if let GroupPlace::Batches(_) = self.place { "record batch" } else { "row group" }
     }
 
     /// The columns of a row group in a store; `None` for all others.
-    pub(crate) fn ranges(&self, group: usize) -> Result<Option<GroupRanges>, StoreError> {
+    pub(crate) fn store_ranges(&self, group: usize) -> Result<Option<GroupRanges>, StoreError> {
         match &self.place {
-            GroupPlace::Store(stored) => stored.group(group, &self.groups[group].chunks).map(Some),
+            GroupPlace::Store(stored) => stored.group_ranges(group, &self.groups[group].chunks).map(Some),
             GroupPlace::Disk | GroupPlace::Batches(_) => Ok(None),
         }
     }
 
-    /// Requests the first pages of a row group in a store.
     pub(crate) fn prefetch(&self, group: usize) {
         if group >= self.groups.len() {
             return;
@@ -112,7 +97,7 @@ impl RowGroups {
         // A failure comes again when the rows are read.
         match &self.place {
             GroupPlace::Disk => {}
-            GroupPlace::Store(_) => drop(self.ranges(group)),
+            GroupPlace::Store(_) => drop(self.store_ranges(group)),
             GroupPlace::Batches(batches) => batches.prefetch(group),
         }
     }

@@ -5,9 +5,8 @@
 
 use std::io::Write;
 
-/// What values mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ValueKind {
     Bool,
     Integer,
     /// A whole number without sign, of 32 or 64 bits.
@@ -29,17 +28,16 @@ pub(crate) enum Kind {
     Nothing,
 }
 
-/// A stored value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Value<'a> {
+pub(crate) enum ColumnValue<'a> {
     Int(i64),
     Float(f64),
     Bytes(&'a [u8]),
 }
 
-impl Kind {
+impl ValueKind {
     /// In words. Columns of one kind of data have one word, whatever their width: files may differ in that.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn plain_name(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
             Self::Integer | Self::Unsigned(_) | Self::Half | Self::Single | Self::Double | Self::Decimal(_) => {
@@ -55,50 +53,50 @@ impl Kind {
     }
 
     /// A value as a number; `None` for text. Dates are days and timestamps are seconds since 1970.
-    pub(crate) fn number(self, value: Value<'_>) -> Option<f64> {
+    pub(crate) fn number(self, value: ColumnValue<'_>) -> Option<f64> {
         Some(match (self, value) {
             (Self::Text | Self::Uuid | Self::Nothing, _) => return None,
-            (Self::Half, Value::Bytes(bytes)) => half(u16::from_le_bytes(*bytes.first_chunk()?)),
-            (Self::Decimal(scale), value) => decimal(value)? as f64 / 10_f64.powi(scale.cast_signed()),
-            (Self::Unsigned(bits), Value::Int(value)) => unsigned(value, bits) as f64,
-            (Self::Time(parts) | Self::Timestamp(parts), Value::Int(value)) => value as f64 / parts as f64,
-            (_, Value::Int(value)) => value as f64,
-            (_, Value::Float(value)) => value,
-            (_, Value::Bytes(_)) => return None,
+            (Self::Half, ColumnValue::Bytes(bytes)) => half_to_f64(u16::from_le_bytes(*bytes.first_chunk()?)),
+            (Self::Decimal(scale), value) => decimal_digits(value)? as f64 / 10_f64.powi(scale.cast_signed()),
+            (Self::Unsigned(bits), ColumnValue::Int(value)) => to_unsigned(value, bits) as f64,
+            (Self::Time(parts) | Self::Timestamp(parts), ColumnValue::Int(value)) => value as f64 / parts as f64,
+            (_, ColumnValue::Int(value)) => value as f64,
+            (_, ColumnValue::Float(value)) => value,
+            (_, ColumnValue::Bytes(_)) => return None,
         })
     }
 
     /// A value as text, in `buffer` unless it is text already.
-    pub(crate) fn text<'a>(self, value: Value<'a>, buffer: &'a mut Vec<u8>) -> &'a [u8] {
+    pub(crate) fn text<'a>(self, value: ColumnValue<'a>, buffer: &'a mut Vec<u8>) -> &'a [u8] {
         buffer.clear();
         match (self, value) {
-            (Self::Uuid, Value::Bytes(bytes)) => uuid(bytes, buffer),
-            (Self::Half, Value::Bytes(_)) => float(self.number(value).unwrap_or(f64::NAN), true, buffer),
-            (Self::Decimal(scale), value) => decimal_text(decimal(value), scale, buffer),
-            (_, Value::Bytes(bytes)) => return bytes,
-            (Self::Bool, Value::Int(value)) => buffer.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
-            (Self::Unsigned(bits), Value::Int(value)) => integer(false, unsigned(value, bits), buffer),
-            (Self::Date, Value::Int(days)) => date(days, buffer),
-            (Self::Time(parts), Value::Int(value)) => time(value, parts, buffer),
-            (Self::Timestamp(parts), Value::Int(value)) => {
+            (Self::Uuid, ColumnValue::Bytes(bytes)) => push_uuid(bytes, buffer),
+            (Self::Half, ColumnValue::Bytes(_)) => push_float(self.number(value).unwrap_or(f64::NAN), true, buffer),
+            (Self::Decimal(scale), value) => push_decimal(decimal_digits(value), scale, buffer),
+            (_, ColumnValue::Bytes(bytes)) => return bytes,
+            (Self::Bool, ColumnValue::Int(value)) => buffer.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
+            (Self::Unsigned(bits), ColumnValue::Int(value)) => push_integer(false, to_unsigned(value, bits), buffer),
+            (Self::Date, ColumnValue::Int(days)) => push_date(days, buffer),
+            (Self::Time(parts), ColumnValue::Int(value)) => push_time(value, parts, buffer),
+            (Self::Timestamp(parts), ColumnValue::Int(value)) => {
                 let day = parts.saturating_mul(86_400);
-                date(value.div_euclid(day), buffer);
+                push_date(value.div_euclid(day), buffer);
                 buffer.push(b' ');
-                time(value.rem_euclid(day), parts, buffer);
+                push_time(value.rem_euclid(day), parts, buffer);
             }
-            (_, Value::Int(value)) => integer(value < 0, value.unsigned_abs(), buffer),
-            (_, Value::Float(value)) => float(value, self == Self::Single, buffer),
+            (_, ColumnValue::Int(value)) => push_integer(value < 0, value.unsigned_abs(), buffer),
+            (_, ColumnValue::Float(value)) => push_float(value, self == Self::Single, buffer),
         }
         buffer
     }
 }
 
-fn unsigned(value: i64, bits: u32) -> u64 {
+fn to_unsigned(value: i64, bits: u32) -> u64 {
     if bits == 32 { u64::from(value as u32) } else { value.cast_unsigned() }
 }
 
 /// Digits, which is several times faster than the standard library's formatting.
-fn integer(negative: bool, mut value: u64, out: &mut Vec<u8>) {
+fn push_integer(negative: bool, mut value: u64, out: &mut Vec<u8>) {
     let (mut digits, mut at) = ([0; 20], 20);
     loop {
         at -= 1;
@@ -115,7 +113,7 @@ fn integer(negative: bool, mut value: u64, out: &mut Vec<u8>) {
 }
 
 /// The shortest text that is read back as the same number; a whole number without a fraction.
-fn float(value: f64, single: bool, out: &mut Vec<u8>) {
+fn push_float(value: f64, single: bool, out: &mut Vec<u8>) {
     // A vector takes every write.
     let _ = match value {
         value if value.is_nan() => out.write(b"NaN").map(drop),
@@ -126,7 +124,7 @@ fn float(value: f64, single: bool, out: &mut Vec<u8>) {
 }
 
 /// A number of 16 bits: sign, 5 bits of exponent, 10 bits of fraction.
-fn half(bits: u16) -> f64 {
+fn half_to_f64(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let size = match exponent {
         0 => fraction * 2_f64.powi(-24),
@@ -138,12 +136,12 @@ fn half(bits: u16) -> f64 {
 }
 
 /// The number without its point; `None` if it has more than 38 digits.
-fn decimal(value: Value<'_>) -> Option<i128> {
+fn decimal_digits(value: ColumnValue<'_>) -> Option<i128> {
     match value {
-        Value::Int(value) => Some(i128::from(value)),
-        Value::Float(_) => None,
+        ColumnValue::Int(value) => Some(i128::from(value)),
+        ColumnValue::Float(_) => None,
         // Most significant byte first.
-        Value::Bytes(bytes) => {
+        ColumnValue::Bytes(bytes) => {
             let sign = if bytes.first().is_some_and(|first| first >> 7 == 1) { 0xff } else { 0 };
             let (extra, low) = bytes.split_at(bytes.len().saturating_sub(16));
             if extra.iter().any(|byte| *byte != sign) {
@@ -156,7 +154,7 @@ fn decimal(value: Value<'_>) -> Option<i128> {
     }
 }
 
-fn decimal_text(value: Option<i128>, scale: u32, out: &mut Vec<u8>) {
+fn push_decimal(value: Option<i128>, scale: u32, out: &mut Vec<u8>) {
     let Some(value) = value else { return out.extend_from_slice(b"a decimal of more than 38 digits") };
     let (sign, size, width) = (if value < 0 { "-" } else { "" }, value.unsigned_abs(), scale as usize);
     let unit = 10_u128.pow(scale);
@@ -166,7 +164,7 @@ fn decimal_text(value: Option<i128>, scale: u32, out: &mut Vec<u8>) {
     };
 }
 
-fn uuid(bytes: &[u8], out: &mut Vec<u8>) {
+fn push_uuid(bytes: &[u8], out: &mut Vec<u8>) {
     for (index, byte) in bytes.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
             out.push(b'-');
@@ -177,7 +175,7 @@ fn uuid(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Year, month and day in the Gregorian calendar. Years are counted from March, so that a leap day is the last day of a
 /// year; 400 years have 146,097 days.
-fn date(days: i64, out: &mut Vec<u8>) {
+fn push_date(days: i64, out: &mut Vec<u8>) {
     // Days since 0000-03-01.
     let days = days.saturating_add(719_468);
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -190,7 +188,7 @@ fn date(days: i64, out: &mut Vec<u8>) {
 }
 
 /// Hours, minutes and seconds, with a fraction if there is one.
-fn time(value: i64, parts: i64, out: &mut Vec<u8>) {
+fn push_time(value: i64, parts: i64, out: &mut Vec<u8>) {
     let (seconds, fraction) = (value.div_euclid(parts), value.rem_euclid(parts));
     let _ = write!(out, "{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60);
     if fraction > 0 {
@@ -208,50 +206,50 @@ mod tests {
 
     use super::*;
 
-    fn text(kind: Kind, value: Value<'_>) -> String {
+    fn text(kind: ValueKind, value: ColumnValue<'_>) -> String {
         String::from_utf8(kind.text(value, &mut Vec::new()).to_vec()).unwrap()
     }
 
     #[test]
     fn numbers_are_written_as_in_a_csv_file() {
-        assert_eq!(text(Kind::Integer, Value::Int(i64::MIN)), i64::MIN.to_string());
-        assert_eq!(text(Kind::Unsigned(32), Value::Int(-1)), u32::MAX.to_string());
-        assert_eq!(text(Kind::Unsigned(64), Value::Int(-1)), u64::MAX.to_string());
+        assert_eq!(text(ValueKind::Integer, ColumnValue::Int(i64::MIN)), i64::MIN.to_string());
+        assert_eq!(text(ValueKind::Unsigned(32), ColumnValue::Int(-1)), u32::MAX.to_string());
+        assert_eq!(text(ValueKind::Unsigned(64), ColumnValue::Int(-1)), u64::MAX.to_string());
         for (value, expected) in [(17.0, "17"), (-0.0, "0"), (0.1, "0.1"), (f64::NAN, "NaN"), (-2.5, "-2.5")] {
-            assert_eq!(text(Kind::Double, Value::Float(value)), expected);
+            assert_eq!(text(ValueKind::Double, ColumnValue::Float(value)), expected);
         }
-        assert_eq!(text(Kind::Single, Value::Float(f64::from(0.1_f32))), "0.1");
-        assert_eq!(text(Kind::Half, Value::Bytes(&0x3e00_u16.to_le_bytes())), "1.5");
+        assert_eq!(text(ValueKind::Single, ColumnValue::Float(f64::from(0.1_f32))), "0.1");
+        assert_eq!(text(ValueKind::Half, ColumnValue::Bytes(&0x3e00_u16.to_le_bytes())), "1.5");
     }
 
     #[test]
     fn decimals_keep_their_digits() {
-        assert_eq!(text(Kind::Decimal(2), Value::Int(-1205)), "-12.05");
-        assert_eq!(text(Kind::Decimal(0), Value::Int(7)), "7");
-        assert_eq!(text(Kind::Decimal(3), Value::Bytes(&[0xff, 0xff, 0xff])), "-0.001");
-        assert_eq!(Kind::Decimal(2).number(Value::Bytes(&[0x04, 0xb5])), Some(12.05));
-        assert_eq!(Kind::Decimal(0).number(Value::Bytes(&[1; 17])), None);
+        assert_eq!(text(ValueKind::Decimal(2), ColumnValue::Int(-1205)), "-12.05");
+        assert_eq!(text(ValueKind::Decimal(0), ColumnValue::Int(7)), "7");
+        assert_eq!(text(ValueKind::Decimal(3), ColumnValue::Bytes(&[0xff, 0xff, 0xff])), "-0.001");
+        assert_eq!(ValueKind::Decimal(2).number(ColumnValue::Bytes(&[0x04, 0xb5])), Some(12.05));
+        assert_eq!(ValueKind::Decimal(0).number(ColumnValue::Bytes(&[1; 17])), None);
     }
 
     #[test]
     fn dates_and_times_are_written_in_full() {
-        assert_eq!(text(Kind::Date, Value::Int(0)), "1970-01-01");
-        assert_eq!(text(Kind::Date, Value::Int(20_780)), "2026-11-23");
-        assert_eq!(text(Kind::Date, Value::Int(11_016)), "2000-02-29");
-        assert_eq!(text(Kind::Date, Value::Int(-1)), "1969-12-31");
-        assert_eq!(text(Kind::Time(1_000), Value::Int(67_512_050)), "18:45:12.05");
-        assert_eq!(text(Kind::Timestamp(1_000_000), Value::Int(1_795_459_500_000_000)), "2026-11-23 18:45:00");
-        assert_eq!(text(Kind::Timestamp(1_000), Value::Int(-1)), "1969-12-31 23:59:59.999");
-        assert_eq!(Kind::Timestamp(1_000).number(Value::Int(1_500)), Some(1.5));
-        assert_eq!(text(Kind::Uuid, Value::Bytes(&[0xab; 16])), "abababab-abab-abab-abab-abababababab");
+        assert_eq!(text(ValueKind::Date, ColumnValue::Int(0)), "1970-01-01");
+        assert_eq!(text(ValueKind::Date, ColumnValue::Int(20_780)), "2026-11-23");
+        assert_eq!(text(ValueKind::Date, ColumnValue::Int(11_016)), "2000-02-29");
+        assert_eq!(text(ValueKind::Date, ColumnValue::Int(-1)), "1969-12-31");
+        assert_eq!(text(ValueKind::Time(1_000), ColumnValue::Int(67_512_050)), "18:45:12.05");
+        assert_eq!(text(ValueKind::Timestamp(1_000_000), ColumnValue::Int(1_795_459_500_000_000)), "2026-11-23 18:45:00");
+        assert_eq!(text(ValueKind::Timestamp(1_000), ColumnValue::Int(-1)), "1969-12-31 23:59:59.999");
+        assert_eq!(ValueKind::Timestamp(1_000).number(ColumnValue::Int(1_500)), Some(1.5));
+        assert_eq!(text(ValueKind::Uuid, ColumnValue::Bytes(&[0xab; 16])), "abababab-abab-abab-abab-abababababab");
     }
 
     proptest! {
         #[test]
         fn any_value_has_a_text(number: i64, float: f64, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            use Kind::*;
+            use ValueKind::*;
             for kind in [Bool, Integer, Unsigned(32), Half, Single, Double, Decimal(38), Uuid, Date, Time(1_000), Timestamp(1_000_000_000)] {
-                for value in [Value::Int(number), Value::Float(float), Value::Bytes(&bytes)] {
+                for value in [ColumnValue::Int(number), ColumnValue::Float(float), ColumnValue::Bytes(&bytes)] {
                     text_of(kind, value);
                     let _ = kind.number(value);
                 }
@@ -259,7 +257,7 @@ mod tests {
         }
     }
 
-    fn text_of(kind: Kind, value: Value<'_>) -> usize {
+    fn text_of(kind: ValueKind, value: ColumnValue<'_>) -> usize {
         kind.text(value, &mut Vec::new()).len()
     }
 }

@@ -2,14 +2,13 @@
 
 use memchr::memmem::Finder;
 
-use super::kind::Value;
-use super::output::{Cell, Cells, MOST_IDS, NO_ENTRY, Output, Texts, ToNumber};
+use super::kind::ColumnValue;
+use super::output::{ConvertedCell, ConvertedCells, MOST_IDS, NO_ENTRY, ColumnOutput, ValueTexts, ToNumber};
 use crate::parse::missing::MissingTexts;
 
-/// Any number of numbers a row.
 #[derive(Clone, Debug)]
 pub(super) struct NumberLists {
-    items: Cells<ToNumber>,
+    items: ConvertedCells<ToNumber>,
     /// Where the items of each row end.
     ends: Vec<usize>,
     dictionary_ends: Vec<usize>,
@@ -19,59 +18,54 @@ pub(super) struct NumberLists {
 }
 
 impl NumberLists {
-    pub(super) fn new(texts: Texts, separator: Option<&str>) -> Self {
+    pub(super) fn new(texts: ValueTexts, separator: Option<&str>) -> Self {
         let separator = separator.map(|separator| Finder::new(separator).into_owned());
         let (ends, dictionary_ends, missing) = (Vec::new(), Vec::new(), texts.missing.clone());
-        Self { items: Cells::new(ToNumber(texts)), ends, dictionary_ends, separator, missing }
+        Self { items: ConvertedCells::new(ToNumber(texts)), ends, dictionary_ends, separator, missing }
     }
 
-    /// The items of a decoded row.
     #[inline]
-    pub(super) fn row_items(&self, row: usize) -> &[Cell] {
+    pub(super) fn row_items(&self, row: usize) -> &[ConvertedCell] {
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.items.cells[start..self.ends[row]]
     }
 
     /// The items of a decoded row; none where the only one is missing.
     #[inline]
-    pub(super) fn vector(&self, row: usize) -> &[Cell] {
+    pub(super) fn row_vector(&self, row: usize) -> &[ConvertedCell] {
         match self.row_items(row) {
-            [Cell::Missing] => &[],
+            [ConvertedCell::Missing] => &[],
             cells => cells,
         }
     }
 
-    /// The items of all decoded rows.
-    pub(super) fn cells(&self) -> &[Cell] {
+    pub(super) fn all_items(&self) -> &[ConvertedCell] {
         &self.items.cells
     }
 
-    /// Number of decoded rows.
-    pub(super) fn rows(&self) -> usize {
+    pub(super) fn row_count(&self) -> usize {
         self.ends.len()
     }
 
     /// An item that is no number, as a message shows it.
-    pub(super) fn shown(&self, cell: Cell) -> String {
+    pub(super) fn shown_item(&self, cell: ConvertedCell) -> String {
         match cell {
-            Cell::Missing => "null".to_owned(),
-            Cell::Number(number) => number.to_string(),
-            Cell::Faulty(text) => self.items.text(text).to_owned(),
+            ConvertedCell::Missing => "null".to_owned(),
+            ConvertedCell::Number(number) => number.to_string(),
+            ConvertedCell::Faulty(text) => self.items.faulty_text(text).to_owned(),
         }
     }
 
-    /// Drops the rows and keeps the dictionary.
     pub(super) fn clear(&mut self) {
         self.items.cells.clear();
         self.ends.clear();
     }
 
-    /// Gives the numbers of a value to `put`.
-    fn each(&mut self, value: Value<'_>, put: impl Fn(&mut Cells<ToNumber>, Value<'_>)) {
+    fn each_number(&mut self, value: ColumnValue<'_>, put: impl Fn(&mut ConvertedCells<ToNumber>, ColumnValue<'_>)) {
         let Self { items, separator, missing, .. } = self;
         match (separator, value) {
-            (Some(separator), Value::Bytes(text)) => {
-                missing.values(text, separator, false).for_each(|piece| put(items, Value::Bytes(piece)));
+            (Some(separator), ColumnValue::Bytes(text)) => {
+                missing.split_values(text, separator, false).for_each(|piece| put(items, ColumnValue::Bytes(piece)));
             }
             (Some(_), _) => {}
             (None, value) => put(items, value),
@@ -79,13 +73,13 @@ impl NumberLists {
     }
 }
 
-impl Output for NumberLists {
-    fn value(&mut self, value: Value<'_>) {
-        self.each(value, Cells::value);
+impl ColumnOutput for NumberLists {
+    fn value(&mut self, value: ColumnValue<'_>) {
+        self.each_number(value, ConvertedCells::value);
     }
 
-    fn remember(&mut self, value: Value<'_>) {
-        self.each(value, Cells::remember);
+    fn remember(&mut self, value: ColumnValue<'_>) {
+        self.each_number(value, ConvertedCells::remember);
         self.dictionary_ends.push(self.items.dictionary.len());
     }
 
@@ -108,7 +102,7 @@ impl Output for NumberLists {
     fn null(&mut self) {}
 
     fn null_item(&mut self) {
-        self.items.cells.push(Cell::Missing);
+        self.items.cells.push(ConvertedCell::Missing);
     }
 
     fn end_row(&mut self) {
@@ -119,43 +113,43 @@ impl Output for NumberLists {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::columnar::kind::Kind;
+    use crate::columnar::kind::ValueKind;
 
-    fn lists(kind: Kind, separator: Option<&str>) -> NumberLists {
-        NumberLists::new(Texts::new(kind, (&["?"][..]).into()), separator)
+    fn lists(kind: ValueKind, separator: Option<&str>) -> NumberLists {
+        NumberLists::new(ValueTexts::new(kind, (&["?"][..]).into()), separator)
     }
 
     #[test]
     fn the_numbers_of_a_list_keep_their_places() {
-        let mut found = lists(Kind::Double, None);
-        found.value(Value::Float(0.5));
+        let mut found = lists(ValueKind::Double, None);
+        found.value(ColumnValue::Float(0.5));
         found.null_item();
-        found.value(Value::Float(f64::INFINITY));
+        found.value(ColumnValue::Float(f64::INFINITY));
         found.end_row();
         found.null();
         found.end_row();
-        assert_eq!(found.row_items(0), [Cell::Number(0.5), Cell::Missing, Cell::Faulty(0)]);
-        assert_eq!((found.row_items(1), found.shown(found.row_items(0)[2])), (&[][..], "\"inf\"".to_owned()));
+        assert_eq!(found.row_items(0), [ConvertedCell::Number(0.5), ConvertedCell::Missing, ConvertedCell::Faulty(0)]);
+        assert_eq!((found.row_items(1), found.shown_item(found.row_items(0)[2])), (&[][..], "\"inf\"".to_owned()));
     }
 
     #[test]
     fn the_numbers_of_a_text_are_those_of_its_entry_in_a_dictionary() {
-        let (mut found, mut entries) = (lists(Kind::Text, Some("|")), lists(Kind::Text, Some("|")));
+        let (mut found, mut entries) = (lists(ValueKind::Text, Some("|")), lists(ValueKind::Text, Some("|")));
         let texts: [&[u8]; 5] = [b"1|2.5", b"?", b"", b"3||x", b"7"];
         for (index, text) in texts.into_iter().enumerate() {
-            found.value(Value::Bytes(text));
+            found.value(ColumnValue::Bytes(text));
             found.end_row();
-            entries.remember(Value::Bytes(text));
+            entries.remember(ColumnValue::Bytes(text));
             entries.entry(index).unwrap();
             entries.end_row();
         }
         let rows = |lists: &NumberLists| (0..5).map(|row| lists.row_items(row).to_vec()).collect::<Vec<_>>();
-        let (one, missing) = (Cell::Number, Cell::Missing);
+        let (one, missing) = (ConvertedCell::Number, ConvertedCell::Missing);
         let expected =
-            [vec![one(1.0), one(2.5)], vec![missing], vec![], vec![one(3.0), missing, Cell::Faulty(0)], vec![one(7.0)]];
+            [vec![one(1.0), one(2.5)], vec![missing], vec![], vec![one(3.0), missing, ConvertedCell::Faulty(0)], vec![one(7.0)]];
         assert_eq!(rows(&found), expected);
         assert_eq!(rows(&entries), expected);
-        assert!(found.vector(1).is_empty() && found.vector(4).len() == 1);
+        assert!(found.row_vector(1).is_empty() && found.row_vector(4).len() == 1);
         assert_eq!(entries.entry(5), Err(NO_ENTRY));
     }
 }

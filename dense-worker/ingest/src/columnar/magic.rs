@@ -1,8 +1,6 @@
 //! The first bytes of files, which say what they are.
 
-/// The first and the last bytes of every Parquet file.
 pub(crate) const PARQUET: &[u8; 4] = b"PAR1";
-/// The first and the last bytes of every Arrow file.
 pub(crate) const ARROW: &[u8; 6] = b"ARROW1";
 /// The first bytes of every Arrow stream, and of each of its messages.
 pub(crate) const ARROW_STREAM: [u8; 4] = [0xff; 4];

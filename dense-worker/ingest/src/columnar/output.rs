@@ -1,15 +1,15 @@
 //! What becomes of the values of a column: ids, bags of ids, numbers, labels.
 //!
-//! A column is decoded with one [`Output`]. The entries of a dictionary are converted once, and the rows that name an entry
+//! A column is decoded with one [`ColumnOutput`]. The entries of a dictionary are converted once, and the rows that name an entry
 //! copy what it became.
 
 use memchr::memmem::Finder;
 
-use super::kind::{Kind, Value};
+use super::kind::{ValueKind, ColumnValue};
 use crate::category::date::date_part;
-use crate::category::reading::{CellReading, missing_id, range_of};
+use crate::category::reading::{CellReading, missing_id, range_index};
 use crate::hash_value;
-use crate::parse::bad::shown;
+use crate::parse::bad::quoted_text;
 use crate::parse::label::{LabelTexts, sample_weight};
 use crate::parse::missing::MissingTexts;
 use crate::parse::number::{MOST, parse_number};
@@ -22,12 +22,9 @@ pub(super) const MOST_IDS: usize = 1 << 26;
 
 pub(super) const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
 
-/// Takes the values of a column in order.
-pub(crate) trait Output {
-    /// The next value of the row.
-    fn value(&mut self, value: Value<'_>);
-    /// The next entry of the dictionary.
-    fn remember(&mut self, value: Value<'_>);
+pub(crate) trait ColumnOutput {
+    fn value(&mut self, value: ColumnValue<'_>);
+    fn remember(&mut self, value: ColumnValue<'_>);
     /// The dictionary is void.
     fn forget(&mut self);
     /// The next value of the row is this entry of the dictionary. An error says why it cannot be.
@@ -46,7 +43,6 @@ pub(crate) trait Output {
     fn null_item(&mut self) {
         self.null();
     }
-    /// The row is complete.
     fn end_row(&mut self) {}
 }
 
@@ -60,12 +56,12 @@ fn extend<T: Copy>(to: &mut Vec<T>, dictionary: &[T], indices: &[i32]) -> Result
 }
 
 /// Takes nothing: the rows are skipped. The dictionary goes to the output that it is for.
-pub(super) struct Skipped<'a, O>(pub(super) &'a mut O);
+pub(super) struct SkippedRows<'a, O>(pub(super) &'a mut O);
 
-impl<O: Output> Output for Skipped<'_, O> {
-    fn value(&mut self, _value: Value<'_>) {}
+impl<O: ColumnOutput> ColumnOutput for SkippedRows<'_, O> {
+    fn value(&mut self, _value: ColumnValue<'_>) {}
 
-    fn remember(&mut self, value: Value<'_>) {
+    fn remember(&mut self, value: ColumnValue<'_>) {
         self.0.remember(value);
     }
 
@@ -80,26 +76,25 @@ impl<O: Output> Output for Skipped<'_, O> {
     fn null(&mut self) {}
 }
 
-/// The texts of a column's values.
 #[derive(Clone, Debug)]
-pub(super) struct Texts {
-    kind: Kind,
+pub(super) struct ValueTexts {
+    kind: ValueKind,
     pub(super) missing: MissingTexts,
     /// Numbers whose text may be one of a missing value; `None`: each number's may be.
     suspects: Option<Vec<f64>>,
     buffer: Vec<u8>,
 }
 
-impl Texts {
-    pub(super) fn new(kind: Kind, missing: MissingTexts) -> Self {
+impl ValueTexts {
+    pub(super) fn new(kind: ValueKind, missing: MissingTexts) -> Self {
         // Of the kinds whose numbers are written as they are, those of the texts. No number is written to be compared otherwise.
         let number = |text: &Vec<u8>| {
             let text = std::str::from_utf8(text).ok()?;
-            if kind == Kind::Single { text.parse::<f32>().ok().map(f64::from) } else { text.parse().ok() }
+            if kind == ValueKind::Single { text.parse::<f32>().ok().map(f64::from) } else { text.parse().ok() }
         };
         let suspects = match kind {
             _ if missing.texts().is_empty() => Some(Vec::new()),
-            Kind::Integer | Kind::Unsigned(_) | Kind::Single | Kind::Double => {
+            ValueKind::Integer | ValueKind::Unsigned(_) | ValueKind::Single | ValueKind::Double => {
                 Some(missing.texts().iter().filter_map(number).collect())
             }
             _ => None,
@@ -107,51 +102,49 @@ impl Texts {
         Self { kind, missing, suspects, buffer: Vec::new() }
     }
 
-    /// Whether the text of a number is one of a missing value.
     #[inline]
-    fn is_missing_number(&mut self, value: Value<'_>, number: f64) -> bool {
+    fn is_missing_number(&mut self, value: ColumnValue<'_>, number: f64) -> bool {
         let may_be = self.suspects.as_ref().is_none_or(|suspects| suspects.contains(&number));
         may_be && self.present_text(value).is_empty()
     }
 
     /// The values of a cell of several, missing ones empty.
-    fn values(&mut self, value: Value<'_>, separator: &Finder<'static>, put: impl FnMut(&[u8])) {
+    fn split_values(&mut self, value: ColumnValue<'_>, separator: &Finder<'static>, put: impl FnMut(&[u8])) {
         let Self { kind, missing, buffer, .. } = self;
-        missing.values(kind.text(value, buffer), separator, false).for_each(put);
+        missing.split_values(kind.text(value, buffer), separator, false).for_each(put);
     }
 
-    fn text<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
+    fn value_text<'a>(&'a mut self, value: ColumnValue<'a>) -> &'a [u8] {
         self.kind.text(value, &mut self.buffer)
     }
 
     /// The text of a value; empty if it is missing.
     #[inline]
-    pub(super) fn present_text<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
-        self.missing.present(self.kind.text(value, &mut self.buffer))
+    pub(super) fn present_text<'a>(&'a mut self, value: ColumnValue<'a>) -> &'a [u8] {
+        self.missing.present_text(self.kind.text(value, &mut self.buffer))
     }
 }
 
-/// An id a row.
 #[derive(Clone, Debug)]
 pub(super) struct IdCells {
     pub(super) ids: Vec<u64>,
     dictionary: Vec<u64>,
-    texts: Texts,
+    texts: ValueTexts,
 }
 
 impl IdCells {
-    pub(super) fn new(texts: Texts) -> Self {
+    pub(super) fn new(texts: ValueTexts) -> Self {
         Self { ids: Vec::new(), dictionary: Vec::new(), texts }
     }
 }
 
-impl Output for IdCells {
+impl ColumnOutput for IdCells {
     #[inline]
-    fn value(&mut self, value: Value<'_>) {
+    fn value(&mut self, value: ColumnValue<'_>) {
         self.ids.push(hash_value(self.texts.present_text(value)));
     }
 
-    fn remember(&mut self, value: Value<'_>) {
+    fn remember(&mut self, value: ColumnValue<'_>) {
         self.dictionary.push(hash_value(self.texts.present_text(value)));
     }
 
@@ -183,7 +176,7 @@ pub(super) struct BagCells {
     pub(super) ends: Vec<usize>,
     dictionary: Vec<u64>,
     dictionary_ends: Vec<usize>,
-    texts: Texts,
+    texts: ValueTexts,
     form: BagForm,
 }
 
@@ -203,27 +196,27 @@ impl BagForm {
 }
 
 impl BagCells {
-    pub(super) fn new(texts: Texts, form: BagForm) -> Self {
+    pub(super) fn new(texts: ValueTexts, form: BagForm) -> Self {
         let (ids, ends, dictionary, dictionary_ends) = Default::default();
         Self { ids, ends, dictionary, dictionary_ends, texts, form }
     }
 
-    fn put(texts: &mut Texts, form: &BagForm, value: Value<'_>, ids: &mut Vec<u64>) {
+    fn put_ids(texts: &mut ValueTexts, form: &BagForm, value: ColumnValue<'_>, ids: &mut Vec<u64>) {
         let mut put = |text: &[u8]| ids.extend((form.keeps_missing || !text.is_empty()).then(|| hash_value(text)));
         match &form.separator {
             None => put(texts.present_text(value)),
-            Some(separator) => texts.values(value, separator, put),
+            Some(separator) => texts.split_values(value, separator, put),
         }
     }
 }
 
-impl Output for BagCells {
-    fn value(&mut self, value: Value<'_>) {
-        Self::put(&mut self.texts, &self.form, value, &mut self.ids);
+impl ColumnOutput for BagCells {
+    fn value(&mut self, value: ColumnValue<'_>) {
+        Self::put_ids(&mut self.texts, &self.form, value, &mut self.ids);
     }
 
-    fn remember(&mut self, value: Value<'_>) {
-        Self::put(&mut self.texts, &self.form, value, &mut self.dictionary);
+    fn remember(&mut self, value: ColumnValue<'_>) {
+        Self::put_ids(&mut self.texts, &self.form, value, &mut self.dictionary);
         self.dictionary_ends.push(self.dictionary.len());
     }
 
@@ -256,51 +249,46 @@ impl Output for BagCells {
 
 /// A number or a class of a row, or why there is none.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Cell {
+pub(super) enum ConvertedCell {
     Missing,
     Number(f64),
     /// Index of the text that was found.
     Faulty(u32),
 }
 
-impl Cell {
+impl ConvertedCell {
     #[inline]
-    pub(super) fn number(self) -> Option<f64> {
+    pub(super) fn as_number(self) -> Option<f64> {
         if let Self::Number(number) = self { Some(number) } else { None }
     }
 }
 
-/// How a value becomes a cell.
-pub(super) trait Convert {
+pub(super) trait CellConverter {
     /// The cell of a value; `Err` if it cannot be one.
-    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()>;
-    /// A value as a message shows it.
-    fn shown(&self, value: Value<'_>) -> String;
-    /// The cell of a row without a value.
-    fn null(&self) -> Result<Cell, ()>;
+    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()>;
+    fn shown(&self, value: ColumnValue<'_>) -> String;
+    fn null(&self) -> Result<ConvertedCell, ()>;
 }
 
-/// A cell a row.
 #[derive(Clone, Debug)]
-pub(super) struct Cells<C> {
-    pub(super) cells: Vec<Cell>,
-    pub(super) dictionary: Vec<Cell>,
+pub(super) struct ConvertedCells<C> {
+    pub(super) cells: Vec<ConvertedCell>,
+    pub(super) dictionary: Vec<ConvertedCell>,
     pub(super) convert: C,
     faulty: Vec<String>,
 }
 
-impl<C: Convert> Cells<C> {
+impl<C: CellConverter> ConvertedCells<C> {
     pub(super) fn new(convert: C) -> Self {
         Self { cells: Vec::new(), dictionary: Vec::new(), convert, faulty: Vec::new() }
     }
 
-    /// The text of a faulty cell.
-    pub(super) fn text(&self, index: u32) -> &str {
+    pub(super) fn faulty_text(&self, index: u32) -> &str {
         self.faulty.get(index as usize).map_or("another value", String::as_str)
     }
 
     #[inline]
-    fn cell(&mut self, value: Value<'_>) -> Cell {
+    fn cell(&mut self, value: ColumnValue<'_>) -> ConvertedCell {
         match self.convert.cell(value) {
             Ok(cell) => cell,
             Err(()) => self.fault(self.convert.shown(value)),
@@ -308,26 +296,26 @@ impl<C: Convert> Cells<C> {
     }
 
     #[cold]
-    fn fault(&mut self, text: String) -> Cell {
+    fn fault(&mut self, text: String) -> ConvertedCell {
         if let Some(index) = self.faulty.iter().position(|found| *found == text) {
-            return Cell::Faulty(index as u32);
+            return ConvertedCell::Faulty(index as u32);
         }
         if self.faulty.len() < SHOWN {
             self.faulty.push(text);
-            return Cell::Faulty(self.faulty.len() as u32 - 1);
+            return ConvertedCell::Faulty(self.faulty.len() as u32 - 1);
         }
-        Cell::Faulty(u32::MAX)
+        ConvertedCell::Faulty(u32::MAX)
     }
 }
 
-impl<C: Convert> Output for Cells<C> {
+impl<C: CellConverter> ColumnOutput for ConvertedCells<C> {
     #[inline]
-    fn value(&mut self, value: Value<'_>) {
+    fn value(&mut self, value: ColumnValue<'_>) {
         let cell = self.cell(value);
         self.cells.push(cell);
     }
 
-    fn remember(&mut self, value: Value<'_>) {
+    fn remember(&mut self, value: ColumnValue<'_>) {
         let cell = self.cell(value);
         self.dictionary.push(cell);
     }
@@ -352,39 +340,38 @@ impl<C: Convert> Output for Cells<C> {
     }
 }
 
-/// The number of a numeric feature.
 #[derive(Clone, Debug)]
-pub(super) struct ToNumber(pub(super) Texts);
+pub(super) struct ToNumber(pub(super) ValueTexts);
 
-impl Convert for ToNumber {
+impl CellConverter for ToNumber {
     #[inline]
-    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         match self.0.kind.number(value) {
             Some(number) if number.abs() <= MOST && !self.0.is_missing_number(value, number) => {
-                Ok(Cell::Number(number))
+                Ok(ConvertedCell::Number(number))
             }
             Some(_) => Err(()).or_else(|()| self.missing(value)),
             None => match self.0.present_text(value) {
-                b"" => Ok(Cell::Missing),
-                text => parse_number(text).map(Cell::Number).ok_or(()),
+                b"" => Ok(ConvertedCell::Missing),
+                text => parse_number(text).map(ConvertedCell::Number).ok_or(()),
             },
         }
     }
 
-    fn shown(&self, value: Value<'_>) -> String {
-        shown(self.0.kind.text(value, &mut Vec::new()))
+    fn shown(&self, value: ColumnValue<'_>) -> String {
+        quoted_text(self.0.kind.text(value, &mut Vec::new()))
     }
 
-    fn null(&self) -> Result<Cell, ()> {
-        Ok(Cell::Missing)
+    fn null(&self) -> Result<ConvertedCell, ()> {
+        Ok(ConvertedCell::Missing)
     }
 }
 
 impl ToNumber {
     /// NaN and what is too large are faulty, unless the job says that their text means missing, as that of another number may.
     #[cold]
-    fn missing(&mut self, value: Value<'_>) -> Result<Cell, ()> {
-        if self.0.present_text(value).is_empty() { Ok(Cell::Missing) } else { Err(()) }
+    fn missing(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
+        if self.0.present_text(value).is_empty() { Ok(ConvertedCell::Missing) } else { Err(()) }
     }
 }
 
@@ -396,81 +383,79 @@ pub(super) struct ToPart {
 }
 
 impl ToPart {
-    pub(super) fn new(texts: Texts, reading: CellReading) -> Self {
+    pub(super) fn new(texts: ValueTexts, reading: CellReading) -> Self {
         Self { number: ToNumber(texts), reading }
     }
 }
 
-impl Convert for ToPart {
-    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+impl CellConverter for ToPart {
+    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         match &self.reading {
             CellReading::Buckets(edges) => Ok(match self.number.cell(value)? {
-                Cell::Number(number) => Cell::Number(f64::from(range_of(edges, number))),
+                ConvertedCell::Number(number) => ConvertedCell::Number(f64::from(range_index(edges, number))),
                 other => other,
             }),
             CellReading::Date(part) => match self.number.0.present_text(value) {
-                b"" => Ok(Cell::Missing),
-                text => date_part(text, *part).map(|part| Cell::Number(f64::from(part))).ok_or(()),
+                b"" => Ok(ConvertedCell::Missing),
+                text => date_part(text, *part).map(|part| ConvertedCell::Number(f64::from(part))).ok_or(()),
             },
             CellReading::Text => Err(()),
         }
     }
 
-    fn shown(&self, value: Value<'_>) -> String {
+    fn shown(&self, value: ColumnValue<'_>) -> String {
         self.number.shown(value)
     }
 
-    fn null(&self) -> Result<Cell, ()> {
-        Ok(Cell::Missing)
+    fn null(&self) -> Result<ConvertedCell, ()> {
+        Ok(ConvertedCell::Missing)
     }
 }
 
-/// The label of a row.
 #[derive(Clone, Debug)]
 pub(super) struct ToLabel {
-    pub(super) texts: Texts,
+    pub(super) texts: ValueTexts,
     pub(super) label: LabelTexts,
 }
 
-impl Convert for ToLabel {
-    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+impl CellConverter for ToLabel {
+    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         let Self { texts, label } = self;
         let number = texts.kind.number(value).filter(|number| {
             // Other labels are known by their texts.
-            texts.kind != Kind::Bool && label.are_numbers() && !texts.is_missing_number(value, *number)
+            texts.kind != ValueKind::Bool && label.are_numbers() && !texts.is_missing_number(value, *number)
         });
         let label = match value {
             // A job that names no texts means 1 and 0.
-            Value::Int(truth) if texts.kind == Kind::Bool => label.truth(truth != 0),
-            _ => number.and_then(|number| label.number(number)).or_else(|| label.value(texts.text(value))),
+            ColumnValue::Int(truth) if texts.kind == ValueKind::Bool => label.truth_value(truth != 0),
+            _ => number.and_then(|number| label.number_value(number)).or_else(|| label.label_value(texts.value_text(value))),
         };
-        label.map(|label| Cell::Number(f64::from(label))).ok_or(())
+        label.map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }
 
-    fn shown(&self, value: Value<'_>) -> String {
-        shown(self.texts.kind.text(value, &mut Vec::new()))
+    fn shown(&self, value: ColumnValue<'_>) -> String {
+        quoted_text(self.texts.kind.text(value, &mut Vec::new()))
     }
 
-    fn null(&self) -> Result<Cell, ()> {
-        self.label.none().map(|label| Cell::Number(f64::from(label))).ok_or(())
+    fn null(&self) -> Result<ConvertedCell, ()> {
+        self.label.missing_value().map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }
 }
 
-/// The weight of a sample.
 #[derive(Clone, Debug)]
-pub(super) struct ToWeight(pub(super) Texts);
+pub(super) struct ToWeight(pub(super) ValueTexts);
 
-impl Convert for ToWeight {
-    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+impl CellConverter for ToWeight {
+    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         let weight = sample_weight(self.0.present_text(value));
-        weight.map(|weight| Cell::Number(f64::from(weight))).ok_or(())
+        weight.map(|weight| ConvertedCell::Number(f64::from(weight))).ok_or(())
     }
 
-    fn shown(&self, value: Value<'_>) -> String {
-        shown(self.0.kind.text(value, &mut Vec::new()))
+    fn shown(&self, value: ColumnValue<'_>) -> String {
+        quoted_text(self.0.kind.text(value, &mut Vec::new()))
     }
 
-    fn null(&self) -> Result<Cell, ()> {
+    fn null(&self) -> Result<ConvertedCell, ()> {
         Err(())
     }
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use zagros_job::{Categorical, Job, Numeric};
 use zagros_zip::number_from;
 
-use super::categories::{Categories, CategoryFault};
-use super::decoded::{Decoded, GroupColumns, failed};
-use super::fault::Fault;
+use super::categories::{CategoryCells, CategoryFault};
+use super::decoded::{DecodedColumn, GroupColumns, column_error};
+use super::fault::FileFault;
 use super::groups::{RowGroups, RowSlice, UsedColumn};
-use super::numbers::Numbers;
-use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToPart, ToWeight};
+use super::numbers::NumericCells;
+use super::output::{ConvertedCell, ConvertedCells, CellConverter, IdCells, ValueTexts, ToLabel, ToPart, ToWeight};
 use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::category::reading::CellReading;
@@ -32,12 +32,9 @@ use crate::{DataPart, IngestError};
 #[derive(Debug)]
 pub(crate) struct ColumnarParser {
     job: Arc<Job>,
-    /// The features that are read as categories.
     categories: Vec<Categorical>,
     hold_out: Option<HoldOut>,
-    /// Whether rows are read with their group.
     groups: bool,
-    /// Whether rows are read with their sample weight.
     weights: bool,
     /// Labels of the row that is given away, one for each target.
     labels: Vec<f32>,
@@ -47,7 +44,6 @@ pub(crate) struct ColumnarParser {
     open: Option<OpenGroup>,
 }
 
-/// The row group that is being read.
 #[derive(Debug)]
 struct OpenGroup {
     layout: Arc<FileLayout>,
@@ -56,17 +52,16 @@ struct OpenGroup {
     at: u64,
     /// Its columns, if they are in a store.
     ranges: Option<GroupRanges>,
-    labels: Vec<Decoded<Cells<ToLabel>>>,
-    weight: Option<Decoded<Cells<ToWeight>>>,
-    numeric: Vec<Numbers>,
-    categorical: Vec<Categories>,
-    grouping: Option<Decoded<IdCells>>,
-    keys: Vec<Decoded<TextCells>>,
-    time: Option<Decoded<TextCells>>,
+    labels: Vec<DecodedColumn<ConvertedCells<ToLabel>>>,
+    weight: Option<DecodedColumn<ConvertedCells<ToWeight>>>,
+    numeric: Vec<NumericCells>,
+    categorical: Vec<CategoryCells>,
+    grouping: Option<DecodedColumn<IdCells>>,
+    keys: Vec<DecodedColumn<TextCells>>,
+    time: Option<DecodedColumn<TextCells>>,
 }
 
 impl ColumnarParser {
-    /// Parses the rows of `part`.
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
         let missing = MissingTexts::new(&job.data.format);
         let (hold_out, groups, notes) = (HoldOut::from_job(job, part), wants_groups(job, part), notes_rows(job, part));
@@ -75,7 +70,6 @@ impl ColumnarParser {
         Self { job: Arc::clone(job), categories, hold_out, groups, weights, labels, notes, missing, open: None }
     }
 
-    /// Gives the rows of a slice to `sink`.
     pub(crate) fn parse<S: RowSink>(
         &mut self,
         layout: &Arc<FileLayout>,
@@ -91,10 +85,10 @@ impl ColumnarParser {
         };
         let decoded = open.decode(start, rows);
         decoded
-            .map_err(|(index, fault)| failed(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault))?;
+            .map_err(|(index, fault)| column_error(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault))?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
         let hash = RowHash::new(layout, first_row);
-        let outcome = self.rows(&open, rows, hash, sink);
+        let outcome = self.parse_rows(&open, rows, hash, sink);
         self.open = Some(open);
         Ok(outcome)
     }
@@ -107,45 +101,45 @@ impl ColumnarParser {
     ) -> std::result::Result<OpenGroup, IngestError> {
         let columns = GroupColumns::open(&layout.path, row_groups, group)?;
         let features = &self.job.features;
-        let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
+        let texts = |column: &UsedColumn| ValueTexts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
         let targets = if predict.is_none() { features.targets.as_slice() } else { &[] };
         let labels = targets.iter().enumerate().map(|(index, target)| {
             let label = LabelTexts::new(target, &self.missing);
-            columns.decoded(index, |column| Cells::new(ToLabel { texts: texts(column), label }))
+            columns.open_column(index, |column| ConvertedCells::new(ToLabel { texts: texts(column), label }))
         });
         let labels = labels.collect::<std::result::Result<Vec<_>, _>>()?;
-        let weight = self.weights.then(|| columns.decoded(labels.len(), |column| Cells::new(ToWeight(texts(column)))));
+        let weight = self.weights.then(|| columns.open_column(labels.len(), |column| ConvertedCells::new(ToWeight(texts(column)))));
         let weight = weight.transpose()?;
         // The column of weights is there also where it is not read.
         let learned = labels.len() + usize::from(layout.positions.weight.is_some());
         let numbers: Vec<&Numeric> = features.number_features().collect();
         let numeric = number_from(learned, &numbers)
-            .map(|(index, feature)| Numbers::open(feature, &columns, index, &self.missing))
+            .map(|(index, feature)| NumericCells::open(feature, &columns, index, &self.missing))
             .collect::<std::result::Result<_, _>>()?;
         let mut categorical = Vec::new();
         let mut first = learned + numbers.len();
         for feature in &self.categories {
-            let cells = Categories::open(features, feature, &columns, first, &self.missing)?;
-            first += cells.columns();
+            let cells = CategoryCells::open(features, feature, &columns, first, &self.missing)?;
+            first += cells.column_count();
             categorical.push(cells);
         }
         let grouping =
-            (self.groups && predict.is_none()).then(|| columns.decoded(first, |column| IdCells::new(texts(column))));
+            (self.groups && predict.is_none()).then(|| columns.open_column(first, |column| IdCells::new(texts(column))));
         let grouping = grouping.transpose()?;
         // The column of groups is there also where it is not read.
         let first = first + usize::from(layout.positions.group.is_some());
         let noted = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
-        let keys = (first..first + noted).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
+        let keys = (first..first + noted).map(|index| columns.open_column(index, |column| TextCells::new(column.kind)));
         let keys = keys.collect::<std::result::Result<_, _>>()?;
         let last = first + layout.positions.keys.len();
-        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
-        let time = by_time.then(|| columns.decoded(last, |column| TextCells::new(column.kind))).transpose()?;
-        let (layout, ranges) = (Arc::clone(layout), columns.ranges());
+        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::divides_by_time);
+        let time = by_time.then(|| columns.open_column(last, |column| TextCells::new(column.kind))).transpose()?;
+        let (layout, ranges) = (Arc::clone(layout), columns.store_ranges());
         Ok(OpenGroup { layout, group, at: 0, ranges, labels, weight, numeric, categorical, grouping, keys, time })
     }
 
-    fn rows<S: RowSink>(&mut self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
+    fn parse_rows<S: RowSink>(&mut self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
         if self.hold_out.is_none()
             && !open.has_faults()
             && let Some(batch) = sink.by_columns()
@@ -158,14 +152,14 @@ impl ColumnarParser {
         for row in 0..rows {
             let is_wanted = self.hold_out.as_ref().map_or(Ok(true), |hold_out| {
                 let time = open.time.as_ref().map_or(&b""[..], |column| column.out.text(row));
-                hold_out.wants(time, |split| hash.part(split, row))
+                hold_out.wants_row(time, |split| hash.row_part(split, row))
             });
             if let Ok(false) = is_wanted {
                 outcome.other_part += 1;
                 continue;
             }
             sink.place(hash.first_row.saturating_add(row as u64));
-            match is_wanted.and_then(|_| self.row(open, row, sink)) {
+            match is_wanted.and_then(|_| self.parse_row(open, row, sink)) {
                 Ok(()) => outcome.rows += 1,
                 Err(fault) => {
                     sink.abandon();
@@ -177,7 +171,7 @@ impl ColumnarParser {
     }
 
     #[inline]
-    fn row<S: RowSink>(
+    fn parse_row<S: RowSink>(
         &mut self,
         open: &OpenGroup,
         row: usize,
@@ -186,13 +180,13 @@ impl ColumnarParser {
         open.keys.iter().for_each(|column| sink.key(column.out.text(row)));
         for (target, column) in open.labels.iter().enumerate() {
             let expected = || LabelTexts::new(&self.job.features.targets[target], &self.missing).expected();
-            self.labels[target] = number(column, row, expected)?;
+            self.labels[target] = column_number(column, row, expected)?;
         }
         let expected = || expected_weight(self.job.features.weight.as_deref().unwrap_or_default());
-        let weight = open.weight.as_ref().map(|column| number(column, row, expected)).transpose()?;
-        open.numeric.iter().try_fold(0, |first, column| column.row(first, row, sink))?;
+        let weight = open.weight.as_ref().map(|column| column_number(column, row, expected)).transpose()?;
+        open.numeric.iter().try_fold(0, |first, column| column.put_row(first, row, sink))?;
         for (feature, column) in open.categorical.iter().enumerate() {
-            column.row(feature, row, sink).map_err(|fault| match fault {
+            column.put_row(feature, row, sink).map_err(|fault| match fault {
                 CategoryFault::Part(part, column) => self.bad_part(feature, part, column, row),
                 CategoryFault::Weights(fault) => fault,
             })?;
@@ -205,13 +199,13 @@ impl ColumnarParser {
     }
 
     #[cold]
-    fn bad_part(&self, feature: usize, part: usize, column: &Decoded<Cells<ToPart>>, row: usize) -> Box<FieldFault> {
+    fn bad_part(&self, feature: usize, part: usize, column: &DecodedColumn<ConvertedCells<ToPart>>, row: usize) -> Box<FieldFault> {
         let features = &self.job.features;
         let part = features.column_parts(&self.categories[feature])[part];
-        let expected = CellReading::new(part.reading).expected(part.column);
+        let expected = CellReading::new(part.reading).expected_text(part.column);
         let found = match column.out.cells[row] {
-            Cell::Faulty(text) => column.out.text(text).into(),
-            Cell::Missing | Cell::Number(_) => String::new(),
+            ConvertedCell::Faulty(text) => column.out.faulty_text(text).into(),
+            ConvertedCell::Missing | ConvertedCell::Number(_) => String::new(),
         };
         Box::new(FieldFault { column: column.position + 1, expected, found })
     }
@@ -219,25 +213,25 @@ impl ColumnarParser {
 
 /// The number of a row in a column of labels or weights.
 #[inline]
-fn number<C: Convert>(
-    column: &Decoded<Cells<C>>,
+fn column_number<C: CellConverter>(
+    column: &DecodedColumn<ConvertedCells<C>>,
     row: usize,
     expected: impl FnOnce() -> String,
 ) -> std::result::Result<f32, Box<FieldFault>> {
     let text = match column.out.cells[row] {
-        Cell::Number(number) => return Ok(number as f32),
-        Cell::Missing => u32::MAX,
-        Cell::Faulty(text) => text,
+        ConvertedCell::Number(number) => return Ok(number as f32),
+        ConvertedCell::Missing => u32::MAX,
+        ConvertedCell::Faulty(text) => text,
     };
-    let found = column.out.text(text).into();
+    let found = column.out.faulty_text(text).into();
     Err(Box::new(FieldFault { column: column.position + 1, expected: expected(), found }))
 }
 
 impl OpenGroup {
     /// Decodes the rows of a slice. A fault comes with the index of its column among the used ones.
-    fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, Fault)> {
+    fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, FileFault)> {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
-        let with_index = |index: usize| move |fault: Fault| (index, fault);
+        let with_index = |index: usize| move |fault: FileFault| (index, fault);
         let mut index = 0;
         for label in &mut self.labels {
             label.out.cells.clear();
@@ -254,7 +248,7 @@ impl OpenGroup {
             index += 1;
         }
         for column in &mut self.categorical {
-            let columns = column.columns();
+            let columns = column.column_count();
             column.decode(skipped, rows).map_err(|(part, fault)| (index + part, fault))?;
             index += columns;
         }
@@ -272,25 +266,24 @@ impl OpenGroup {
         Ok(())
     }
 
-    /// Whether a row of the slice is malformed.
     fn has_faults(&self) -> bool {
-        let is_there = |cell: &Cell| matches!(cell, Cell::Number(_));
+        let is_there = |cell: &ConvertedCell| matches!(cell, ConvertedCell::Number(_));
         !self.labels.iter().flat_map(|label| &label.out.cells).all(is_there)
             || !self.weight.iter().flat_map(|weight| &weight.out.cells).all(is_there)
-            || self.numeric.iter().any(Numbers::has_faults)
-            || self.categorical.iter().any(Categories::has_faults)
+            || self.numeric.iter().any(NumericCells::has_faults)
+            || self.categorical.iter().any(CategoryCells::has_faults)
     }
 
     /// All rows of the slice, none of them malformed.
     fn put_columns(&self, batch: &mut BatchSink, rows: usize) {
-        self.numeric.iter().fold(0, |first, column| column.put(first, batch));
+        self.numeric.iter().fold(0, |first, column| column.put_column(first, batch));
         for (feature, column) in self.categorical.iter().enumerate() {
-            column.put(feature, batch);
+            column.put_column(feature, batch);
         }
         if let Some(column) = &self.grouping {
             batch.group_column(&column.out.ids);
         }
-        let values = |cell: &Cell| cell.number().unwrap_or_default() as f32;
+        let values = |cell: &ConvertedCell| cell.as_number().unwrap_or_default() as f32;
         for (target, label) in self.labels.iter().enumerate() {
             batch.label_column((target, self.labels.len()), label.out.cells.iter().map(values));
         }
@@ -318,10 +311,10 @@ impl RowHash {
     }
 
     #[inline]
-    fn part(&mut self, split: HashSplit, row: usize) -> DataPart {
+    fn row_part(&mut self, split: HashSplit, row: usize) -> DataPart {
         let number = self.first_row.saturating_add(row as u64).to_le_bytes();
         let start = self.bytes.len() - number.len();
         self.bytes[start..].copy_from_slice(&number);
-        split.part(&self.bytes, 0)
+        split.row_part(&self.bytes, 0)
     }
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::decoded::GroupColumns;
 use super::groups::{RowGroups, RowSlice};
-use super::kind::{Kind, Value};
-use super::output::{NO_ENTRY, Output};
+use super::kind::{ValueKind, ColumnValue};
+use super::output::{NO_ENTRY, ColumnOutput};
 use crate::IngestError;
 
 /// Separates the values of a list in its text: the ASCII character for this purpose.
@@ -26,7 +26,7 @@ pub(crate) fn column_texts(
     for of_group in slices.chunk_by(|one, next| one.group == next.group) {
         let group = of_group[0].group;
         let columns = GroupColumns::open(path, row_groups, group)?;
-        let mut column = columns.decoded(index, |column| RowTexts::new(column.kind))?;
+        let mut column = columns.open_column(index, |column| RowTexts::new(column.kind))?;
         let mut next_row = 0;
         for slice in of_group {
             let skipped = usize::try_from(slice.start.saturating_sub(next_row)).unwrap_or(usize::MAX);
@@ -39,7 +39,7 @@ pub(crate) fn column_texts(
 }
 
 struct RowTexts {
-    kind: Kind,
+    kind: ValueKind,
     rows: Vec<Vec<u8>>,
     row: Vec<u8>,
     has_value: bool,
@@ -48,7 +48,7 @@ struct RowTexts {
 }
 
 impl RowTexts {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: ValueKind) -> Self {
         let (rows, row, dictionary, buffer) = Default::default();
         Self { kind, rows, row, has_value: false, dictionary, buffer }
     }
@@ -65,13 +65,13 @@ impl RowTexts {
     }
 }
 
-impl Output for RowTexts {
-    fn value(&mut self, value: Value<'_>) {
+impl ColumnOutput for RowTexts {
+    fn value(&mut self, value: ColumnValue<'_>) {
         let text = self.kind.text(value, &mut self.buffer);
         Self::add(&mut self.row, &mut self.has_value, text);
     }
 
-    fn remember(&mut self, value: Value<'_>) {
+    fn remember(&mut self, value: ColumnValue<'_>) {
         let text = self.kind.text(value, &mut self.buffer);
         self.dictionary.push(text[..text.len().min(MOST_ROW)].to_vec());
     }

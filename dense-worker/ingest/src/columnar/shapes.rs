@@ -5,7 +5,7 @@ use std::path::Path;
 use zagros_job::Job;
 
 use super::groups::UsedColumn;
-use super::kind::Kind;
+use super::kind::ValueKind;
 use crate::IngestError;
 
 /// Refuses a list where the job wants one value, and the other way round.
@@ -35,7 +35,7 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
                 let help = "it holds lists, and a label or number is a single value; a numeric feature with `width` is a vector of numbers";
                 return refuse(column, help.into());
             }
-            (Some(_), false) if column.kind == Kind::Nothing => {}
+            (Some(_), false) if column.kind == ValueKind::Nothing => {}
             (Some(""), false) if index < numbers => {
                 let help = "it does not hold lists; remove `width`, or give a `separator` for texts of several numbers";
                 return refuse(column, help.into());
@@ -44,10 +44,10 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
                 let help = "it does not hold lists; remove `pooling` or `sequence`, or give a `separator` for texts of several values";
                 return refuse(column, help.into());
             }
-            (Some(_), false) if column.kind != Kind::Text => {
+            (Some(_), false) if column.kind != ValueKind::Text => {
                 let help = format!(
                     "it holds {}, which have no separator; remove `separator`, and `pooling`, `sequence` or `width`",
-                    column.kind.word()
+                    column.kind.plain_name()
                 );
                 return refuse(column, help);
             }

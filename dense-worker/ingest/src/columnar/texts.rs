@@ -1,21 +1,19 @@
 //! The texts of a key column, which go with the scores of its rows.
 
-use super::kind::{Kind, Value};
-use super::output::{NO_ENTRY, Output};
+use super::kind::{ValueKind, ColumnValue};
+use super::output::{NO_ENTRY, ColumnOutput};
 
 /// Bytes of texts of a slice of rows. A small file can name a long entry of its dictionary often.
 const MOST_BYTES: usize = 256 << 20;
 
-/// A text a row.
 #[derive(Clone, Debug)]
 pub(super) struct TextCells {
-    kind: Kind,
+    kind: ValueKind,
     cells: TextList,
     dictionary: TextList,
     buffer: Vec<u8>,
 }
 
-/// Texts one after another.
 #[derive(Clone, Debug, Default)]
 struct TextList {
     text: Vec<u8>,
@@ -40,7 +38,7 @@ impl TextList {
 }
 
 impl TextCells {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: ValueKind) -> Self {
         Self { kind, cells: TextList::default(), dictionary: TextList::default(), buffer: Vec::new() }
     }
 
@@ -49,18 +47,17 @@ impl TextCells {
         self.cells.get(row).unwrap_or_default()
     }
 
-    /// Drops the rows and keeps the dictionary.
     pub(super) fn clear(&mut self) {
         self.cells.clear();
     }
 }
 
-impl Output for TextCells {
-    fn value(&mut self, value: Value<'_>) {
+impl ColumnOutput for TextCells {
+    fn value(&mut self, value: ColumnValue<'_>) {
         self.cells.push(self.kind.text(value, &mut self.buffer));
     }
 
-    fn remember(&mut self, value: Value<'_>) {
+    fn remember(&mut self, value: ColumnValue<'_>) {
         self.dictionary.push(self.kind.text(value, &mut self.buffer));
     }
 

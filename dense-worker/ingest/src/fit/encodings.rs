@@ -53,20 +53,17 @@ impl LabelSums {
     }
 }
 
-/// The sums of the categories of a feature.
 #[derive(Clone, Debug)]
 pub(super) struct EncodingCounts {
     name: String,
     encoding: CategoryEncoding,
     /// Folds that are counted: at least 1.
     folds: usize,
-    /// Where the sums of a category start.
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// One for each fold of each category.
     sums: Vec<LabelSums>,
     /// Of all categories, those that were forgotten included.
     all: Vec<LabelSums>,
-    /// Categories that were forgotten.
     forgotten: u64,
     most: usize,
 }
@@ -87,12 +84,12 @@ impl EncodingCounts {
         }
         let fold = if by_target { fold_of(place, self.folds) } else { 0 };
         let (rows, labels) = (f64::from(weight), if by_target { f64::from(weight) * f64::from(label) } else { 0.0 });
-        let start = self.start(id);
+        let start = self.category_start(id);
         self.sums[start + fold].add(LabelSums { rows, labels });
         self.all[fold].add(LabelSums { rows, labels });
     }
 
-    fn start(&mut self, id: u64) -> usize {
+    fn category_start(&mut self, id: u64) -> usize {
         let (end, folds) = (self.sums.len(), self.folds);
         let start = *self.starts.entry(id).or_insert(end as u32) as usize;
         if start == end {
@@ -104,7 +101,7 @@ impl EncodingCounts {
     /// Adds the rows of a later block.
     pub(super) fn merge(&mut self, other: &Self) {
         for (id, from) in &other.starts {
-            let start = self.start(*id);
+            let start = self.category_start(*id);
             for fold in 0..self.folds {
                 self.sums[start + fold].add(other.sums[*from as usize + fold]);
             }
@@ -122,7 +119,7 @@ impl EncodingCounts {
         self.forgotten += (self.starts.len() - kept.len()) as u64;
         let old = std::mem::take(&mut self.starts);
         for id in kept {
-            let (start, from) = (self.start(id), old[&id] as usize);
+            let (start, from) = (self.category_start(id), old[&id] as usize);
             self.sums[start..start + self.folds].copy_from_slice(&old_sums[from..from + self.folds]);
         }
     }
@@ -147,15 +144,15 @@ impl EncodingCounts {
     }
 
     /// The numbers, and what became of rare categories if there are some.
-    pub(super) fn measured(&self) -> (EncodingTable, Option<RareCategories>) {
+    pub(super) fn fit_table(&self) -> (EncodingTable, Option<RareCategories>) {
         let mut ids = self.by_frequency(&self.sums, self.encoding.max_size as usize);
         ids.sort_unstable();
-        let rare = self.numbers(&vec![LabelSums::default(); self.folds]);
+        let rare = self.category_numbers(&vec![LabelSums::default(); self.folds]);
         let (mut values, mut spread) = (Vec::new(), NumberSpread::default());
         let mut others = self.all.clone();
         for id in &ids {
             let sums = self.fold_sums(&self.sums, self.starts[id]);
-            let numbers = self.numbers(sums);
+            let numbers = self.category_numbers(sums);
             spread.add(&numbers, sums);
             others.iter_mut().zip_eq(sums).for_each(|(others, sums)| others.rows -= sums.rows);
             values.extend(numbers);
@@ -163,19 +160,19 @@ impl EncodingCounts {
         spread.add(&rare, &others);
         let categories = self.starts.len() as u64 + self.forgotten;
         let listed = ids.len() as u64;
-        let share = total(&others).rows / total(&self.all).rows.max(f64::MIN_POSITIVE);
+        let share = total_sums(&others).rows / total_sums(&self.all).rows.max(f64::MIN_POSITIVE);
         let note = RareCategories { feature: self.name.clone(), categories, listed, share: share.max(0.0) };
         let (mean, deviation) = spread.finish();
         (EncodingTable { mean, deviation, rare, ids, values }, (categories > listed).then_some(note))
     }
 
     /// The numbers of a category: for the training rows of each fold, and for all other rows.
-    fn numbers(&self, sums: &[LabelSums]) -> Vec<f32> {
+    fn category_numbers(&self, sums: &[LabelSums]) -> Vec<f32> {
         let number = |left_out: Option<usize>| {
-            sum_without(sums, left_out).mean(total(&self.all).mean(0.0, 0.0), self.encoding.prior_rows()) as f32
+            sum_without(sums, left_out).mean(total_sums(&self.all).mean(0.0, 0.0), self.encoding.prior_rows()) as f32
         };
         match self.encoding.by {
-            EncodeBy::Count => vec![total(sums).rows.ln_1p() as f32],
+            EncodeBy::Count => vec![total_sums(sums).rows.ln_1p() as f32],
             EncodeBy::Target => (0..self.folds).map(Some).chain([None]).map(number).collect(),
         }
     }
@@ -188,11 +185,10 @@ fn sum_without(sums: &[LabelSums], left_out: Option<usize>) -> LabelSums {
     total
 }
 
-fn total(sums: &[LabelSums]) -> LabelSums {
+fn total_sums(sums: &[LabelSums]) -> LabelSums {
     sum_without(sums, None)
 }
 
-/// Mean and deviation of the numbers of the training rows.
 #[derive(Default)]
 struct NumberSpread {
     rows: f64,
@@ -265,7 +261,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_mean_is_smoothed_weighted_and_out_of_fold(rows in rows()) {
-            let (table, _) = counted(EncodeBy::Target, 100, &rows).measured();
+            let (table, _) = counted(EncodeBy::Target, 100, &rows).fit_table();
             prop_assert!(table.fits_columns(4));
             for (index, id) in table.ids.iter().enumerate() {
                 for fold in 0..4 {
@@ -291,7 +287,7 @@ mod tests {
             let of_fold = |row: &(u64, u64, f32, f32)| fold_of(row.1, 3) == fold && row.2.is_finite();
             let mut labels: Vec<f32> = rows.iter().filter(|row| of_fold(row)).map(|row| row.2).collect();
             moved.iter_mut().filter(|row| of_fold(row)).for_each(|row| row.2 = labels.pop().unwrap());
-            let [before, after] = [rows, moved].map(|rows| counted(EncodeBy::Target, 100, &rows).measured().0);
+            let [before, after] = [rows, moved].map(|rows| counted(EncodeBy::Target, 100, &rows).fit_table().0);
             let column = |table: &EncodingTable| {
                 [&table.rare, &table.values].map(|values| values.iter().skip(fold).step_by(4).copied().collect::<Vec<_>>())
             };
@@ -302,21 +298,21 @@ mod tests {
     #[test]
     fn a_count_is_by_weight_and_rare_categories_count_as_none() {
         let rows = [(5, 0, 1.0, 1.0), (7, 1, 0.0, 2.5), (5, 2, f32::NAN, 1.0), (6, 3, 0.0, 1.0), (9, 4, 1.0, 1.0)];
-        let (table, rare) = counted(EncodeBy::Count, 2, &rows).measured();
+        let (table, rare) = counted(EncodeBy::Count, 2, &rows).fit_table();
         assert_eq!((table.ids, table.rare), (vec![5, 7], vec![0.0]));
         assert_eq!(table.values, [3.0_f64.ln() as f32, 3.5_f64.ln() as f32]);
         let mean = (2.0 * 3.0_f64.ln() + 2.5 * 3.5_f64.ln()) / 6.5;
         assert!((table.mean - mean).abs() < 1e-6, "{}", table.mean);
         let share = 2.0 / 6.5;
         assert_eq!(rare, Some(RareCategories { feature: "c".into(), categories: 4, listed: 2, share }));
-        assert_eq!(counted(EncodeBy::Count, 4, &rows).measured().1, None);
+        assert_eq!(counted(EncodeBy::Count, 4, &rows).fit_table().1, None);
     }
 
     #[test]
     fn a_category_that_never_changes_has_deviation_one() {
-        let (table, _) = counted(EncodeBy::Count, 4, &[(5, 0, 1.0, 1.0), (5, 1, 0.0, 1.0)]).measured();
+        let (table, _) = counted(EncodeBy::Count, 4, &[(5, 0, 1.0, 1.0), (5, 1, 0.0, 1.0)]).fit_table();
         assert_eq!(table.deviation, 1.0);
-        let (none, _) = counted(EncodeBy::Target, 4, &[]).measured();
+        let (none, _) = counted(EncodeBy::Target, 4, &[]).fit_table();
         assert_eq!((none.mean, none.deviation, none.rare), (0.0, 1.0, vec![0.0; 4]));
     }
 
@@ -333,7 +329,7 @@ mod tests {
             total.merge(&counts);
             assert!(total.starts.len() <= 40 && total.sums.len() == 3 * total.starts.len());
         }
-        let (table, rare) = total.measured();
+        let (table, rare) = total.fit_table();
         assert_eq!(table.ids[..2], [0, 1]);
         assert_eq!(table.values[3], ((250.0 + 2.0 * 0.25) / 252.0) as f32);
         assert_eq!(rare.unwrap().categories, 1_502);

@@ -157,7 +157,7 @@ fn read(job: &Job, part: DataPart, threads: usize) -> Vec<Vec<f32>> {
     let mut job = job.clone();
     job.data.threads = threads;
     let options = StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
-    let splits = Box::new(WholeFiles::new(&files(&job, &job.data.train).unwrap()));
+    let splits = Box::new(WholeFiles::new(&find_files(&job, &job.data.train).unwrap()));
     let batches = BatchStream::open(&job, options, splits).unwrap().map(Result::unwrap);
     let width = job.features.numeric_inputs();
     batches.flat_map(|batch| batch.numeric.chunks(width).map(<[f32]>::to_vec).collect::<Vec<_>>()).collect()

@@ -11,18 +11,14 @@ pub(crate) const DESCRIBED: usize = 100;
 /// Characters of a field that a message shows.
 const SHOWN: usize = 40;
 
-/// The problem of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldFault {
     /// Field, from 1.
     pub(crate) column: usize,
-    /// The expected text.
     pub(crate) expected: String,
-    /// The text that was found.
     pub(crate) found: String,
 }
 
-/// The malformed rows of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BadRows {
     /// How many. A record of several lines counts once for each: a stray quote may have made it of as many rows.
@@ -33,14 +29,12 @@ pub(crate) struct BadRows {
     pub(crate) lost: Option<LostRecord>,
 }
 
-/// A record that may be many rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LostRecord {
     /// Its first line (from 0) in the block.
     pub(crate) line: u64,
     pub(crate) lines: u64,
     pub(crate) fault: FieldFault,
-    /// Why it is an error.
     pub(crate) reason: &'static str,
 }
 
@@ -63,14 +57,12 @@ impl BadRows {
         }
     }
 
-    /// The rows with their positions in the file.
-    pub(super) fn located(&self, layout: &FileLayout, place: RowPlace) -> Result<Vec<BadRow>, IngestError> {
-        self.first.iter().map(|(line, fault)| locate(*line, fault, layout, place)).collect()
+    pub(super) fn locate_rows(&self, layout: &FileLayout, place: RowPlace) -> Result<Vec<BadRow>, IngestError> {
+        self.first.iter().map(|(line, fault)| locate_row(*line, fault, layout, place)).collect()
     }
 }
 
-/// A malformed row with its position in the file.
-pub(super) fn locate(
+pub(super) fn locate_row(
     line: u64,
     fault: &FieldFault,
     layout: &FileLayout,
@@ -79,7 +71,7 @@ pub(super) fn locate(
     Ok(BadRow {
         path: layout.path.clone(),
         line: place.line_number(layout, line)?,
-        row_group: layout.row_groups.as_ref().map(RowGroups::unit).zip(place.row_group()),
+        row_group: layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group()),
         column: fault.column,
         expected: fault.expected.clone(),
         found: fault.found.clone(),
@@ -87,7 +79,7 @@ pub(super) fn locate(
 }
 
 /// A field's text as a message shows it: quoted, on one line, shortened.
-pub(crate) fn shown(text: &[u8]) -> String {
+pub(crate) fn quoted_text(text: &[u8]) -> String {
     let is_cut = text.len() > SHOWN;
     let start = String::from_utf8_lossy(&text[..text.len().min(SHOWN)]);
     let escaped: String =
@@ -101,10 +93,10 @@ mod tests {
 
     #[test]
     fn text_is_shown_on_one_short_line() {
-        assert_eq!(shown(b"abc"), "\"abc\"");
-        assert_eq!(shown(b"a\0b\tc\r"), r#""a\u{0}b\tc\r""#);
-        assert_eq!(shown(&[b'x'; 100]), format!("\"{}…\"", "x".repeat(SHOWN)));
-        assert_eq!(shown(b"a\xffb"), "\"a\u{fffd}b\"");
+        assert_eq!(quoted_text(b"abc"), "\"abc\"");
+        assert_eq!(quoted_text(b"a\0b\tc\r"), r#""a\u{0}b\tc\r""#);
+        assert_eq!(quoted_text(&[b'x'; 100]), format!("\"{}…\"", "x".repeat(SHOWN)));
+        assert_eq!(quoted_text(b"a\xffb"), "\"a\u{fffd}b\"");
     }
 
     #[test]

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use zagros_job::DataSettings;
 
-use crate::parse::bad::{BadRows, LostRecord, locate};
+use crate::parse::bad::{BadRows, LostRecord, locate_row};
 use crate::parse::row::ParseOutcome;
 use crate::read::layout::FileLayout;
 use crate::read::reader::RowPlace;
 use crate::{BadRow, IngestError};
 
-/// Rows that an error lists.
 pub(crate) const LISTED: usize = 5;
 
 /// Rows of which `data.max_bad_share` is a share, until more are read: a few malformed rows at the start of a file are not
@@ -21,10 +20,8 @@ const LEAST_ROWS: u64 = 10_000;
 #[derive(Debug)]
 pub(crate) struct BadBudget {
     limit: u64,
-    /// The share of the rows that may be malformed.
     share: f64,
     listed: usize,
-    /// Rows of this stream, good and malformed.
     rows: u64,
     /// Malformed rows of earlier streams.
     before: u64,
@@ -35,11 +32,11 @@ pub(crate) struct BadBudget {
 impl BadBudget {
     /// Tolerates as many malformed rows as the job, and keeps the first `listed`.
     pub(crate) fn new(data: &DataSettings, listed: usize) -> Self {
-        Self { limit: data.max_bad_rows, share: data.max_bad_share, ..Self::boundless(listed) }
+        Self { limit: data.max_bad_rows, share: data.max_bad_share, ..Self::without_limit(listed) }
     }
 
     /// Tolerates all malformed rows, and keeps the first `listed`.
-    pub(crate) fn boundless(listed: usize) -> Self {
+    pub(crate) fn without_limit(listed: usize) -> Self {
         Self { limit: u64::MAX, share: 0.0, listed, rows: 0, before: 0, count: 0, first: Vec::new() }
     }
 
@@ -48,7 +45,6 @@ impl BadBudget {
         Self { before, ..self }
     }
 
-    /// Counts the rows of a block.
     pub(crate) fn add(
         &mut self,
         outcome: &ParseOutcome,
@@ -58,7 +54,7 @@ impl BadBudget {
         let bad = &outcome.bad;
         self.rows += outcome.rows + bad.count;
         if let Some(LostRecord { line, lines, fault, reason }) = &bad.lost {
-            let (row, lines) = (locate(*line, fault, layout, place)?, *lines);
+            let (row, lines) = (locate_row(*line, fault, layout, place)?, *lines);
             return Err(IngestError::LostRecord { row: Box::new(row), lines, reason });
         }
         if bad.count == 0 {
@@ -73,19 +69,17 @@ impl BadBudget {
             return Ok(());
         }
         let (limit, share, rows) = (self.limit, self.share, self.rows);
-        Err(IngestError::TooManyBadRows { count: all, limit, share, rows, first: self.first()? })
+        Err(IngestError::TooManyBadRows { count: all, limit, share, rows, first: self.first_rows()? })
     }
 
-    /// Malformed rows so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first malformed rows, with their positions.
-    pub(crate) fn first(&self) -> Result<Vec<BadRow>, IngestError> {
+    pub(crate) fn first_rows(&self) -> Result<Vec<BadRow>, IngestError> {
         let mut rows = Vec::new();
         for (bad, layout, place) in &self.first {
-            rows.extend(bad.located(layout, *place)?);
+            rows.extend(bad.locate_rows(layout, *place)?);
         }
         rows.truncate(self.listed);
         Ok(rows)

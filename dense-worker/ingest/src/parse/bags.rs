@@ -4,13 +4,13 @@ use memchr::memmem::Finder;
 use zagros_job::{Categorical, IdSource, Values};
 
 use crate::hash_value;
-use crate::parse::bad::{FieldFault, shown};
+use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::fields::trimmed;
 use crate::parse::number::parse_number;
 
 /// The values of a text, empty ones too; none of an empty text. With an empty separator, the text is one value.
 #[inline]
-pub(crate) fn pieces<'a>(
+pub(crate) fn split_values<'a>(
     text: &'a [u8],
     separator: &'a Finder<'static>,
     trim: bool,
@@ -25,18 +25,14 @@ pub(crate) fn pieces<'a>(
     })
 }
 
-/// The weights of a feature's values.
 #[derive(Clone, Debug)]
-pub(crate) struct Weights {
-    /// The column of the values.
+pub(crate) struct ValueWeights {
     of: String,
-    /// The column of the weights.
     column: String,
     least: f64,
 }
 
-impl Weights {
-    /// Those of a feature that has them.
+impl ValueWeights {
     pub(crate) fn from_feature(feature: &Categorical) -> Option<Self> {
         let (Values::Many { pooling, weights: Some(column), .. }, IdSource::Column { column: of, .. }) =
             (&feature.values, &feature.source)
@@ -47,14 +43,14 @@ impl Weights {
     }
 
     #[inline]
-    pub(crate) fn weight(&self, number: f64) -> Option<f32> {
+    pub(crate) fn accepted_weight(&self, number: f64) -> Option<f32> {
         (number.is_finite() && number >= self.least).then_some(number as f32)
     }
 
     /// Gives each value with its weight to `put`. An empty value is missing, and is skipped with its weight. A cell whose only value is
     /// missing may stand beside an empty one. The fault is at the first field.
     #[inline]
-    pub(crate) fn read<'a>(
+    pub(crate) fn read_pairs<'a>(
         &self,
         mut values: impl Iterator<Item = &'a [u8]>,
         mut weights: impl Iterator<Item = &'a [u8]>,
@@ -65,8 +61,8 @@ impl Weights {
                 (None, None) => break,
                 (Some(b""), Some(_)) => {}
                 (Some(value), Some(text)) => {
-                    let weight = parse_number(text).and_then(|number| self.weight(number));
-                    put(hash_value(value), weight.ok_or_else(|| self.no_weight(shown(text)))?);
+                    let weight = parse_number(text).and_then(|number| self.accepted_weight(number));
+                    put(hash_value(value), weight.ok_or_else(|| self.weight_fault(quoted_text(text)))?);
                 }
                 (value, weight) => {
                     let is_missing = pairs == 0 && value.or(weight) == Some(b"");
@@ -76,24 +72,22 @@ impl Weights {
                     if is_missing && values + weights == 1 {
                         break;
                     }
-                    return Err(self.other_number(values, weights));
+                    return Err(self.count_fault(values, weights));
                 }
             }
         }
         Ok(())
     }
 
-    /// A row with another number of weights than of values.
     #[cold]
-    pub(crate) fn other_number(&self, values: usize, weights: usize) -> Box<FieldFault> {
+    pub(crate) fn count_fault(&self, values: usize, weights: usize) -> Box<FieldFault> {
         let Self { of, column, .. } = self;
         let expected = format!("{values} weights in column \"{column}\", one for each value of column \"{of}\"");
         Box::new(FieldFault { column: 1, expected, found: weights.to_string() })
     }
 
-    /// A row with something else in place of a weight.
     #[cold]
-    pub(crate) fn no_weight(&self, found: String) -> Box<FieldFault> {
+    pub(crate) fn weight_fault(&self, found: String) -> Box<FieldFault> {
         let Self { of, column, least } = self;
         let number = if *least == 0.0 { "a number from 0" } else { "a number" };
         let expected = format!("{number} in column \"{column}\" for each value of column \"{of}\"");
@@ -108,17 +102,17 @@ mod tests {
 
     use super::*;
 
-    fn weights(pooling: Pooling) -> Weights {
+    fn weights(pooling: Pooling) -> ValueWeights {
         let values =
             Values::Many { separator: "|".into(), pooling, pool_at: PoolAt::Worker, weights: Some("w".into()) };
-        Weights::from_feature(&Categorical { values, ..Categorical::of_column("tags", 0) }).unwrap()
+        ValueWeights::from_feature(&Categorical { values, ..Categorical::of_column("tags", 0) }).unwrap()
     }
 
     fn read(pooling: Pooling, values: &str, of_values: &str) -> Result<Vec<(u64, f32)>, String> {
         let (separator, mut pairs) = (Finder::new("|").into_owned(), Vec::new());
-        let split = |text| pieces(text, &separator, false);
+        let split = |text| split_values(text, &separator, false);
         weights(pooling)
-            .read(split(values.as_bytes()), split(of_values.as_bytes()), |id, weight| pairs.push((id, weight)))
+            .read_pairs(split(values.as_bytes()), split(of_values.as_bytes()), |id, weight| pairs.push((id, weight)))
             .map_err(|fault| format!("expected {}, found {}", fault.expected, fault.found))?;
         Ok(pairs)
     }
@@ -131,7 +125,7 @@ mod tests {
         assert_eq!(read(Pooling::Mean, "", ""), Ok(vec![]));
         let (weights, missing) = (weights(Pooling::Sum), [&b""[..]]);
         let both = |values: &[&'static [u8]], of_values: &[&'static [u8]]| {
-            weights.read(values.iter().copied(), of_values.iter().copied(), |_, _| panic!("no value is there"))
+            weights.read_pairs(values.iter().copied(), of_values.iter().copied(), |_, _| panic!("no value is there"))
         };
         for (values, of_values) in [(&missing[..], &[][..]), (&[], &missing), (&missing, &missing), (&missing, &[b"7"])]
         {
@@ -170,7 +164,7 @@ mod tests {
         #[test]
         fn pieces_are_those_of_the_standard_library(text in "[ab;:]{0,20}", separator in prop_oneof![Just(";"), Just("::"), Just(";:")]) {
             let finder = Finder::new(separator).into_owned();
-            let found: Vec<&[u8]> = pieces(text.as_bytes(), &finder, false).collect();
+            let found: Vec<&[u8]> = split_values(text.as_bytes(), &finder, false).collect();
             let expected: Vec<&[u8]> = if text.is_empty() { vec![] } else { text.split(separator).map(str::as_bytes).collect() };
             prop_assert_eq!(found, expected);
         }

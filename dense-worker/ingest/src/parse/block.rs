@@ -8,7 +8,7 @@ use crate::columnar::parser::ColumnarParser;
 use crate::parse::row::{ParseOutcome, RowParser};
 use crate::parse::sink::RowSink;
 use crate::read::layout::FileLayout;
-use crate::read::reader::Content;
+use crate::read::reader::BlockBody;
 use crate::{DataPart, IngestError};
 
 /// Parses the rows of a job. Each thread has its own parser.
@@ -19,22 +19,20 @@ pub(crate) struct BlockParser {
 }
 
 impl BlockParser {
-    /// Parses the rows of `part`.
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
         Self { lines: RowParser::new(job, part), columns: ColumnarParser::new(job, part) }
     }
 
-    /// Gives the rows of a block to `sink`.
     pub(crate) fn parse<S: RowSink>(
         &mut self,
         layout: &Arc<FileLayout>,
-        content: &Content,
+        content: &BlockBody,
         sink: &mut S,
     ) -> Result<ParseOutcome, IngestError> {
         match (content, &layout.row_groups) {
-            (Content::Slice(slice), Some(row_groups)) => self.columns.parse(layout, row_groups, *slice, sink),
-            (Content::Slice(_), None) => unreachable!("only a file with row groups has slices of them"),
-            (Content::Lines(lines), _) => Ok(self.lines.parse((&lines.text, lines.offset), &layout.positions, sink)),
+            (BlockBody::Slice(slice), Some(row_groups)) => self.columns.parse(layout, row_groups, *slice, sink),
+            (BlockBody::Slice(_), None) => unreachable!("only a file with row groups has slices of them"),
+            (BlockBody::Lines(lines), _) => Ok(self.lines.parse((&lines.text, lines.offset), &layout.positions, sink)),
         }
     }
 }

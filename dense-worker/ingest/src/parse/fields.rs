@@ -8,7 +8,7 @@ use zagros_job::{DecimalMark, Format};
 
 /// Fields of the newest line. The memory is used again for each line.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct LineFields {
     /// Where each field is: in the line, or in `unquoted` if it had quotes.
     bounds: Vec<(u32, u32)>,
     unquoted: Vec<u8>,
@@ -17,18 +17,14 @@ pub(crate) struct Fields {
     pointed: Option<Vec<u8>>,
 }
 
-/// How fields are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Syntax {
-    /// The byte between two fields.
+pub(crate) struct FieldSyntax {
     pub(crate) delimiter: u8,
-    /// Whether a field may be quoted.
     pub(crate) quotes: bool,
     /// Whether blanks (spaces and tabs) around a field are removed.
     pub(crate) trim: bool,
 }
 
-/// Quotes that do not pair up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuoteError {
     /// The closing quote of this field (from 0) is missing.
@@ -37,8 +33,7 @@ pub(crate) enum QuoteError {
     TextAfterQuote(usize),
 }
 
-impl Fields {
-    /// Of lines of a format.
+impl LineFields {
     pub(crate) fn new(format: &Format) -> Self {
         let comma = matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma);
         Self { pointed: comma.then(Vec::new), ..Self::default() }
@@ -46,7 +41,7 @@ impl Fields {
 
     /// Divides a line, which is given without its line end.
     #[inline]
-    pub(crate) fn tokenize(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
+    pub(crate) fn tokenize(&mut self, line: &[u8], syntax: FieldSyntax) -> Result<(), QuoteError> {
         self.bounds.clear();
         self.from_unquoted = syntax.quotes && memchr::memchr(b'"', line).is_some();
         if self.from_unquoted {
@@ -68,9 +63,6 @@ impl Fields {
     }
 
     /// A field of the newest line that holds a number, or several: with a point in place of a decimal comma.
-    ///
-    /// # Panics
-    /// When there is no such field.
     #[inline]
     pub(crate) fn number<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
         let Some(pointed) = &self.pointed else { return self.get(line, field) };
@@ -78,16 +70,11 @@ impl Fields {
         &pointed[start as usize..end as usize]
     }
 
-    /// Number of fields.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bounds.len()
     }
 
-    /// A field of the newest line.
-    ///
-    /// # Panics
-    /// When there is no such field.
     #[inline]
     pub(crate) fn get<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
         let (start, end) = self.bounds[field];
@@ -95,7 +82,6 @@ impl Fields {
         &text[start as usize..end as usize]
     }
 
-    /// A field of the newest line, as a number or as a text.
     #[inline]
     pub(crate) fn cell<'a>(&'a self, line: &'a [u8], field: usize, is_number: bool) -> &'a [u8] {
         if is_number { self.number(line, field) } else { self.get(line, field) }
@@ -107,7 +93,7 @@ impl Fields {
         self.bounds.push((start as u32, end as u32));
     }
 
-    fn cut_quoted(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
+    fn cut_quoted(&mut self, line: &[u8], syntax: FieldSyntax) -> Result<(), QuoteError> {
         self.unquoted.clear();
         let mut rest = line;
         loop {
@@ -126,7 +112,7 @@ impl Fields {
     }
 
     /// Copies up to the closing quote. Returns the text after the following delimiter.
-    fn take_quoted<'a>(&mut self, mut text: &'a [u8], syntax: Syntax) -> Result<Option<&'a [u8]>, QuoteError> {
+    fn take_quoted<'a>(&mut self, mut text: &'a [u8], syntax: FieldSyntax) -> Result<Option<&'a [u8]>, QuoteError> {
         let field = self.bounds.len();
         loop {
             let quote = memchr::memchr(b'"', text).ok_or(QuoteError::Unclosed(field))?;
@@ -149,7 +135,7 @@ impl Fields {
     }
 
     /// Copies up to the delimiter. Returns the text after it.
-    fn take_bare<'a>(&mut self, text: &'a [u8], syntax: Syntax) -> Option<&'a [u8]> {
+    fn take_bare<'a>(&mut self, text: &'a [u8], syntax: FieldSyntax) -> Option<&'a [u8]> {
         let end = memchr::memchr(syntax.delimiter, text);
         let field = &text[..end.unwrap_or(text.len())];
         let (start, stop) = if syntax.trim { trimmed(field, 0, field.len()) } else { (0, field.len()) };
@@ -186,10 +172,10 @@ mod tests {
 
     use super::*;
 
-    const CSV: Syntax = Syntax { delimiter: b',', quotes: true, trim: false };
+    const CSV: FieldSyntax = FieldSyntax { delimiter: b',', quotes: true, trim: false };
 
-    fn tokenize(line: &str, syntax: Syntax) -> Result<Vec<String>, QuoteError> {
-        let mut fields = Fields::default();
+    fn tokenize(line: &str, syntax: FieldSyntax) -> Result<Vec<String>, QuoteError> {
+        let mut fields = LineFields::default();
         fields.tokenize(line.as_bytes(), syntax)?;
         let text = |field| String::from_utf8(fields.get(line.as_bytes(), field).to_vec()).unwrap();
         Ok((0..fields.len()).map(text).collect())
@@ -230,14 +216,14 @@ mod tests {
     #[test]
     fn quotes_are_ordinary_characters_without_quoting() {
         assert_eq!(
-            tokenize("\"a\t\"b\"", Syntax { delimiter: b'\t', quotes: false, trim: false }).unwrap(),
+            tokenize("\"a\t\"b\"", FieldSyntax { delimiter: b'\t', quotes: false, trim: false }).unwrap(),
             ["\"a", "\"b\""]
         );
     }
 
     #[test]
     fn blanks_are_removed_around_fields_but_not_inside_quotes() {
-        let syntax = Syntax { trim: true, ..CSV };
+        let syntax = FieldSyntax { trim: true, ..CSV };
         assert_eq!(tokenize(" a , b c ,\" d \" ,", syntax).unwrap(), ["a", "b c", " d ", ""]);
         assert_eq!(tokenize("39, State-gov, <=50K", syntax).unwrap(), ["39", "State-gov", "<=50K"]);
     }
@@ -246,7 +232,7 @@ mod tests {
         #[test]
         fn quoted_fields_are_read_back(fields in prop::collection::vec("[a-c\", ]{0,6}", 1..6), trim: bool) {
             let line = fields.iter().map(|field| format!("\"{}\"", field.replace('"', "\"\""))).collect::<Vec<_>>();
-            prop_assert_eq!(tokenize(&line.join(","), Syntax { trim, ..CSV }).unwrap(), fields);
+            prop_assert_eq!(tokenize(&line.join(","), FieldSyntax { trim, ..CSV }).unwrap(), fields);
         }
 
         #[test]
@@ -257,7 +243,7 @@ mod tests {
 
         #[test]
         fn any_line_is_divided_or_refused(line in "[\"a, \t]{0,20}", quotes: bool, trim: bool) {
-            let syntax = Syntax { delimiter: b',', quotes, trim };
+            let syntax = FieldSyntax { delimiter: b',', quotes, trim };
             if let Ok(fields) = tokenize(&line, syntax) {
                 prop_assert!(fields.len() <= line.matches(',').count() + 1);
             }

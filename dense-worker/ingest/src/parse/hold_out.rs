@@ -12,11 +12,10 @@ use zagros_job::{Job, NewestRows, TestPart, TimeBound, ValidationPart};
 use crate::DataPart;
 use crate::category::date::clock_seconds;
 use crate::hash::HashSplit;
-use crate::parse::bad::{FieldFault, shown};
+use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::missing::MissingTexts;
 use crate::parse::number::parse_number;
 
-/// The wanted part of the rows.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldOut {
     split: HashSplit,
@@ -24,17 +23,16 @@ pub(crate) struct HoldOut {
     wanted: DataPart,
 }
 
-/// The part of a row by its time.
 #[derive(Clone, Debug)]
 struct TimeSplit {
     column: String,
     missing: MissingTexts,
-    test: Option<Bound>,
-    validation: Option<Bound>,
+    test: Option<SplitBound>,
+    validation: Option<SplitBound>,
 }
 
 #[derive(Clone, Debug)]
-enum Bound {
+enum SplitBound {
     Number(f64),
     /// A date or time, in seconds since 1970.
     Time(i64),
@@ -51,21 +49,20 @@ impl HoldOut {
         divides.then(|| Self { split: HashSplit::new(test, validation), times, wanted })
     }
 
-    /// Whether the time of a row is needed to tell its part.
-    pub(crate) fn by_time(&self) -> bool {
+    pub(crate) fn divides_by_time(&self) -> bool {
         self.times.is_some()
     }
 
     /// Whether a row is wanted. `time` is its time, and `by_hash` its part by the hash. A fault is that of a row of the training
     /// part.
     #[inline]
-    pub(crate) fn wants(
+    pub(crate) fn wants_row(
         &self,
         time: &[u8],
         by_hash: impl FnOnce(HashSplit) -> DataPart,
     ) -> Result<bool, Box<FieldFault>> {
         let by_time = match &self.times {
-            Some(times) => times.part(time),
+            Some(times) => times.row_part(time),
             None => Ok(DataPart::Train),
         };
         match by_time {
@@ -86,14 +83,14 @@ impl TimeSplit {
     fn from_job(job: &Job) -> Option<Self> {
         let column = job.data.time_column()?.to_owned();
         let missing = MissingTexts::new(&job.data.format);
-        let bound = |newest: &NewestRows| Bound::new(&newest.from);
+        let bound = |newest: &NewestRows| SplitBound::new(&newest.from);
         let test = if let TestPart::Newest(newest) = &job.data.test { Some(bound(newest)) } else { None };
         let validation =
             if let ValidationPart::Newest(newest) = &job.data.validation { Some(bound(newest)) } else { None };
         Some(Self { column, missing, test, validation })
     }
 
-    fn part(&self, time: &[u8]) -> Result<DataPart, Box<FieldFault>> {
+    fn row_part(&self, time: &[u8]) -> Result<DataPart, Box<FieldFault>> {
         if self.missing.is_missing(time) {
             return Ok(DataPart::Train);
         }
@@ -108,18 +105,18 @@ impl TimeSplit {
     }
 
     #[cold]
-    fn other_form(&self, bound: &Bound, time: &[u8]) -> Box<FieldFault> {
+    fn other_form(&self, bound: &SplitBound, time: &[u8]) -> Box<FieldFault> {
         let form = match bound {
-            Bound::Number(_) => "a number",
-            Bound::Time(_) => "a time, such as \"2026-11-23 13:45:00\",",
-            Bound::Text(_) => "a text that is no date",
+            SplitBound::Number(_) => "a number",
+            SplitBound::Time(_) => "a time, such as \"2026-11-23 13:45:00\",",
+            SplitBound::Text(_) => "a text that is no date",
         };
         let expected = format!("{form} in column \"{}\" (data.time_column), as its bound is one", self.column);
         Box::new(FieldFault { column: 1, expected, found: shown(time) })
     }
 }
 
-impl Bound {
+impl SplitBound {
     fn new(bound: &TimeBound) -> Self {
         match bound {
             TimeBound::Number(number) => Self::Number(*number),
@@ -152,7 +149,7 @@ mod tests {
     fn parts(job: &Job, time: &str) -> Vec<DataPart> {
         let wants = |part: &DataPart| {
             let hold_out = HoldOut::from_job(job, *part).unwrap();
-            hold_out.wants(time.as_bytes(), |split| split.part(time.as_bytes(), 0)).unwrap_or(true)
+            hold_out.wants_row(time.as_bytes(), |split| split.row_part(time.as_bytes(), 0)).unwrap_or(true)
         };
         [DataPart::Train, DataPart::Validation, DataPart::Test].into_iter().filter(wants).collect()
     }
@@ -207,7 +204,7 @@ mod tests {
         assert_eq!(parts(&seconds, "2026-11-25 00:00:00"), [DataPart::Validation]);
         assert_eq!(parts(&seconds, "2026-11-25 12:00:00"), [DataPart::Test]);
         let wants =
-            |job: &Job, time: &[u8]| HoldOut::from_job(job, DataPart::Train).unwrap().wants(time, |_| DataPart::Train);
+            |job: &Job, time: &[u8]| HoldOut::from_job(job, DataPart::Train).unwrap().wants_row(time, |_| DataPart::Train);
         assert!(wants(&times, b"23.11.2026").unwrap_err().expected.starts_with("a time, such as"));
         let other = job(TimeBound::Text("22.11.2026".into()), TimeBound::Text("23.11.2026".into()));
         assert!(wants(&other, b"2026-11-23").unwrap_err().expected.starts_with("a text that is no date"));
@@ -227,7 +224,7 @@ mod tests {
     #[test]
     fn a_time_that_is_no_number_is_a_fault_of_the_training_part() {
         let job = job(TimeBound::Number(5.0), TimeBound::Number(10.0));
-        let wants = |part| HoldOut::from_job(&job, part).unwrap().wants(b"soon", |_| DataPart::Train);
+        let wants = |part| HoldOut::from_job(&job, part).unwrap().wants_row(b"soon", |_| DataPart::Train);
         let fault = wants(DataPart::Train).unwrap_err();
         assert!(fault.expected.contains("\"age\" (data.time_column)"), "{fault:?}");
         assert!(!wants(DataPart::Test).unwrap());

@@ -10,20 +10,18 @@ use std::sync::Arc;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::parse::bad::{FieldFault, shown};
+use crate::parse::bad::{FieldFault, quoted_text};
 
-/// What a line must be.
 const OBJECT: &str = "a JSON object";
 
 /// The values of the newest line. The memory is used again for each line.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonFields {
     columns: Arc<[String]>,
-    paths: Arc<Node>,
-    values: Values,
+    paths: Arc<KeyNode>,
+    values: ParsedValues,
 }
 
-/// The value of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonValue<'a> {
     /// `null`, or there is no such key.
@@ -37,7 +35,6 @@ pub(crate) enum JsonValue<'a> {
     List(JsonList<'a>),
 }
 
-/// The values of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JsonList<'a> {
     text: &'a [u8],
@@ -45,7 +42,6 @@ pub(crate) struct JsonList<'a> {
 }
 
 impl<'a> JsonList<'a> {
-    /// The text of each value.
     pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         self.items.iter().map(move |(start, end)| &self.text[*start as usize..*end as usize])
     }
@@ -63,22 +59,21 @@ impl<'a> JsonValue<'a> {
     }
 }
 
-/// Keys on the way to the columns.
 #[derive(Debug, Default)]
-struct Node {
+struct KeyNode {
     column: Option<usize>,
-    children: Vec<(String, Node)>,
+    children: Vec<(String, KeyNode)>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Values {
+struct ParsedValues {
     text: Vec<u8>,
-    cells: Vec<Cell>,
+    cells: Vec<JsonCell>,
     items: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Cell {
+enum JsonCell {
     #[default]
     Missing,
     Text((u32, u32)),
@@ -90,49 +85,45 @@ enum Cell {
 impl JsonFields {
     /// For these columns, all of them different.
     pub(crate) fn new(columns: Vec<String>) -> Self {
-        let mut paths = Node::default();
+        let mut paths = KeyNode::default();
         columns.iter().enumerate().for_each(|(index, column)| paths.insert(column, index));
-        Self { columns: columns.into(), paths: Arc::new(paths), values: Values::default() }
+        Self { columns: columns.into(), paths: Arc::new(paths), values: ParsedValues::default() }
     }
 
     pub(crate) fn read(&mut self, line: &[u8]) -> Result<(), Box<FieldFault>> {
         self.values.text.clear();
         self.values.items.clear();
         self.values.cells.clear();
-        self.values.cells.resize(self.columns.len(), Cell::Missing);
+        self.values.cells.resize(self.columns.len(), JsonCell::Missing);
         let mut json = serde_json::Deserializer::from_slice(line);
         let object = ObjectSeed { node: &self.paths, columns: &self.columns, values: &mut self.values };
-        object.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| fault(line, &error))
+        object.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| json_fault(line, &error))
     }
 
-    /// The value of a column of the newest line.
-    ///
-    /// # Panics
-    /// When there is no such column.
     pub(crate) fn get(&self, column: usize) -> JsonValue<'_> {
         let text = |(start, end): &(u32, u32)| &self.values.text[*start as usize..*end as usize];
         match &self.values.cells[column] {
-            Cell::Missing => JsonValue::Missing,
-            Cell::Text(range) => JsonValue::Text(text(range)),
-            Cell::Number(range) => JsonValue::Number(text(range)),
-            Cell::Bool(truth) => JsonValue::Bool(*truth),
-            Cell::List(range) => {
+            JsonCell::Missing => JsonValue::Missing,
+            JsonCell::Text(range) => JsonValue::Text(text(range)),
+            JsonCell::Number(range) => JsonValue::Number(text(range)),
+            JsonCell::Bool(truth) => JsonValue::Bool(*truth),
+            JsonCell::List(range) => {
                 JsonValue::List(JsonList { text: &self.values.text, items: &self.values.items[range.clone()] })
             }
         }
     }
 }
 
-fn fault(line: &[u8], error: &serde_json::Error) -> Box<FieldFault> {
+fn json_fault(line: &[u8], error: &serde_json::Error) -> Box<FieldFault> {
     // The line is always the first one.
     let reason = error.to_string();
     let reason = reason.split(" at line ").next().unwrap_or_default();
-    let found = format!("{reason} in {}{}", shown(line), hint(line, error.column()));
+    let found = format!("{reason} in {}{}", quoted_text(line), line_hint(line, error.column()));
     Box::new(FieldFault { column: error.column().max(1), expected: OBJECT.into(), found })
 }
 
 /// What to do about a line that other programs write. `column` is where it stops being JSON, from 1.
-fn hint(line: &[u8], column: usize) -> &'static str {
+fn line_hint(line: &[u8], column: usize) -> &'static str {
     let starts = |names: &[&[u8]]| {
         // The error is at the first letter, or behind it.
         (column.saturating_sub(2)..=column)
@@ -150,7 +141,7 @@ fn hint(line: &[u8], column: usize) -> &'static str {
     }
 }
 
-impl Node {
+impl KeyNode {
     fn insert(&mut self, path: &str, column: usize) {
         self.child(path).column = Some(column);
         if let Some((first, rest)) = path.split_once('.') {
@@ -171,11 +162,10 @@ impl Node {
     }
 }
 
-/// Reads an object whose keys lead to columns.
 struct ObjectSeed<'a> {
-    node: &'a Node,
+    node: &'a KeyNode,
     columns: &'a [String],
-    values: &'a mut Values,
+    values: &'a mut ParsedValues,
 }
 
 impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
@@ -200,17 +190,16 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
                 continue;
             };
             let raw: &RawValue = map.next_value()?;
-            self.values.put(node, self.columns, raw).map_err(serde::de::Error::custom)?;
+            self.values.put_value(node, self.columns, raw).map_err(serde::de::Error::custom)?;
         }
         Ok(())
     }
 }
 
-/// Finds the node of a key.
-struct KeySeed<'a>(&'a Node);
+struct KeySeed<'a>(&'a KeyNode);
 
 impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
-    type Value = Option<&'a Node>;
+    type Value = Option<&'a KeyNode>;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
@@ -218,7 +207,7 @@ impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
 }
 
 impl<'a> Visitor<'_> for KeySeed<'a> {
-    type Value = Option<&'a Node>;
+    type Value = Option<&'a KeyNode>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
@@ -229,9 +218,8 @@ impl<'a> Visitor<'_> for KeySeed<'a> {
     }
 }
 
-impl Values {
-    /// Notes a value that a key leads to.
-    fn put(&mut self, node: &Node, columns: &[String], raw: &RawValue) -> Result<(), String> {
+impl ParsedValues {
+    fn put_value(&mut self, node: &KeyNode, columns: &[String], raw: &RawValue) -> Result<(), String> {
         let text = raw.get();
         if text.starts_with('{') && !node.children.is_empty() {
             let object = ObjectSeed { node, columns, values: self };
@@ -241,48 +229,47 @@ impl Values {
         let Some(column) = node.column else { return Ok(()) };
         self.cells[column] = match text.as_bytes() {
             [b'{', ..] => return Err(format!("column \"{}\" is an object", columns[column])),
-            [b'[', ..] => self.list(text).ok_or_else(|| {
+            [b'[', ..] => self.parse_list(text).ok_or_else(|| {
                 format!(
                     "column \"{}\" is an array of other things than texts, numbers and truth values",
                     columns[column]
                 )
             })?,
-            _ => self.scalar(text).ok_or_else(|| format!("column \"{}\" is no text", columns[column]))?,
+            _ => self.parse_scalar(text).ok_or_else(|| format!("column \"{}\" is no text", columns[column]))?,
         };
         Ok(())
     }
 
-    fn list(&mut self, text: &str) -> Option<Cell> {
+    fn parse_list(&mut self, text: &str) -> Option<JsonCell> {
         let values: Vec<&RawValue> = serde_json::from_str(text).ok()?;
         let start = self.items.len();
         for value in values {
-            match self.scalar(value.get())? {
-                Cell::Missing => self.items.push((0, 0)),
-                Cell::Text(range) | Cell::Number(range) => self.items.push(range),
-                Cell::Bool(truth) => {
-                    let range = self.keep(if truth { b"true" } else { b"false" });
+            match self.parse_scalar(value.get())? {
+                JsonCell::Missing => self.items.push((0, 0)),
+                JsonCell::Text(range) | JsonCell::Number(range) => self.items.push(range),
+                JsonCell::Bool(truth) => {
+                    let range = self.keep_text(if truth { b"true" } else { b"false" });
                     self.items.push(range);
                 }
-                Cell::List(_) => return None,
+                JsonCell::List(_) => return None,
             }
         }
-        Some(Cell::List(start..self.items.len()))
+        Some(JsonCell::List(start..self.items.len()))
     }
 
-    /// A value that is neither an array nor an object.
-    fn scalar(&mut self, text: &str) -> Option<Cell> {
+    fn parse_scalar(&mut self, text: &str) -> Option<JsonCell> {
         Some(match text.as_bytes() {
-            b"null" => Cell::Missing,
-            b"true" => Cell::Bool(true),
-            b"false" => Cell::Bool(false),
-            [b'"', plain @ .., b'"'] if memchr::memchr(b'\\', plain).is_none() => Cell::Text(self.keep(plain)),
-            [b'"', ..] => Cell::Text(self.keep(serde_json::from_str::<String>(text).ok()?.as_bytes())),
+            b"null" => JsonCell::Missing,
+            b"true" => JsonCell::Bool(true),
+            b"false" => JsonCell::Bool(false),
+            [b'"', plain @ .., b'"'] if memchr::memchr(b'\\', plain).is_none() => JsonCell::Text(self.keep_text(plain)),
+            [b'"', ..] => JsonCell::Text(self.keep_text(serde_json::from_str::<String>(text).ok()?.as_bytes())),
             [b'{' | b'[', ..] => return None,
-            number => Cell::Number(self.keep(number)),
+            number => JsonCell::Number(self.keep_text(number)),
         })
     }
 
-    fn keep(&mut self, text: &[u8]) -> (u32, u32) {
+    fn keep_text(&mut self, text: &[u8]) -> (u32, u32) {
         let start = self.text.len() as u32;
         self.text.extend_from_slice(text);
         (start, self.text.len() as u32)

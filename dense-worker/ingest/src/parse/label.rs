@@ -2,8 +2,8 @@
 
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 
-use crate::parse::bad::{FieldFault, shown};
-use crate::parse::missing::{MissingTexts, bytes};
+use crate::parse::bad::{FieldFault, quoted_text};
+use crate::parse::missing::{MissingTexts, to_bytes};
 use crate::parse::number::parse_number;
 
 /// The values that a label column may hold.
@@ -24,83 +24,79 @@ enum LabelValues {
 }
 
 impl LabelTexts {
-    /// The values of a target.
     pub(crate) fn new(target: &Target, missing: &MissingTexts) -> Self {
-        let texts = |texts: &[String], value: f32| bytes(texts).into_iter().map(move |text| (text, value)).collect();
+        let texts = |texts: &[String], value: f32| to_bytes(texts).into_iter().map(move |text| (text, value)).collect();
         let values = match &target.kind {
             TargetKind::Click { positive, negative, .. } => {
                 let both: [Vec<_>; 2] = [texts(positive, 1.0), texts(negative, 0.0)];
-                sorted(both.concat())
+                sorted_texts(both.concat())
             }
             TargetKind::Classes { classes } => {
-                sorted(bytes(classes).into_iter().enumerate().map(|(index, text)| (text, index as f32)).collect())
+                sorted_texts(to_bytes(classes).into_iter().enumerate().map(|(index, text)| (text, index as f32)).collect())
             }
             TargetKind::Regression { loss: RegressionLoss::Poisson } => LabelValues::Number(0.0),
             TargetKind::Regression { .. } => LabelValues::Number(f64::NEG_INFINITY),
         };
         let skips = target.missing == MissingLabel::Skip;
-        Self { values, missing: missing.clone(), skips, expected: expected(target) }
+        Self { values, missing: missing.clone(), skips, expected: expected_label(target) }
     }
 
     /// The value of a text. `field` (from 0) is its position.
     #[inline]
     pub(crate) fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<FieldFault>> {
-        self.value(text).ok_or_else(|| self.unknown(text, field))
+        self.label_value(text).ok_or_else(|| self.unknown(text, field))
     }
 
     /// The value of a text: NaN where a label may be missing and is; `None` for a text that is none. A text that the target names is a
     /// label, whatever means missing elsewhere.
     #[inline]
-    pub(crate) fn value(&self, text: &[u8]) -> Option<f32> {
+    pub(crate) fn label_value(&self, text: &[u8]) -> Option<f32> {
         match &self.values {
-            LabelValues::Texts(texts) => find(texts, text).or_else(|| match self.missing.is_missing(text) {
-                true => self.none(),
-                false => find(texts, without_fraction(text)?),
+            LabelValues::Texts(texts) => find_text(texts, text).or_else(|| match self.missing.is_missing(text) {
+                true => self.missing_value(),
+                false => find_text(texts, without_fraction(text)?),
             }),
-            LabelValues::Number(_) if self.missing.is_missing(text) => self.none(),
-            LabelValues::Number(_) => parse_number(text).and_then(|number| self.number(number)),
+            LabelValues::Number(_) if self.missing.is_missing(text) => self.missing_value(),
+            LabelValues::Number(_) => parse_number(text).and_then(|number| self.number_value(number)),
         }
     }
 
     /// The value of true or false: that of its text, or else of 1 or 0.
-    pub(crate) fn truth(&self, truth: bool) -> Option<f32> {
+    pub(crate) fn truth_value(&self, truth: bool) -> Option<f32> {
         let (text, number): (&[u8], &[u8]) = if truth { (b"true", b"1") } else { (b"false", b"0") };
-        let or_number = || if self.missing.is_missing(text) { None } else { self.value(number) };
-        self.value(text).or_else(or_number)
+        let or_number = || if self.missing.is_missing(text) { None } else { self.label_value(number) };
+        self.label_value(text).or_else(or_number)
     }
 
-    /// Whether labels are numbers.
     pub(crate) fn are_numbers(&self) -> bool {
         matches!(self.values, LabelValues::Number(_))
     }
 
     /// The value of a number; `None` if it is too small, or the values are texts.
     #[inline]
-    pub(crate) fn number(&self, number: f64) -> Option<f32> {
+    pub(crate) fn number_value(&self, number: f64) -> Option<f32> {
         match self.values {
             LabelValues::Number(least) => Some(number as f32).filter(|value| number >= least && value.is_finite()),
             LabelValues::Texts(_) => None,
         }
     }
 
-    /// The value of a row without a text.
-    pub(crate) fn none(&self) -> Option<f32> {
+    pub(crate) fn missing_value(&self) -> Option<f32> {
         self.skips.then_some(f32::NAN)
     }
 
     #[cold]
     fn unknown(&self, text: &[u8], field: usize) -> Box<FieldFault> {
-        Box::new(FieldFault { column: field + 1, expected: self.expected.clone(), found: shown(text) })
+        Box::new(FieldFault { column: field + 1, expected: self.expected.clone(), found: quoted_text(text) })
     }
 
-    /// What a message says is expected.
     pub(crate) fn expected(&self) -> String {
         self.expected.clone()
     }
 }
 
 #[inline]
-fn find(texts: &[(Vec<u8>, f32)], text: &[u8]) -> Option<f32> {
+fn find_text(texts: &[(Vec<u8>, f32)], text: &[u8]) -> Option<f32> {
     texts.binary_search_by(|(known, _)| known.as_slice().cmp(text)).ok().map(|place| texts[place].1)
 }
 
@@ -113,24 +109,22 @@ fn without_fraction(text: &[u8]) -> Option<&[u8]> {
     (is_whole && !zeros.is_empty() && zeros.iter().all(|digit| *digit == b'0')).then_some(whole)
 }
 
-/// The weight of a sample; `None` if the text is none.
 #[inline]
 pub(crate) fn sample_weight(text: &[u8]) -> Option<f32> {
     parse_number(text).map(|number| number as f32).filter(|weight| (0.0..f32::INFINITY).contains(weight))
 }
 
-/// What a message says is expected of a weight.
 pub(crate) fn expected_weight(column: &str) -> String {
     format!("a number from 0 in the weight column \"{column}\"")
 }
 
-fn sorted(mut texts: Vec<(Vec<u8>, f32)>) -> LabelValues {
+fn sorted_texts(mut texts: Vec<(Vec<u8>, f32)>) -> LabelValues {
     texts.sort_by(|a, b| a.0.cmp(&b.0));
     LabelValues::Texts(texts)
 }
 
-fn expected(target: &Target) -> String {
-    let list = |texts: &[String]| texts.iter().map(|text| shown(text.as_bytes())).collect::<Vec<_>>().join(" or ");
+fn expected_label(target: &Target) -> String {
+    let list = |texts: &[String]| texts.iter().map(|text| quoted_text(text.as_bytes())).collect::<Vec<_>>().join(" or ");
     let column = &target.column;
     match &target.kind {
         TargetKind::Click { positive, negative, .. } => {
@@ -171,7 +165,7 @@ mod tests {
         let fault = *labels.read(b"50K", 14).unwrap_err();
         assert_eq!((fault.column, fault.found.as_str()), (15, "\"50K\""));
         assert_eq!(fault.expected, r#"">50K" or ">50K." (positive) or "<=50K" (negative) in label column "income""#);
-        assert!(labels.read(b"", 14).is_err() && labels.read(b"?", 14).is_err() && labels.none().is_none());
+        assert!(labels.read(b"", 14).is_err() && labels.read(b"?", 14).is_err() && labels.missing_value().is_none());
     }
 
     #[test]
@@ -180,19 +174,19 @@ mod tests {
         for (text, value) in
             [("1.0", Some(1.0)), ("0.00", Some(0.0)), ("1", Some(1.0)), ("1.5", None), ("2.0", None), ("1.", None)]
         {
-            assert_eq!(labels.value(text.as_bytes()), value, "{text}");
+            assert_eq!(labels.label_value(text.as_bytes()), value, "{text}");
         }
         let texts = |text: &str| vec![text.to_owned()];
         let exact = TargetKind::Click { positive: texts("1.0"), negative: texts("1"), given: None };
         let labels = LabelTexts::new(&target(exact), &MissingTexts::default());
-        assert_eq!(["1.0", "1"].map(|text| labels.value(text.as_bytes())), [Some(1.0), Some(0.0)]);
+        assert_eq!(["1.0", "1"].map(|text| labels.label_value(text.as_bytes())), [Some(1.0), Some(0.0)]);
     }
 
     #[test]
     fn a_class_is_its_place_in_the_list() {
         let classes = ["low", "middle", "high"].map(String::from).to_vec();
         let labels = LabelTexts::new(&target(TargetKind::Classes { classes }), &MissingTexts::default());
-        assert_eq!(["low", "middle", "high"].map(|text| labels.value(text.as_bytes())), [0.0, 1.0, 2.0].map(Some));
+        assert_eq!(["low", "middle", "high"].map(|text| labels.label_value(text.as_bytes())), [0.0, 1.0, 2.0].map(Some));
         let fault = *labels.read(b"highest", 0).unwrap_err();
         assert_eq!(fault.expected, r#"one of the classes "low" or "middle" or "high" in label column "income""#);
     }
@@ -200,10 +194,10 @@ mod tests {
     #[test]
     fn a_number_is_a_label_of_regression_and_a_count_is_not_negative() {
         let numbers = |loss| LabelTexts::new(&target(TargetKind::Regression { loss }), &MissingTexts::default());
-        assert_eq!(numbers(RegressionLoss::Mse).value(b"-2.5"), Some(-2.5));
-        assert_eq!(numbers(RegressionLoss::Poisson).value(b"3"), Some(3.0));
+        assert_eq!(numbers(RegressionLoss::Mse).label_value(b"-2.5"), Some(-2.5));
+        assert_eq!(numbers(RegressionLoss::Poisson).label_value(b"3"), Some(3.0));
         for text in [&b"-1"[..], b"nan", b"", b"1e39"] {
-            assert_eq!(numbers(RegressionLoss::Poisson).value(text), None);
+            assert_eq!(numbers(RegressionLoss::Poisson).label_value(text), None);
         }
     }
 
@@ -212,10 +206,10 @@ mod tests {
         let skip = Target { missing: MissingLabel::Skip, ..adult() };
         let labels = LabelTexts::new(&skip, &["?"][..].into());
         for text in [&b""[..], b"?"] {
-            assert!(labels.value(text).unwrap().is_nan());
+            assert!(labels.label_value(text).unwrap().is_nan());
         }
-        assert!(labels.none().unwrap().is_nan());
-        assert_eq!((labels.value(b">50K"), labels.value(b"50K")), (Some(1.0), None));
+        assert!(labels.missing_value().unwrap().is_nan());
+        assert_eq!((labels.label_value(b">50K"), labels.label_value(b"50K")), (Some(1.0), None));
     }
 
     #[test]
@@ -226,20 +220,20 @@ mod tests {
             ..target(TargetKind::Regression { loss: RegressionLoss::Mse })
         };
         let labels = LabelTexts::new(&regression(MissingLabel::Refuse), &missing);
-        assert_eq!(["-1", "0", "", "1"].map(|text| labels.value(text.as_bytes())), [None, None, None, Some(1.0)]);
+        assert_eq!(["-1", "0", "", "1"].map(|text| labels.label_value(text.as_bytes())), [None, None, None, Some(1.0)]);
         let labels = LabelTexts::new(&regression(MissingLabel::Skip), &missing);
-        assert!(["-1", "0", ""].iter().all(|text| labels.value(text.as_bytes()).unwrap().is_nan()));
+        assert!(["-1", "0", ""].iter().all(|text| labels.label_value(text.as_bytes()).unwrap().is_nan()));
         let clicks = LabelTexts::new(&Target::from("y"), &missing);
-        assert_eq!(["1", "0", "-1"].map(|text| clicks.value(text.as_bytes())), [Some(1.0), Some(0.0), None]);
+        assert_eq!(["1", "0", "-1"].map(|text| clicks.label_value(text.as_bytes())), [Some(1.0), Some(0.0), None]);
     }
 
     #[test]
     fn true_is_its_text_or_one_unless_its_text_means_missing() {
         let clicks = LabelTexts::new(&Target::from("y"), &MissingTexts::default());
-        assert_eq!([true, false].map(|truth| clicks.truth(truth)), [Some(1.0), Some(0.0)]);
+        assert_eq!([true, false].map(|truth| clicks.truth_value(truth)), [Some(1.0), Some(0.0)]);
         let missing = MissingTexts::from(&["true"][..]);
         let numbers = LabelTexts::new(&target(TargetKind::Regression { loss: RegressionLoss::Mse }), &missing);
-        assert_eq!([true, false].map(|truth| numbers.truth(truth)), [None, Some(0.0)]);
+        assert_eq!([true, false].map(|truth| numbers.truth_value(truth)), [None, Some(0.0)]);
     }
 
     #[test]

@@ -9,16 +9,15 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 use zagros_job::{DecimalMark, Format};
 
-use crate::parse::bags::pieces;
+use crate::parse::bags::split_values;
 
 /// The texts of a missing value, besides the empty one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MissingTexts(Arc<[Vec<u8>]>);
 
 impl MissingTexts {
-    /// Those of a job's format.
     pub(crate) fn new(format: &Format) -> Self {
-        let mut texts = bytes(format.missing_texts());
+        let mut texts = to_bytes(format.missing_texts());
         // A cell of a number is read with a point in place of the comma.
         if matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma) {
             let has_comma = |text: &&String| text.contains(',');
@@ -27,7 +26,6 @@ impl MissingTexts {
         Self(texts.into())
     }
 
-    /// Whether a cell with this text has no value.
     #[inline]
     pub(crate) fn is_missing(&self, text: &[u8]) -> bool {
         text.is_empty() || self.0.iter().any(|missing| missing == text)
@@ -35,21 +33,21 @@ impl MissingTexts {
 
     /// The text of a cell; empty if it has no value.
     #[inline]
-    pub(crate) fn present<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn present_text<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         if self.is_missing(text) { b"" } else { text }
     }
 
     /// The values of a cell of several, missing ones empty: none of an empty text, and one of another missing text.
     #[inline]
-    pub(crate) fn values<'a>(
+    pub(crate) fn split_values<'a>(
         &'a self,
         text: &'a [u8],
         separator: &'a Finder<'static>,
         trim: bool,
     ) -> impl Iterator<Item = &'a [u8]> {
-        let present = self.present(text);
+        let present = self.present_text(text);
         let missing = (present.len() < text.len()).then_some(present);
-        missing.into_iter().chain(pieces(present, separator, trim).map(|piece| self.present(piece)))
+        missing.into_iter().chain(split_values(present, separator, trim).map(|piece| self.present_text(piece)))
     }
 
     pub(crate) fn texts(&self) -> &[Vec<u8>] {
@@ -57,7 +55,7 @@ impl MissingTexts {
     }
 }
 
-pub(crate) fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
+pub(crate) fn to_bytes(texts: &[String]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.clone().into_bytes()).collect()
 }
 
@@ -75,7 +73,7 @@ mod tests {
     #[test]
     fn each_value_of_a_cell_may_be_missing_and_so_may_the_cell() {
         let (missing, separator) = (MissingTexts::from(&["NA", "x|y"][..]), Finder::new("|").into_owned());
-        let values = |text: &'static str| missing.values(text.as_bytes(), &separator, false).collect::<Vec<_>>();
+        let values = |text: &'static str| missing.split_values(text.as_bytes(), &separator, false).collect::<Vec<_>>();
         assert_eq!(values("a|NA||b"), [&b"a"[..], b"", b"", b"b"]);
         assert_eq!((values("NA"), values("x|y")), (vec![&b""[..]], vec![&b""[..]]));
         assert!(values("").is_empty());

@@ -3,12 +3,11 @@
 use memchr::memmem::Finder;
 use zagros_job::Numeric;
 
-use crate::parse::bad::{FieldFault, shown};
+use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::missing::MissingTexts;
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
 
-/// The cells of a numeric feature.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberCell {
     column: String,
@@ -16,7 +15,6 @@ pub(crate) struct NumberCell {
     pub(super) form: Option<VectorForm>,
 }
 
-/// How a cell has several numbers.
 #[derive(Clone, Debug)]
 pub(super) struct VectorForm {
     pub(super) width: usize,
@@ -31,7 +29,6 @@ impl NumberCell {
         Self { column: feature.column.clone(), form: feature.width.map(form) }
     }
 
-    /// What a message expects of a number.
     #[cold]
     pub(crate) fn expected(&self) -> String {
         format!("a number in column \"{}\"", self.column)
@@ -39,25 +36,25 @@ impl NumberCell {
 
     /// A cell of another number of numbers. The fault is at the first field.
     #[cold]
-    pub(crate) fn other_width(&self, width: usize, found: usize) -> Box<FieldFault> {
+    pub(crate) fn width_fault(&self, width: usize, found: usize) -> Box<FieldFault> {
         let expected = format!("{width} numbers in column \"{}\"", self.column);
         Box::new(FieldFault { column: 1, expected, found: found.to_string() })
     }
 
     /// The number of a text; `None` if it is missing. The fault is at the first field.
     #[inline]
-    pub(crate) fn number(&self, text: &[u8], missing: &MissingTexts) -> Result<Option<f64>, Box<FieldFault>> {
+    pub(crate) fn parse_number(&self, text: &[u8], missing: &MissingTexts) -> Result<Option<f64>, Box<FieldFault>> {
         if missing.is_missing(text) {
             return Ok(None);
         }
-        let bad = || Box::new(FieldFault { column: 1, expected: self.expected(), found: shown(text) });
+        let bad = || Box::new(FieldFault { column: 1, expected: self.expected(), found: quoted_text(text) });
         parse_number(text).map(Some).ok_or_else(bad)
     }
 
     /// Gives the numbers of a vector, the first of which is number `first`, to `sink`. Of no values, or of one that is missing, each number
     /// is missing. Returns the number after them. The fault is at the first field.
     #[inline]
-    pub(crate) fn vector<'a, S: RowSink>(
+    pub(crate) fn put_vector<'a, S: RowSink>(
         &self,
         width: usize,
         mut values: impl Iterator<Item = &'a [u8]>,
@@ -66,7 +63,7 @@ impl NumberCell {
     ) -> Result<usize, Box<FieldFault>> {
         let (mut count, mut all_missing) = (0, true);
         for text in values.by_ref().take(width) {
-            let number = self.number(text, missing)?;
+            let number = self.parse_number(text, missing)?;
             all_missing &= number.is_none();
             sink.numeric(first + count, number);
             count += 1;
@@ -74,7 +71,7 @@ impl NumberCell {
         match count + values.count() {
             found @ (0 | 1) if all_missing => (found..width).for_each(|index| sink.numeric(first + index, None)),
             found if found == width => {}
-            found => return Err(self.other_width(width, found)),
+            found => return Err(self.width_fault(width, found)),
         }
         Ok(first + width)
     }
@@ -85,9 +82,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::parse::bags::pieces;
+    use crate::parse::bags::split_values;
 
-    /// Collects the numbers of a row.
     #[derive(Clone, Debug, Default)]
     struct Numbers(Vec<Option<f64>>);
 
@@ -108,8 +104,8 @@ mod tests {
         let feature = Numeric { width: Some(3), separator: Some(";".into()), ..Numeric::from("v".to_owned()) };
         let (cell, mut sink) = (NumberCell::new(&feature), Numbers::default());
         let form = cell.form.as_ref().unwrap();
-        let values = pieces(text.as_bytes(), &form.separator, false);
-        let next = cell.vector(form.width, values, &MissingTexts::from(&["?"][..]), (5, &mut sink));
+        let values = split_values(text.as_bytes(), &form.separator, false);
+        let next = cell.put_vector(form.width, values, &MissingTexts::from(&["?"][..]), (5, &mut sink));
         let next = next.map_err(|fault| format!("expected {}, found {}", fault.expected, fault.found))?;
         assert_eq!(next, 8);
         Ok(sink.0)

@@ -4,16 +4,15 @@ use memchr::memmem::Finder;
 use zagros_zip::{ZipEq, number_from};
 
 use crate::category::reading::CrossId;
-use crate::parse::bad::{FieldFault, shown};
+use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::json::{JsonFields, JsonList, JsonValue};
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::numbers::NumberCell;
-use crate::parse::row::{Cell, PartReader, RowParser};
+use crate::parse::row::{CategoryReader, PartReader, RowParser};
 use crate::parse::sink::RowSink;
 use crate::read::layout::ColumnPositions;
 
 impl RowParser {
-    /// Gives the values of an object to `sink`, as [`RowSink`] wants them.
     pub(super) fn read_object<S: RowSink>(
         &self,
         object: &JsonFields,
@@ -33,8 +32,8 @@ impl RowParser {
         for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
             let value = object.get(*field);
             if let Some(form) = &cell.form {
-                let values = self.items(value, &form.separator);
-                number = cell.vector(form.width, values, &self.missing, (number, &mut *sink))?;
+                let values = self.list_items(value, &form.separator);
+                number = cell.put_vector(form.width, values, &self.missing, (number, &mut *sink))?;
             } else {
                 sink.numeric(number, self.read_number(cell, value)?);
                 number += 1;
@@ -45,7 +44,7 @@ impl RowParser {
             let text = object.get(field).text();
             let text =
                 text.ok_or_else(|| fault("a single value in the column of eval.group_by".to_owned(), "an array"))?;
-            sink.group(self.missing.present(text));
+            sink.group(self.missing.present_text(text));
         }
         sink.commit(labels, weight);
         Ok(())
@@ -58,7 +57,7 @@ impl RowParser {
     ) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
         let text = object.get(field).text().ok_or_else(|| fault(expected_weight(column), "an array"))?;
-        sample_weight(self.missing.present(text)).map(Some).ok_or_else(|| fault(expected_weight(column), &shown(text)))
+        sample_weight(self.missing.present_text(text)).map(Some).ok_or_else(|| fault(expected_weight(column), &quoted_text(text)))
     }
 
     fn read_number(&self, cell: &NumberCell, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
@@ -66,7 +65,7 @@ impl RowParser {
         let text = value.text().ok_or_else(|| fault(cell.expected() + help, "an array"))?;
         match value {
             JsonValue::Bool(truth) if !self.missing.is_missing(text) => Ok(Some(f64::from(u8::from(truth)))),
-            _ => cell.number(text, &self.missing),
+            _ => cell.parse_number(text, &self.missing),
         }
     }
 
@@ -80,22 +79,22 @@ impl RowParser {
         let mut next = || fields.next().map_or(JsonValue::Missing, |field| object.get(*field));
         for (feature, cell) in self.categorical.iter().enumerate() {
             match cell {
-                Cell::One(part) => sink.id(feature, self.read_part(part, next())?),
-                Cell::Cross(parts) => {
+                CategoryReader::One(part) => sink.id(feature, self.read_part(part, next())?),
+                CategoryReader::Cross(parts) => {
                     let mut cross = CrossId::default();
                     for part in parts {
                         cross.add(self.read_part(part, next())?);
                     }
                     sink.id(feature, cross.finish());
                 }
-                Cell::Many(separator) => {
-                    let values = self.items(next(), separator).filter(|value| !value.is_empty());
+                CategoryReader::Many(separator) => {
+                    let values = self.list_items(next(), separator).filter(|value| !value.is_empty());
                     values.for_each(|value| sink.value(feature, value));
                     sink.end_bag(feature);
                 }
-                Cell::Weighted(separator, weights) => {
-                    let [ids, values] = [next(), next()].map(|value| self.items(value, separator));
-                    weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight))?;
+                CategoryReader::Weighted(separator, weights) => {
+                    let [ids, values] = [next(), next()].map(|value| self.list_items(value, separator));
+                    weights.read_pairs(ids, values, |id, weight| sink.weighted_id(feature, id, weight))?;
                     sink.end_bag(feature);
                 }
             }
@@ -109,20 +108,20 @@ impl RowParser {
     }
 
     /// The values of an array, missing ones empty, or the parts of a text.
-    fn items<'a>(&'a self, value: JsonValue<'a>, separator: &'a Finder<'static>) -> impl Iterator<Item = &'a [u8]> {
+    fn list_items<'a>(&'a self, value: JsonValue<'a>, separator: &'a Finder<'static>) -> impl Iterator<Item = &'a [u8]> {
         let (list, text) = match value {
             JsonValue::List(list) => (Some(list), &b""[..]),
             other => (None, other.text().unwrap_or_default()),
         };
-        let present = |text: &'a [u8]| self.missing.present(text);
-        list.into_iter().flat_map(JsonList::iter).map(present).chain(self.missing.values(text, separator, false))
+        let present = |text: &'a [u8]| self.missing.present_text(text);
+        list.into_iter().flat_map(JsonList::iter).map(present).chain(self.missing.split_values(text, separator, false))
     }
 }
 
 /// The value of a label. `true` is also 1, and `false` 0.
 fn read_label(target: &LabelTexts, value: JsonValue<'_>, field: usize) -> Result<f32, Box<FieldFault>> {
     let text = value.text().ok_or_else(|| fault(target.expected(), "an array"))?;
-    let of_truth = if let JsonValue::Bool(truth) = value { target.truth(truth) } else { None };
+    let of_truth = if let JsonValue::Bool(truth) = value { target.truth_value(truth) } else { None };
     of_truth.map_or_else(|| target.read(text, field), Ok).map_err(|mut fault| {
         fault.column = 1;
         fault

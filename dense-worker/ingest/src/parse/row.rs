@@ -6,23 +6,23 @@ use zagros_zip::ZipEq;
 
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
-use crate::parse::bad::{BadRows, FieldFault, LostRecord, shown};
-use crate::parse::bags::Weights;
-use crate::parse::fields::{Fields, QuoteError, Syntax};
+use crate::parse::bad::{BadRows, FieldFault, LostRecord, quoted_text};
+use crate::parse::bags::ValueWeights;
+use crate::parse::fields::{LineFields, QuoteError, FieldSyntax};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::missing::MissingTexts;
 use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, records, syntax};
+use crate::read::layout::{ColumnPositions, field_syntax, record_syntax};
 use crate::read::names::{used_columns, usual_separators};
 use crate::read::records::RecordSyntax;
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
 pub(crate) struct RowParser {
-    syntax: Syntax,
+    syntax: FieldSyntax,
     comment: Vec<u8>,
     pub(super) missing: MissingTexts,
     max_line_bytes: usize,
@@ -30,13 +30,11 @@ pub(crate) struct RowParser {
     pub(super) targets: Vec<LabelTexts>,
     /// Labels of the row that is read, one for each target.
     pub(super) labels: Vec<f32>,
-    /// The column of sample weights, if they are wanted.
     pub(super) weight: Option<String>,
     pub(super) numeric: Vec<NumberCell>,
-    pub(super) categorical: Vec<Cell>,
-    /// Whether rows are read with their group.
+    pub(super) categorical: Vec<CategoryReader>,
     pub(super) groups: bool,
-    fields: Fields,
+    fields: LineFields,
     /// Where quoted fields may hold line breaks.
     records: Option<RecordSyntax>,
     /// Where a line is a JSON object, its values.
@@ -45,27 +43,22 @@ pub(crate) struct RowParser {
     keeps_bad: bool,
 }
 
-/// The cells of a categorical feature.
 #[derive(Clone, Debug)]
-pub(super) enum Cell {
-    /// One value in one column.
+pub(super) enum CategoryReader {
     One(PartReader),
     /// A value in each of several columns, whose combination is the category.
     Cross(Vec<PartReader>),
-    /// Any number of values in one column.
     Many(Box<Finder<'static>>),
     /// Any number of values in one column, with their weights in another.
-    Weighted(Box<Finder<'static>>, Weights),
+    Weighted(Box<Finder<'static>>, ValueWeights),
 }
 
-/// Reads a cell of one value.
 #[derive(Clone, Debug)]
 pub(super) struct PartReader {
     column: String,
     reading: CellReading,
 }
 
-/// The counts of a block's lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParseOutcome {
     /// Rows of the wanted part.
@@ -97,7 +90,7 @@ impl RowParser {
         let missing = MissingTexts::new(&job.data.format);
         let categories = job.features.category_features();
         Self {
-            syntax: syntax(&job.data.format),
+            syntax: field_syntax(&job.data.format),
             comment,
             targets: job.features.targets.iter().map(|target| LabelTexts::new(target, &missing)).collect(),
             labels: vec![0.0; job.features.targets.len()],
@@ -106,10 +99,10 @@ impl RowParser {
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::from_job(job, part),
             numeric: job.features.number_features().map(NumberCell::new).collect(),
-            categorical: categories.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
+            categorical: categories.iter().map(|feature| CategoryReader::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
-            fields: Fields::new(&job.data.format),
-            records: records(&job.data.format),
+            fields: LineFields::new(&job.data.format),
+            records: record_syntax(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
             keeps_bad: job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad),
         }
@@ -169,7 +162,6 @@ impl RowParser {
         }
     }
 
-    /// Whether a line is blank or a comment.
     #[inline]
     fn is_no_row(&self, line: &[u8]) -> bool {
         line.is_empty() || line == b"\r" || (!self.comment.is_empty() && line.starts_with(&self.comment))
@@ -184,14 +176,14 @@ impl RowParser {
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<bool, Box<FieldFault>> {
-        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
+        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::divides_by_time);
         // What a hash decides alone needs no fields.
         if !by_time && !self.is_wanted((line, offset), b"")? {
             return Ok(false);
         }
-        let divided = self.divide(line, is_clean, positions);
+        let divided = self.divide_line(line, is_clean, positions);
         if let Some(hold_out) = self.hold_out.as_ref().filter(|_| by_time) {
-            let is_wanted = match divided.and_then(|()| self.time(line, positions)) {
+            let is_wanted = match divided.and_then(|()| self.row_time(line, positions)) {
                 Ok(time) => self.is_wanted((line, offset), time)?,
                 Err(fault) => hold_out.wants_unplaced(fault)?,
             };
@@ -217,12 +209,11 @@ impl RowParser {
         let Some(hold_out) = &self.hold_out else { return Ok(true) };
         // Of a line that is too long, at least as much as the reader keeps.
         let kept = &line[..line.len().min(self.max_line_bytes + 1)];
-        hold_out.wants(time, |split| split.part(without_return(kept), offset))
+        hold_out.wants_row(time, |split| split.row_part(without_return(kept), offset))
     }
 
-    /// Finds the fields of a line, or the values of an object.
     #[inline]
-    fn divide(&mut self, line: &[u8], is_clean: bool, positions: &ColumnPositions) -> Result<(), Box<FieldFault>> {
+    fn divide_line(&mut self, line: &[u8], is_clean: bool, positions: &ColumnPositions) -> Result<(), Box<FieldFault>> {
         if line.len() > self.max_line_bytes {
             return Err(self.too_long(line));
         }
@@ -240,8 +231,7 @@ impl RowParser {
         Ok(())
     }
 
-    /// The time of a line whose fields are found.
-    fn time<'a>(&'a self, line: &'a [u8], positions: &ColumnPositions) -> Result<&'a [u8], Box<FieldFault>> {
+    fn row_time<'a>(&'a self, line: &'a [u8], positions: &ColumnPositions) -> Result<&'a [u8], Box<FieldFault>> {
         let Some(field) = positions.time else { return Ok(b"") };
         let Some(object) = &self.object else { return Ok(self.fields.get(without_return(line), field)) };
         object.get(field).text().ok_or_else(|| {
@@ -250,7 +240,6 @@ impl RowParser {
         })
     }
 
-    /// Gives the fields of a line to `sink`.
     #[inline]
     fn read_fields<S: RowSink>(
         &self,
@@ -278,8 +267,8 @@ impl RowParser {
     fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
         let text = self.fields.number(line, field);
-        let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: shown(text) };
-        sample_weight(self.missing.present(text)).map(Some).ok_or_else(|| Box::new(bad()))
+        let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: quoted_text(text) };
+        sample_weight(self.missing.present_text(text)).map(Some).ok_or_else(|| Box::new(bad()))
     }
 
     #[inline]
@@ -297,10 +286,10 @@ impl RowParser {
                 fault
             };
             if let Some(form) = &cell.form {
-                let values = self.missing.values(text, &form.separator, self.syntax.trim);
-                number = cell.vector(form.width, values, &self.missing, (number, &mut *sink)).map_err(at_field)?;
+                let values = self.missing.split_values(text, &form.separator, self.syntax.trim);
+                number = cell.put_vector(form.width, values, &self.missing, (number, &mut *sink)).map_err(at_field)?;
             } else {
-                sink.numeric(number, cell.number(text, &self.missing).map_err(at_field)?);
+                sink.numeric(number, cell.parse_number(text, &self.missing).map_err(at_field)?);
                 number += 1;
             }
         }
@@ -319,24 +308,24 @@ impl RowParser {
         let mut next = || fields.next().copied().unwrap_or_default();
         for (feature, cell) in self.categorical.iter().enumerate() {
             match cell {
-                Cell::One(part) => sink.id(feature, self.part_id(part, line, next())?),
-                Cell::Cross(parts) => {
+                CategoryReader::One(part) => sink.id(feature, self.part_id(part, line, next())?),
+                CategoryReader::Cross(parts) => {
                     let mut cross = CrossId::default();
                     for part in parts {
                         cross.add(self.part_id(part, line, next())?);
                     }
                     sink.id(feature, cross.finish());
                 }
-                Cell::Many(separator) => {
-                    let values = self.missing.values(self.fields.get(line, next()), separator, self.syntax.trim);
+                CategoryReader::Many(separator) => {
+                    let values = self.missing.split_values(self.fields.get(line, next()), separator, self.syntax.trim);
                     values.filter(|value| !value.is_empty()).for_each(|value| sink.value(feature, value));
                     sink.end_bag(feature);
                 }
-                Cell::Weighted(separator, weights) => {
+                CategoryReader::Weighted(separator, weights) => {
                     let (of_ids, of_weights) = (next(), next());
                     let texts = [self.fields.get(line, of_ids), self.fields.number(line, of_weights)];
-                    let [ids, values] = texts.map(|text| self.missing.values(text, separator, self.syntax.trim));
-                    let pairs = weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
+                    let [ids, values] = texts.map(|text| self.missing.split_values(text, separator, self.syntax.trim));
+                    let pairs = weights.read_pairs(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
                     pairs.map_err(|mut fault| {
                         fault.column = of_weights + 1;
                         fault
@@ -360,14 +349,14 @@ impl RowParser {
     /// The id of a part's text. The fault is at the first field.
     #[inline]
     pub(super) fn id_of(&self, part: &PartReader, text: &[u8]) -> Result<u64, Box<FieldFault>> {
-        part.reading.id(self.missing.present(text)).ok_or_else(|| part.fault(text))
+        part.reading.id(self.missing.present_text(text)).ok_or_else(|| part.fault(text))
     }
 
     /// The whole cell, even if its column is multi-valued. A missing value is a group of its own.
     #[inline]
     fn read_group<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
         if let Some(field) = positions.group.filter(|_| self.groups) {
-            sink.group(self.missing.present(self.fields.get(line, field)));
+            sink.group(self.missing.present_text(self.fields.get(line, field)));
         }
     }
 
@@ -384,35 +373,35 @@ impl RowParser {
         let start = memchr::memrchr(self.syntax.delimiter, &line[..at]).map_or(0, |delimiter| delimiter + 1);
         let end = memchr::memchr(self.syntax.delimiter, &line[at..]).map_or(line.len(), |delimiter| at + delimiter);
         let column = memchr::memchr_iter(self.syntax.delimiter, &line[..at]).count() + 1;
-        fault(column, expected.into(), shown(&line[start..end]))
+        fault(column, expected.into(), quoted_text(&line[start..end]))
     }
 
     #[cold]
     fn too_long(&self, line: &[u8]) -> Box<FieldFault> {
         let limit = self.max_line_bytes;
         let expected = format!("a line of at most {limit} bytes (data.max_line_bytes)");
-        Box::new(FieldFault { column: 1, expected, found: format!("a longer one that starts with {}", shown(line)) })
+        Box::new(FieldFault { column: 1, expected, found: format!("a longer one that starts with {}", quoted_text(line)) })
     }
 
     #[cold]
     fn wrong_count(&self, line: &[u8], expected: usize) -> Box<FieldFault> {
         let found = self.fields.len();
-        let delimiter = shown(&[self.syntax.delimiter]);
+        let delimiter = quoted_text(&[self.syntax.delimiter]);
         let expected_text = format!("{expected} fields separated by {delimiter}");
         let other = usual_separators(self.syntax.delimiter)
             .find(|separator| found == 1 && memchr::memchr_iter(*separator, line).count() + 1 == expected);
-        let hint = other.map(|separator| format!(" (is the separator {}?)", shown(&[separator])));
+        let hint = other.map(|separator| format!(" (is the separator {}?)", quoted_text(&[separator])));
         let found_text = format!("{found}{}", hint.unwrap_or_default());
         Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: found_text })
     }
 }
 
-impl Cell {
+impl CategoryReader {
     fn new(features: &Features, feature: &Categorical) -> Self {
         let parts = || features.column_parts(feature).iter().map(PartReader::new).collect();
         let finder = |separator| Box::new(Finder::new(separator).into_owned());
         match (feature.values.separator(), &feature.source) {
-            (Some(separator), _) => match Weights::from_feature(feature) {
+            (Some(separator), _) => match ValueWeights::from_feature(feature) {
                 Some(weights) => Self::Weighted(finder(separator), weights),
                 None => Self::Many(finder(separator)),
             },
@@ -429,7 +418,7 @@ impl PartReader {
 
     #[cold]
     fn fault(&self, text: &[u8]) -> Box<FieldFault> {
-        Box::new(FieldFault { column: 1, expected: self.reading.expected(&self.column), found: shown(text) })
+        Box::new(FieldFault { column: 1, expected: self.reading.expected_text(&self.column), found: quoted_text(text) })
     }
 }
 

@@ -32,7 +32,6 @@ pub(crate) trait RowSink: Send + 'static {
     }
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, _feature: usize) {}
-    /// The group of the row, if groups are wanted.
     fn group(&mut self, _text: &[u8]) {}
     /// The same by its hash.
     fn group_id(&mut self, _id: u64) {}
@@ -40,7 +39,6 @@ pub(crate) trait RowSink: Send + 'static {
     fn commit(&mut self, labels: &[f32], weight: Option<f32>);
     /// The row is malformed: drops its values.
     fn abandon(&mut self);
-    /// Drops all rows and keeps the memory.
     fn clear(&mut self);
     /// The same sink, if it takes many rows at once, column by column.
     fn by_columns(&mut self) -> Option<&mut BatchSink> {
@@ -50,9 +48,9 @@ pub(crate) trait RowSink: Send + 'static {
 
 /// Ignores the rows: they only had to be parsed.
 #[derive(Clone, Debug)]
-pub(crate) struct Nowhere;
+pub(crate) struct NullSink;
 
-impl RowSink for Nowhere {
+impl RowSink for NullSink {
     fn numeric(&mut self, _feature: usize, _value: Option<f64>) {}
     fn value(&mut self, _feature: usize, _text: &[u8]) {}
     fn id(&mut self, _feature: usize, _id: u64) {}
@@ -78,7 +76,6 @@ impl RowValues {
         }
     }
 
-    /// Forgets the row and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.numbers.clear();
         self.values.clear();
@@ -105,11 +102,9 @@ pub(crate) struct BatchSink {
     bags: Arc<[BagForm]>,
 }
 
-/// How the values of a cell become a bag.
 #[derive(Clone, Copy, Debug)]
 enum BagForm {
     All,
-    /// Some of them are kept.
     Sequence(Sequence),
     /// With the weights that the pooling makes of theirs.
     Weighted(Pooling),
@@ -126,7 +121,6 @@ impl BagForm {
 }
 
 impl BatchSink {
-    /// No rows of a part yet.
     pub(crate) fn new(features: &Features, part: DataPart) -> Self {
         let many = features.categorical.iter().map(|feature| feature.values.separator().is_some());
         Self {
@@ -143,7 +137,7 @@ impl BatchSink {
 
 impl BatchSink {
     /// Notes which row of the input each sample is, with its keys, where that is wanted.
-    pub(crate) fn noting(mut self, job: &Job, part: DataPart) -> Self {
+    pub(crate) fn with_input_rows(mut self, job: &Job, part: DataPart) -> Self {
         let keep_bad = job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad);
         self.rows.input = notes_rows(job, part).then(|| InputRows::new(job.eval.noted_columns().len(), keep_bad));
         self
@@ -157,10 +151,9 @@ impl BatchSink {
         let (width, input, size) = (self.width, &self.numbers[number], self.rows.size);
         self.rows.numeric.resize((size + values.len()) * width, 0.0);
         let inputs = self.rows.numeric[size * width..].chunks_exact_mut(width);
-        inputs.zip_eq(values).for_each(|(row, value)| input.put(value, row));
+        inputs.zip_eq(values).for_each(|(row, value)| input.write_input(value, row));
     }
 
-    /// The ids of a feature of one value.
     pub(crate) fn id_column(&mut self, feature: usize, ids: impl ExactSizeIterator<Item = u64>) {
         let Some(encoded) = feature.checked_sub(self.maps.len()) else {
             return extend(&mut self.rows.categorical[feature].ids, &self.maps[feature], ids);
@@ -169,7 +162,7 @@ impl BatchSink {
         self.rows.numeric.resize((size + ids.len()) * width, 0.0);
         let inputs = self.rows.numeric[size * width..].chunks_exact_mut(width);
         let rows = inputs.zip_eq(ids).enumerate();
-        rows.for_each(|(index, (row, id))| input.put(id, self.place.saturating_add(index as u64), row));
+        rows.for_each(|(index, (row, id))| input.write_input(id, self.place.saturating_add(index as u64), row));
     }
 
     /// The ids of a multi-valued feature without weights, and where those of each row end.
@@ -191,12 +184,10 @@ impl BatchSink {
         }
     }
 
-    /// The groups, if they are wanted.
     pub(crate) fn group_column(&mut self, ids: &[u64]) {
         self.rows.groups.extend_from_slice(ids);
     }
 
-    /// How much the samples count, if that is wanted.
     pub(crate) fn weight_column(&mut self, weights: impl ExactSizeIterator<Item = f32>) {
         self.rows.weights.extend(weights);
     }
@@ -212,7 +203,6 @@ impl BatchSink {
         rows.zip_eq(labels).for_each(|(row, label)| row[target] = label);
     }
 
-    /// So many rows are complete.
     pub(crate) fn commit_columns(&mut self, rows: usize) {
         self.rows.size += rows;
     }
@@ -232,7 +222,7 @@ impl RowSink for BatchSink {
     #[inline]
     fn key(&mut self, text: &[u8]) {
         if let Some(input) = &mut self.rows.input {
-            input.key(text);
+            input.push_key(text);
         }
     }
 
@@ -242,7 +232,7 @@ impl RowSink for BatchSink {
         if number == 0 {
             self.rows.numeric.resize(start + self.width, 0.0);
         }
-        self.numbers[number].put(value, &mut self.rows.numeric[start..]);
+        self.numbers[number].write_input(value, &mut self.rows.numeric[start..]);
     }
 
     #[inline]
@@ -252,7 +242,7 @@ impl RowSink for BatchSink {
         };
         let start = self.rows.size * self.width;
         self.rows.numeric.resize(start + self.width, 0.0);
-        self.encoded[encoded].put(id, self.place, &mut self.rows.numeric[start..]);
+        self.encoded[encoded].write_input(id, self.place, &mut self.rows.numeric[start..]);
     }
 
     #[inline]

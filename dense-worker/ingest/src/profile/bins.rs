@@ -19,31 +19,28 @@ pub struct FeatureProfile {
     /// Population stability index against the earlier files; `None` without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<f64>,
-    /// Its bins, by which later files are compared.
-    pub distribution: Distribution,
+    pub distribution: ValueDistribution,
 }
 
 /// Bins and the share of the values in each: `[missing, bin 0, bin 1, …]`. The last bin of a categorical column is all other values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Distribution {
-    pub bins: Bins,
-    /// Share of each, 0..1.
+pub struct ValueDistribution {
+    pub bins: ColumnBins,
     pub shares: Vec<f64>,
 }
 
-/// What the bins of a column are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bins {
+pub enum ColumnBins {
     /// Of a numeric column: a bin ends below each of these numbers, ascending, and the last one has no end.
     Below(Vec<f64>),
     /// Of a categorical column: hashes of the most frequent values, hexadecimal.
     Values(Vec<String>),
 }
 
-impl Bins {
+impl ColumnBins {
     /// About as many values in each; `sample` ascending. Fewer bins where values are equal.
-    pub(super) fn of_numbers(sample: &[f64]) -> Self {
+    pub(super) fn from_numbers(sample: &[f64]) -> Self {
         let mut ends: Vec<f64> = (1..NUMERIC).filter_map(|n| sample.get(n * sample.len() / NUMERIC).copied()).collect();
         ends.dedup();
         // Nothing is below the smallest value.
@@ -51,8 +48,7 @@ impl Bins {
         Self::Below(ends)
     }
 
-    /// Of the most frequent values.
-    pub(super) fn of_values(values: impl Iterator<Item = u64>) -> Self {
+    pub(super) fn from_values(values: impl Iterator<Item = u64>) -> Self {
         Self::Values(values.map(|value| format!("{value:016x}")).collect())
     }
 
@@ -88,12 +84,12 @@ mod tests {
     fn numbers_have_bins_of_about_equal_size() {
         let sample: Vec<f64> = (0..100).map(f64::from).collect();
         let expected: Vec<f64> = (1..10).map(|n| f64::from(n * 10)).collect();
-        assert_eq!(Bins::of_numbers(&sample), Bins::Below(expected));
+        assert_eq!(ColumnBins::from_numbers(&sample), ColumnBins::Below(expected));
         // Most values are 0.
         let sample: Vec<f64> = (0..100).map(|n| f64::from((n - 85_i32).max(0))).collect();
-        assert_eq!(Bins::of_numbers(&sample), Bins::Below(vec![5.0]));
-        assert_eq!(Bins::of_numbers(&[]).count(), 2);
-        assert_eq!(Bins::of_numbers(&[1.0, 1.0]), Bins::Below(vec![]));
+        assert_eq!(ColumnBins::from_numbers(&sample), ColumnBins::Below(vec![5.0]));
+        assert_eq!(ColumnBins::from_numbers(&[]).count(), 2);
+        assert_eq!(ColumnBins::from_numbers(&[1.0, 1.0]), ColumnBins::Below(vec![]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zagros_zip::ZipEq;
 
-use super::bins::{Bins, Distribution, FREQUENT, FeatureProfile, stability_index};
+use super::bins::{ColumnBins, ValueDistribution, FREQUENT, FeatureProfile, stability_index};
 use super::frequent::FrequentValues;
 use crate::sketch::DistinctSketch;
 
@@ -19,8 +19,8 @@ struct EarlierBins {
 }
 
 impl EarlierBins {
-    fn new(bins: Option<&Bins>) -> Self {
-        Self { counts: vec![0; bins.map_or(0, Bins::count)] }
+    fn new(bins: Option<&ColumnBins>) -> Self {
+        Self { counts: vec![0; bins.map_or(0, ColumnBins::count)] }
     }
 
     #[inline]
@@ -52,10 +52,8 @@ fn shares(counts: &[u64]) -> Vec<f64> {
     counts.iter().map(|count| *count as f64 / total).collect()
 }
 
-/// Counts of a numeric column.
 #[derive(Clone, Debug)]
 pub(super) struct NumberCounts {
-    /// Ends of the earlier bins.
     ends: Arc<[f64]>,
     earlier: EarlierBins,
     missing: u64,
@@ -69,10 +67,10 @@ pub(super) struct NumberCounts {
 
 impl NumberCounts {
     /// Counts by the bins of earlier files, if there are any.
-    pub(super) fn new(bins: Option<&Bins>) -> Self {
-        let bins = bins.filter(|bins| matches!(bins, Bins::Below(_)));
+    pub(super) fn new(bins: Option<&ColumnBins>) -> Self {
+        let bins = bins.filter(|bins| matches!(bins, ColumnBins::Below(_)));
         let ends: Arc<[f64]> = match bins {
-            Some(Bins::Below(ends)) => ends.as_slice().into(),
+            Some(ColumnBins::Below(ends)) => ends.as_slice().into(),
             _ => Arc::default(),
         };
         let earlier = EarlierBins::new(bins);
@@ -109,7 +107,6 @@ impl NumberCounts {
         self.skip = self.stride - 1;
     }
 
-    /// Adds the counts of a block.
     pub(super) fn merge(&mut self, other: &Self) {
         self.earlier.merge(&other.earlier);
         self.missing += other.missing;
@@ -126,13 +123,12 @@ impl NumberCounts {
         self.kept.clear();
     }
 
-    /// The profile, with the drift from the earlier shares.
-    pub(super) fn profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
+    pub(super) fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
         self.kept.sort_unstable_by(f64::total_cmp);
-        let bins = Bins::of_numbers(&self.kept);
+        let bins = ColumnBins::from_numbers(&self.kept);
         let missing = self.missing as f64 / rows.max(1) as f64;
         let mut counts = vec![0; bins.count()];
-        if let Bins::Below(ends) = &bins {
+        if let ColumnBins::Below(ends) = &bins {
             self.kept.iter().for_each(|value| counts[1 + ends.partition_point(|end| end <= value)] += 1);
         }
         // The sample is of the values that are there.
@@ -143,18 +139,16 @@ impl NumberCounts {
             missing,
             distinct: None,
             drift: self.earlier.drift(earlier),
-            distribution: Distribution { bins, shares },
+            distribution: ValueDistribution { bins, shares },
         }
     }
 }
 
-/// Counts of a categorical column.
 #[derive(Clone, Debug)]
 pub(super) struct CategoryCounts {
     /// Positions of the earlier bins by value.
     places: Arc<HashMap<u64, usize>>,
     earlier: EarlierBins,
-    /// Rows with a value.
     present: u64,
     values: u64,
     /// Number of the last row with a value, from 1.
@@ -165,10 +159,10 @@ pub(super) struct CategoryCounts {
 
 impl CategoryCounts {
     /// Counts by the bins of earlier files, if there are any.
-    pub(super) fn new(bins: Option<&Bins>) -> Self {
-        let bins = bins.filter(|bins| matches!(bins, Bins::Values(_)));
+    pub(super) fn new(bins: Option<&ColumnBins>) -> Self {
+        let bins = bins.filter(|bins| matches!(bins, ColumnBins::Values(_)));
         let values: &[String] = match bins {
-            Some(Bins::Values(values)) => values,
+            Some(ColumnBins::Values(values)) => values,
             _ => &[],
         };
         let places = values
@@ -186,7 +180,6 @@ impl CategoryCounts {
         }
     }
 
-    /// Adds a value of a row.
     #[inline]
     pub(super) fn add(&mut self, hash: u64, row: u64) {
         self.values += 1;
@@ -198,7 +191,6 @@ impl CategoryCounts {
         self.earlier.add(self.places.get(&hash).copied().unwrap_or(others), 1);
     }
 
-    /// Adds the counts of a block.
     pub(super) fn merge(&mut self, other: &Self) {
         self.earlier.merge(&other.earlier);
         self.present += other.present;
@@ -214,22 +206,21 @@ impl CategoryCounts {
         self.frequent.clear();
     }
 
-    /// The profile, with the drift from the earlier shares.
-    pub(super) fn profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
+    pub(super) fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
         let missing = rows - self.present;
         self.earlier.add(0, missing);
-        let top = self.frequent.top(FREQUENT);
+        let top = self.frequent.most_frequent(FREQUENT);
         let counted: u64 = top.iter().map(|(_, count)| count).sum();
         let others = self.values.saturating_sub(counted);
         let counts: Vec<u64> =
             [missing].into_iter().chain(top.iter().map(|(_, count)| *count)).chain([others]).collect();
-        let bins = Bins::of_values(top.iter().map(|(value, _)| *value));
+        let bins = ColumnBins::from_values(top.iter().map(|(value, _)| *value));
         FeatureProfile {
             column: column.to_owned(),
             missing: missing as f64 / rows.max(1) as f64,
             distinct: Some(self.distinct.estimate().0),
             drift: self.earlier.drift(earlier),
-            distribution: Distribution { bins, shares: shares(&counts) },
+            distribution: ValueDistribution { bins, shares: shares(&counts) },
         }
     }
 }
@@ -254,19 +245,19 @@ mod tests {
             }
         }
         assert!(whole.kept.len() < 2 * KEPT);
-        let (whole, parts) = (whole.profile("n", 200_000, None), parts.profile("n", 200_000, None));
+        let (whole, parts) = (whole.feature_profile("n", 200_000, None), parts.feature_profile("n", 200_000, None));
         assert_eq!(whole, parts);
         assert!(whole.distribution.shares[1..].iter().all(|share| (share - 0.1).abs() < 0.01), "{whole:?}");
     }
 
     #[test]
     fn a_column_that_was_of_another_kind_has_no_drift() {
-        let text = Bins::of_values([hash_value(b"a")].into_iter());
+        let text = ColumnBins::from_values([hash_value(b"a")].into_iter());
         let mut counts = NumberCounts::new(Some(&text));
         counts.add(Some(1.0));
-        assert_eq!(counts.profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
-        let mut counts = CategoryCounts::new(Some(&Bins::Below(vec![1.0])));
+        assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
+        let mut counts = CategoryCounts::new(Some(&ColumnBins::Below(vec![1.0])));
         counts.add(hash_value(b"a"), 1);
-        assert_eq!(counts.profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
+        assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
     }
 }

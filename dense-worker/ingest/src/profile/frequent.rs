@@ -21,7 +21,6 @@ impl FrequentValues {
         }
     }
 
-    /// Adds the values of another part.
     pub(super) fn merge(&mut self, other: &Self) {
         // In a fixed order: what is dropped depends on it.
         for (value, times) in other.sorted() {
@@ -29,13 +28,12 @@ impl FrequentValues {
         }
     }
 
-    /// Drops all values and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.counts.clear();
     }
 
     /// The most frequent values with their counts, at most `most`.
-    pub(super) fn top(&self, most: usize) -> Vec<(u64, u64)> {
+    pub(super) fn most_frequent(&self, most: usize) -> Vec<(u64, u64)> {
         let mut sorted = self.sorted();
         sorted.truncate(most);
         sorted
@@ -65,9 +63,9 @@ mod tests {
     fn few_values_are_counted_exactly() {
         let mut values = FrequentValues::default();
         [3, 5, 3, 5, 3, 7].into_iter().for_each(|value| values.add(value, 1));
-        assert_eq!(values.top(2), [(3, 3), (5, 2)]);
+        assert_eq!(values.most_frequent(2), [(3, 3), (5, 2)]);
         values.clear();
-        assert!(values.top(2).is_empty());
+        assert!(values.most_frequent(2).is_empty());
     }
 
     #[test]
@@ -82,7 +80,7 @@ mod tests {
         let [mut all, other] = parts;
         all.merge(&other);
         assert!(all.counts.len() < 2 * COUNTED);
-        let mut top = all.top(10);
+        let mut top = all.most_frequent(10);
         top.sort_unstable();
         assert_eq!(top.iter().map(|(value, _)| *value).collect::<Vec<_>>(), (0..10).collect::<Vec<u64>>());
         let bound = 2 * rows / COUNTED as u64;

@@ -14,20 +14,17 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder as ZstdDecoder};
 /// The most bytes from which a format is known.
 pub(crate) const MAGIC_BYTES: usize = 4;
 
-/// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
+pub(crate) enum FileCompression {
     /// RFC 1952.
     Gzip,
     /// RFC 8878.
     Zstd,
-    /// Frames of LZ4.
     Lz4,
-    /// bzip2.
     Bzip2,
 }
 
-impl Compression {
+impl FileCompression {
     /// The format of a file that starts so, if it is a compressed one.
     pub(crate) fn detect(start: &[u8]) -> Option<Self> {
         match start {
@@ -49,7 +46,6 @@ impl Compression {
         }
     }
 
-    /// The text of a file.
     pub(crate) fn decode(self, file: impl BufRead + Send + 'static) -> Box<dyn Read + Send> {
         match self {
             Self::Gzip => Box::new(MultiGzDecoder::new(file)),
@@ -93,7 +89,6 @@ impl<R: BufRead> Read for Lz4Frames<R> {
 struct ZstdFrames<R> {
     file: R,
     decoder: ZstdDecoder,
-    /// Whether the decoder has begun a frame.
     is_within: bool,
 }
 
@@ -115,7 +110,6 @@ impl<R: BufRead> ZstdFrames<R> {
         Ok(false)
     }
 
-    /// Checks the text of a frame that has ended.
     fn check(&self) -> io::Result<()> {
         match (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum()) {
             (Some(expected), Some(found)) if expected != found => {
@@ -157,23 +151,23 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Compression; 4] = [Compression::Gzip, Compression::Zstd, Compression::Lz4, Compression::Bzip2];
+    const ALL: [FileCompression; 4] = [FileCompression::Gzip, FileCompression::Zstd, FileCompression::Lz4, FileCompression::Bzip2];
 
-    fn compress(compression: Compression, text: &[u8]) -> Vec<u8> {
+    fn compress(compression: FileCompression, text: &[u8]) -> Vec<u8> {
         match compression {
-            Compression::Gzip => {
-                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            FileCompression::Gzip => {
+                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::FileCompression::fast());
                 encoder.write_all(text).unwrap();
                 encoder.finish().unwrap()
             }
-            Compression::Zstd => ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest),
-            Compression::Lz4 => {
+            FileCompression::Zstd => ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest),
+            FileCompression::Lz4 => {
                 let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
                 encoder.write_all(text).unwrap();
                 encoder.finish().unwrap()
             }
-            Compression::Bzip2 => {
-                let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            FileCompression::Bzip2 => {
+                let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::FileCompression::fast());
                 encoder.write_all(text).unwrap();
                 encoder.finish().unwrap()
             }
@@ -181,7 +175,7 @@ mod tests {
     }
 
     fn read(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-        let compression = Compression::detect(&bytes).expect("a known start");
+        let compression = FileCompression::detect(&bytes).expect("a known start");
         let mut text = Vec::new();
         compression.decode(Cursor::new(bytes)).read_to_end(&mut text)?;
         Ok(text)
@@ -196,10 +190,10 @@ mod tests {
     fn each_format_is_known_by_its_first_bytes() {
         for compression in ALL {
             let bytes = compress(compression, b"some text");
-            assert_eq!(Compression::detect(&bytes[..MAGIC_BYTES]), Some(compression));
+            assert_eq!(FileCompression::detect(&bytes[..MAGIC_BYTES]), Some(compression));
         }
         for text in [&b""[..], b"B", b"BZ", b"BZh,1,2", b"1\t2", b"click,age", b"PAR1"] {
-            assert_eq!(Compression::detect(text), None, "{text:?}");
+            assert_eq!(FileCompression::detect(text), None, "{text:?}");
         }
     }
 
@@ -214,7 +208,7 @@ mod tests {
     #[test]
     fn frames_to_skip_are_skipped() {
         let skip = |bytes: &[u8]| [&[0x5a, 0x2a, 0x4d, 0x18][..], &(bytes.len() as u32).to_le_bytes(), bytes].concat();
-        let (first, last) = (compress(Compression::Zstd, b"a\n"), compress(Compression::Zstd, b"b\n"));
+        let (first, last) = (compress(FileCompression::Zstd, b"a\n"), compress(FileCompression::Zstd, b"b\n"));
         let file = [skip(b"index"), first, skip(b""), last, skip(b"more")].concat();
         assert_eq!(read(file.clone()).unwrap(), b"a\nb\n");
         assert!(ends_early(&read(file[..file.len() - 1].to_vec()).unwrap_err()));
@@ -232,7 +226,7 @@ mod tests {
     #[test]
     fn a_changed_byte_is_noticed() {
         // The frames of `compress` have no checksum with LZ4: there, text may change unnoticed.
-        for compression in [Compression::Gzip, Compression::Zstd, Compression::Bzip2] {
+        for compression in [FileCompression::Gzip, FileCompression::Zstd, FileCompression::Bzip2] {
             let mut bytes = compress(compression, &long_text());
             let middle = bytes.len() / 2;
             bytes[middle] ^= 0x10;

@@ -12,12 +12,12 @@ use crate::columnar::file::{ColumnFile, FileFormat};
 use crate::columnar::groups::RowGroups;
 use crate::columnar::magic::other_format;
 use crate::columnar::shapes::check_shapes;
-use crate::parse::fields::{Fields, Syntax};
+use crate::parse::fields::{LineFields, FieldSyntax};
 use crate::read::names::{most_similar, used_columns, usual_separators};
 use crate::read::objects::check_objects;
 use crate::read::records::{RecordScanner, RecordSyntax};
-use crate::read::text::{Reach, Text};
-use crate::source::object_of;
+use crate::read::text::{ReadReach, FileText};
+use crate::source::object_url;
 use crate::stdin::is_stdin;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -26,15 +26,12 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FileLayout {
     pub(crate) path: PathBuf,
-    /// Its size, bytes.
     pub(crate) bytes: u64,
-    /// Whether it is compressed.
     pub(crate) is_compressed: bool,
     /// Offset in the text of the first line that can be a row: after a byte order mark and the header.
     pub(crate) data_start: u64,
     /// Number of that line, from 1.
     pub(crate) first_line: u64,
-    /// Which field is which column.
     pub(crate) positions: ColumnPositions,
     /// The row groups of a file that has them. The rows of any other file are lines.
     pub(crate) row_groups: Option<RowGroups>,
@@ -55,7 +52,6 @@ pub(crate) struct ColumnPositions {
     pub(crate) numeric: Vec<usize>,
     /// The columns of features that are read as categories, in their order: several of a cross, two of a feature with weights.
     pub(crate) categorical: Vec<usize>,
-    /// The column that groups samples, if one does.
     pub(crate) group: Option<usize>,
     /// The columns whose texts are read beside a row that is scored.
     pub(crate) keys: Vec<usize>,
@@ -64,10 +60,9 @@ pub(crate) struct ColumnPositions {
 }
 
 impl FileLayout {
-    /// Reads the start of a file.
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let records = records(&job.data.format);
-        let head = || Head::open(path, cancel, job.data.max_line_bytes, records.clone());
+        let records = record_syntax(&job.data.format);
+        let head = || FileHead::open(path, cancel, job.data.max_line_bytes, records.clone());
         let (head, names) = match &job.data.format {
             Format::Criteo => {
                 let mut head = head()?;
@@ -76,7 +71,7 @@ impl FileLayout {
             }
             Format::Delimited(format) if format.header => {
                 let mut head = head()?;
-                let names = checked_header(job, path, format, head.header(format)?)?;
+                let names = checked_header(job, path, format, head.read_header(format)?)?;
                 (head, names)
             }
             Format::Delimited(format) => {
@@ -107,17 +102,16 @@ impl FileLayout {
 }
 
 impl FileLayout {
-    /// Reads the footer of a file of columns.
     fn of_columns(job: &Job, path: &Path, format: FileFormat) -> Result<Self, IngestError> {
         let footer = ColumnFile::open(path, format)?;
-        let positions = ColumnPositions::find(job, path, footer.names())?;
+        let positions = ColumnPositions::find(job, path, footer.column_names())?;
         let ColumnPositions { labels, weight, numeric, categorical, group, keys, time, .. } = &positions;
         let learned = labels.iter().chain(weight);
         let used = learned.chain(numeric).chain(categorical).chain(group).chain(keys).chain(time).copied();
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
-        let bytes = footer.bytes();
+        let bytes = footer.file_bytes();
         Ok(Self {
             path: path.into(),
             bytes,
@@ -130,12 +124,11 @@ impl FileLayout {
         })
     }
 
-    /// Whether reading can start in the middle.
     pub(crate) fn is_splittable(&self) -> bool {
         match &self.row_groups {
             Some(row_groups) => row_groups.groups.len() > 1,
             // Where the records of an object start is not known before all of it is read.
-            None if self.records.is_some() && object_of(&self.path).is_some() => false,
+            None if self.records.is_some() && object_url(&self.path).is_some() => false,
             None => !self.is_compressed && !is_stdin(&self.path),
         }
     }
@@ -144,19 +137,19 @@ impl FileLayout {
 impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
         let (features, predict) = (&job.features, job.eval.predict.as_ref());
-        let find = |column: &String| position(path, names, column);
+        let find = |column: &String| column_position(path, names, column);
         let categories = features.category_features();
         let categorical = categories.iter().flat_map(|feature| features.source_columns(feature));
         Ok(Self {
             fields: names.len(),
-            labels: learned(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
+            labels: label_positions(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
             weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             numeric: features.number_features().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
-            categorical: categorical.map(|column| position(path, names, column)).collect::<Result<_, _>>()?,
+            categorical: categorical.map(|column| column_position(path, names, column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
             time: if predict.is_none() {
-                job.data.time_column().map(|column| position(path, names, column)).transpose()?
+                job.data.time_column().map(|column| column_position(path, names, column)).transpose()?
             } else {
                 None
             },
@@ -164,8 +157,7 @@ impl ColumnPositions {
     }
 }
 
-/// Places of the labels, if they are wanted.
-fn learned(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
+fn label_positions(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
     places.into_iter().flatten().collect()
 }
 
@@ -177,24 +169,23 @@ pub fn criteo_columns() -> Vec<String> {
 }
 
 /// How records are written that may go over several lines.
-pub(crate) fn records(format: &Format) -> Option<RecordSyntax> {
+pub(crate) fn record_syntax(format: &Format) -> Option<RecordSyntax> {
     match format {
         Format::Delimited(format) => RecordSyntax::from_format(format),
         Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => None,
     }
 }
 
-/// How the fields of a format are written.
-pub(crate) fn syntax(format: &Format) -> Syntax {
+pub(crate) fn field_syntax(format: &Format) -> FieldSyntax {
     match format {
         Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => {
-            Syntax { delimiter: b'\t', quotes: false, trim: false }
+            FieldSyntax { delimiter: b'\t', quotes: false, trim: false }
         }
-        Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
+        Format::Delimited(format) => FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
     }
 }
 
-fn position(path: &Path, names: &[String], column: &str) -> Result<usize, IngestError> {
+fn column_position(path: &Path, names: &[String], column: &str) -> Result<usize, IngestError> {
     let mut places = names.iter().enumerate().filter(|(_, name)| *name == column).map(|(place, _)| place);
     match (places.next(), places.next()) {
         (Some(place), None) => Ok(place),
@@ -219,8 +210,8 @@ fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestErro
         return error;
     };
     let has_column = |separator: u8| {
-        let syntax = Syntax { delimiter: separator, quotes: true, trim: true };
-        let mut fields = Fields::default();
+        let syntax = FieldSyntax { delimiter: separator, quotes: true, trim: true };
+        let mut fields = LineFields::default();
         let divided = fields.tokenize(header.as_bytes(), syntax).is_ok();
         divided && (0..fields.len()).any(|field| fields.get(header.as_bytes(), field) == column.as_bytes())
     };
@@ -236,35 +227,33 @@ fn checked_header(job: &Job, path: &Path, format: &DelimitedFormat, found: Vec<S
     if format.columns.is_empty() || format.columns == found {
         return Ok(found);
     }
-    if job.eval.predict.is_some() && unlabelled(job, &format.columns) == found {
+    if job.eval.predict.is_some() && unlabelled_columns(job, &format.columns) == found {
         return Ok(found);
     }
     Err(IngestError::HeaderDiffers { path: path.into(), expected: format.columns.clone(), found })
 }
 
-/// The columns of a file that has no label.
-fn unlabelled(job: &Job, names: &[String]) -> Vec<String> {
+fn unlabelled_columns(job: &Job, names: &[String]) -> Vec<String> {
     names.iter().filter(|name| !job.features.learned_columns().any(|column| column == *name)).cloned().collect()
 }
 
-/// The first lines of a file.
-struct Head {
+struct FileHead {
     path: PathBuf,
-    text: BufReader<Text>,
+    text: BufReader<FileText>,
     max_line_bytes: usize,
     records: Option<RecordSyntax>,
     offset: u64,
     line: u64,
 }
 
-impl Head {
+impl FileHead {
     fn open(
         path: &Path,
         cancel: &Arc<AtomicBool>,
         max_line_bytes: usize,
         records: Option<RecordSyntax>,
     ) -> Result<Self, IngestError> {
-        let text = BufReader::new(Text::open(path, Reach::Start, cancel)?);
+        let text = BufReader::new(FileText::open(path, ReadReach::Start, cancel)?);
         let mut head = Self { path: path.into(), text, max_line_bytes, records, offset: 0, line: 1 };
         let start = head.text.fill_buf().map(|start| (start.starts_with(BYTE_ORDER_MARK), other_format(start)));
         let (has_mark, other) = start.map_err(|error| head.text.get_ref().explain(error))?;
@@ -294,19 +283,19 @@ impl Head {
             first = self.next_line()?;
         }
         (self.offset, self.line) = (offset, line);
-        let mut fields = Fields::default();
-        let unlabelled = unlabelled(job, &names);
-        let is_divided = fields.tokenize(&first, syntax(&job.data.format)).is_ok();
+        let mut fields = LineFields::default();
+        let unlabelled = unlabelled_columns(job, &names);
+        let is_divided = fields.tokenize(&first, field_syntax(&job.data.format)).is_ok();
         Ok(if is_divided && fields.len() == unlabelled.len() { unlabelled } else { names })
     }
 
     /// The names in the first line that is neither blank nor a comment.
-    fn header(&mut self, format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
+    fn read_header(&mut self, format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
         loop {
             let line = self.next_line()?;
             let is_comment = format.comment.as_ref().is_some_and(|mark| line.starts_with(mark.as_bytes()));
             if !line.is_empty() && !is_comment {
-                return self.names(&line, format);
+                return self.parse_header(&line, format);
             }
         }
     }
@@ -337,11 +326,11 @@ impl Head {
         Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
     }
 
-    fn names(&self, line: &[u8], format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
-        let syntax = Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
-        let mut fields = Fields::default();
+    fn parse_header(&self, line: &[u8], format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
+        let syntax = FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
+        let mut fields = LineFields::default();
         if fields.tokenize(line, syntax).is_err() {
-            let divides = |delimiter: &u8| fields.tokenize(line, Syntax { delimiter: *delimiter, ..syntax }).is_ok();
+            let divides = |delimiter: &u8| fields.tokenize(line, FieldSyntax { delimiter: *delimiter, ..syntax }).is_ok();
             let other = usual_separators(format.delimiter).find(divides).map(|other| char::from(other).to_string());
             let hint = other.map(|other| format!(" with the separator of the job; set data.delimiter = {other:?}?"));
             return Err(self.bad_header(format!("its quotes do not pair up{}", hint.unwrap_or_default())));

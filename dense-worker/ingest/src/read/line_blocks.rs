@@ -9,7 +9,6 @@ use std::io::{self, Read};
 /// Bytes to read after the end of a split, for the end of its last line: the length of a usual line.
 const LINE_END: u64 = 4 << 10;
 
-/// The sizes of a block and of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockLimits {
     /// Bytes of a block, if lines are shorter.
@@ -19,7 +18,6 @@ pub(crate) struct BlockLimits {
     pub(crate) max_line_bytes: usize,
 }
 
-/// Divides a text into blocks.
 #[derive(Debug)]
 pub(crate) struct LineBlocks<R> {
     source: R,
@@ -39,12 +37,10 @@ impl<R: Read> LineBlocks<R> {
         Self { source, limits, carry: Vec::new(), at, end, is_exhausted: false }
     }
 
-    /// Offset of the next block.
     pub(crate) fn offset(&self) -> u64 {
         self.at
     }
 
-    /// The source of the text.
     pub(crate) fn source(&self) -> &R {
         &self.source
     }

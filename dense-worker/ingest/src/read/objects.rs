@@ -11,18 +11,17 @@ use zagros_job::Job;
 
 use crate::IngestError;
 use crate::read::names::{most_similar, used_columns};
-use crate::read::text::{Reach, Text};
+use crate::read::text::{ReadReach, FileText};
 
 /// How much of a file is read: a few hundred objects. A key that is rarer may be anywhere.
 const FIRST_BYTES: u64 = 256 << 10;
 
-/// Names that a message lists.
 const LISTED: usize = 60;
 
 /// Refuses a file whose first objects have none of the keys of a column. There is no header that could say which keys exist.
 pub(super) fn check_objects(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<(), IngestError> {
-    let text = Text::open(path, Reach::Start, cancel)?;
-    let names = names(path, text)?;
+    let text = FileText::open(path, ReadReach::Start, cancel)?;
+    let names = object_keys(path, text)?;
     // Rows that are predicted need no label. Lines that are no objects are malformed rows, and reported as such.
     if names.is_empty() {
         return Ok(());
@@ -39,7 +38,7 @@ pub(super) fn check_objects(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) ->
 }
 
 /// The keys of the first objects, those of objects inside as paths.
-fn names(path: &Path, text: Text) -> Result<BTreeSet<String>, IngestError> {
+fn object_keys(path: &Path, text: FileText) -> Result<BTreeSet<String>, IngestError> {
     let (mut start, mut names) = (BufReader::new(text.take(FIRST_BYTES)), BTreeSet::new());
     let mut line = Vec::new();
     loop {
@@ -49,7 +48,7 @@ fn names(path: &Path, text: Text) -> Result<BTreeSet<String>, IngestError> {
             return Ok(names);
         }
         match serde_json::from_slice(&line) {
-            Ok(Value::Object(object)) => collect("", &Value::Object(object), &mut names),
+            Ok(Value::Object(object)) => collect_keys("", &Value::Object(object), &mut names),
             _ if names.is_empty() && line.trim_ascii() == b"[" || line.trim_ascii_start().starts_with(b"[{") => {
                 let reason = "it is one JSON array; write an object on each line (`jq -c '.[]' FILE`)".to_owned();
                 return Err(IngestError::DamagedFooter { path: path.into(), reason });
@@ -59,11 +58,11 @@ fn names(path: &Path, text: Text) -> Result<BTreeSet<String>, IngestError> {
     }
 }
 
-fn collect(path: &str, value: &Value, names: &mut BTreeSet<String>) {
+fn collect_keys(path: &str, value: &Value, names: &mut BTreeSet<String>) {
     let Value::Object(object) = value else { return };
     for (key, value) in object {
         let name = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        collect(&name, value, names);
+        collect_keys(&name, value, names);
         names.insert(name);
     }
 }
@@ -72,13 +71,13 @@ fn collect(path: &str, value: &Value, names: &mut BTreeSet<String>) {
 mod tests {
     use zagros_job::{ColumnarFormat, Format};
 
-    use crate::{files, fixture};
+    use crate::{find_files, fixture};
 
     fn check(text: &str) -> Result<(), String> {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.format = Format::Jsonl(ColumnarFormat::default());
-        files(&job, &[path]).map(drop).map_err(|error| error.to_string())
+        find_files(&job, &[path]).map(drop).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -13,36 +13,33 @@ use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
 use crate::read::record_blocks::RecordBlocks;
 use crate::read::record_starts::record_start;
-use crate::read::text::{Reach, Text};
+use crate::read::text::{ReadReach, FileText};
 use crate::{IngestError, SplitSource, SplitTask};
 
 /// Assumed bytes of a row of columns, for the number of rows in a block.
 const BYTES_OF_A_ROW: usize = 128;
 
-/// Rows of one split.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct RowBlock {
     pub(crate) layout: Arc<FileLayout>,
-    pub(crate) content: Content,
+    pub(crate) content: BlockBody,
     /// Bytes of the file that the rows took.
     pub(crate) bytes: u64,
     pub(crate) place: RowPlace,
     /// The split that ends here. Only on the last block of a split, which has no rows.
     pub(crate) completes: Option<u64>,
-    /// Whether the split is the whole file.
     pub(crate) is_whole_file: bool,
 }
 
-/// The rows of a block.
 #[derive(Debug)]
-pub(crate) enum Content {
-    Lines(Lines),
+pub(crate) enum BlockBody {
+    Lines(BlockLines),
     /// Rows of a row group, which the parser decodes.
     Slice(RowSlice),
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct BlockLines {
     pub(crate) text: Vec<u8>,
     /// The place of the first one in the text of the file, decompressed.
     pub(crate) offset: u64,
@@ -55,12 +52,10 @@ pub(crate) struct RowPlace {
     split_offset: u64,
     /// Lines of the split before the block; rows of the row group before it.
     lines_before: u64,
-    /// The row group, if the file has them.
     row_group: Option<usize>,
 }
 
 impl RowPlace {
-    /// The row group, if the file has them.
     pub(crate) fn row_group(self) -> Option<usize> {
         self.row_group
     }
@@ -71,8 +66,8 @@ impl RowPlace {
         if self.split_offset == layout.data_start || self.row_group.is_some() {
             return Ok(layout.first_line + self.lines_before + index);
         }
-        let reach = Reach::To(self.split_offset);
-        let mut text = Text::open(&layout.path, reach, &Arc::default())?.take(self.split_offset);
+        let reach = ReadReach::To(self.split_offset);
+        let mut text = FileText::open(&layout.path, reach, &Arc::default())?.take(self.split_offset);
         let (mut buffer, mut lines) = (vec![0; 1 << 20], 0);
         loop {
             let read = text.read(&mut buffer).map_err(|error| text.get_ref().explain(error))?;
@@ -84,17 +79,16 @@ impl RowPlace {
     }
 }
 
-/// Reads every split of a source.
 pub(crate) struct BlockReader {
     job: Arc<Job>,
     splits: Box<dyn SplitSource>,
     block_bytes: usize,
     cancel: Arc<AtomicBool>,
     layouts: HashMap<PathBuf, Arc<FileLayout>>,
-    open: Option<Open>,
+    open: Option<OpenReader>,
 }
 
-enum Open {
+enum OpenReader {
     Lines(OpenSplit),
     Slices(OpenSlices),
 }
@@ -103,20 +97,19 @@ struct OpenSplit {
     id: u64,
     layout: Arc<FileLayout>,
     is_whole_file: bool,
-    text: RowBlocks,
+    text: SplitBlocks,
     place: RowPlace,
     /// Bytes of the file that are accounted for, from its start.
     accounted: u64,
 }
 
-/// The rows of a split in blocks.
-enum RowBlocks {
-    Lines(LineBlocks<Text>),
-    Records(RecordBlocks<Text>),
+enum SplitBlocks {
+    Lines(LineBlocks<FileText>),
+    Records(RecordBlocks<FileText>),
 }
 
-impl RowBlocks {
-    fn source(&self) -> &Text {
+impl SplitBlocks {
+    fn source(&self) -> &FileText {
         match self {
             Self::Lines(lines) => lines.source(),
             Self::Records(records) => records.source(),
@@ -140,7 +133,6 @@ impl RowBlocks {
 }
 
 impl BlockReader {
-    /// Reads blocks of about `block_bytes`.
     pub(crate) fn new(
         job: Arc<Job>,
         splits: Box<dyn SplitSource>,
@@ -151,17 +143,17 @@ impl BlockReader {
     }
 
     /// The next block, which uses the memory of `text`; `None` if the source has no more splits.
-    pub(crate) fn next_block(&mut self, mut text: Vec<u8>) -> Result<Option<Block>, IngestError> {
+    pub(crate) fn next_block(&mut self, mut text: Vec<u8>) -> Result<Option<RowBlock>, IngestError> {
         loop {
             if let Some(open) = &mut self.open {
                 let block = match open {
-                    Open::Lines(open) => {
+                    OpenReader::Lines(open) => {
                         let offset = open.text.offset();
                         let has_lines = open.text.next_block(&mut text)?;
                         let completes = (!has_lines).then_some(open.id);
-                        open.block(Lines { text, offset }, completes)
+                        open.take_block(BlockLines { text, offset }, completes)
                     }
-                    Open::Slices(open) => open.block(),
+                    OpenReader::Slices(open) => open.take_block(),
                 };
                 if block.completes.is_some() {
                     self.open = None;
@@ -176,21 +168,21 @@ impl BlockReader {
     }
 
     /// The file that is being read, if there is one.
-    pub(crate) fn path(&self) -> PathBuf {
+    pub(crate) fn current_path(&self) -> PathBuf {
         let layout = self.open.as_ref().map(|open| match open {
-            Open::Lines(open) => &open.layout,
-            Open::Slices(open) => &open.layout,
+            OpenReader::Lines(open) => &open.layout,
+            OpenReader::Slices(open) => &open.layout,
         });
         layout.map(|layout| layout.path.clone()).unwrap_or_default()
     }
 
-    fn open_split(&mut self, task: &SplitTask) -> Result<Open, IngestError> {
-        let layout = self.layout(task)?;
+    fn open_split(&mut self, task: &SplitTask) -> Result<OpenReader, IngestError> {
+        let layout = self.file_layout(task)?;
         if let Some(row_groups) = &layout.row_groups {
             let rows = (self.block_bytes / BYTES_OF_A_ROW).max(1);
-            return Ok(Open::Slices(OpenSlices::new(&layout, row_groups, task, rows)));
+            return Ok(OpenReader::Slices(OpenSlices::new(&layout, row_groups, task, rows)));
         }
-        self.open_lines(task, layout).map(Open::Lines)
+        self.open_lines(task, layout).map(OpenReader::Lines)
     }
 
     fn open_lines(&self, task: &SplitTask, layout: Arc<FileLayout>) -> Result<OpenSplit, IngestError> {
@@ -206,20 +198,20 @@ impl BlockReader {
             Some(records) => record_start(&task.path, records, layout.data_start, task.start, &self.cancel)?,
         };
         let text = if layout.is_compressed {
-            let mut text = Text::open(&task.path, Reach::To(u64::MAX), &self.cancel)?;
+            let mut text = FileText::open(&task.path, ReadReach::To(u64::MAX), &self.cancel)?;
             text.skip_to(offset)?;
             text
         } else {
-            Text::open_at(&task.path, offset, end, &self.cancel)?
+            FileText::open_at(&task.path, offset, end, &self.cancel)?
         };
         let text = match &layout.records {
-            Some(records) => RowBlocks::Records(RecordBlocks::new(text, records.clone(), offset, end, limits)),
+            Some(records) => SplitBlocks::Records(RecordBlocks::new(text, records.clone(), offset, end, limits)),
             None => {
                 let mut lines = LineBlocks::new(text, offset, end, limits);
                 if !starts_at_data {
                     lines.skip_line().map_err(|error| lines.source().explain(error))?;
                 }
-                RowBlocks::Lines(lines)
+                SplitBlocks::Lines(lines)
             }
         };
         let split_offset = text.offset();
@@ -233,7 +225,7 @@ impl BlockReader {
         })
     }
 
-    fn layout(&mut self, task: &SplitTask) -> Result<Arc<FileLayout>, IngestError> {
+    fn file_layout(&mut self, task: &SplitTask) -> Result<Arc<FileLayout>, IngestError> {
         if let Some(layout) = self.layouts.get(&task.path) {
             return Ok(Arc::clone(layout));
         }
@@ -244,7 +236,7 @@ impl BlockReader {
 }
 
 impl OpenSplit {
-    fn block(&mut self, lines: Lines, completes: Option<u64>) -> Block {
+    fn take_block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
         let position =
             if self.layout.is_compressed { self.text.source().compressed_bytes() } else { self.text.offset() };
         let bytes = position.saturating_sub(self.accounted);
@@ -252,7 +244,7 @@ impl OpenSplit {
         let place = self.place;
         self.place.lines_before += count_lines(&lines.text);
         let (layout, is_whole_file) = (Arc::clone(&self.layout), self.is_whole_file);
-        Block { layout, content: Content::Lines(lines), bytes, place, completes, is_whole_file }
+        RowBlock { layout, content: BlockBody::Lines(lines), bytes, place, completes, is_whole_file }
     }
 }
 
@@ -272,7 +264,7 @@ struct OpenSlices {
 impl OpenSlices {
     fn new(layout: &Arc<FileLayout>, row_groups: &RowGroups, task: &SplitTask, most: usize) -> Self {
         let end = task.end.min(layout.bytes);
-        let owned = row_groups.owned(task.start, end);
+        let owned = row_groups.owned_groups(task.start, end);
         let groups: Vec<_> = owned.clone().map(|group| (group, row_groups.groups[group].rows)).collect();
         Self {
             id: task.id,
@@ -281,12 +273,12 @@ impl OpenSlices {
             bytes: end.saturating_sub(task.start),
             rows: groups.iter().fold(0, |sum, (_, rows)| rows.saturating_add(sum)),
             end: owned.end,
-            slices: Box::new(groups.into_iter().flat_map(move |(group, rows)| slices(group, rows, most))),
+            slices: Box::new(groups.into_iter().flat_map(move |(group, rows)| row_slices(group, rows, most))),
         }
     }
 
     /// The next slice. The bytes of the split are spread evenly over its rows.
-    fn block(&mut self) -> Block {
+    fn take_block(&mut self) -> RowBlock {
         let slice = self.slices.next();
         if let (Some(slice), Some(row_groups)) = (slice.filter(|slice| slice.start == 0), &self.layout.row_groups) {
             (slice.group..self.end.min(slice.group + 2)).for_each(|group| row_groups.prefetch(group));
@@ -300,9 +292,9 @@ impl OpenSlices {
         self.bytes -= bytes;
         self.rows -= taken;
         let place = slice.map_or((0, None), |slice| (slice.start, Some(slice.group)));
-        Block {
+        RowBlock {
             layout: Arc::clone(&self.layout),
-            content: slice.map_or_else(|| Content::Lines(Lines::default()), Content::Slice),
+            content: slice.map_or_else(|| BlockBody::Lines(BlockLines::default()), BlockBody::Slice),
             bytes,
             place: RowPlace { split_offset: 0, lines_before: place.0, row_group: place.1 },
             completes: slice.is_none().then_some(self.id),
@@ -311,7 +303,7 @@ impl OpenSlices {
     }
 }
 
-fn slices(group: usize, rows: u64, most: usize) -> impl Iterator<Item = RowSlice> + Send {
+fn row_slices(group: usize, rows: u64, most: usize) -> impl Iterator<Item = RowSlice> + Send {
     let most = most as u64;
     (0..rows.div_ceil(most)).map(move |slice| {
         let start = slice * most;
@@ -328,10 +320,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
 
-    fn blocks(job: Job, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Block>, IngestError> {
-        let mut reader = BlockReader::new(Arc::new(job), Dealt::new(tasks), block_bytes, Arc::default());
+    fn blocks(job: Job, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<RowBlock>, IngestError> {
+        let mut reader = BlockReader::new(Arc::new(job), DealtSplits::new(tasks), block_bytes, Arc::default());
         let mut blocks = Vec::new();
         while let Some(block) = reader.next_block(Vec::new())? {
             blocks.push(block);
@@ -339,8 +331,8 @@ mod tests {
         Ok(blocks)
     }
 
-    fn lines(block: &Block) -> &[u8] {
-        let Content::Lines(lines) = &block.content else { panic!("no lines") };
+    fn lines(block: &RowBlock) -> &[u8] {
+        let BlockBody::Lines(lines) = &block.content else { panic!("no lines") };
         &lines.text
     }
 

@@ -11,7 +11,6 @@ use super::records::{RecordScanner, RecordSyntax};
 /// Bytes to read after the end of a split, for the end of its last record.
 const RECORD_END: u64 = 4 << 10;
 
-/// Divides a text into blocks.
 #[derive(Debug)]
 pub(crate) struct RecordBlocks<R> {
     source: R,
@@ -32,12 +31,10 @@ impl<R: Read> RecordBlocks<R> {
         Self { source, syntax, limits, carry: Vec::new(), at, end, is_exhausted: false }
     }
 
-    /// Offset of the next block.
     pub(crate) fn offset(&self) -> u64 {
         self.at
     }
 
-    /// The source of the text.
     pub(crate) fn source(&self) -> &R {
         &self.source
     }
@@ -135,7 +132,6 @@ impl<R: Read> RecordBlocks<R> {
     }
 }
 
-/// Line breaks before the last byte.
 fn inner_breaks(text: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', &text[..text.len().saturating_sub(1)]).count() as u64
 }

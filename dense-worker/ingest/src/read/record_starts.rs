@@ -13,23 +13,21 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use super::records::{RecordScanner, RecordSyntax};
-use super::text::Text;
+use super::text::FileText;
 use crate::IngestError;
 
 /// Distance of the noted starts, bytes.
 const GRAIN: u64 = 1 << 20;
 
 /// The notes of each file.
-static NOTES: LazyLock<Mutex<HashMap<PathBuf, Arc<Mutex<Notes>>>>> = LazyLock::new(Mutex::default);
+static NOTES: LazyLock<Mutex<HashMap<PathBuf, Arc<Mutex<StartNotes>>>>> = LazyLock::new(Mutex::default);
 
-/// What is known of a file.
 #[derive(Debug)]
-struct Notes {
+struct StartNotes {
     of: FileState,
     /// The first start of a record at or after each multiple of [`GRAIN`].
     starts: Vec<u64>,
     scanner: RecordScanner,
-    /// How far the file was scanned.
     scanned: u64,
     is_whole: bool,
 }
@@ -45,9 +43,6 @@ struct FileState {
 
 /// The first start of a record at or after byte `at`; the size of the file if there is none. `data_start` is the first one of
 /// all.
-///
-/// # Errors
-/// If the file cannot be read.
 pub(crate) fn record_start(
     path: &Path,
     syntax: &RecordSyntax,
@@ -63,7 +58,7 @@ pub(crate) fn record_start(
     let notes = Arc::clone(NOTES.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default());
     let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
     if notes.of != state {
-        *notes = Notes::new(state);
+        *notes = StartNotes::new(state);
     }
     notes.extend(path, at, cancel)?;
     let noted = notes.starts.get((at / GRAIN) as usize).copied().unwrap_or(notes.of.bytes);
@@ -71,23 +66,23 @@ pub(crate) fn record_start(
     if noted >= at { Ok(noted) } else { scan_on(path, syntax, noted, at, cancel) }
 }
 
-impl Default for Notes {
+impl Default for StartNotes {
     fn default() -> Self {
         let syntax = RecordSyntax::default();
         Self::new(FileState { syntax, data_start: 0, bytes: 0, changed: None })
     }
 }
 
-impl Notes {
+impl StartNotes {
     fn new(of: FileState) -> Self {
         let (scanner, scanned) = (RecordScanner::new(of.syntax.clone()), of.data_start);
         let mut notes = Self { of, starts: Vec::new(), scanner, scanned, is_whole: false };
-        notes.note(scanned);
+        notes.note_start(scanned);
         notes
     }
 
     /// Notes a start, if it is the first one after a multiple.
-    fn note(&mut self, start: u64) {
+    fn note_start(&mut self, start: u64) {
         let multiples = (start / GRAIN + 1) as usize;
         if self.starts.len() < multiples {
             self.starts.resize(multiples, start);
@@ -100,13 +95,13 @@ impl Notes {
         if self.starts.len() > wanted || self.is_whole {
             return Ok(());
         }
-        let mut text = Text::open_at(path, self.scanned, at, cancel)?;
+        let mut text = FileText::open_at(path, self.scanned, at, cancel)?;
         let mut piece = vec![0; GRAIN as usize];
         while self.starts.len() <= wanted && !self.is_whole {
-            let read = fill(&mut text, &mut piece).map_err(|error| text.explain(error))?;
+            let read = fill_piece(&mut text, &mut piece).map_err(|error| text.explain(error))?;
             let mut from = 0;
             while let Some(end) = self.scanner.next_end(&piece[..read], from) {
-                self.note(self.scanned + end as u64);
+                self.note_start(self.scanned + end as u64);
                 from = end;
             }
             self.scanned += read as u64;
@@ -124,10 +119,10 @@ fn scan_on(
     at: u64,
     cancel: &Arc<AtomicBool>,
 ) -> Result<u64, IngestError> {
-    let mut text = Text::open_at(path, start, at, cancel)?;
+    let mut text = FileText::open_at(path, start, at, cancel)?;
     let (mut scanner, mut piece, mut scanned) = (RecordScanner::new(syntax.clone()), vec![0; 64 << 10], start);
     loop {
-        let read = fill(&mut text, &mut piece).map_err(|error| text.explain(error))?;
+        let read = fill_piece(&mut text, &mut piece).map_err(|error| text.explain(error))?;
         let mut from = 0;
         while let Some(end) = scanner.next_end(&piece[..read], from) {
             if scanned + end as u64 >= at {
@@ -143,7 +138,7 @@ fn scan_on(
 }
 
 /// Fills a piece; less only at the end of the text.
-fn fill(text: &mut Text, piece: &mut [u8]) -> io::Result<usize> {
+fn fill_piece(text: &mut FileText, piece: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < piece.len() {
         match text.read(&mut piece[filled..])? {

@@ -14,7 +14,6 @@
 
 use zagros_job::DelimitedFormat;
 
-/// How records are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordSyntax {
     delimiter: u8,
@@ -24,7 +23,7 @@ pub(crate) struct RecordSyntax {
 
 /// A position between two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ScanState {
     /// In the first bytes of a record, of which so many are those of the mark of a comment.
     RecordStart(usize),
     /// Behind a delimiter, and blanks if they are removed.
@@ -41,7 +40,7 @@ enum Place {
 #[derive(Clone, Debug)]
 pub(crate) struct RecordScanner {
     syntax: RecordSyntax,
-    place: Place,
+    place: ScanState,
 }
 
 impl RecordSyntax {
@@ -52,25 +51,25 @@ impl RecordSyntax {
     }
 
     /// The place after a byte in a record that is no comment.
-    fn step(&self, place: Place, byte: u8) -> Place {
+    fn step(&self, place: ScanState, byte: u8) -> ScanState {
         match (place, byte) {
-            (Place::Quoted, b'"') => Place::Quote,
-            (Place::Quoted, _) | (Place::FieldStart | Place::Quote, b'"') => Place::Quoted,
-            (_, b'\n') => Place::RecordStart(0),
-            (_, byte) if byte == self.delimiter => Place::FieldStart,
-            (Place::FieldStart, b' ' | b'\t') if self.trim => Place::FieldStart,
-            _ => Place::Text,
+            (ScanState::Quoted, b'"') => ScanState::Quote,
+            (ScanState::Quoted, _) | (ScanState::FieldStart | ScanState::Quote, b'"') => ScanState::Quoted,
+            (_, b'\n') => ScanState::RecordStart(0),
+            (_, byte) if byte == self.delimiter => ScanState::FieldStart,
+            (ScanState::FieldStart, b' ' | b'\t') if self.trim => ScanState::FieldStart,
+            _ => ScanState::Text,
         }
     }
 
     /// The place after a byte at the start of a record.
-    fn step_at_start(&self, matched: usize, byte: u8) -> Place {
+    fn step_at_start(&self, matched: usize, byte: u8) -> ScanState {
         if byte != b'\n' && self.comment.get(matched) == Some(&byte) {
             let matched = matched + 1;
-            return if matched == self.comment.len() { Place::Comment } else { Place::RecordStart(matched) };
+            return if matched == self.comment.len() { ScanState::Comment } else { ScanState::RecordStart(matched) };
         }
         // It is no comment, so the bytes that looked like one are a field.
-        let place = self.comment[..matched].iter().fold(Place::FieldStart, |place, byte| self.step(place, *byte));
+        let place = self.comment[..matched].iter().fold(ScanState::FieldStart, |place, byte| self.step(place, *byte));
         self.step(place, byte)
     }
 
@@ -84,17 +83,16 @@ impl RecordSyntax {
 impl RecordScanner {
     /// Starts where a record does.
     pub(crate) fn new(syntax: RecordSyntax) -> Self {
-        Self { syntax, place: Place::RecordStart(0) }
+        Self { syntax, place: ScanState::RecordStart(0) }
     }
 
     /// Whether the text so far ends where a record starts.
     pub(crate) fn is_at_start(&self) -> bool {
-        self.place == Place::RecordStart(0)
+        self.place == ScanState::RecordStart(0)
     }
 
-    /// Whether the text so far ends inside quotes.
     pub(crate) fn is_quoted(&self) -> bool {
-        self.place == Place::Quoted
+        self.place == ScanState::Quoted
     }
 
     /// Goes over `text[from..]` up to the first end of a record, and returns the offset behind its line break. `None` if the
@@ -103,34 +101,34 @@ impl RecordScanner {
         let mut position = from;
         while let Some(rest) = text.get(position..).filter(|rest| !rest.is_empty()) {
             match self.place {
-                Place::Quoted => {
+                ScanState::Quoted => {
                     position += memchr::memchr(b'"', rest)? + 1;
-                    self.place = Place::Quote;
+                    self.place = ScanState::Quote;
                     continue;
                 }
-                Place::Comment => {
+                ScanState::Comment => {
                     let end = memchr::memchr(b'\n', rest)?;
-                    self.place = Place::RecordStart(0);
+                    self.place = ScanState::RecordStart(0);
                     return Some(position + end + 1);
                 }
-                Place::Text => {
+                ScanState::Text => {
                     let Some(found) = memchr::memchr2(b'\n', b'"', rest) else {
-                        self.place = if self.syntax.ends_field(rest) { Place::FieldStart } else { Place::Text };
+                        self.place = if self.syntax.ends_field(rest) { ScanState::FieldStart } else { ScanState::Text };
                         return None;
                     };
                     let is_open = rest[found] == b'"' && self.syntax.ends_field(&rest[..found]);
                     self.place = match rest[found] {
-                        b'\n' => Place::RecordStart(0),
-                        _ if is_open => Place::Quoted,
-                        _ => Place::Text,
+                        b'\n' => ScanState::RecordStart(0),
+                        _ if is_open => ScanState::Quoted,
+                        _ => ScanState::Text,
                     };
                     position += found + 1;
                 }
-                Place::RecordStart(matched) => {
+                ScanState::RecordStart(matched) => {
                     self.place = self.syntax.step_at_start(matched, rest[0]);
                     position += 1;
                 }
-                place @ (Place::FieldStart | Place::Quote) => {
+                place @ (ScanState::FieldStart | ScanState::Quote) => {
                     self.place = self.syntax.step(place, rest[0]);
                     position += 1;
                 }

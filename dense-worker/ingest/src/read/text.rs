@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::IngestError;
-use crate::read::compression::{Compression, MAGIC_BYTES, ends_early};
-use crate::source::{Source, unreadable};
+use crate::read::compression::{FileCompression, MAGIC_BYTES, ends_early};
+use crate::source::{InputFile, unreadable};
 
 /// Compressed bytes read at a time.
 const COMPRESSED_BUFFER: usize = 256 << 10;
@@ -18,8 +18,7 @@ const START: u64 = 64 << 10;
 
 /// How much of a file is probably read. A store fetches little more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// Its first lines.
+pub(crate) enum ReadReach {
     Start,
     /// Up to this byte of the text, or all of it if it is compressed.
     To(u64),
@@ -27,9 +26,8 @@ pub(crate) enum Reach {
 
 /// An open data file, read as text. A read fails once `cancel` is set.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub(crate) struct FileText {
     path: PathBuf,
-    /// Size of the file.
     bytes: u64,
     source: TextSource,
     /// Bytes of text returned so far.
@@ -38,11 +36,10 @@ pub(crate) struct Text {
 }
 
 enum TextSource {
-    Plain(Source),
-    Compressed { compression: Compression, decoder: Box<dyn Read + Send>, progress: Arc<ReadProgress> },
+    Plain(InputFile),
+    Compressed { compression: FileCompression, decoder: Box<dyn Read + Send>, progress: Arc<ReadProgress> },
 }
 
-/// What happened to a file below its decoder.
 #[derive(Debug, Default)]
 struct ReadProgress {
     bytes: AtomicU64,
@@ -50,22 +47,22 @@ struct ReadProgress {
 }
 
 /// A file that notes how much of it was read.
-struct Counting {
-    file: Source,
+struct CountedSource {
+    file: InputFile,
     progress: Arc<ReadProgress>,
 }
 
-impl Text {
+impl FileText {
     /// Opens a file. Compression is recognised by the first bytes, not by the name.
-    pub(crate) fn open(path: &Path, reach: Reach, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let (file, bytes) = Source::open(path)?;
-        let source = detect(file, reach).map_err(|source| unreadable(path, source))?;
+    pub(crate) fn open(path: &Path, reach: ReadReach, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
+        let (file, bytes) = InputFile::open(path)?;
+        let source = detect_compression(file, reach).map_err(|source| unreadable(path, source))?;
         Ok(Self { path: path.into(), bytes, source, given: 0, cancel: Arc::clone(cancel) })
     }
 
     /// Opens a file that is known not to be compressed, at a byte.
     pub(crate) fn open_at(path: &Path, at: u64, end: u64, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let (mut file, bytes) = Source::open(path)?;
+        let (mut file, bytes) = InputFile::open(path)?;
         file.expect_end(end);
         file.seek(SeekFrom::Start(at)).map_err(|source| unreadable(path, source))?;
         let source = TextSource::Plain(file);
@@ -73,19 +70,17 @@ impl Text {
     }
 
     /// How the file is compressed, if it is. A compressed file can only be read from its start.
-    pub(crate) fn compression(&self) -> Option<Compression> {
+    pub(crate) fn compression(&self) -> Option<FileCompression> {
         match self.source {
             TextSource::Plain(_) => None,
             TextSource::Compressed { compression, .. } => Some(compression),
         }
     }
 
-    /// Size of the file on disk.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of a compressed file read so far.
     pub(crate) fn compressed_bytes(&self) -> u64 {
         match &self.source {
             TextSource::Plain(_) => 0,
@@ -93,7 +88,6 @@ impl Text {
         }
     }
 
-    /// Moves from the start of the text to its byte `offset`.
     pub(crate) fn skip_to(&mut self, offset: u64) -> Result<(), IngestError> {
         let moved = match &mut self.source {
             TextSource::Plain(file) => file.seek(SeekFrom::Start(offset)).map(drop),
@@ -121,7 +115,7 @@ impl Text {
     }
 }
 
-impl Read for Text {
+impl Read for FileText {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(io::Error::other("cancelled"));
@@ -135,7 +129,7 @@ impl Read for Text {
     }
 }
 
-impl Read for Counting {
+impl Read for CountedSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer).inspect_err(|_| self.progress.failed.store(true, Ordering::Relaxed))?;
         self.progress.bytes.fetch_add(read as u64, Ordering::Relaxed);
@@ -143,20 +137,20 @@ impl Read for Counting {
     }
 }
 
-fn detect(mut file: Source, reach: Reach) -> io::Result<TextSource> {
+fn detect_compression(mut file: InputFile, reach: ReadReach) -> io::Result<TextSource> {
     let mut start = Vec::new();
     file.expect_end(match reach {
-        Reach::Start => START,
-        Reach::To(end) => end,
+        ReadReach::Start => START,
+        ReadReach::To(end) => end,
     });
     file.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut start)?;
     file.seek(SeekFrom::Start(0))?;
-    let Some(compression) = Compression::detect(&start) else { return Ok(TextSource::Plain(file)) };
-    if matches!(reach, Reach::To(_)) {
+    let Some(compression) = FileCompression::detect(&start) else { return Ok(TextSource::Plain(file)) };
+    if matches!(reach, ReadReach::To(_)) {
         file.expect_end(u64::MAX);
     }
     let progress = Arc::new(ReadProgress::default());
-    let compressed = Counting { file, progress: Arc::clone(&progress) };
+    let compressed = CountedSource { file, progress: Arc::clone(&progress) };
     let decoder = compression.decode(BufReader::with_capacity(COMPRESSED_BUFFER, compressed));
     Ok(TextSource::Compressed { compression, decoder, progress })
 }
@@ -175,14 +169,14 @@ mod tests {
     use std::fs;
     use std::io::Write;
 
-    use flate2::Compression;
+    use flate2::FileCompression;
     use flate2::write::GzEncoder;
     use tempfile::TempDir;
 
     use super::*;
 
     fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let mut encoder = GzEncoder::new(Vec::new(), FileCompression::fast());
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
     }
@@ -196,7 +190,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.gz");
         fs::write(&path, bytes).unwrap();
-        let mut text = Text::open(&path, Reach::To(u64::MAX), &Arc::default())?;
+        let mut text = FileText::open(&path, ReadReach::To(u64::MAX), &Arc::default())?;
         let mut all = Vec::new();
         text.read_to_end(&mut all).map_err(|error| text.explain(error))?;
         Ok(all)
@@ -226,7 +220,7 @@ mod tests {
         for bytes in [b"0123456789".to_vec(), gzip(b"0123456789")] {
             let path = folder.path().join("text");
             fs::write(&path, bytes).unwrap();
-            let mut text = Text::open(&path, Reach::To(u64::MAX), &Arc::default()).unwrap();
+            let mut text = FileText::open(&path, ReadReach::To(u64::MAX), &Arc::default()).unwrap();
             text.skip_to(7).unwrap();
             let mut rest = String::new();
             text.read_to_string(&mut rest).unwrap();
@@ -240,7 +234,7 @@ mod tests {
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         for path in [pipe.as_path(), folder.path()] {
-            let error = Text::open(path, Reach::Start, &Arc::default()).unwrap_err();
+            let error = FileText::open(path, ReadReach::Start, &Arc::default()).unwrap_err();
             assert!(matches!(error, IngestError::NotAFile { .. }), "{error}");
         }
     }
@@ -251,7 +245,7 @@ mod tests {
         let path = folder.path().join("text");
         fs::write(&path, "a\n").unwrap();
         let cancel = Arc::new(AtomicBool::new(false));
-        let mut text = Text::open(&path, Reach::Start, &cancel).unwrap();
+        let mut text = FileText::open(&path, ReadReach::Start, &cancel).unwrap();
         cancel.store(true, Ordering::Relaxed);
         let error = text.read(&mut [0; 4]).unwrap_err();
         assert!(matches!(text.explain(error), IngestError::Cancelled));

@@ -2,26 +2,26 @@
 
 use std::path::Path;
 
-use super::{ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread};
+use super::{ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread_indices};
 use crate::IngestError;
 use crate::columnar::file::{ColumnFile, FileFormat};
 use crate::columnar::groups::{RowGroups, RowSlice, UsedColumn};
-use crate::columnar::kind::Kind;
+use crate::columnar::kind::ValueKind;
 use crate::columnar::sample::column_texts;
 
 /// Columns of all files. The first file says which there are.
-pub(super) fn sample(files: &[&Path], format: ColumnFormat, each: SampleLimits) -> Result<RowSample, IngestError> {
+pub(super) fn sample_rows(files: &[&Path], format: ColumnFormat, each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut columns, mut unusable, mut is_whole) = (Vec::new(), Vec::new(), true);
     let file_format = if format == ColumnFormat::Arrow { FileFormat::Arrow } else { FileFormat::Parquet };
     for (index, path) in files.iter().enumerate() {
         let footer = ColumnFile::open(path, file_format)?;
         if index == 0 {
-            (columns, unusable) = usable(&footer, path);
+            (columns, unusable) = usable_columns(&footer, path);
         }
-        let positions = columns.iter().map(|column: &SampledColumn| position(&footer, path, &column.name));
+        let positions = columns.iter().map(|column: &SampledColumn| column_position(&footer, path, &column.name));
         let positions = positions.collect::<Result<Vec<_>, _>>()?;
         let row_groups = footer.row_groups(path, positions)?;
-        let slices = slices(&row_groups, each.rows);
+        let slices = sampled_slices(&row_groups, each.rows);
         let rows: u64 = row_groups.groups.iter().map(|group| group.rows).sum();
         is_whole &= slices.iter().map(|slice| slice.rows as u64).sum::<u64>() == rows;
         for (index, column) in columns.iter_mut().enumerate() {
@@ -33,9 +33,9 @@ pub(super) fn sample(files: &[&Path], format: ColumnFormat, each: SampleLimits) 
 }
 
 /// The columns that the trainer can read, without rows, and the others with the reason.
-fn usable(footer: &ColumnFile, path: &Path) -> (Vec<SampledColumn>, Vec<(String, String)>) {
+fn usable_columns(footer: &ColumnFile, path: &Path) -> (Vec<SampledColumn>, Vec<(String, String)>) {
     let (mut columns, mut unusable) = (Vec::new(), Vec::new());
-    let names = footer.names();
+    let names = footer.column_names();
     for (position, name) in names.iter().enumerate() {
         if names.iter().filter(|other| *other == name).count() > 1 {
             unusable.push((name.clone(), "two columns have this name".to_owned()));
@@ -43,7 +43,7 @@ fn usable(footer: &ColumnFile, path: &Path) -> (Vec<SampledColumn>, Vec<(String,
         }
         match footer.row_groups(path, [position]) {
             Ok(found) => {
-                let form = found.columns.first().map_or(ValueForm::Text, form);
+                let form = found.columns.first().map_or(ValueForm::Text, value_form);
                 columns.push(SampledColumn { name: name.clone(), form, texts: Vec::new() });
             }
             Err(IngestError::UnusableColumn { reason, .. } | IngestError::DamagedColumn { reason, .. }) => {
@@ -55,31 +55,31 @@ fn usable(footer: &ColumnFile, path: &Path) -> (Vec<SampledColumn>, Vec<(String,
     (columns, unusable)
 }
 
-fn position(footer: &ColumnFile, path: &Path, name: &String) -> Result<usize, IngestError> {
-    footer.names().iter().position(|other| other == name).ok_or_else(|| IngestError::MissingColumn {
+fn column_position(footer: &ColumnFile, path: &Path, name: &String) -> Result<usize, IngestError> {
+    footer.column_names().iter().position(|other| other == name).ok_or_else(|| IngestError::MissingColumn {
         path: path.into(),
         column: name.clone(),
         similar: None,
-        found: footer.names().to_vec(),
+        found: footer.column_names().to_vec(),
     })
 }
 
-fn form(column: &UsedColumn) -> ValueForm {
+fn value_form(column: &UsedColumn) -> ValueForm {
     if column.is_list() {
         return ValueForm::List;
     }
     match column.kind {
-        Kind::Bool => ValueForm::Bool,
-        Kind::Integer | Kind::Unsigned(_) | Kind::Half | Kind::Single | Kind::Double | Kind::Decimal(_) => {
+        ValueKind::Bool => ValueForm::Bool,
+        ValueKind::Integer | ValueKind::Unsigned(_) | ValueKind::Half | ValueKind::Single | ValueKind::Double | ValueKind::Decimal(_) => {
             ValueForm::Number
         }
-        Kind::Text | Kind::Uuid | Kind::Nothing => ValueForm::Text,
-        Kind::Date | Kind::Time(_) | Kind::Timestamp(_) => ValueForm::Time,
+        ValueKind::Text | ValueKind::Uuid | ValueKind::Nothing => ValueForm::Text,
+        ValueKind::Date | ValueKind::Time(_) | ValueKind::Timestamp(_) => ValueForm::Time,
     }
 }
 
 /// At most so many rows in slices: all rows, or those of evenly spaced places.
-fn slices(row_groups: &RowGroups, most: usize) -> Vec<RowSlice> {
+fn sampled_slices(row_groups: &RowGroups, most: usize) -> Vec<RowSlice> {
     let groups = || row_groups.groups.iter().enumerate();
     let all: u64 = row_groups.groups.iter().map(|group| group.rows).sum();
     if all <= most as u64 {
@@ -87,7 +87,7 @@ fn slices(row_groups: &RowGroups, most: usize) -> Vec<RowSlice> {
     }
     let length = (most / PLACES).max(1) as u64;
     let mut found: Vec<RowSlice> = Vec::with_capacity(PLACES);
-    for place in spread((all - length) as usize + 1, PLACES) {
+    for place in spread_indices((all - length) as usize + 1, PLACES) {
         let row = place as u64;
         let holder = groups().find(|(_, group)| (group.first_row..group.first_row + group.rows).contains(&row));
         let Some((group, of)) = holder else { continue };

@@ -4,17 +4,16 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{PLACES, RowSample, SampleLimits, SampledRows, spread};
+use super::{PLACES, RowSample, SampleLimits, SampledRows, spread_indices};
 use crate::IngestError;
-use crate::read::text::{Reach, Text};
+use crate::read::text::{ReadReach, FileText};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Lines of all files.
-pub(super) fn sample(files: &[&Path], each: SampleLimits) -> Result<RowSample, IngestError> {
+pub(super) fn sample_rows(files: &[&Path], each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut lines, mut is_whole, mut is_spread) = (Vec::new(), true, true);
     for path in files {
-        let mut part = of_file(path, each)?;
+        let mut part = lines_of_file(path, each)?;
         if !lines.is_empty() && part.lines.first() == lines.first() {
             part.lines.remove(0);
         }
@@ -32,38 +31,38 @@ struct FileLines {
 }
 
 /// Lines of a file: all, or those of several places.
-fn of_file(path: &Path, limits: SampleLimits) -> Result<FileLines, IngestError> {
-    let text = Text::open(path, Reach::To(limits.bytes as u64), &Arc::default())?;
+fn lines_of_file(path: &Path, limits: SampleLimits) -> Result<FileLines, IngestError> {
+    let text = FileText::open(path, ReadReach::To(limits.bytes as u64), &Arc::default())?;
     let (size, is_compressed) = (text.file_bytes(), text.compression().is_some());
     if !is_compressed && size > limits.bytes as u64 {
-        return at_places(path, size, limits);
+        return lines_at_places(path, size, limits);
     }
-    let (mut bytes, is_read) = read(text, limits.bytes)?;
+    let (mut bytes, is_read) = read_at_most(text, limits.bytes)?;
     if !is_read {
-        without_last_line(&mut bytes);
+        drop_last_line(&mut bytes);
     }
-    let (lines, has_all) = thinned(&bytes, limits.rows);
+    let (lines, has_all) = thin_lines(&bytes, limits.rows);
     Ok(FileLines { lines, is_whole: is_read && has_all, is_spread: is_read })
 }
 
 /// Lines of evenly spaced places of a file that is not compressed.
-fn at_places(path: &Path, size: u64, limits: SampleLimits) -> Result<FileLines, IngestError> {
+fn lines_at_places(path: &Path, size: u64, limits: SampleLimits) -> Result<FileLines, IngestError> {
     let length = (limits.bytes / PLACES) as u64;
     let mut lines = Vec::new();
     for place in 0..PLACES as u64 {
         let offset = place * (size - length) / (PLACES as u64 - 1);
-        let (mut bytes, _) = read(Text::open_at(path, offset, offset + length, &Arc::default())?, length as usize)?;
+        let (mut bytes, _) = read_at_most(FileText::open_at(path, offset, offset + length, &Arc::default())?, length as usize)?;
         if offset + length < size {
-            without_last_line(&mut bytes);
+            drop_last_line(&mut bytes);
         }
         let first = if place == 0 { 0 } else { memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |end| end + 1) };
-        lines.append(&mut thinned(&bytes[first..], limits.rows / PLACES).0);
+        lines.append(&mut thin_lines(&bytes[first..], limits.rows / PLACES).0);
     }
     Ok(FileLines { lines, is_whole: false, is_spread: true })
 }
 
 /// At most `most` bytes, and whether these are all.
-fn read(mut text: Text, most: usize) -> Result<(Vec<u8>, bool), IngestError> {
+fn read_at_most(mut text: FileText, most: usize) -> Result<(Vec<u8>, bool), IngestError> {
     let mut bytes = Vec::new();
     let read = text.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| text.explain(error))?;
@@ -73,16 +72,16 @@ fn read(mut text: Text, most: usize) -> Result<(Vec<u8>, bool), IngestError> {
 }
 
 /// The last line of a part may be incomplete.
-fn without_last_line(bytes: &mut Vec<u8>) {
+fn drop_last_line(bytes: &mut Vec<u8>) {
     bytes.truncate(memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1));
 }
 
 /// At most `most` of the lines that are not empty, evenly spaced, and whether these are all.
-fn thinned(bytes: &[u8], most: usize) -> (Vec<String>, bool) {
+fn thin_lines(bytes: &[u8], most: usize) -> (Vec<String>, bool) {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
-    let kept = spread(lines.len(), most.max(1)).map(|line| String::from_utf8_lossy(lines[line]).into_owned()).collect();
+    let kept = spread_indices(lines.len(), most.max(1)).map(|line| String::from_utf8_lossy(lines[line]).into_owned()).collect();
     (kept, lines.len() <= most)
 }
 
@@ -101,7 +100,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join(name);
         fs::write(&path, bytes).unwrap();
-        of_file(&path, SampleLimits { rows, bytes: most, files: 1 }).unwrap()
+        lines_of_file(&path, SampleLimits { rows, bytes: most, files: 1 }).unwrap()
     }
 
     fn text() -> String {
@@ -141,6 +140,6 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_no_part_of_a_line() {
-        assert_eq!(thinned(b"\xef\xbb\xbfa\r\n\r\nb", 9), (vec!["a".into(), "b".into()], true));
+        assert_eq!(thin_lines(b"\xef\xbb\xbfa\r\n\r\nb", 9), (vec!["a".into(), "b".into()], true));
     }
 }

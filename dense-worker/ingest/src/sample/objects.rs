@@ -8,15 +8,15 @@ use zagros_zip::number_from;
 
 use super::{ColumnFormat, LIST_SEPARATOR, RowSample, SampledColumn, SampledRows, ValueForm, shortened};
 use crate::IngestError;
-use crate::parse::bad::shown;
+use crate::parse::bad::quoted_text;
 
 /// The columns of the objects of a sample. `path` is named in errors.
-pub(super) fn sample(path: &Path, sample: RowSample) -> Result<RowSample, IngestError> {
+pub(super) fn sample_rows(path: &Path, sample: RowSample) -> Result<RowSample, IngestError> {
     let SampledRows::Lines(lines) = &sample.rows else { return Ok(sample) };
-    let mut columns = Columns::default();
+    let mut columns = ObjectColumns::default();
     for (row, line) in number_from(0, lines) {
         match serde_json::from_str(line) {
-            Ok(Value::Object(object)) => object.into_iter().for_each(|(key, value)| columns.put(row, key, value)),
+            Ok(Value::Object(object)) => object.into_iter().for_each(|(key, value)| columns.put_value(row, key, value)),
             _ => return Err(no_object(path, line)),
         }
     }
@@ -29,7 +29,7 @@ fn no_object(path: &Path, line: &str) -> IngestError {
     let reason = if line.trim_start().starts_with('[') {
         "it is one JSON array; write an object on each line (`jq -c '.[]' FILE`)".to_owned()
     } else {
-        let line = shown(line.as_bytes());
+        let line = quoted_text(line.as_bytes());
         format!("its first line is a JSON object, and a line here or in a file beside it is no JSON object: {line}")
     };
     IngestError::DamagedFooter { path: path.into(), reason }
@@ -37,13 +37,13 @@ fn no_object(path: &Path, line: &str) -> IngestError {
 
 /// Columns as their keys occur.
 #[derive(Default)]
-struct Columns {
+struct ObjectColumns {
     places: HashMap<String, usize>,
-    found: Vec<Found>,
+    found: Vec<FoundColumn>,
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundColumn {
     name: String,
     texts: Vec<String>,
     numbers: usize,
@@ -52,17 +52,17 @@ struct Found {
     has_objects: bool,
 }
 
-impl Columns {
-    fn put(&mut self, row: usize, name: String, value: Value) {
+impl ObjectColumns {
+    fn put_value(&mut self, row: usize, name: String, value: Value) {
         match value {
             Value::Object(object) => {
-                return object.into_iter().for_each(|(key, value)| self.put(row, format!("{name}.{key}"), value));
+                return object.into_iter().for_each(|(key, value)| self.put_value(row, format!("{name}.{key}"), value));
             }
-            Value::Null => return self.find_or_add(name).fill(row),
+            Value::Null => return self.find_or_add(name).fill_up_to(row),
             _ => {}
         }
         let column = self.find_or_add(name);
-        column.fill(row);
+        column.fill_up_to(row);
         match value {
             Value::Number(number) => {
                 column.numbers += 1;
@@ -76,15 +76,15 @@ impl Columns {
                 column.texts_or_lists[0] += 1;
                 column.texts.push(shortened(text.as_bytes()));
             }
-            Value::Array(items) => column.list(&items),
+            Value::Array(items) => column.push_list(&items),
             Value::Null | Value::Object(_) => {}
         }
     }
 
-    fn find_or_add(&mut self, name: String) -> &mut Found {
+    fn find_or_add(&mut self, name: String) -> &mut FoundColumn {
         let next = self.found.len();
         let place = *self.places.entry(name).or_insert_with_key(|name| {
-            self.found.push(Found { name: name.clone(), ..Found::default() });
+            self.found.push(FoundColumn { name: name.clone(), ..FoundColumn::default() });
             next
         });
         &mut self.found[place]
@@ -93,11 +93,11 @@ impl Columns {
     fn finish(self, rows: usize) -> (Vec<SampledColumn>, Vec<(String, String)>) {
         let (mut columns, mut unusable) = (Vec::new(), Vec::new());
         for mut column in self.found {
-            column.fill(rows);
+            column.fill_up_to(rows);
             if column.has_objects {
                 unusable.push((column.name, "it is an array of objects or arrays".to_owned()));
             } else {
-                let form = column.form();
+                let form = column.value_form();
                 columns.push(SampledColumn { name: column.name, form, texts: column.texts });
             }
         }
@@ -105,13 +105,13 @@ impl Columns {
     }
 }
 
-impl Found {
+impl FoundColumn {
     /// Empty texts for the rows before `row`. A key that occurs twice in an object keeps its first value.
-    fn fill(&mut self, row: usize) {
+    fn fill_up_to(&mut self, row: usize) {
         self.texts.resize(row, String::new());
     }
 
-    fn list(&mut self, items: &[Value]) {
+    fn push_list(&mut self, items: &[Value]) {
         self.texts_or_lists[1] += 1;
         self.has_objects |= items.iter().any(|item| item.is_object() || item.is_array());
         let text = |item: &Value| match item {
@@ -123,7 +123,7 @@ impl Found {
         self.texts.push(shortened(texts.join(&LIST_SEPARATOR.to_string()).as_bytes()));
     }
 
-    fn form(&self) -> ValueForm {
+    fn value_form(&self) -> ValueForm {
         let [texts, lists] = self.texts_or_lists;
         match (texts, lists, self.numbers, self.bools) {
             (_, 1.., ..) => ValueForm::List,
@@ -140,7 +140,7 @@ mod tests {
 
     fn columns(lines: &[&str]) -> Result<RowSample, IngestError> {
         let rows = SampledRows::Lines(lines.iter().map(|line| (*line).to_owned()).collect());
-        sample(
+        sample_rows(
             Path::new("rows.jsonl"),
             RowSample { files: 1, names: Vec::new(), is_whole: true, is_spread: true, rows },
         )

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use zagros_job::{MissingLabel, Numeric, Target, TargetKind, TestPart};
 
 use super::*;
-use crate::fixture::{self, Dealt};
-use crate::{BadRow, SplitTask, WholeFiles, files};
+use crate::fixture::{self, DealtSplits};
+use crate::{BadRow, SplitTask, WholeFiles, find_files};
 
 mod quoted;
 
@@ -16,7 +16,7 @@ fn options(part: DataPart) -> StreamOptions {
 }
 
 fn batches(job: &Job, part: DataPart, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Batch>, IngestError> {
-    BatchStream::open_in_blocks(job, options(part), Dealt::new(tasks), block_bytes)?.collect()
+    BatchStream::open_in_blocks(job, options(part), DealtSplits::new(tasks), block_bytes)?.collect()
 }
 
 fn whole(path: &Path) -> Vec<SplitTask> {
@@ -26,7 +26,7 @@ fn whole(path: &Path) -> Vec<SplitTask> {
 /// All samples in one batch, without the fields that depend on how they were assembled.
 fn samples(batches: &[Batch]) -> Batch {
     let mut all = batches.first().map(Batch::empty_like).unwrap_or_default();
-    batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+    batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
     all
 }
 
@@ -38,7 +38,7 @@ fn criteo_text(rows: u64) -> String {
 fn a_file_becomes_batches_with_its_counts() {
     let (_folder, path) = fixture::file(criteo_text(20));
     let job = fixture::criteo();
-    let infos = files(&job, &[path]).unwrap();
+    let infos = find_files(&job, &[path]).unwrap();
     let mut stream = BatchStream::open(&job, options(DataPart::All), Box::new(WholeFiles::new(&infos))).unwrap();
     let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
     assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);
@@ -63,16 +63,16 @@ fn labels_that_contradict_each_other_are_counted_and_the_first_is_found() {
     for block_bytes in [8, 1 << 20] {
         let tasks = whole(&path);
         let mut stream =
-            BatchStream::open_in_blocks(&job, options(DataPart::Train), Dealt::new(tasks), block_bytes).unwrap();
+            BatchStream::open_in_blocks(&job, options(DataPart::Train), DealtSplits::new(tasks), block_bytes).unwrap();
         assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6, "all are trained on");
-        let found = stream.contradictions().expect("there are some");
+        let found = stream.contradictory_rows().expect("there are some");
         assert_eq!((found.labels.clone(), found.count, found.rows), (["buy".into(), "click".into()], 2, 6));
         assert_eq!(found.place, format!("{}:5", path.display()));
         assert!(found.to_string().starts_with("2 of 6 rows (33.333 %) have \"buy\" without \"click\""), "{found}");
     }
     job.features.targets[1].kind = given(None);
-    let mut stream = BatchStream::open(&job, options(DataPart::Train), Dealt::new(whole(&path))).unwrap();
-    assert_eq!((stream.by_ref().count(), stream.contradictions()), (1, None), "two labels of their own");
+    let mut stream = BatchStream::open(&job, options(DataPart::Train), DealtSplits::new(whole(&path))).unwrap();
+    assert_eq!((stream.by_ref().count(), stream.contradictory_rows()), (1, None), "two labels of their own");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn tolerated_bad_rows_are_skipped_and_counted() {
     let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
     let mut job = fixture::criteo();
     job.data.max_bad_rows = 1;
-    let mut stream = BatchStream::open(&job, options(DataPart::All), Dealt::new(whole(&path))).unwrap();
+    let mut stream = BatchStream::open(&job, options(DataPart::All), DealtSplits::new(whole(&path))).unwrap();
     assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6);
     assert_eq!(stream.stats().bad_rows, 1);
 }
@@ -133,7 +133,7 @@ fn malformed_rows_of_earlier_streams_count() {
     job.data.max_bad_rows = 4;
     let read = |bad_rows| {
         let options = StreamOptions { bad_rows, ..options(DataPart::All) };
-        let mut stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
+        let mut stream = BatchStream::open(&job, options, DealtSplits::new(whole(&path))).unwrap();
         stream.by_ref().collect::<Result<Vec<_>, _>>().map(|_| stream.stats().bad_rows)
     };
     assert_eq!(read(3).unwrap(), 1);
@@ -153,7 +153,7 @@ fn a_line_of_a_hundred_megabytes_is_a_bad_row_and_takes_little_memory() {
     }
     let mut job = fixture::criteo();
     (job.data.max_bad_rows, job.data.max_line_bytes) = (1, 1 << 16);
-    let mut stream = BatchStream::open(&job, options(DataPart::All), Dealt::new(whole(&path))).unwrap();
+    let mut stream = BatchStream::open(&job, options(DataPart::All), DealtSplits::new(whole(&path))).unwrap();
     assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 4);
     assert_eq!(stream.stats().bad_rows, 1);
 }
@@ -196,7 +196,7 @@ fn reading_is_ahead_of_delivery_by_a_window_of_rows() {
     let mut job = fixture::criteo();
     job.data.shuffle_rows = 400;
     let mut stream =
-        BatchStream::open_in_blocks(&job, options(DataPart::Train), Dealt::new(whole(&path)), 512).unwrap();
+        BatchStream::open_in_blocks(&job, options(DataPart::Train), DealtSplits::new(whole(&path)), 512).unwrap();
     let mut delivered = 0;
     while delivered < 3_000 {
         delivered += stream.next().unwrap().unwrap().size as u64;
@@ -219,7 +219,7 @@ fn a_split_without_rows_still_completes() {
 #[test]
 fn a_stream_ends_after_an_error() {
     let mut stream =
-        BatchStream::open(&fixture::criteo(), options(DataPart::All), Dealt::new(whole(Path::new("no/file")))).unwrap();
+        BatchStream::open(&fixture::criteo(), options(DataPart::All), DealtSplits::new(whole(Path::new("no/file")))).unwrap();
     assert!(matches!(stream.next(), Some(Err(IngestError::Unreadable { .. }))));
     assert!(stream.next().is_none());
 }
@@ -240,7 +240,7 @@ fn epochs_are_shuffled_differently_and_repeatably() {
     job.data.shuffle_rows = 40;
     let read = |epoch| {
         let options = StreamOptions { epoch, ..options(DataPart::Train) };
-        let stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
+        let stream = BatchStream::open(&job, options, DealtSplits::new(whole(&path))).unwrap();
         samples(&stream.map(Result::unwrap).collect::<Vec<_>>())
     };
     assert_eq!(read(0), read(0));

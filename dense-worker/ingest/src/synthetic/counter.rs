@@ -2,11 +2,11 @@
 
 /// One stream of uniform numbers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stream {
+pub(crate) struct RandomStream {
     key: u64,
 }
 
-impl Stream {
+impl RandomStream {
     /// The stream of this number. The seed is part of the number.
     pub(crate) fn new(number: u64) -> Self {
         Self { key: splitmix(number) }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn uniform_numbers_fill_the_unit_interval() {
-        let stream = Stream::new(7);
+        let stream = RandomStream::new(7);
         let mut counts = [0_u32; 10];
         (0..10_000).for_each(|position| counts[(stream.uniform(position) * 10.0) as usize] += 1);
         assert!(counts.iter().all(|count| (900..1_100).contains(count)), "{counts:?}");
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn streams_differ() {
-        assert_ne!(Stream::new(1).bits(0), Stream::new(2).bits(0));
-        assert_ne!(Stream::new(1).bits(0), Stream::new(1).bits(1));
+        assert_ne!(RandomStream::new(1).bits(0), RandomStream::new(2).bits(0));
+        assert_ne!(RandomStream::new(1).bits(0), RandomStream::new(1).bits(1));
     }
 }

@@ -8,9 +8,9 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::synthetic::counter::Stream;
+use crate::synthetic::counter::RandomStream;
 use crate::synthetic::planted::{CATEGORIES, INTEGERS};
-use crate::synthetic::zipf::Zipf;
+use crate::synthetic::zipf::ZipfDistribution;
 use crate::{Batch, IngestError};
 
 /// Part of the number of each random stream.
@@ -25,22 +25,22 @@ const FULL: [u32; CATEGORIES] = [
     10, 5_652, 2_173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 ];
 
-/// Largest vocabulary of [`Vocabulary::Small`].
+/// Largest vocabulary of [`IdVocabulary::Small`].
 const SMALL_MOST: u32 = 122_780;
 
 /// How many distinct ids there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vocabulary {
+pub enum IdVocabulary {
     /// Criteo-Kaggle's 33,762,577.
     Full,
     /// The same, but at most 122,780 per column: 1,000,003.
     Small,
 }
 
-impl Vocabulary {
+impl IdVocabulary {
     /// Distinct ids of each column.
     #[must_use]
-    pub fn sizes(self) -> [u32; CATEGORIES] {
+    pub fn column_sizes(self) -> [u32; CATEGORIES] {
         match self {
             Self::Full => FULL,
             Self::Small => FULL.map(|size| size.min(SMALL_MOST)),
@@ -62,7 +62,7 @@ pub struct CritZipf {
 impl CritZipf {
     /// Makes the first `samples` samples. The full workload has 2,150,400.
     #[must_use]
-    pub fn generate(vocabulary: Vocabulary, samples: usize) -> Self {
+    pub fn generate(vocabulary: IdVocabulary, samples: usize) -> Self {
         let mut made = Self {
             samples,
             dense: vec![0.0; samples * INTEGERS],
@@ -73,36 +73,32 @@ impl CritZipf {
         for column in 0..INTEGERS {
             made.make_dense(column, &mut logits);
         }
-        for (column, size) in vocabulary.sizes().into_iter().enumerate() {
+        for (column, size) in vocabulary.column_sizes().into_iter().enumerate() {
             made.make_ids(column, size, &mut logits);
         }
-        let clicks = stream(200);
+        let clicks = random_stream(200);
         let clicked = |(sample, logit): (usize, &f64)| clicks.uniform(sample as u64) < 1.0 / (1.0 + (-logit).exp());
         made.labels = logits.iter().enumerate().map(|sample| u8::from(clicked(sample))).collect();
         made
     }
 
-    /// Reads the files of a folder.
-    ///
-    /// # Errors
-    /// When a file is missing or the sizes do not fit together.
     pub fn load(folder: &Path) -> Result<Self, IngestError> {
-        let labels = read(folder, "label.bin")?;
+        let labels = read_bytes(folder, "label.bin")?;
         let samples = labels.len();
-        let dense = words(folder, "dense.bin", samples * INTEGERS)?.into_iter().map(f32::from_le_bytes).collect();
-        let ids = words(folder, "cat.bin", samples * CATEGORIES)?.into_iter().map(u32::from_le_bytes).collect();
+        let dense = read_words(folder, "dense.bin", samples * INTEGERS)?.into_iter().map(f32::from_le_bytes).collect();
+        let ids = read_words(folder, "cat.bin", samples * CATEGORIES)?.into_iter().map(u32::from_le_bytes).collect();
         Ok(Self { samples, dense, ids, labels })
     }
 
     #[must_use]
-    pub fn samples(&self) -> usize {
+    pub fn sample_count(&self) -> usize {
         self.samples
     }
 
     /// Samples of a range as a batch: 13 numeric features, and 26 features of one id each, without transforms. `None` past
     /// the end.
     #[must_use]
-    pub fn batch(&self, samples: Range<usize>) -> Option<Batch> {
+    pub fn make_batch(&self, samples: Range<usize>) -> Option<Batch> {
         let rows = self.ids.get(samples.start * CATEGORIES..samples.end * CATEGORIES)?;
         let mut batch = Batch::empty([false; CATEGORIES]);
         batch.size = samples.len();
@@ -115,7 +111,7 @@ impl CritZipf {
     }
 
     fn make_dense(&mut self, column: usize, logits: &mut [f64]) {
-        let (values, weight) = (stream(column as u64), 0.3 * (2.0 * stream(400).uniform(column as u64) - 1.0));
+        let (values, weight) = (random_stream(column as u64), 0.3 * (2.0 * random_stream(400).uniform(column as u64) - 1.0));
         for (sample, logit) in logits.iter_mut().enumerate() {
             let value = 12.0_f64.sqrt() * (values.uniform(sample as u64) - 0.5);
             self.dense[sample * INTEGERS + column] = value as f32;
@@ -124,8 +120,8 @@ impl CritZipf {
     }
 
     fn make_ids(&mut self, column: usize, size: u32, logits: &mut [f64]) {
-        let (zipf, number) = (Zipf::new(size, EXPONENT), column as u64);
-        let (values, weights) = (stream(100 + number), stream(300 + number));
+        let (zipf, number) = (ZipfDistribution::new(size, EXPONENT), column as u64);
+        let (values, weights) = (random_stream(100 + number), random_stream(300 + number));
         for (sample, logit) in logits.iter_mut().enumerate() {
             let rank = u64::from(zipf.rank(values.uniform(sample as u64)));
             // Spreads the frequent ids over the vocabulary.
@@ -136,17 +132,17 @@ impl CritZipf {
     }
 }
 
-fn stream(number: u64) -> Stream {
-    Stream::new(SEED * 1_000_003 + number)
+fn random_stream(number: u64) -> RandomStream {
+    RandomStream::new(SEED * 1_000_003 + number)
 }
 
-fn read(folder: &Path, name: &str) -> Result<Vec<u8>, IngestError> {
+fn read_bytes(folder: &Path, name: &str) -> Result<Vec<u8>, IngestError> {
     let path = folder.join(name);
     fs::read(&path).map_err(|source| IngestError::Unreadable { path, source })
 }
 
-fn words(folder: &Path, name: &str, expected: usize) -> Result<Vec<[u8; 4]>, IngestError> {
-    let bytes = read(folder, name)?;
+fn read_words(folder: &Path, name: &str, expected: usize) -> Result<Vec<[u8; 4]>, IngestError> {
+    let bytes = read_bytes(folder, name)?;
     let (words, rest) = bytes.as_chunks::<4>();
     if words.len() != expected || !rest.is_empty() {
         let reason = format!("{} bytes where label.bin asks for {}", bytes.len(), 4 * expected);
@@ -195,8 +191,8 @@ mod tests {
 
     #[test]
     fn the_samples_are_those_of_the_specification() {
-        let made = CritZipf::generate(Vocabulary::Small, 256);
-        let batch = made.batch(0..256).unwrap();
+        let made = CritZipf::generate(IdVocabulary::Small, 256);
+        let batch = made.make_batch(0..256).unwrap();
         assert_eq!(batch.numeric[..INTEGERS], FIRST_DENSE);
         assert_eq!(batch.numeric[255 * INTEGERS..][..3], LAST_DENSE);
         assert_eq!(ids_of(&batch, 0), FIRST_SMALL);
@@ -208,21 +204,21 @@ mod tests {
 
     #[test]
     fn the_vocabularies_have_the_sizes_of_the_specification() {
-        assert_eq!(Vocabulary::Full.sizes().iter().sum::<u32>(), 33_762_577);
-        assert_eq!(Vocabulary::Small.sizes().iter().sum::<u32>(), 1_000_003);
+        assert_eq!(IdVocabulary::Full.column_sizes().iter().sum::<u32>(), 33_762_577);
+        assert_eq!(IdVocabulary::Small.column_sizes().iter().sum::<u32>(), 1_000_003);
     }
 
     #[test]
     fn files_hold_the_same_samples() {
-        let (folder, made) = (TempDir::new().unwrap(), CritZipf::generate(Vocabulary::Small, 40));
+        let (folder, made) = (TempDir::new().unwrap(), CritZipf::generate(IdVocabulary::Small, 40));
         let write = |name: &str, bytes: Vec<u8>| fs::write(folder.path().join(name), bytes).unwrap();
         write("dense.bin", made.dense.iter().flat_map(|value| value.to_le_bytes()).collect());
         write("cat.bin", made.ids.iter().flat_map(|id| id.to_le_bytes()).collect());
         write("label.bin", made.labels.clone());
         let loaded = CritZipf::load(folder.path()).unwrap();
         assert_eq!(loaded, made);
-        assert_eq!(loaded.batch(8..16).unwrap().labels.len(), 8);
-        assert_eq!(loaded.batch(36..44), None);
+        assert_eq!(loaded.make_batch(8..16).unwrap().labels.len(), 8);
+        assert_eq!(loaded.make_batch(36..44), None);
         write("cat.bin", vec![0; 12]);
         let error = CritZipf::load(folder.path()).unwrap_err().to_string();
         assert!(error.contains("cat.bin: 12 bytes where label.bin asks for 4160"), "{error}");

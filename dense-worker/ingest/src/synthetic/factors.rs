@@ -18,8 +18,8 @@
 use zagros_zip::ZipEq;
 
 use crate::IngestError;
-use crate::synthetic::counter::Stream;
-use crate::synthetic::planted::{Purpose, Streams};
+use crate::synthetic::counter::RandomStream;
+use crate::synthetic::planted::{StreamPurpose, RandomStreams};
 
 /// Steps of a numeric factor, each written with six decimals.
 const STEPS: u32 = 100_000;
@@ -28,20 +28,16 @@ const STEPS: u32 = 100_000;
 const MOST_FACTORS: u32 = 64;
 const MOST_TERMS: u32 = 1_000_000;
 
-/// The settings of the generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FactorSpec {
-    /// Rows of `train.csv`.
     pub rows: u64,
     /// Rows of `test.csv`. They are the same for any number of training rows.
     pub test_rows: u64,
-    /// Seed of the teacher and of the rows.
     pub seed: u64,
     /// Latent factors, each a column: 2 to 64.
     pub factors: u32,
     /// Categories of a column, at least 2, equally frequent.
     pub values: u32,
-    /// Terms of the logit.
     pub terms: u32,
     /// Most factors of a term.
     pub order: u32,
@@ -97,7 +93,6 @@ impl FactorSpec {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FactorRow {
-    /// Whether it is a click.
     pub(crate) clicked: bool,
     /// Log-odds of a click.
     pub(crate) logit: f64,
@@ -107,30 +102,27 @@ pub(crate) struct FactorRow {
 
 /// A term: its coefficient, and factor and frequency j of each of its functions ψⱼ.
 #[derive(Clone, Debug, PartialEq)]
-struct Term {
+struct TeacherTerm {
     coefficient: f64,
     functions: Vec<(usize, usize)>,
 }
 
-/// The teacher of a specification.
 #[derive(Clone, Debug)]
 pub(crate) struct FactorTeacher {
     bias: f64,
-    /// Steps of each factor.
     steps: Vec<u32>,
-    cells: Vec<Stream>,
-    clicks: Stream,
-    terms: Vec<Term>,
+    cells: Vec<RandomStream>,
+    clicks: RandomStream,
+    terms: Vec<TeacherTerm>,
     /// One more than the largest frequency.
     frequencies: usize,
 }
 
 impl FactorTeacher {
-    /// Plants the teacher of a specification.
     pub(crate) fn new(spec: &FactorSpec) -> Result<Self, IngestError> {
         spec.check()?;
-        let streams = Streams { seed: spec.seed };
-        let terms = terms(spec, &streams)?;
+        let streams = RandomStreams { seed: spec.seed };
+        let terms = choose_terms(spec, &streams)?;
         let frequencies = 1 + terms.iter().flat_map(|term| term.functions.iter().map(|(_, j)| *j)).max().unwrap_or(0);
         let factors = 0..spec.factors;
         Ok(Self {
@@ -139,27 +131,26 @@ impl FactorTeacher {
                 .clone()
                 .map(|factor| if is_numeric(factor as usize) { STEPS } else { spec.values })
                 .collect(),
-            cells: factors.map(|factor| streams.get(Purpose::FactorCell, u64::from(factor))).collect(),
-            clicks: streams.get(Purpose::FactorClick, 0),
+            cells: factors.map(|factor| streams.random_stream(StreamPurpose::FactorCell, u64::from(factor))).collect(),
+            clicks: streams.random_stream(StreamPurpose::FactorClick, 0),
             terms,
             frequencies,
         })
     }
 
     /// Row `number`. It depends only on the teacher and the number.
-    pub(crate) fn row(&self, number: u64) -> FactorRow {
-        let draw = |(stream, steps): (&Stream, &u32)| (stream.uniform(number) * f64::from(*steps)) as u32;
+    pub(crate) fn make_row(&self, number: u64) -> FactorRow {
+        let draw = |(stream, steps): (&RandomStream, &u32)| (stream.uniform(number) * f64::from(*steps)) as u32;
         let cells: Vec<u32> = self.cells.iter().zip_eq(&self.steps).map(draw).collect();
         let logit = self.logit(&cells);
         let clicked = self.clicks.uniform(number) < 1.0 / (1.0 + (-logit).exp());
         FactorRow { clicked, logit, cells }
     }
 
-    /// The logit of a row with these cells.
     fn logit(&self, cells: &[u32]) -> f64 {
         let values = self.functions(cells);
         let value = |(factor, j): &(usize, usize)| values[factor * self.frequencies + j];
-        let term = |term: &Term| term.coefficient * term.functions.iter().map(value).product::<f64>();
+        let term = |term: &TeacherTerm| term.coefficient * term.functions.iter().map(value).product::<f64>();
         self.bias + self.terms.iter().map(term).sum::<f64>()
     }
 
@@ -177,30 +168,24 @@ impl FactorTeacher {
     }
 }
 
-/// Columns of the factors, in the order of the factors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactorColumns {
-    /// Names of the columns of numbers.
     pub numeric: Vec<String>,
-    /// Names of the columns of categories.
     pub categories: Vec<String>,
 }
 
-/// The columns of a specification.
 #[must_use]
 pub fn factor_columns(spec: &FactorSpec) -> FactorColumns {
     let (numeric, categories) = (0..spec.factors as usize).partition::<Vec<_>, _>(|factor| is_numeric(*factor));
-    let named = |factors: Vec<usize>| factors.into_iter().map(column).collect();
+    let named = |factors: Vec<usize>| factors.into_iter().map(column_name).collect();
     FactorColumns { numeric: named(numeric), categories: named(categories) }
 }
 
-/// Whether a factor is a numeric column. The others are categories.
 fn is_numeric(factor: usize) -> bool {
     factor.is_multiple_of(2)
 }
 
-/// The name of a factor's column.
-pub(crate) fn column(factor: usize) -> String {
+pub(crate) fn column_name(factor: usize) -> String {
     let letter = if is_numeric(factor) { 'x' } else { 'c' };
     format!("{letter}{}", factor / 2 + 1)
 }
@@ -220,8 +205,7 @@ pub(crate) fn write_row(row: &FactorRow, text: &mut Vec<u8>) {
     text.push(b'\n');
 }
 
-/// The terms in their order, with their coefficients.
-fn terms(spec: &FactorSpec, streams: &Streams) -> Result<Vec<Term>, IngestError> {
+fn choose_terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>, IngestError> {
     let wanted = spec.terms as usize;
     let mut bound = 1;
     let mut found = Vec::new();
@@ -231,14 +215,14 @@ fn terms(spec: &FactorSpec, streams: &Streams) -> Result<Vec<Term>, IngestError>
         let old_count = found.len();
         found.clear();
         let mut chosen = Vec::new();
-        collect(spec, most, 0, bound, &mut chosen, &mut found);
+        collect_products(spec, most, 0, bound, &mut chosen, &mut found);
         if found.len() == old_count && bound > spec.order * most * most {
             let reason = format!("there are only {old_count} terms of these factors, not {wanted}");
             return Err(IngestError::BadSpec { reason });
         }
         bound += 1;
     }
-    let ties = streams.get(Purpose::FactorOrder, 0);
+    let ties = streams.random_stream(StreamPurpose::FactorOrder, 0);
     let rank = |functions: &Vec<(usize, usize)>| {
         let roughness: usize = functions.iter().map(|(_, j)| j * j).sum();
         let name = functions.iter().fold(0_u64, |name, (factor, j)| name * 8_209 + (factor * 128 + j) as u64 + 1);
@@ -249,16 +233,16 @@ fn terms(spec: &FactorSpec, streams: &Streams) -> Result<Vec<Term>, IngestError>
     let exponent = -(1.0 + spec.decay) / 2.0;
     let sizes: Vec<f64> = (1..=wanted).map(|k| (k as f64).powf(exponent)).collect();
     let norm = sizes.iter().map(|size| size * size).sum::<f64>().sqrt();
-    let signs = streams.get(Purpose::FactorSign, 0);
+    let signs = streams.random_stream(StreamPurpose::FactorSign, 0);
     let term = |(k, functions): (usize, Vec<(usize, usize)>)| {
         let sign = if signs.bits(k as u64) & 1 == 0 { 1.0 } else { -1.0 };
-        Term { coefficient: sign * spec.signal * sizes[k] / norm, functions }
+        TeacherTerm { coefficient: sign * spec.signal * sizes[k] / norm, functions }
     };
     Ok(found.into_iter().enumerate().map(term).collect())
 }
 
 /// All products over the factors from `first` on, added to those `chosen`, whose Σ j² is at most `room`.
-fn collect(
+fn collect_products(
     spec: &FactorSpec,
     most: u32,
     first: u32,
@@ -273,7 +257,7 @@ fn collect(
         for j in (1..=most).take_while(|j| j * j <= room) {
             chosen.push((factor as usize, j as usize));
             found.push(chosen.clone());
-            collect(spec, most, factor + 1, room - j * j, chosen, found);
+            collect_products(spec, most, factor + 1, room - j * j, chosen, found);
             chosen.pop();
         }
     }
@@ -290,9 +274,9 @@ mod tests {
     #[test]
     fn a_row_depends_on_seed_and_number_alone() {
         let planted = |seed| FactorTeacher::new(&FactorSpec { seed, ..small() }).unwrap();
-        assert_eq!(planted(1).row(5), planted(1).row(5));
-        assert_ne!(planted(1).row(5), planted(1).row(6));
-        assert_ne!(planted(1).row(5), planted(2).row(5));
+        assert_eq!(planted(1).make_row(5), planted(1).make_row(5));
+        assert_ne!(planted(1).make_row(5), planted(1).make_row(6));
+        assert_ne!(planted(1).make_row(5), planted(2).make_row(5));
     }
 
     /// Over all cells of categories, and numeric factors of as few steps: the mean of each product of two terms is 1 or 0.
@@ -305,7 +289,7 @@ mod tests {
         let mut sums = vec![0.0; terms.len() * terms.len()];
         for number in 0..125 {
             let values = teacher.functions(&[number % 5, number / 5 % 5, number / 25]);
-            let term_value = |term: &Term| -> f64 {
+            let term_value = |term: &TeacherTerm| -> f64 {
                 term.functions.iter().map(|(factor, j)| values[factor * teacher.frequencies + j]).product()
             };
             for (place, sum) in sums.iter_mut().enumerate() {
@@ -350,7 +334,7 @@ mod tests {
     fn clicks_happen_as_often_as_planted() {
         let teacher = FactorTeacher::new(&FactorSpec::default()).unwrap();
         let (mut clicks, mut expected, mut variance, mut squares) = (0.0, 0.0, 0.0, 0.0);
-        for row in (0..20_000).map(|number| teacher.row(number)) {
+        for row in (0..20_000).map(|number| teacher.make_row(number)) {
             let probability = 1.0 / (1.0 + (-row.logit).exp());
             clicks += f64::from(u8::from(row.clicked));
             expected += probability;

@@ -6,14 +6,12 @@
 //! to chance.
 
 use crate::IngestError;
-use crate::synthetic::counter::{Stream, splitmix};
-use crate::synthetic::zipf::Zipf;
+use crate::synthetic::counter::{RandomStream, splitmix};
+use crate::synthetic::zipf::ZipfDistribution;
 use crate::transform::symmetric_log;
 
-/// Integer columns of Criteo's format.
 pub(crate) const INTEGERS: usize = 13;
 
-/// Categorical columns of Criteo's format.
 pub(crate) const CATEGORIES: usize = 26;
 
 /// Largest integer written. Counts in logs are bounded too.
@@ -37,24 +35,20 @@ const QUANTILES: u32 = 4_096;
 /// The two small columns whose combination has an effect: C9 and C20, from 0.
 const CROSSED: [usize; 2] = [8, 19];
 
-/// The settings of the generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticSpec {
-    /// Rows of `train.txt`.
     pub rows: u64,
     /// Rows of `test.txt`. They are the same for any number of training rows.
     pub test_rows: u64,
-    /// Seed of the planted model and of the rows.
     pub seed: u64,
     /// Distinct values of C1 … C26, at least 1 each.
     pub vocabularies: [u32; CATEGORIES],
-    /// Exponent of the frequencies (Zipf), positive.
+    /// Exponent of the frequencies, positive.
     pub zipf: f64,
     /// Logit of a row without any effects.
     pub bias: f64,
     /// Largest effect of an integer column, per standard deviation.
     pub integer_effect: f64,
-    /// Largest effect of a category.
     pub category_effect: f64,
 }
 
@@ -91,10 +85,8 @@ impl SyntheticSpec {
     }
 }
 
-/// A row before it is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Row {
-    /// Whether it is a click.
+pub(crate) struct PlantedRow {
     pub(crate) clicked: bool,
     /// Log-odds of a click.
     pub(crate) logit: f64,
@@ -104,7 +96,6 @@ pub(crate) struct Row {
     pub(crate) categories: [Option<u32>; CATEGORIES],
 }
 
-/// The rows of a spec.
 #[derive(Clone, Debug)]
 pub(crate) struct PlantedModel {
     bias: f64,
@@ -112,8 +103,8 @@ pub(crate) struct PlantedModel {
     integers: Vec<IntegerColumn>,
     categories: Vec<CategoryColumn>,
     crossed_integers: f64,
-    crossed_categories: Stream,
-    clicks: Stream,
+    crossed_categories: RandomStream,
+    clicks: RandomStream,
 }
 
 #[derive(Clone, Debug)]
@@ -126,17 +117,17 @@ struct IntegerColumn {
     /// Subtracted from the count, because Criteo's I2 has negative values.
     shift: i64,
     effect: f64,
-    values: Stream,
-    missing: Stream,
+    values: RandomStream,
+    missing: RandomStream,
 }
 
 #[derive(Clone, Debug)]
 struct CategoryColumn {
-    zipf: Zipf,
+    zipf: ZipfDistribution,
     missing_rate: f64,
-    values: Stream,
-    missing: Stream,
-    effects: Stream,
+    values: RandomStream,
+    missing: RandomStream,
+    effects: RandomStream,
     /// Largest effect, relative to the spec's.
     weight: f64,
     /// Subtracted from each effect, so that no seed makes clicks rare or common.
@@ -145,10 +136,9 @@ struct CategoryColumn {
 }
 
 impl PlantedModel {
-    /// Plants the model of a specification.
     pub(crate) fn new(spec: &SyntheticSpec) -> Result<Self, IngestError> {
         spec.check()?;
-        let streams = Streams { seed: spec.seed };
+        let streams = RandomStreams { seed: spec.seed };
         let integer = |column| IntegerColumn::new(column, spec.integer_effect, &streams);
         let category = |column: usize| CategoryColumn::new(column, spec.vocabularies[column], spec.zipf, &streams);
         Ok(Self {
@@ -157,13 +147,13 @@ impl PlantedModel {
             integers: (0..INTEGERS).map(integer).collect(),
             categories: (0..CATEGORIES).map(category).collect(),
             crossed_integers: spec.integer_effect / 2.0,
-            crossed_categories: streams.get(Purpose::Cross, 0),
-            clicks: streams.get(Purpose::Click, 0),
+            crossed_categories: streams.random_stream(StreamPurpose::Cross, 0),
+            clicks: streams.random_stream(StreamPurpose::Click, 0),
         })
     }
 
     /// Row `number`. It depends only on the planted model and the number.
-    pub(crate) fn row(&self, number: u64) -> Row {
+    pub(crate) fn make_row(&self, number: u64) -> PlantedRow {
         let (mut integers, mut categories) = ([None; INTEGERS], [None; CATEGORIES]);
         let (mut logit, mut standard) = (self.bias, [0.0; INTEGERS]);
         for (j, column) in self.integers.iter().enumerate() {
@@ -180,28 +170,28 @@ impl PlantedModel {
             logit += self.category_effect * (column.effect(ranks[f]) - column.mean_effect);
         }
         let crossed = CROSSED.map(|f| u64::from(ranks[f]));
-        logit += self.category_effect / 2.0 * signed(self.crossed_categories.uniform((crossed[0] << 32) | crossed[1]));
+        logit += self.category_effect / 2.0 * to_signed(self.crossed_categories.uniform((crossed[0] << 32) | crossed[1]));
         let clicked = self.clicks.uniform(number) < 1.0 / (1.0 + (-logit).exp());
-        Row { clicked, logit, integers, categories }
+        PlantedRow { clicked, logit, integers, categories }
     }
 }
 
 impl IntegerColumn {
-    fn new(column: usize, effect: f64, streams: &Streams) -> Self {
+    fn new(column: usize, effect: f64, streams: &RandomStreams) -> Self {
         let number = column as u64;
-        let choice = |at| streams.get(Purpose::IntegerShape, number).uniform(at);
+        let choice = |at| streams.random_stream(StreamPurpose::IntegerShape, number).uniform(at);
         let mut made = Self {
             scale: 0.6 + 1.2 * choice(0),
             mean: 0.0,
             // A few columns are nearly complete and a few often missing, as in Criteo's logs.
             missing_rate: 0.45 * choice(1).powi(3),
             shift: if column == 1 { 2 } else { 0 },
-            effect: effect * signed(choice(2)),
-            values: streams.get(Purpose::Integer, number),
-            missing: streams.get(Purpose::IntegerMissing, number),
+            effect: effect * to_signed(choice(2)),
+            values: streams.random_stream(StreamPurpose::Integer, number),
+            missing: streams.random_stream(StreamPurpose::IntegerMissing, number),
         };
         let quantile = |n: u32| (f64::from(n) + 0.5) / f64::from(QUANTILES);
-        let total: f64 = (0..QUANTILES).map(|n| logarithm(made.quantile(quantile(n)))).sum();
+        let total: f64 = (0..QUANTILES).map(|n| integer_log(made.quantile(quantile(n)))).sum();
         made.mean = (1.0 - made.missing_rate) * total / f64::from(QUANTILES);
         made
     }
@@ -221,20 +211,20 @@ impl IntegerColumn {
 
     /// The network's input for a value, about standardised.
     fn standard(&self, value: Option<i64>) -> f64 {
-        (logarithm(value.unwrap_or(0)) - self.mean) / self.scale
+        (integer_log(value.unwrap_or(0)) - self.mean) / self.scale
     }
 }
 
 impl CategoryColumn {
-    fn new(column: usize, vocabulary: u32, s: f64, streams: &Streams) -> Self {
+    fn new(column: usize, vocabulary: u32, s: f64, streams: &RandomStreams) -> Self {
         let number = column as u64;
-        let choice = streams.get(Purpose::CategoryShape, number);
+        let choice = streams.random_stream(StreamPurpose::CategoryShape, number);
         let mut column = Self {
-            zipf: Zipf::new(vocabulary, s),
+            zipf: ZipfDistribution::new(vocabulary, s),
             missing_rate: 0.1 * choice.uniform(0).powi(3),
-            values: streams.get(Purpose::Category, number),
-            missing: streams.get(Purpose::CategoryMissing, number),
-            effects: streams.get(Purpose::CategoryEffect, number),
+            values: streams.random_stream(StreamPurpose::Category, number),
+            missing: streams.random_stream(StreamPurpose::CategoryMissing, number),
+            effects: streams.random_stream(StreamPurpose::CategoryEffect, number),
             weight: if vocabulary > LONG { LONG_WEIGHT } else { 1.0 },
             mean_effect: 0.0,
             texts: choice.bits(1) as u32,
@@ -246,7 +236,7 @@ impl CategoryColumn {
 
     /// The effect of a rank that [`Self::draw`] returned, relative to the specification's largest.
     fn effect(&self, drawn: u32) -> f64 {
-        self.weight * signed(self.effects.uniform(u64::from(drawn)))
+        self.weight * to_signed(self.effects.uniform(u64::from(drawn)))
     }
 
     /// 0 if missing, otherwise one more than the rank.
@@ -269,7 +259,7 @@ impl CategoryColumn {
 
 /// The purpose of a random stream. New ones are appended and never reordered, because the order determines the data.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
+pub(super) enum StreamPurpose {
     Integer,
     IntegerMissing,
     IntegerShape,
@@ -285,23 +275,22 @@ pub(super) enum Purpose {
     FactorClick,
 }
 
-/// All random streams of a seed.
-pub(super) struct Streams {
+pub(super) struct RandomStreams {
     pub(super) seed: u64,
 }
 
-impl Streams {
-    pub(super) fn get(&self, purpose: Purpose, column: u64) -> Stream {
-        Stream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
+impl RandomStreams {
+    pub(super) fn random_stream(&self, purpose: StreamPurpose, column: u64) -> RandomStream {
+        RandomStream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
     }
 }
 
-fn logarithm(value: i64) -> f64 {
+fn integer_log(value: i64) -> f64 {
     symmetric_log(value as f64)
 }
 
 /// Maps uniform in [0, 1) to uniform in [−1, 1).
-fn signed(uniform: f64) -> f64 {
+fn to_signed(uniform: f64) -> f64 {
     2.0 * uniform - 1.0
 }
 
@@ -317,9 +306,9 @@ mod tests {
 
     #[test]
     fn a_row_depends_on_seed_and_number_alone() {
-        assert_eq!(planted(1).row(5), planted(1).row(5));
-        assert_ne!(planted(1).row(5), planted(1).row(6));
-        assert_ne!(planted(1).row(5), planted(2).row(5));
+        assert_eq!(planted(1).make_row(5), planted(1).make_row(5));
+        assert_ne!(planted(1).make_row(5), planted(1).make_row(6));
+        assert_ne!(planted(1).make_row(5), planted(2).make_row(5));
     }
 
     #[test]
@@ -334,7 +323,7 @@ mod tests {
     fn clicks_happen_as_often_as_planted() {
         let planted = planted(3);
         let (mut clicks, mut expected, mut variance) = (0.0, 0.0, 0.0);
-        for row in (0..20_000).map(|number| planted.row(number)) {
+        for row in (0..20_000).map(|number| planted.make_row(number)) {
             let probability = 1.0 / (1.0 + (-row.logit).exp());
             clicks += f64::from(u8::from(row.clicked));
             expected += probability;
@@ -347,7 +336,7 @@ mod tests {
     fn no_seed_makes_clicks_rare_or_common() {
         for seed in 0..20 {
             let planted = planted(seed);
-            let clicks = (0..2_000).filter(|number| planted.row(*number).clicked).count();
+            let clicks = (0..2_000).filter(|number| planted.make_row(*number).clicked).count();
             assert!((300..900).contains(&clicks), "seed {seed}: {clicks} of 2000");
         }
     }
@@ -355,8 +344,8 @@ mod tests {
     #[test]
     fn rows_look_like_criteos() {
         let planted = planted(1);
-        let rows: Vec<Row> = (0..5_000).map(|number| planted.row(number)).collect();
-        let is_missing = |row: &Row| row.integers.contains(&None) && row.categories.contains(&None);
+        let rows: Vec<PlantedRow> = (0..5_000).map(|number| planted.make_row(number)).collect();
+        let is_missing = |row: &PlantedRow| row.integers.contains(&None) && row.categories.contains(&None);
         assert!(rows.iter().any(is_missing));
         let integers = || rows.iter().flat_map(|row| row.integers.into_iter().flatten());
         assert!(integers().any(|value| value < 0) && integers().any(|value| value > 1_000));

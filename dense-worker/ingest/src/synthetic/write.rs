@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::IngestError;
 use crate::synthetic::factors::{self, FactorSpec, FactorTeacher};
-use crate::synthetic::planted::{PlantedModel, Row, SyntheticSpec};
+use crate::synthetic::planted::{PlantedModel, PlantedRow, SyntheticSpec};
 
 /// Number of rows that a thread makes at once.
 const CHUNK: u64 = 8_192;
@@ -17,20 +17,17 @@ const CHUNK: u64 = 8_192;
 const TEST_START: u64 = 1 << 48;
 
 /// Label and planted logit of each row of a file, in its order.
-type Truth = Vec<(f32, f32)>;
+type RowTruth = Vec<(f32, f32)>;
 
 /// Writes `train.txt` and `test.txt` in Criteo's format into `folder`, and makes the folder if needed. The same
 /// specification writes the same bytes. A file has its final name only once it is whole.
 ///
 /// Returns label (0 or 1) and planted logit of each test row. A measure of these logits is the best that any model can
 /// reach on the test file, up to chance.
-///
-/// # Errors
-/// When the specification is impossible or a file cannot be written.
-pub fn generate(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
+pub fn generate_criteo(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let planted = PlantedModel::new(spec)?;
     let make = |number: u64, text: &mut Vec<u8>| {
-        let row = planted.row(number);
+        let row = planted.make_row(number);
         write_row(&row, text);
         (f32::from(u8::from(row.clicked)), row.logit as f32)
     };
@@ -38,26 +35,21 @@ pub fn generate(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, 
     rows.write_parts(folder, ["train.txt", "test.txt"], [spec.rows, spec.test_rows])
 }
 
-/// Writes `train.csv` and `test.csv` of a teacher over latent factors into `folder`, with a header. Otherwise as [`generate`].
-///
-/// # Errors
-/// When the specification is impossible or a file cannot be written.
+/// Writes `train.csv` and `test.csv` of a teacher over latent factors into `folder`, with a header. Otherwise as [`generate_criteo`].
 pub fn generate_factors(spec: &FactorSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let teacher = FactorTeacher::new(spec)?;
     let make = |number: u64, text: &mut Vec<u8>| {
-        let row = teacher.row(number);
+        let row = teacher.make_row(number);
         factors::write_row(&row, text);
         (f32::from(u8::from(row.clicked)), row.logit as f32)
     };
-    let columns = (0..spec.factors as usize).map(factors::column);
+    let columns = (0..spec.factors as usize).map(factors::column_name);
     let head = std::iter::once("label".to_owned()).chain(columns).collect::<Vec<_>>().join(",") + "\n";
     let rows = RowWriter { head: head.as_bytes(), make: &make };
     rows.write_parts(folder, ["train.csv", "test.csv"], [spec.rows, spec.test_rows])
 }
 
-/// Writes rows of one kind.
 struct RowWriter<'a, Make> {
-    /// First line of a file.
     head: &'a [u8],
     /// Adds the text of a row, and returns its label and planted logit.
     make: &'a Make,
@@ -65,14 +57,14 @@ struct RowWriter<'a, Make> {
 
 impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
     /// Training and test part. Returns the truth of the test part.
-    fn write_parts(&self, folder: &Path, names: [&str; 2], rows: [u64; 2]) -> Result<Truth, IngestError> {
+    fn write_parts(&self, folder: &Path, names: [&str; 2], rows: [u64; 2]) -> Result<RowTruth, IngestError> {
         let unwritable = |source| IngestError::Unwritable { path: folder.into(), source };
         fs::create_dir_all(folder).map_err(unwritable)?;
         self.write_file(0..rows[0], &folder.join(names[0]))?;
         self.write_file(TEST_START..TEST_START + rows[1], &folder.join(names[1]))
     }
 
-    fn write_file(&self, rows: Range<u64>, path: &Path) -> Result<Truth, IngestError> {
+    fn write_file(&self, rows: Range<u64>, path: &Path) -> Result<RowTruth, IngestError> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = Path::new(&partial);
@@ -87,11 +79,11 @@ impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
         written.map_err(|source| IngestError::Unwritable { path: path.into(), source })
     }
 
-    fn write_rows(&self, rows: Range<u64>, path: &Path) -> io::Result<Truth> {
+    fn write_rows(&self, rows: Range<u64>, path: &Path) -> io::Result<RowTruth> {
         let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
         let mut file = File::create(path)?;
         file.write_all(self.head)?;
-        let mut truth = Truth::new();
+        let mut truth = RowTruth::new();
         let mut start = rows.start;
         while start < rows.end {
             let end = rows.end.min(start + threads * CHUNK);
@@ -106,7 +98,7 @@ impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
     }
 
     /// The text of consecutive chunks, with one thread for each.
-    fn make_chunks(&self, rows: Range<u64>) -> Vec<(Vec<u8>, Truth)> {
+    fn make_chunks(&self, rows: Range<u64>) -> Vec<(Vec<u8>, RowTruth)> {
         thread::scope(|scope| {
             let starts = rows.clone().step_by(CHUNK as usize);
             let chunk = |start: u64| start..rows.end.min(start + CHUNK);
@@ -118,8 +110,8 @@ impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
         })
     }
 
-    fn make_chunk(&self, rows: Range<u64>) -> (Vec<u8>, Truth) {
-        let (mut text, mut truth) = (Vec::with_capacity(CHUNK as usize * 256), Truth::with_capacity(CHUNK as usize));
+    fn make_chunk(&self, rows: Range<u64>) -> (Vec<u8>, RowTruth) {
+        let (mut text, mut truth) = (Vec::with_capacity(CHUNK as usize * 256), RowTruth::with_capacity(CHUNK as usize));
         for number in rows {
             truth.push((self.make)(number, &mut text));
         }
@@ -127,7 +119,7 @@ impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
     }
 }
 
-fn write_row(row: &Row, text: &mut Vec<u8>) {
+fn write_row(row: &PlantedRow, text: &mut Vec<u8>) {
     text.push(if row.clicked { b'1' } else { b'0' });
     for integer in row.integers {
         text.push(b'\t');
@@ -166,7 +158,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files, fixture};
+    use crate::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, fixture};
 
     fn spec(rows: u64, test_rows: u64) -> SyntheticSpec {
         SyntheticSpec { rows, test_rows, ..SyntheticSpec::default() }
@@ -175,9 +167,9 @@ mod tests {
     #[test]
     fn files_are_read_back_with_the_planted_labels() {
         let folder = TempDir::new().unwrap();
-        let truth = generate(&spec(3, 20_000), &folder.path().join("new/folder")).unwrap();
+        let truth = generate_criteo(&spec(3, 20_000), &folder.path().join("new/folder")).unwrap();
         let job = fixture::criteo();
-        let infos = files(&job, &[folder.path().join("new/folder/test.txt")]).unwrap();
+        let infos = find_files(&job, &[folder.path().join("new/folder/test.txt")]).unwrap();
         let options = StreamOptions {
             part: DataPart::All,
             epoch: 0,
@@ -194,8 +186,8 @@ mod tests {
     #[test]
     fn the_same_spec_writes_the_same_bytes_and_test_rows_do_not_depend_on_training_rows() {
         let (one, two) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        generate(&spec(10_000, 50), one.path()).unwrap();
-        generate(&spec(9_000, 50), two.path()).unwrap();
+        generate_criteo(&spec(10_000, 50), one.path()).unwrap();
+        generate_criteo(&spec(9_000, 50), two.path()).unwrap();
         let read = |folder: &TempDir, name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!(read(&one, "test.txt"), read(&two, "test.txt"));
         assert!(read(&one, "train.txt").starts_with(&read(&two, "train.txt")));
@@ -228,7 +220,7 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_made_is_named() {
         let (_folder, path) = fixture::file("a file, not a folder");
-        let error = generate(&spec(1, 1), &path.join("below")).unwrap_err().to_string();
+        let error = generate_criteo(&spec(1, 1), &path.join("below")).unwrap_err().to_string();
         assert!(error.starts_with("cannot write ") && error.contains("below"), "{error}");
     }
 
@@ -236,7 +228,7 @@ mod tests {
     fn a_failed_write_leaves_no_partial_file() {
         let folder = TempDir::new().unwrap();
         fs::create_dir_all(folder.path().join("train.txt/in-the-way")).unwrap();
-        let error = generate(&spec(1, 1), folder.path()).unwrap_err();
+        let error = generate_criteo(&spec(1, 1), folder.path()).unwrap_err();
         assert!(matches!(error, IngestError::Unwritable { .. }), "{error}");
         assert!(!folder.path().join("train.txt.partial").exists());
     }

@@ -2,14 +2,14 @@
 
 /// A Zipf distribution over a vocabulary, drawn from by inversion.
 #[derive(Clone, Debug)]
-pub(crate) struct Zipf {
+pub(crate) struct ZipfDistribution {
     /// Sums of r^−s up to each rank.
     sums: Vec<f64>,
     /// Where the search starts for each of equal steps of the total.
     starts: Vec<u32>,
 }
 
-impl Zipf {
+impl ZipfDistribution {
     /// Ranks `0 .. vocabulary` (at least one) with exponent `s`.
     pub(crate) fn new(vocabulary: u32, s: f64) -> Self {
         let mut total = 0.0;
@@ -21,14 +21,10 @@ impl Zipf {
             })
             .collect();
         let steps = sums.len();
-        let starts = (0..steps).map(|step| below(&sums, total * step as f64 / steps as f64)).collect();
+        let starts = (0..steps).map(|step| rank_below(&sums, total * step as f64 / steps as f64)).collect();
         Self { sums, starts }
     }
 
-    /// The probability of a rank.
-    ///
-    /// # Panics
-    /// When there is no such rank.
     pub(crate) fn probability(&self, rank: u32) -> f64 {
         let rank = rank as usize;
         let lower_sum = if rank == 0 { 0.0 } else { self.sums[rank - 1] };
@@ -53,7 +49,7 @@ impl Zipf {
     }
 }
 
-fn below(sums: &[f64], point: f64) -> u32 {
+fn rank_below(sums: &[f64], point: f64) -> u32 {
     sums.partition_point(|sum| *sum <= point) as u32
 }
 
@@ -62,11 +58,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::synthetic::counter::Stream;
+    use crate::synthetic::counter::RandomStream;
 
     #[test]
     fn frequencies_follow_the_law() {
-        let (zipf, stream, draws) = (Zipf::new(1_000, 1.2), Stream::new(3), 200_000);
+        let (zipf, stream, draws) = (ZipfDistribution::new(1_000, 1.2), RandomStream::new(3), 200_000);
         let mut counts = vec![0_u32; 1_000];
         (0..draws).for_each(|draw| counts[zipf.rank(stream.uniform(draw)) as usize] += 1);
         let total: f64 = (1..=1_000).map(|rank| f64::from(rank).powf(-1.2)).sum();
@@ -80,8 +76,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_shortcut_finds_the_same_rank_as_a_full_search(vocabulary in 1_u32..3_000, s in 0.5..2.0, uniform in 0.0..1.0) {
-            let zipf = Zipf::new(vocabulary, s);
-            let searched = below(&zipf.sums, uniform * zipf.sums[vocabulary as usize - 1]).min(vocabulary - 1);
+            let zipf = ZipfDistribution::new(vocabulary, s);
+            let searched = rank_below(&zipf.sums, uniform * zipf.sums[vocabulary as usize - 1]).min(vocabulary - 1);
             prop_assert_eq!(zipf.rank(uniform), searched);
         }
     }

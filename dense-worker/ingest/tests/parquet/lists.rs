@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parquet::file::properties::WriterProperties;
-use zagros_ingest::{Batch, DataPart, fit_features, hash_value, inspect};
+use zagros_ingest::{Batch, DataPart, fit_features, hash_value, inspect_columns};
 use zagros_job::{FeatureStatistic, MeasuredValue};
 use zagros_zip::ZipEq;
 
@@ -108,7 +108,7 @@ fn each_number_of_a_vector_is_standardised_by_its_own_moments() {
         }
     }
     let job = twins.job_of(&FEATURES.replace("POOLING", "sum"), "parquet", "");
-    let summary = inspect(&job, None).unwrap();
+    let summary = inspect_columns(&job, None).unwrap();
     assert_eq!((summary.numeric.len(), summary.numeric[1].column.as_str(), summary.bad_rows), (2, "vector", 0));
 }
 

@@ -16,8 +16,8 @@ use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
 use zagros_ingest::{
     Batch, BatchStream, DataPart, IngestError, LIST_SEPARATOR, SampleLimits, SampledRows, SplitSource, SplitTask,
-    StreamCursor, StreamOptions, StreamStart, ValueForm, WholeFiles, check_first_rows, check_same_types, files,
-    hash_value, inspect, sample, validate,
+    StreamCursor, StreamOptions, StreamStart, ValueForm, WholeFiles, check_first_rows, check_same_types, find_files,
+    hash_value, inspect_columns, sample_rows, validate_rows,
 };
 use zagros_job::{Job, PredictRows};
 
@@ -28,14 +28,14 @@ fn options(part: DataPart) -> StreamOptions {
 }
 
 fn read(job: &Job, part: DataPart) -> Result<Vec<Batch>, IngestError> {
-    let infos = files(job, &job.data.train)?;
+    let infos = find_files(job, &job.data.train)?;
     BatchStream::open(job, options(part), Box::new(WholeFiles::new(&infos)))?.collect()
 }
 
 /// All samples in one batch, without what depends on how they were assembled.
 fn samples(batches: &[Batch]) -> Batch {
     let mut all = batches[0].empty_like();
-    batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+    batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
     all
 }
 
@@ -154,7 +154,7 @@ fn a_file_of_one_row_group_cannot_be_divided() {
     let twins = Twins::new(200, 50, &WriterProperties::builder);
     write(&twins.path("1.parquet"), &[Row::new(1), Row::new(2)], 50, WriterProperties::builder());
     let job = twins.parquet();
-    let divisible: Vec<bool> = files(&job, &job.data.train).unwrap().iter().map(|file| file.splittable).collect();
+    let divisible: Vec<bool> = find_files(&job, &job.data.train).unwrap().iter().map(|file| file.splittable).collect();
     assert_eq!(divisible, [true, false]);
 }
 
@@ -208,7 +208,7 @@ proptest! {
         let borders = [0, bytes / 3, bytes / 2, bytes];
         let all: Vec<Batch> = stream(&job, &borders, StreamStart::default()).map(Result::unwrap).collect();
         let mut cursor = StreamCursor::new(StreamStart::default(), window);
-        all[..delivered].iter().for_each(|batch| cursor.deliver(batch));
+        all[..delivered].iter().for_each(|batch| cursor.record_delivery(batch));
         let remainder = cursor.remainder(&[0, 1, 2]);
         let first = remainder.splits.first().map_or(3, |split| *split as usize);
         let rest: Vec<Batch> = stream(&job, &borders[first..], remainder.start).map(Result::unwrap).collect();
@@ -250,7 +250,7 @@ fn bad_rows_have_their_row_group_and_row() {
     let mut rows: Vec<Row> = (0..35).map(Row::new).collect();
     (rows[3].click, rows[27].age) = (7, Some(f64::NAN));
     let (_twins, job) = with_rows(&rows, "max_bad_rows = 2");
-    let found = validate(&job, 5).unwrap();
+    let found = validate_rows(&job, 5).unwrap();
     assert_eq!((found.good, found.bad), (33, 2));
     let text = found.first_bad.iter().map(ToString::to_string).collect::<Vec<_>>();
     let label = "row group 0, row 4, column 1: expected \"1\" (positive) or \"0\" (negative) in label column \"click\", found \"7\"";
@@ -262,7 +262,7 @@ fn bad_rows_have_their_row_group_and_row() {
     assert_eq!(samples(&read(&job, DataPart::All).unwrap()).size, 33);
     let (_twins, job) = with_rows(&rows, "max_bad_rows = 1");
     assert!(matches!(read(&job, DataPart::All).unwrap_err(), IngestError::TooManyBadRows { count: 2, .. }));
-    let infos = files(&job, &job.data.train).unwrap();
+    let infos = find_files(&job, &job.data.train).unwrap();
     check_first_rows(&job, &infos, DataPart::All).unwrap();
     let (_twins, job) = with_rows(&rows, "max_bad_rows = 1\nmissing = ['NaN']");
     assert_eq!(samples(&read(&job, DataPart::All).unwrap()).size, 34);
@@ -272,9 +272,9 @@ fn bad_rows_have_their_row_group_and_row() {
 fn columns_are_summed_up_as_those_of_text() {
     let twins = Twins::new(1_000, 90, &small_pages);
     let (text, columns) =
-        (inspect(&twins.job("delimited", ""), None).unwrap(), inspect(&twins.parquet(), None).unwrap());
+        (inspect_columns(&twins.job("delimited", ""), None).unwrap(), inspect_columns(&twins.parquet(), None).unwrap());
     assert_eq!(text, columns);
-    assert_eq!(inspect(&twins.parquet(), Some(37)).unwrap().rows, 37);
+    assert_eq!(inspect_columns(&twins.parquet(), Some(37)).unwrap().rows, 37);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_column_that_is_missing_or_has_another_shape_is_named() {
     let refused = |change: &dyn Fn(&mut Job)| {
         let mut job = twins.parquet();
         change(&mut job);
-        files(&job, &job.data.train).unwrap_err().to_string()
+        find_files(&job, &job.data.train).unwrap_err().to_string()
     };
     let missing = refused(&|job| job.features.categorical[0] = zagros_job::Categorical::of_column("City", 0));
     assert!(
@@ -338,7 +338,7 @@ fn a_column_that_changed_its_type_between_files_is_refused() {
     assert!(error.contains("0.parquet; write both files with one type"), "{error}");
     // Also where one file is trained on and the other one is held out.
     let job = twins.parquet();
-    let [train, held_out] = [0, 1].map(|part| files(&job, &job.data.train[part..=part]).unwrap());
+    let [train, held_out] = [0, 1].map(|part| find_files(&job, &job.data.train[part..=part]).unwrap());
     let differ = check_same_types(&job, &train, &held_out).unwrap_err().to_string();
     assert_eq!(differ, error);
     check_same_types(&job, &train, &train).unwrap();
@@ -372,7 +372,7 @@ fn a_sample_has_the_texts_that_a_csv_file_has() {
     let twins = Twins::new(1_000, 100, &WriterProperties::builder);
     let limits = |rows| SampleLimits { rows, bytes: 1 << 20, files: 8 };
     let parquet = ["0.parquet", "1.parquet"].map(|name| twins.path(name));
-    let whole = sample(&parquet, limits(2_000)).unwrap();
+    let whole = sample_rows(&parquet, limits(2_000)).unwrap();
     assert_eq!((whole.files, whole.is_whole, whole.is_spread), (2, true, true));
     let SampledRows::Columns { columns, unusable, .. } = whole.rows else { panic!("no columns") };
     assert_eq!(unusable, []);
@@ -390,7 +390,7 @@ fn a_sample_has_the_texts_that_a_csv_file_has() {
     use ValueForm::{Bool, List, Number, Text, Time};
     assert_eq!(forms, [Number, Number, Text, List, Number, Bool, Time, List, List]);
     // A part: rows of the whole file, in order.
-    let part = sample(&parquet[..1], limits(160)).unwrap();
+    let part = sample_rows(&parquet[..1], limits(160)).unwrap();
     let SampledRows::Columns { columns, .. } = part.rows else { panic!("no columns") };
     let users: Vec<i64> = columns[4].texts.iter().map(|text| text.parse().unwrap()).collect();
     assert!(!part.is_whole && users.is_sorted() && users.len() <= 160, "{users:?}");

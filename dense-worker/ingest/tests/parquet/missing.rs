@@ -14,7 +14,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use proptest::sample::select;
-use zagros_ingest::{Batch, BatchStream, DataPart, WholeFiles, files};
+use zagros_ingest::{Batch, BatchStream, DataPart, WholeFiles, find_files};
 use zagros_job::{Job, Overrides};
 
 use super::{options, samples};
@@ -214,7 +214,7 @@ fn read(folder: &Path, format: &str, missing: &[&str], label: &str) -> (Batch, u
         "[data]\nformat = '{format}'\ntrain = 'rows.{format}'\nmissing = {missing:?}\nmax_bad_rows = 1000\nshuffle_rows = 0\n"
     );
     let job = Job::parse(&(data + &features), &folder.join("job.toml"), &Overrides::none()).unwrap();
-    let infos = files(&job, &job.data.train).unwrap();
+    let infos = find_files(&job, &job.data.train).unwrap();
     let mut stream = BatchStream::open(&job, options(DataPart::Train), Box::new(WholeFiles::new(&infos))).unwrap();
     let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
     (samples(&batches), stream.stats().bad_rows)

@@ -69,7 +69,6 @@ impl Row {
         }
     }
 
-    /// The line of a CSV file.
     pub(crate) fn line(&self) -> String {
         let numbers = |list: &Option<Vec<Option<f64>>>| joined(list, f64::to_string);
         let (tags, weights, vector) =
@@ -80,7 +79,6 @@ impl Row {
         format!("{click},{age},{city},{tags},{user},{mobile},{day},{weights},{vector}\n")
     }
 
-    /// The line of a file of JSON lines.
     pub(crate) fn object(&self) -> String {
         let or_null = |text: Option<String>| text.unwrap_or_else(|| "null".to_owned());
         let quoted = |text: &Option<String>| or_null(text.as_ref().map(|text| format!("{text:?}")));

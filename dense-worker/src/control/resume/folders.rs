@@ -12,7 +12,7 @@ use crate::error::WorkerError;
 pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
     let mut found = Vec::new();
     for (step, folder) in all(checkpoints)? {
-        if folder.has(MANIFEST)? {
+        if folder.has_file(MANIFEST)? {
             found.push((step, folder));
         }
     }
@@ -23,7 +23,7 @@ pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, Store
 pub(super) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
     let step = |name: &String| step_of(name);
     let mut found: Vec<(u64, String)> =
-        checkpoints.folders()?.into_iter().filter_map(|name| Some((step(&name)?, name))).collect();
+        checkpoints.folder_names()?.into_iter().filter_map(|name| Some((step(&name)?, name))).collect();
     found.sort_unstable();
     Ok(found.into_iter().map(|(step, name)| (step, checkpoints.join(&name))).collect())
 }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn only_folders_with_a_manifest_are_checkpoints_and_the_newest_is_last() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Folder::disk(folder.path());
+        let disk = Folder::on_disk(folder.path());
         assert!(complete(&disk.join("nothing")).unwrap().is_empty());
         for (name, is_complete) in
             [("resume-000000000010", true), ("resume-9", true), ("resume-11", false), ("step-000000012", true)]
@@ -101,14 +101,14 @@ mod tests {
         }
         let steps: Vec<u64> = complete(&disk).unwrap().into_iter().map(|(step, _)| step).collect();
         assert_eq!(steps, [9, 10]);
-        assert!(folder_of(&disk, 10).has(MANIFEST).unwrap());
+        assert!(folder_of(&disk, 10).has_file(MANIFEST).unwrap());
     }
 
     /// As where the newest was damaged, and training went on from the one before.
     #[test]
     fn one_of_a_later_step_takes_no_place_of_the_newest() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Folder::disk(folder.path());
+        let disk = Folder::on_disk(folder.path());
         for step in [600, 620, 800] {
             folder_of(&disk, step).make().unwrap().write(MANIFEST, b"{}").unwrap();
         }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_newest_are_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Folder::disk(folder.path());
+        let disk = Folder::on_disk(folder.path());
         for step in [5, 100, 20] {
             let checkpoint = folder_of(&disk, step).make().unwrap();
             checkpoint.write(MANIFEST, b"{}").unwrap();
@@ -147,8 +147,8 @@ mod tests {
     fn files_that_a_younger_checkpoint_needs_stay_and_go_with_it() {
         let (disk, store) = (tempfile::tempdir().unwrap(), zagros_fake_s3::FakeS3::start("models"));
         let open =
-            || Folder::open_in(&store.environment(), "s3://models/run", std::time::Duration::from_secs(20)).unwrap();
-        for root in [Folder::disk(disk.path()), open()] {
+            || Folder::open_in(&store.environment_variables(), "s3://models/run", std::time::Duration::from_secs(20)).unwrap();
+        for root in [Folder::on_disk(disk.path()), open()] {
             let write = |step: u64, own: &str, row_files: &[&str]| {
                 let folder = folder_of(&root, step).make().unwrap();
                 folder.write(own, b"rows").unwrap();
@@ -164,7 +164,7 @@ mod tests {
             write(30, "a.delta-3.zrows", &[&all_files[..], &["a.delta-3.zrows"]].concat());
             let steps = || all(&root).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
             let whole = |step: u64| complete(&root).unwrap().iter().any(|(found, _)| *found == step);
-            let has = |step: u64, file: &str| folder_of(&root, step).has(file).unwrap();
+            let has = |step: u64, file: &str| folder_of(&root, step).has_file(file).unwrap();
             for keep in [2, 1, 1] {
                 retain(&root, keep, 30).unwrap();
                 assert_eq!(steps(), [10, 20, 25, 30]);
@@ -187,8 +187,8 @@ mod tests {
         let root = open();
         folder_of(&root, 10).write(MANIFEST, &manifest(&["a.zrows"])).unwrap();
         folder_of(&root, 20).write(MANIFEST, &manifest(&["a.zrows"])).unwrap();
-        store.inject(zagros_fake_s3::S3Fault::Denies, "GET /models/run/resume-000000000020/", usize::MAX);
+        store.inject_fault(zagros_fake_s3::S3Fault::Denies, "GET /models/run/resume-000000000020/", usize::MAX);
         assert!(retain(&root, 1, 20).is_err());
-        assert!(store.keys().contains(&"run/resume-000000000010/manifest.json".to_owned()));
+        assert!(store.object_keys().contains(&"run/resume-000000000010/manifest.json".to_owned()));
     }
 }

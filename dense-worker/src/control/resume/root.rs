@@ -26,13 +26,13 @@ impl CheckpointRoot {
     pub(crate) fn of_run(&self, run: &RunFolder) -> Folder {
         match &self.parent {
             Some(parent) => parent.join(&run.name()),
-            None => Folder::disk(run.checkpoints()),
+            None => Folder::on_disk(run.checkpoints()),
         }
     }
 
     /// Names of the runs that have some there; none where each run has its own folder.
     pub(super) fn runs(&self) -> Result<Vec<String>, WorkerError> {
-        Ok(self.parent.as_ref().map_or_else(|| Ok(Vec::new()), Folder::folders)?)
+        Ok(self.parent.as_ref().map_or_else(|| Ok(Vec::new()), Folder::folder_names)?)
     }
 }
 

@@ -147,7 +147,7 @@ mod tests {
     fn writer(every_steps: Option<u64>, keep: usize) -> CheckpointWriter {
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
         (job.checkpoint.every_steps, job.checkpoint.keep) = (every_steps, keep);
-        CheckpointWriter::new(&job, Some(Folder::disk("checkpoints")), Vec::new())
+        CheckpointWriter::new(&job, Some(Folder::on_disk("checkpoints")), Vec::new())
     }
 
     #[test]
@@ -164,13 +164,13 @@ mod tests {
     #[tokio::test]
     async fn a_store_is_asked_for_an_older_manifest_only_where_one_is() {
         let store = zagros_fake_s3::FakeS3::start("models");
-        let open = || Folder::open_in(&store.environment(), "s3://models/run", Duration::from_secs(20)).unwrap();
-        store.put("run/resume-000000000005/manifest.json", "{}");
+        let open = || Folder::open_in(&store.environment_variables(), "s3://models/run", Duration::from_secs(20)).unwrap();
+        store.put_object("run/resume-000000000005/manifest.json", "{}");
         let mut writer = writer(Some(5), 1);
         writer.prepare(folder_of(&open(), 10), 10).await.unwrap();
-        assert_eq!(store.requests(), [""; 0]);
+        assert_eq!(store.request_log(), [""; 0]);
         writer.resumed_at(5);
         writer.prepare(folder_of(&open(), 5), 5).await.unwrap();
-        assert_eq!((store.keys(), writer.newest()), (Vec::new(), 5));
+        assert_eq!((store.object_keys(), writer.newest()), (Vec::new(), 5));
     }
 }

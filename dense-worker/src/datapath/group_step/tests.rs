@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use safetensors::SafeTensors;
-use zagros_collective::{GroupLane, InProcess, Interrupt, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{GroupLane, InProcess, GroupInterrupt, ProcessGroupConfig, Rendezvous};
 use zagros_job::{
     DenseOptimizer, Job, MissingLabel, Model, NonFinitePolicy, Precision, RegressionLoss, Target, TargetKind,
 };
@@ -30,9 +30,9 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
     let barrier = InProcess::default();
     let rank = |rank: usize| -> Result<T, WorkerError> {
         let (world, store, timeout) = (jobs.len(), String::new(), Duration::from_secs(60));
-        let (interrupt, lane) = (Interrupt::default(), GroupLane::Steps);
+        let (interrupt, lane) = (GroupInterrupt::default(), GroupLane::Steps);
         let group =
-            barrier.meet(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
+            barrier.form_group(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
         let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
         dense.join((group, None), 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))

@@ -5,11 +5,11 @@
 
 use std::sync::mpsc;
 
-use zagros_collective::Collective;
+use zagros_collective::CollectiveGroup;
 
 use crate::error::WorkerError;
 
-type LaneCall = Box<dyn FnOnce(&mut dyn Collective) + Send>;
+type LaneCall = Box<dyn FnOnce(&mut dyn CollectiveGroup) + Send>;
 
 /// A handle to the thread. The thread ends once the handle is dropped and all calls are made.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ impl LayerLane {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn start(mut group: Box<dyn Collective>) -> Result<Self, WorkerError> {
-        let (rank, world) = (group.rank(), group.world());
+    pub(super) fn start(mut group: Box<dyn CollectiveGroup>) -> Result<Self, WorkerError> {
+        let (rank, world) = (group.rank(), group.world_size());
         let (send, calls) = mpsc::channel::<LaneCall>();
         let run = move || calls.into_iter().for_each(|call| call(group.as_mut()));
         let spawned = std::thread::Builder::new().name("layers".to_owned()).spawn(run);
@@ -34,7 +34,7 @@ impl LayerLane {
     }
 
     /// Makes a call after those before. A call that is never made drops what it owns.
-    pub(super) fn call(&self, call: impl FnOnce(&mut dyn Collective) + Send + 'static) {
+    pub(super) fn call(&self, call: impl FnOnce(&mut dyn CollectiveGroup) + Send + 'static) {
         // The thread ends early only with a panic. The caller that waits for the call learns of it.
         let _ = self.calls.send(Box::new(call));
     }
@@ -53,7 +53,7 @@ mod tests {
         let (tell, heard) = mpsc::channel();
         for number in 0..100 {
             let tell = tell.clone();
-            lane.call(move |group| tell.send((number, group.world())).unwrap());
+            lane.call(move |group| tell.send((number, group.world_size())).unwrap());
         }
         drop((lane, tell));
         assert_eq!(heard.iter().collect::<Vec<_>>(), (0..100).map(|number| (number, 1)).collect::<Vec<_>>());

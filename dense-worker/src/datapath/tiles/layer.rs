@@ -124,7 +124,7 @@ impl RequestTiles {
     fn add(&mut self, tensor: &TiledTensor, tiles: &[(usize, usize)], end: usize) {
         let (Some((_, first)), Some((_, last))) = (tiles.first(), tiles.last()) else { return };
         let ids = tiles.iter().map(|(tile, _)| (tensor.tile + tile) as u64).collect();
-        self.tables.push(TableIds::rows(TableId(tensor.table), tensor.dim as u32, ids));
+        self.tables.push(TableIds::new(TableId(tensor.table), tensor.dim as u32, ids));
         self.weights.push(*first..end.min(last + tensor.dim));
         self.tiles += tiles.len();
     }
@@ -146,8 +146,8 @@ impl TileRequest {
         if self.is_whole {
             return write(&mut slices_of(layer, &self.weights));
         }
-        let mut rows = BatchRows::zeroed(&self.ids);
-        write(&mut rows.slices_mut())?;
+        let mut rows = BatchRows::zeros_like(&self.ids);
+        write(&mut rows.table_slices_mut())?;
         for (values, range) in rows.tables.iter().zip_eq(&self.weights) {
             let weights = &mut layer[range.clone()];
             weights.copy_from_slice(&values[..weights.len()]);

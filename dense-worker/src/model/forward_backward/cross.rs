@@ -6,7 +6,7 @@
 //! ```
 
 use tch::Tensor;
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
@@ -177,7 +177,7 @@ impl CrossLayer {
         let (stride, bias) = (first.stride(), values(&self.bias));
         let (affine, output) = (self.affine.values_mut(rows), self.output.values_mut(rows));
         let (first, input) = (first.values(rows), input.values(rows));
-        wide(
+        run_wide(
             #[inline(always)]
             || {
                 let read = first.chunks_exact(stride).zip_eq(input.chunks_exact(stride));
@@ -208,7 +208,7 @@ impl CrossLayer {
         }
         let (first, affine, slopes) = (first.values(rows), self.affine.values(rows), d_output.values(rows));
         let (d_affine, d_first) = (d_affine.values_mut(rows), d_first.values_mut(rows));
-        wide(
+        run_wide(
             #[inline(always)]
             || {
                 let read = first.chunks_exact(stride).zip_eq(affine.chunks_exact(stride));

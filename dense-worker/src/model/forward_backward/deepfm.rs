@@ -1,7 +1,7 @@
 //! A chunk through DeepFM ([`crate::model::deepfm`]) and back.
 
 use tch::Tensor;
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 use super::layer::{LayerUse, Parts};
@@ -72,7 +72,7 @@ impl DeepFmForwardBackward {
         terms.resize(rows, 0.0);
         let factors = numeric.as_ref().map(|numeric| values(&numeric.factors));
         let input = input.values_mut(rows);
-        wide(
+        run_wide(
             #[inline(always)]
             || {
                 let samples = input.chunks_exact_mut(stride).zip_eq(sums.chunks_exact_mut(k));
@@ -107,7 +107,7 @@ impl DeepFmForwardBackward {
         let width = self.input.columns();
         let (slopes, sums, fields) = (self.deep.d_logits(rows), &self.sums, self.input.values(rows));
         let d_fields = self.d_input.values_mut(rows);
-        wide(
+        run_wide(
             #[inline(always)]
             || {
                 let samples = fields.chunks_exact(stride).zip_eq(d_fields.chunks_exact_mut(stride));

@@ -6,7 +6,7 @@
 //! ```
 
 use tch::Tensor;
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
@@ -79,7 +79,7 @@ impl Mixture {
         let shares = self.shares.values(rows);
         for (expert, stack) in experts.enumerate() {
             let given = stack.output(rows);
-            wide(
+            run_wide(
                 #[inline(always)]
                 || {
                     let samples = output.chunks_exact_mut(width).zip_eq(given.chunks_exact(width));
@@ -107,7 +107,7 @@ impl Mixture {
         let d_shares = self.d_shares.values_mut(rows);
         for (expert, stack) in experts.enumerate() {
             let (given, d_given) = stack.ends(rows);
-            wide(
+            run_wide(
                 #[inline(always)]
                 || {
                     let of_expert = given.chunks_exact(width).zip_eq(d_given.chunks_exact_mut(width));

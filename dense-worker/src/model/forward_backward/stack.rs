@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor};
 use zagros_job::Precision;
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 use super::blocks::Blocks;
@@ -337,7 +337,7 @@ impl Layer {
             d_bias.fill(0.0);
         }
         let output = self.activate.then(|| self.output.values(rows));
-        wide(
+        run_wide(
             #[inline(always)]
             || match output {
                 Some(output) => {
@@ -360,7 +360,7 @@ impl Layer {
 
 /// Adds the bias to every row; with `activate`, ReLU follows. A NaN stays one.
 fn add_bias(values: &mut [f32], bias: &[f32], activate: bool) {
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             for row in values.chunks_exact_mut(bias.len()) {

@@ -26,7 +26,6 @@ pub(crate) struct BagShare {
 }
 
 impl TableBags {
-    /// A table without bags.
     #[must_use]
     pub fn new(direct: u32) -> Self {
         Self { direct, ..Self::default() }
@@ -34,10 +33,8 @@ impl TableBags {
 
     /// Adds bags. Bag `i` has the members `inverse[offsets[i]..offsets[i + 1]]`, which are positions in the table's
     /// ids. A member that is listed twice counts twice. The sum of an empty bag is zero.
-    ///
-    /// # Panics
-    /// If `offsets` do not divide `inverse`.
-    pub fn extend(&mut self, inverse: &[u32], offsets: &[u32]) {
+    /// Panics if `offsets` do not divide `inverse`.
+    pub fn add_bags(&mut self, inverse: &[u32], offsets: &[u32]) {
         self.lengths.extend(offsets.windows(2).map(|bag| bag[1] - bag[0]));
         let (first, last) = (offsets.first().copied().unwrap_or(0), offsets.last().copied().unwrap_or(0));
         self.members.extend_from_slice(&inverse[first as usize..last as usize]);
@@ -45,30 +42,27 @@ impl TableBags {
 
     /// How many rows of a result are rows of the table. The sums follow them.
     #[must_use]
-    pub fn direct(&self) -> usize {
+    pub fn direct_rows(&self) -> usize {
         self.direct as usize
     }
 
-    /// The number of bags.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn bag_count(&self) -> usize {
         self.lengths.len()
     }
 
-    /// The number of rows of a result.
     #[must_use]
-    pub fn wanted(&self) -> usize {
-        self.direct() + self.count()
+    pub fn result_rows(&self) -> usize {
+        self.direct_rows() + self.bag_count()
     }
 
-    /// The members of each bag, as positions in the table's ids.
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         SegmentBags { segment: 0, direct: self.direct, lengths: &self.lengths, members: &self.members }.iter()
     }
 
     /// All bags, for a run with one server. Bags without members are not sent.
-    pub(crate) fn whole(&self) -> BagShare {
+    pub(crate) fn whole_share(&self) -> BagShare {
         let filled = |bag: &u32| self.lengths[*bag as usize] > 0;
         let rows = (0..self.lengths.len() as u32).filter(filled).map(|bag| self.direct + bag).collect();
         let lengths = self.lengths.iter().copied().filter(|length| *length > 0).collect();
@@ -77,20 +71,20 @@ impl TableBags {
 
     /// For each server, the part of each bag that it owns. `positions` lists, for each server, its ids as ascending
     /// positions in the `ids` ids of the table. Each position is in at most one list. A member that is in none is in no share.
-    pub(crate) fn split(&self, positions: &[Vec<u32>], ids: usize) -> Vec<BagShare> {
+    pub(crate) fn split_by_owner(&self, positions: &[Vec<u32>], ids: usize) -> Vec<BagShare> {
         let share = |positions: &Vec<u32>| {
             let direct = positions.partition_point(|position| *position < self.direct) as u32;
             BagShare { direct, ..BagShare::default() }
         };
         let mut shares: Vec<BagShare> = positions.iter().map(share).collect();
-        let owners = owners(positions, ids);
+        let owners = owner_positions(positions, ids);
         let mut rest = &self.members[..];
         for (bag, length) in self.lengths.iter().enumerate() {
             let row = self.direct + bag as u32;
             let (members, after) = rest.split_at(*length as usize);
             rest = after;
             for (owner, position) in members.iter().filter_map(|member| owners[*member as usize]) {
-                shares[owner as usize].add(row, position);
+                shares[owner as usize].add_member(row, position);
             }
         }
         shares
@@ -98,7 +92,7 @@ impl TableBags {
 }
 
 /// For each position in a table's ids, the owning server and the position in that server's ids.
-fn owners(positions: &[Vec<u32>], ids: usize) -> Vec<Option<(u32, u32)>> {
+fn owner_positions(positions: &[Vec<u32>], ids: usize) -> Vec<Option<(u32, u32)>> {
     let mut owners = vec![None; ids];
     for (server, positions) in positions.iter().enumerate() {
         for (there, position) in positions.iter().enumerate() {
@@ -109,9 +103,9 @@ fn owners(positions: &[Vec<u32>], ids: usize) -> Vec<Option<(u32, u32)>> {
 }
 
 impl BagShare {
-    /// Adds a member. The bags come in ascending order.
+    /// The bags come in ascending order.
     #[inline]
-    fn add(&mut self, row: u32, member: u32) {
+    fn add_member(&mut self, row: u32, member: u32) {
         if self.rows.last() != Some(&row) {
             self.rows.push(row);
             self.lengths.push(0);
@@ -121,7 +115,6 @@ impl BagShare {
         self.members.push(member);
     }
 
-    /// The bags in the form of the wire.
     pub(crate) fn segment_bags(&self, segment: u32) -> SegmentBags<'_> {
         SegmentBags { segment, direct: self.direct, lengths: &self.lengths, members: &self.members }
     }
@@ -156,7 +149,7 @@ mod tests {
     fn bags(direct: u32, list: &[&[u32]]) -> TableBags {
         let mut bags = TableBags::new(direct);
         for bag in list {
-            bags.extend(bag, &[0, bag.len() as u32]);
+            bags.add_bags(bag, &[0, bag.len() as u32]);
         }
         bags
     }
@@ -170,9 +163,9 @@ mod tests {
     #[test]
     fn bags_follow_each_other_and_empty_ones_are_not_sent() {
         let mut bags = TableBags::new(2);
-        bags.extend(&[9, 0, 1, 1], &[1, 3, 3, 4]);
-        assert_eq!((bags.direct(), bags.count(), bags.wanted()), (2, 3, 5));
-        let share = bags.whole();
+        bags.add_bags(&[9, 0, 1, 1], &[1, 3, 3, 4]);
+        assert_eq!((bags.direct_rows(), bags.bag_count(), bags.result_rows()), (2, 3, 5));
+        let share = bags.whole_share();
         assert_eq!(restored(&share, &[0, 1]), [(2, vec![0, 1]), (4, vec![1])]);
         assert_eq!(share.into_rows(), (2, vec![2, 4]));
     }
@@ -191,7 +184,7 @@ mod tests {
             let direct = direct.min(rows);
             let owned = |server| (0..rows).filter(|row| owners[*row as usize] == server).collect::<Vec<u32>>();
             let positions = [owned(0), owned(1), owned(2)];
-            let shares = bags(direct, &list).split(&positions, owners.len());
+            let shares = bags(direct, &list).split_by_owner(&positions, owners.len());
             for (server, share) in shares.iter().enumerate() {
                 let own = |bag: &&[u32]| bag.iter().copied().filter(|row| owners[*row as usize] == server).collect();
                 let all: Vec<(u32, Vec<u32>)> = list.iter().enumerate().map(|(bag, members)| (direct + bag as u32, own(members))).collect();

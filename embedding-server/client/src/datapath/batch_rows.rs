@@ -6,32 +6,23 @@ use super::dedup::UniqueIds;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchRows {
     /// Per table, row-major `[wanted, dim]`. There is one row per id. With bags there are the rows outside of bags,
-    /// then one row per bag ([`super::TableIds::wanted`]).
+    /// then one row per bag ([`super::TableIds::result_rows`]).
     pub tables: Vec<Vec<f32>>,
 }
 
 impl BatchRows {
-    /// Zeros in the shape of `unique`.
     #[must_use]
-    pub fn zeroed(unique: &UniqueIds) -> Self {
-        Self { tables: unique.tables.iter().map(|table| vec![0.0; table.wanted() * table.dim as usize]).collect() }
+    pub fn zeros_like(unique: &UniqueIds) -> Self {
+        Self { tables: unique.tables.iter().map(|table| vec![0.0; table.result_rows() * table.dim as usize]).collect() }
     }
 
-    /// The values of each table.
     #[must_use]
-    pub fn slices(&self) -> Vec<&[f32]> {
+    pub fn table_slices(&self) -> Vec<&[f32]> {
         self.tables.iter().map(Vec::as_slice).collect()
     }
 
-    /// The values of each table, to be written.
     #[must_use]
-    pub fn slices_mut(&mut self) -> Vec<&mut [f32]> {
+    pub fn table_slices_mut(&mut self) -> Vec<&mut [f32]> {
         self.tables.iter_mut().map(Vec::as_mut_slice).collect()
-    }
-
-    /// Bytes of the values in memory.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.tables.iter().map(|table| size_of_val(&table[..])).sum()
     }
 }

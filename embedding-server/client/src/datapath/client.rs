@@ -24,7 +24,6 @@ use crate::placement::{Connect, Placement};
 use crate::placement_cache::PlacementCache;
 use crate::storage::RetryingShard;
 
-/// The identity and the settings of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
     /// Member id that the coordinator assigned. It identifies the writer of a push.
@@ -51,11 +50,9 @@ pub struct PushedBatch {
     pub tiles: TileUpdate,
     /// Factor of the gradients that a commit applies, above 0 and at most 1.
     pub factor: f32,
-    /// The servers that get the push.
     pub reach: RequestReach,
 }
 
-/// The result of a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushAcknowledgement {
     /// Acknowledgements: one per server, and more if buckets moved meanwhile.
@@ -106,73 +103,57 @@ impl EmbeddingClient {
         }
     }
 
-    /// Counts its traffic in this registry.
     #[must_use]
     pub fn with_metrics(self, registry: &prometheus::Registry) -> Self {
         Self { metrics: ClientMetrics::new(registry), ..self }
     }
 
-    /// Fetches the placement. Waits for it at most as long as the client's timeout.
-    ///
-    /// # Errors
-    /// [`ClientError::NoPlacement`] if there is no placement in time. [`ClientError::ServerRestarted`] or
-    /// [`ClientError::BadPlacement`] if the new placement cannot be used.
-    pub async fn refresh(&self) -> Result<(), ClientError> {
+    /// Waits for the placement at most as long as the client's timeout.
+    pub async fn refresh_placement(&self) -> Result<(), ClientError> {
         self.placements.refresh().await
     }
 
     /// Looks up the rows and sums of `ids`. The result has the tables of `ids`. The sum of a bag adds the sums of the
     /// servers in the order of the servers.
-    ///
-    /// # Errors
-    /// If a server does not answer in time, refuses the lookup, was restarted, or answers in the wrong shape.
     pub async fn lookup(&self, ids: &RoutedIds, access: Access) -> Result<BatchRows, ClientError> {
         let answers = self.lookup_answers(ids, access).await?;
-        let mut rows = BatchRows::zeroed(ids);
-        answers.write(&mut rows.slices_mut())?;
+        let mut rows = BatchRows::zeros_like(ids);
+        answers.write_rows(&mut rows.table_slices_mut())?;
         Ok(rows)
     }
 
-    /// As [`Self::lookup`], for a caller that has memory for the rows.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`]; answers in the wrong shape are found when they are written.
+    /// As [`Self::lookup`], for a caller that has memory for the rows. Answers in the wrong shape are found on writing.
     pub async fn lookup_answers(&self, ids: &RoutedIds, access: Access) -> Result<LookupAnswers<'_>, ClientError> {
-        self.answers((ids, access), None).await
+        self.fetch_answers((ids, access), None).await
     }
 
     /// As [`Self::lookup`], with rows as they are after the pushes `after`. They need not be acknowledged yet.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`]. A server that does not get the pushes in time is named, and says whose it has.
+    /// If a server does not get the pushes in time, the error names it and whose pushes it has.
     pub async fn lookup_after(
         &self,
         ids: &RoutedIds,
         access: Access,
         after: &AfterPushes,
     ) -> Result<BatchRows, ClientError> {
-        let mut rows = BatchRows::zeroed(ids);
-        self.answers((ids, access), Some(after)).await?.write(&mut rows.slices_mut())?;
+        let mut rows = BatchRows::zeros_like(ids);
+        self.fetch_answers((ids, access), Some(after)).await?.write_rows(&mut rows.table_slices_mut())?;
         Ok(rows)
     }
 
-    async fn answers(
+    async fn fetch_answers(
         &self,
         (ids, access): (&RoutedIds, Access),
         after: Option<&AfterPushes>,
     ) -> Result<LookupAnswers<'_>, ClientError> {
         let _timer = self.metrics.lookup.seconds.start_timer();
-        let request = |part: &RoutePart| Ok(LookupCall { request: self.lookup_of(part, access), after });
-        let answers = self.exchange(&self.metrics.lookup).call((ids, RequestReach::Owners), request).await?;
-        self.metrics.lookup.pooled(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
+        let request = |part: &RoutePart| Ok(LookupCall { request: self.lookup_request(part, access), after });
+        let answers = self.exchange(&self.metrics.lookup).call_servers((ids, RequestReach::Owners), request).await?;
+        self.metrics.lookup.count_bags(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
         Ok(LookupAnswers { client: self, answers })
     }
 
-    /// Pushes `gradients` and waits until every server has acknowledged them. `gradients` has one row for each row and
-    /// sum that the lookup of `ids` returned.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`]. Some servers may have applied their part. The caller then stops, or repeats the call with
+    /// Pushes `gradients`, one row for each row and sum that the lookup of `ids` returned, and waits until every server has
+    /// acknowledged them. After an error, some servers may have applied their part: the caller stops, or repeats the call with
     /// the same `seq`.
     pub async fn push(
         &self,
@@ -180,13 +161,10 @@ impl EmbeddingClient {
         ids: &RoutedIds,
         gradients: &BatchRows,
     ) -> Result<PushAcknowledgement, ClientError> {
-        self.push_slices(batch, ids, &gradients.slices()).await
+        self.push_slices(batch, ids, &gradients.table_slices()).await
     }
 
     /// As [`Self::push`], with the gradients of each table where they lie.
-    ///
-    /// # Errors
-    /// As [`Self::push`].
     pub async fn push_slices(
         &self,
         batch: impl Into<PushedBatch>,
@@ -198,10 +176,10 @@ impl EmbeddingClient {
         if batch.tiles != TileUpdate::Commit {
             check_shape(ids, gradients)?;
         }
-        let _in_flight = self.pushes_in_flight.begin(batch.seq).await;
-        let request = |part: &RoutePart| self.push_of(part, batch, gradients);
-        let answers = self.exchange(&self.metrics.push).call((ids, batch.reach), request).await?;
-        self.metrics.push.pooled(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
+        let _in_flight = self.pushes_in_flight.begin_push(batch.seq).await;
+        let request = |part: &RoutePart| self.push_request(part, batch, gradients);
+        let answers = self.exchange(&self.metrics.push).call_servers((ids, batch.reach), request).await?;
+        self.metrics.push.count_bags(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
         let mut report = PushAcknowledgement { servers: answers.len() as u32, ..PushAcknowledgement::default() };
         for answered in answers {
             report.bytes += answered.payload_bytes;
@@ -214,54 +192,47 @@ impl EmbeddingClient {
     /// The servers in the order of their indices, for storage calls, as the client knows them. A save or describe call
     /// survives a broken connection. Empty before the first placement.
     #[must_use]
-    pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        let fetched = self.placements.fetched();
-        fetched.map(|listed| RetryingShard::all(&listed, &self.placements)).unwrap_or_default()
+    pub fn known_servers(&self) -> Vec<Arc<dyn Shard>> {
+        let fetched = self.placements.last_fetched();
+        fetched.map(|listed| RetryingShard::from_placement(&listed, &self.placements)).unwrap_or_default()
     }
 
-    /// Longest time of one lookup or push, with retries.
     #[must_use]
-    pub fn timeout(&self) -> Duration {
+    pub fn request_timeout(&self) -> Duration {
         self.config.timeout
     }
 
     /// The servers of the newest bucket map, as far as the coordinator answers. A save or load of all servers begins with
     /// these, and begins again when one of them refuses it with [`zagros_protocol::RefusalKind::Moved`].
-    ///
-    /// # Errors
-    /// As [`Self::refresh`].
     pub async fn newest_servers(&self) -> Result<Vec<Arc<dyn Shard>>, ClientError> {
         let known = self.placements.current().await?;
-        self.placements.follow(&known, Deadline::from_now(self.config.timeout)).await?;
-        Ok(self.servers())
+        self.placements.fetch_newer(&known, Deadline::from_now(self.config.timeout)).await?;
+        Ok(self.known_servers())
     }
 
-    /// The requests that servers have not answered yet, by server.
     #[must_use]
-    pub fn waiting(&self) -> Vec<UnansweredRequests> {
-        self.requests.waiting()
+    pub fn unanswered_requests(&self) -> Vec<UnansweredRequests> {
+        self.requests.unanswered_by_server()
     }
 
-    /// The placement, as far as it is known.
     pub(super) fn placement(&self) -> Option<Arc<Placement>> {
-        self.placements.fetched()
+        self.placements.last_fetched()
     }
 
     pub(super) fn metrics(&self) -> &ClientMetrics {
         &self.metrics
     }
 
-    /// What became of the rows that were hinted and looked up so far.
     #[must_use]
-    pub fn look_ahead(&self) -> LookAheadCounts {
-        self.metrics.hints.counts()
+    pub fn look_ahead_counts(&self) -> LookAheadCounts {
+        self.metrics.hints.row_counts()
     }
 
     fn exchange<'a>(&'a self, metrics: &'a ClientCallMetrics) -> Exchange<'a> {
         Exchange { placements: &self.placements, requests: &self.requests, metrics, timeout: self.config.timeout }
     }
 
-    fn lookup_of(&self, part: &RoutePart, access: Access) -> LookupRequest {
+    fn lookup_request(&self, part: &RoutePart, access: Access) -> LookupRequest {
         LookupRequest {
             generation: Generation::NONE.0,
             segments: part.segments.clone(),
@@ -273,7 +244,7 @@ impl EmbeddingClient {
         }
     }
 
-    fn push_of(&self, part: &RoutePart, batch: PushedBatch, gradients: &[&[f32]]) -> Result<PushRequest, ClientError> {
+    fn push_request(&self, part: &RoutePart, batch: PushedBatch, gradients: &[&[f32]]) -> Result<PushRequest, ClientError> {
         let is_commit = batch.tiles == TileUpdate::Commit;
         let group = match batch.reach {
             RequestReach::AllServers { group } => Some(group),
@@ -303,7 +274,7 @@ impl EmbeddingClient {
         })
     }
 
-    fn take(&self, part: &RoutePart, answer: &LookupResponse, tables: &mut [&mut [f32]]) -> Result<(), PackError> {
+    fn scatter_answer(&self, part: &RoutePart, answer: &LookupResponse, tables: &mut [&mut [f32]]) -> Result<(), PackError> {
         if answer.encoding != self.config.wire as i32 {
             return Err(PackError::Encoding(answer.encoding));
         }
@@ -311,7 +282,6 @@ impl EmbeddingClient {
     }
 }
 
-/// The answers of all servers to a lookup.
 pub struct LookupAnswers<'a> {
     client: &'a EmbeddingClient,
     answers: Vec<AnsweredPart<LookupResponse>>,
@@ -319,14 +289,11 @@ pub struct LookupAnswers<'a> {
 
 impl LookupAnswers<'_> {
     /// Writes rows and sums, table after table of the lookup's ids, each `[wanted, dim]`. Sums are added to what is there.
-    ///
-    /// # Errors
-    /// [`ClientError::Malformed`] if an answer has the wrong shape.
-    pub fn write(self, tables: &mut [&mut [f32]]) -> Result<(), ClientError> {
+    pub fn write_rows(self, tables: &mut [&mut [f32]]) -> Result<(), ClientError> {
         for answered in self.answers {
             self.client.metrics.lookup.bytes.inc_by(answered.answer.rows.len() as u64);
             self.client.metrics.hints.late.inc_by(u64::from(answered.answer.late));
-            let taken = self.client.take(&answered.part, &answered.answer, tables);
+            let taken = self.client.scatter_answer(&answered.part, &answered.answer, tables);
             taken.map_err(|source| ClientError::Malformed { server: answered.server, source })?;
         }
         Ok(())
@@ -339,7 +306,7 @@ fn check_shape(unique: &UniqueIds, gradients: &[&[f32]]) -> Result<(), ClientErr
         return Err(ClientError::GradientShape { table: "number of tables".to_owned(), expected, found });
     }
     for (table, values) in unique.tables.iter().zip_eq(gradients) {
-        let expected = table.wanted() * table.dim as usize;
+        let expected = table.result_rows() * table.dim as usize;
         if values.len() != expected {
             let table = table.table.to_string();
             return Err(ClientError::GradientShape { table, expected, found: values.len() });

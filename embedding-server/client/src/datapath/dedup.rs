@@ -7,7 +7,6 @@ use super::bags::TableBags;
 /// The ids of one feature in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureIds<'a> {
-    /// The table that serves the feature.
     pub table: TableId,
     /// Values per row of that table; equal for all features of a table.
     pub dim: u32,
@@ -19,7 +18,6 @@ pub struct FeatureIds<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableIds {
     pub table: TableId,
-    /// Values per row.
     pub dim: u32,
     /// Each id once, in order of first appearance.
     pub ids: Vec<u64>,
@@ -30,28 +28,26 @@ pub struct TableIds {
 impl TableIds {
     /// Distinct `ids` whose rows are all returned.
     #[must_use]
-    pub fn rows(table: TableId, dim: u32, ids: Vec<u64>) -> Self {
+    pub fn new(table: TableId, dim: u32, ids: Vec<u64>) -> Self {
         Self { table, dim, ids, bags: None }
     }
 
     /// Rows of a result: one per id, or the rows outside of bags and one per bag.
     #[must_use]
-    pub fn wanted(&self) -> usize {
-        self.bags.as_ref().map_or(self.ids.len(), TableBags::wanted)
+    pub fn result_rows(&self) -> usize {
+        self.bags.as_ref().map_or(self.ids.len(), TableBags::result_rows)
     }
 }
 
 /// Distinct ids of a batch. Tables are in order of first appearance, so the order depends on the batch alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UniqueIds {
-    /// One entry for each table of the batch.
     pub tables: Vec<TableIds>,
 }
 
 impl UniqueIds {
-    /// Number of distinct ids of all tables.
     #[must_use]
-    pub fn rows(&self) -> usize {
+    pub fn id_count(&self) -> usize {
         self.tables.iter().map(|table| table.ids.len()).sum()
     }
 }
@@ -69,7 +65,6 @@ pub struct Deduplicator {
 struct IdIndex {
     /// Slots. Their number is a power of two, or zero at first.
     slots: Vec<IdSlot>,
-    /// Round number of the current table.
     round: u32,
     /// The upper bits of a hash, from this bit on, are its first slot.
     shift: u32,
@@ -84,7 +79,6 @@ struct IdSlot {
 }
 
 impl Deduplicator {
-    /// A deduplicator without memory. Its memory grows to the size of a batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -92,13 +86,13 @@ impl Deduplicator {
 
     /// Returns the distinct ids of a batch. Also returns, for each feature and each of its ids, the position of the id
     /// in the distinct ids of the feature's table.
-    pub fn dedup(&mut self, features: &[FeatureIds<'_>]) -> (UniqueIds, Vec<Vec<u32>>) {
+    pub fn dedup_batch(&mut self, features: &[FeatureIds<'_>]) -> (UniqueIds, Vec<Vec<u32>>) {
         let mut unique = UniqueIds::default();
         let tables: Vec<usize> = features.iter().map(|feature| slot_of(&mut unique.tables, feature)).collect();
         let mut inverse = vec![Vec::new(); features.len()];
         for (slot, table) in unique.tables.iter_mut().enumerate() {
             let of_table = || (0..features.len()).filter(|feature| tables[*feature] == slot);
-            self.index.begin(of_table().map(|feature| features[feature].ids.len()).sum());
+            self.index.begin_round(of_table().map(|feature| features[feature].ids.len()).sum());
             for feature in of_table() {
                 let index = |id: &u64| self.index.index_of(*id, &mut table.ids);
                 inverse[feature] = features[feature].ids.iter().map(index).collect();
@@ -110,7 +104,7 @@ impl Deduplicator {
 
 impl IdIndex {
     /// Starts a round without ids, with room for `ids` ids.
-    fn begin(&mut self, ids: usize) {
+    fn begin_round(&mut self, ids: usize) {
         let slots = (2 * ids).next_power_of_two().max(64);
         if self.slots.len() < slots || self.round == u32::MAX {
             self.slots = vec![IdSlot::default(); slots.max(self.slots.len())];
@@ -147,7 +141,7 @@ fn slot_of(tables: &mut Vec<TableIds>, feature: &FeatureIds<'_>) -> usize {
         debug_assert_eq!(tables[slot].dim, feature.dim, "features of table {} disagree on its dim", feature.table);
         return slot;
     }
-    tables.push(TableIds::rows(feature.table, feature.dim, Vec::new()));
+    tables.push(TableIds::new(feature.table, feature.dim, Vec::new()));
     tables.len() - 1
 }
 
@@ -176,11 +170,11 @@ mod tests {
     #[test]
     fn order_is_that_of_first_appearance() {
         let features = [feature(3, &[9, 7, 9]), feature(1, &[5]), feature(3, &[7, 2])];
-        let (unique, inverse) = Deduplicator::new().dedup(&features);
-        let expected = [TableIds::rows(TableId(3), 7, vec![9, 7, 2]), TableIds::rows(TableId(1), 5, vec![5])];
+        let (unique, inverse) = Deduplicator::new().dedup_batch(&features);
+        let expected = [TableIds::new(TableId(3), 7, vec![9, 7, 2]), TableIds::new(TableId(1), 5, vec![5])];
         assert_eq!(unique.tables, expected);
         assert_eq!(inverse, [vec![0, 1, 0], vec![0], vec![1, 2]]);
-        assert_eq!(unique.rows(), 4);
+        assert_eq!(unique.id_count(), 4);
     }
 
     #[test]
@@ -197,10 +191,10 @@ mod tests {
     #[test]
     fn memory_is_used_again_even_when_its_rounds_run_out() {
         let mut deduplicator = Deduplicator::new();
-        deduplicator.dedup(&[feature(1, &[5, 6])]);
+        deduplicator.dedup_batch(&[feature(1, &[5, 6])]);
         deduplicator.index.round = u32::MAX - 1;
         for _ in 0..3 {
-            let (unique, inverse) = deduplicator.dedup(&[feature(1, &[6, 5, 6]), feature(2, &[5])]);
+            let (unique, inverse) = deduplicator.dedup_batch(&[feature(1, &[6, 5, 6]), feature(2, &[5])]);
             assert_eq!((&unique.tables[0].ids[..], &unique.tables[1].ids[..]), (&[6, 5][..], &[5][..]));
             assert_eq!(inverse, [vec![0, 1, 0], vec![0]]);
         }
@@ -216,7 +210,7 @@ mod tests {
             let mut deduplicator = Deduplicator::new();
             for batch in batches {
                 let features: Vec<_> = batch.iter().map(|(table, ids)| feature(*table, ids)).collect();
-                let (unique, inverse) = deduplicator.dedup(&features);
+                let (unique, inverse) = deduplicator.dedup_batch(&features);
                 prop_assert_eq!(inverse.len(), features.len());
                 let tables: HashMap<_, _> = unique.tables.iter().map(|t| (t.table, &t.ids)).collect();
                 prop_assert_eq!(tables.len(), unique.tables.len());

@@ -37,7 +37,6 @@ use crate::placement_cache::PlacementCache;
 /// Pauses between the tries of a request: short enough that a server that is back does not wait for its workers.
 const RETRY: Backoff = Backoff { first: Duration::from_millis(50), most: Duration::from_millis(250) };
 
-/// What the requests of one call need.
 #[derive(Clone, Copy)]
 pub(super) struct Exchange<'a> {
     pub(super) placements: &'a PlacementCache,
@@ -47,7 +46,6 @@ pub(super) struct Exchange<'a> {
     pub(super) timeout: Duration,
 }
 
-/// Which servers get a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestReach {
     /// Those that own some of the ids.
@@ -62,15 +60,13 @@ pub enum RequestReach {
 /// A part that its server has answered.
 pub(super) struct AnsweredPart<A> {
     pub(super) part: Arc<RoutePart>,
-    /// Name of the server.
     pub(super) server: String,
     /// Bytes of gradients in the request.
     pub(super) payload_bytes: u64,
     pub(super) answer: A,
 }
 
-/// What became of a part.
-enum Sent<A> {
+enum PartOutcome<A> {
     Answered(AnsweredPart<A>),
     /// No server has answered, and the map is another one by now.
     Moved(Arc<RoutePart>, Arc<Placement>),
@@ -78,26 +74,26 @@ enum Sent<A> {
 
 impl Exchange<'_> {
     /// Sends `request_of` each part, all at once. Returns the answers in the order of the servers.
-    pub(super) async fn call<C: ShardCall>(
+    pub(super) async fn call_servers<C: ShardCall>(
         self,
         (ids, reach): (&RoutedIds, RequestReach),
         request_of: impl Fn(&RoutePart) -> Result<C, ClientError> + Sync,
     ) -> Result<Vec<AnsweredPart<C::Answer>>, ClientError> {
         let placement = self.placements.current().await?;
-        let (map, servers) = (placement.map(), placement.shards().len());
+        let (map, servers) = (placement.bucket_map(), placement.shards().len());
         let parts = match reach {
             RequestReach::Owners => ids.route(map, servers).parts.clone(),
             RequestReach::AllServers { .. } => ids.parts_of_all(map, servers),
         };
         let deadline = Deadline::from_now(self.timeout);
-        let send = |part| self.send(part, &request_of, deadline);
+        let send = |part| self.send_part(part, &request_of, deadline);
         let mut answers = Vec::with_capacity(parts.len());
         let mut open: FuturesUnordered<_> = parts.into_iter().map(send).collect();
         while let Some(sent) = open.try_next().await? {
             match sent {
-                Sent::Answered(answered) => answers.push(answered),
-                Sent::Moved(part, now) => {
-                    open.extend(ids.divide(&part, now.map(), now.shards().len()).into_iter().map(send))
+                PartOutcome::Answered(answered) => answers.push(answered),
+                PartOutcome::Moved(part, now) => {
+                    open.extend(ids.divide_part(&part, now.bucket_map(), now.shards().len()).into_iter().map(send))
                 }
             }
         }
@@ -107,20 +103,20 @@ impl Exchange<'_> {
     }
 
     /// Sends one part until its server answers, the map changes, or the time is over.
-    async fn send<C: ShardCall>(
+    async fn send_part<C: ShardCall>(
         self,
         part: Arc<RoutePart>,
         request_of: &(impl Fn(&RoutePart) -> Result<C, ClientError> + Sync),
         deadline: Deadline,
-    ) -> Result<Sent<C::Answer>, ClientError> {
+    ) -> Result<PartOutcome<C::Answer>, ClientError> {
         let request = request_of(&part)?;
-        let _under_way = self.requests.begin(part.server, C::PUSHES, deadline.waited());
+        let _under_way = self.requests.begin_request(part.server, C::PUSHES, deadline.time_waited());
         // What the server says that the request waited for. The last tries have no time left to hear it again.
         let (mut tries, mut waited_for) = (0, None);
         loop {
             let placement = self.placements.current().await?;
-            if placement.map().generation() != part.generation {
-                return Ok(Sent::Moved(part, placement));
+            if placement.bucket_map().generation() != part.generation {
+                return Ok(PartOutcome::Moved(part, placement));
             }
             let shard = placement.shard(part.server);
             let sent = deadline.bound(request.send(shard.as_ref(), part.generation, deadline)).await;
@@ -128,7 +124,7 @@ impl Exchange<'_> {
             let refusal = match sent.unwrap_or_else(|within| Err(Refusal::no_answer(within))) {
                 Ok(answer) => {
                     let payload_bytes = request.payload_bytes();
-                    return Ok(Sent::Answered(AnsweredPart { part, server, payload_bytes, answer }));
+                    return Ok(PartOutcome::Answered(AnsweredPart { part, server, payload_bytes, answer }));
                 }
                 Err(refusal) => refusal,
             };
@@ -144,11 +140,11 @@ impl Exchange<'_> {
             }
             // The first `moved` usually means that the client's map is old, so the client fetches the map at once.
             if tries > 0 || refusal.kind != RefusalKind::Moved {
-                tokio::time::sleep(RETRY.pause(tries).min(deadline.left())).await;
+                tokio::time::sleep(RETRY.pause_before(tries).min(deadline.time_left())).await;
             }
-            self.placements.follow(&placement, deadline).await?;
+            self.placements.fetch_newer(&placement, deadline).await?;
             if deadline.is_past() {
-                let (what, waited) = (C::WHAT, deadline.waited());
+                let (what, waited) = (C::WHAT, deadline.time_waited());
                 let last = waited_for.filter(|_| refusal.kind == RefusalKind::Deadline).unwrap_or(refusal);
                 return Err(ClientError::Unreachable { server, what, waited, last });
             }
@@ -169,14 +165,12 @@ pub(super) trait ShardCall: Send + Sync {
         at: Generation,
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
-    /// Bytes of gradients.
     fn payload_bytes(&self) -> u64;
 }
 
 /// The pushes that a lookup waits for at each server.
 #[derive(Clone, Debug)]
 pub struct AfterPushes {
-    /// The step of the pushes.
     pub step: u64,
     /// Generation of the process group that makes it, 0 without one.
     pub group: u64,
@@ -186,19 +180,17 @@ pub struct AfterPushes {
 }
 
 impl AfterPushes {
-    /// So many pushes of a step of a process group, which are on their way.
     #[must_use]
     pub fn new(step: u64, group: u64, pushes: u32) -> Self {
         Self { step, group, pushes, acknowledged: Arc::default() }
     }
 
     /// All of them are acknowledged: from now on no try of the lookup waits for them.
-    pub fn acknowledge(&self) {
+    pub fn mark_acknowledged(&self) {
         self.acknowledged.store(true, Ordering::Release);
     }
 }
 
-/// A lookup, and the pushes that it waits for.
 pub(super) struct LookupCall<'a> {
     pub(super) request: LookupRequest,
     pub(super) after: Option<&'a AfterPushes>,

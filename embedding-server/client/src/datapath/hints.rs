@@ -23,9 +23,9 @@ impl EmbeddingClient {
     /// every server has answered or the time is over. `None` before the first placement.
     pub fn hint(&self, ids: &RoutedIds) -> Option<impl Future<Output = ()> + Send + use<>> {
         let placement = self.placement()?;
-        let route = ids.route(placement.map(), placement.shards().len());
+        let route = ids.route(placement.bucket_map(), placement.shards().len());
         let metrics = self.metrics().hints.clone();
-        let timeout = self.timeout().min(LONGEST);
+        let timeout = self.request_timeout().min(LONGEST);
         Some(async move {
             let deadline = Deadline::from_now(timeout);
             let send = |part: &Arc<super::RoutePart>| {
@@ -42,7 +42,7 @@ impl EmbeddingClient {
             };
             for (rows, answer) in join_all(route.parts.iter().map(send)).await {
                 match answer {
-                    Ok(Ok(answer)) => metrics.answered(rows as u64, answer.ready),
+                    Ok(Ok(answer)) => metrics.count_answer(rows as u64, answer.ready),
                     Ok(Err(refusal)) => {
                         debug!(%refusal, "a hint was not taken");
                         metrics.lost.inc_by(rows as u64);

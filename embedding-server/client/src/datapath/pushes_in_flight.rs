@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use zagros_protocol::PUSH_WINDOW;
 
-/// The numbers of one writer's pushes in flight.
 #[derive(Debug, Default)]
 pub(super) struct PushesInFlight {
     numbers: Arc<Mutex<BTreeSet<u64>>>,
@@ -30,7 +29,7 @@ pub(super) struct PushInFlight {
 impl PushesInFlight {
     /// Waits until a server that has seen `number` still remembers the oldest push in flight. Each push has a deadline,
     /// so this wait ends (invariant WT-1).
-    pub(super) async fn begin(&self, number: u64) -> PushInFlight {
+    pub(super) async fn begin_push(&self, number: u64) -> PushInFlight {
         let mut ended = self.ended.subscribe();
         while !self.try_begin(number) {
             // The sender lives as long as `self`, so this cannot fail.
@@ -65,14 +64,14 @@ mod tests {
     #[tokio::test]
     async fn a_push_waits_for_one_that_would_be_forgotten_and_for_no_other() {
         let pushes = PushesInFlight::default();
-        let oldest = pushes.begin(5).await;
-        let near = pushes.begin(5 + PUSH_WINDOW - 1).now_or_never().expect("the server remembers both");
+        let oldest = pushes.begin_push(5).await;
+        let near = pushes.begin_push(5 + PUSH_WINDOW - 1).now_or_never().expect("the server remembers both");
         drop(near);
-        let mut far = Box::pin(pushes.begin(5 + PUSH_WINDOW));
+        let mut far = Box::pin(pushes.begin_push(5 + PUSH_WINDOW));
         assert!((&mut far).now_or_never().is_none(), "a retry of the oldest would be refused");
         drop(oldest);
         let far = far.now_or_never().expect("nothing is under way");
-        assert!(pushes.begin(6).now_or_never().is_some(), "an older number waits for nothing");
+        assert!(pushes.begin_push(6).now_or_never().is_some(), "an older number waits for nothing");
         drop(far);
     }
 }

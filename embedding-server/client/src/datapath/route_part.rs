@@ -10,20 +10,17 @@ use zagros_zip::ZipEq;
 
 use super::bags::BagShare;
 
-/// One server's part of a batch: all tables in one request (invariant DP-2: lengths are explicit).
+/// All tables are in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]
 pub(crate) struct RoutePart {
     /// Generation of the map that names this server.
     pub(crate) generation: Generation,
-    /// Index of the server.
     pub(crate) server: u32,
     /// It has all ids of the batch that the map gives to the server. A part of a divided part may not.
     pub(crate) is_whole: bool,
-    /// The segments in the form of the wire.
+    /// In the form of the wire, as are the ids (segment after segment) and the bags (empty without bags).
     pub(crate) segments: Bytes,
-    /// The ids in the form of the wire, segment after segment.
     pub(crate) ids: Bytes,
-    /// The bags in the form of the wire. Empty without bags.
     pub(crate) bags: Bytes,
     pub(super) routes: Vec<SegmentRoute>,
 }
@@ -50,9 +47,7 @@ impl RoutePart {
     }
 
     /// Writes the rows of a server's answer to their places in the batch's tables, and adds its sums to the sums of other servers.
-    ///
-    /// # Errors
-    /// If the payload is longer or shorter than the request implies. Then the tables are unchanged.
+    /// A payload of another length than the request implies changes no table.
     pub(crate) fn scatter(
         &self,
         payload: &[u8],
@@ -60,10 +55,10 @@ impl RoutePart {
         tables: &mut [&mut [f32]],
     ) -> Result<(), PackError> {
         let width = value_bytes(encoding as i32)?;
-        expect_length("rows", self.values().checked_mul(width), payload.len())?;
+        expect_length("rows", self.value_count().checked_mul(width), payload.len())?;
         let mut rest = payload;
         for route in &self.routes {
-            let (bytes, after) = rest.split_at(route.values() * width);
+            let (bytes, after) = rest.split_at(route.value_count() * width);
             route.scatter(bytes, encoding, tables[route.table])?;
             rest = after;
         }
@@ -72,7 +67,7 @@ impl RoutePart {
 
     /// The gradients of this part's rows and sums, in the order of the server's answer.
     pub(crate) fn gather(&self, gradients: &[&[f32]], buffers: &Arc<ValueBuffers>) -> ValueBuffer {
-        let mut values = buffers.take(self.values());
+        let mut values = buffers.take_buffer(self.value_count());
         values.clear();
         for route in &self.routes {
             route.gather(gradients[route.table], &mut values);
@@ -80,24 +75,21 @@ impl RoutePart {
         values
     }
 
-    /// The number of sums that the server returns.
-    pub(crate) fn sums(&self) -> usize {
+    pub(crate) fn sum_count(&self) -> usize {
         self.routes.iter().map(|route| route.sums.len()).sum()
     }
 
-    /// The number of values in the answer.
-    pub(crate) fn values(&self) -> usize {
-        self.routes.iter().map(SegmentRoute::values).sum()
+    pub(crate) fn value_count(&self) -> usize {
+        self.routes.iter().map(SegmentRoute::value_count).sum()
     }
 }
 
 impl SegmentRoute {
-    /// Replaces rows with sums, as `share` says.
-    pub(super) fn sum(&mut self, share: BagShare) {
+    pub(super) fn replace_with_sums(&mut self, share: BagShare) {
         (self.rows, self.sums) = share.into_rows();
     }
 
-    fn values(&self) -> usize {
+    fn value_count(&self) -> usize {
         (self.rows + self.sums.len()) * self.dim
     }
 
@@ -108,14 +100,14 @@ impl SegmentRoute {
             None => decode_values(rows, encoding as i32, &mut table[..self.rows * self.dim])?,
             Some(positions) => {
                 for (row, position) in rows.chunks_exact(row_bytes).zip_eq(&positions[..self.rows]) {
-                    decode_values(row, encoding as i32, self.row(table, *position))?;
+                    decode_values(row, encoding as i32, self.row_mut(table, *position))?;
                 }
             }
         }
         let mut sum = vec![0.0; self.dim];
         for (bytes, row) in sums.chunks_exact(row_bytes).zip_eq(&self.sums) {
             decode_values(bytes, encoding as i32, &mut sum)?;
-            add(self.row(table, *row), &sum);
+            add_row(self.row_mut(table, *row), &sum);
         }
         Ok(())
     }
@@ -124,23 +116,22 @@ impl SegmentRoute {
         match &self.positions {
             None => values.extend_from_slice(&table[..self.rows * self.dim]),
             Some(positions) => {
-                positions[..self.rows].iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
+                positions[..self.rows].iter().for_each(|row| values.extend_from_slice(self.row(table, *row)));
             }
         }
-        self.sums.iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
+        self.sums.iter().for_each(|row| values.extend_from_slice(self.row(table, *row)));
     }
 
-    fn row<'a>(&self, table: &'a mut [f32], row: u32) -> &'a mut [f32] {
+    fn row_mut<'a>(&self, table: &'a mut [f32], row: u32) -> &'a mut [f32] {
         &mut table[row as usize * self.dim..][..self.dim]
     }
 
-    fn row_of<'a>(&self, table: &'a [f32], row: u32) -> &'a [f32] {
+    fn row<'a>(&self, table: &'a [f32], row: u32) -> &'a [f32] {
         &table[row as usize * self.dim..][..self.dim]
     }
 }
 
-/// Adds one row to another, value by value.
-fn add(into: &mut [f32], values: &[f32]) {
+fn add_row(into: &mut [f32], values: &[f32]) {
     for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;
     }

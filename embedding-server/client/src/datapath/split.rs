@@ -14,7 +14,6 @@ use super::bags::{BagShare, TableBags};
 use super::dedup::{TableIds, UniqueIds};
 use super::route_part::{RoutePart, SegmentRoute};
 
-/// A part that is being built.
 #[derive(Default)]
 struct PartDraft {
     ids: Vec<u64>,
@@ -25,42 +24,41 @@ struct PartDraft {
 }
 
 /// One part for each server that owns some of the ids. `servers` is the number of servers in the map.
-pub(super) fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<Arc<RoutePart>> {
-    let mut drafts = drafts(unique.rows(), servers);
+pub(super) fn split_by_owner(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<Arc<RoutePart>> {
+    let mut drafts = empty_drafts(unique.id_count(), servers);
     for (index, table) in unique.tables.iter().enumerate() {
         match &mut drafts[..] {
             // One server owns everything, so no id is hashed.
             [only] => {
-                only.add(index, table, table.ids.iter().copied(), None, table.bags.as_ref().map(TableBags::whole))
+                only.add_segment(index, table, table.ids.iter().copied(), None, table.bags.as_ref().map(TableBags::whole_share))
             }
-            _ => add_by_owner(&mut drafts, index, table, all(table), map),
+            _ => add_by_owner(&mut drafts, index, table, all_positions(table), map),
         }
     }
-    finish(drafts, map.generation(), true)
+    finish_parts(drafts, map.generation(), true)
 }
 
-/// As [`split`], of the ids of one part.
+/// As [`split_by_owner`], of the ids of one part.
 pub(super) fn split_part(unique: &UniqueIds, part: &RoutePart, map: &BucketMap, servers: usize) -> Vec<Arc<RoutePart>> {
-    let mut drafts = drafts(unique.rows(), servers);
+    let mut drafts = empty_drafts(unique.id_count(), servers);
     for route in &part.routes {
         let (index, table) = (route.table, &unique.tables[route.table]);
         match &route.positions {
-            None => add_by_owner(&mut drafts, index, table, all(table), map),
+            None => add_by_owner(&mut drafts, index, table, all_positions(table), map),
             Some(positions) => add_by_owner(&mut drafts, index, table, positions.iter().copied(), map),
         }
     }
-    finish(drafts, map.generation(), false)
+    finish_parts(drafts, map.generation(), false)
 }
 
 /// One draft per server. One allocation is enough if the ids are spread about evenly.
-fn drafts(ids: usize, servers: usize) -> Vec<PartDraft> {
+fn empty_drafts(ids: usize, servers: usize) -> Vec<PartDraft> {
     let ids = ids / servers.max(1) * 9 / 8 + 8;
     let draft = || PartDraft { ids: Vec::with_capacity(ids), ..PartDraft::default() };
     std::iter::repeat_with(draft).take(servers).collect()
 }
 
-/// The positions of all ids of a table.
-fn all(table: &TableIds) -> std::ops::Range<u32> {
+fn all_positions(table: &TableIds) -> std::ops::Range<u32> {
     0..table.ids.len() as u32
 }
 
@@ -75,27 +73,27 @@ fn add_by_owner(
     let share = table.ids.len() / drafts.len() * 9 / 8 + 8;
     let mut positions: Vec<Vec<u32>> = (0..drafts.len()).map(|_| Vec::with_capacity(share)).collect();
     for position in selected {
-        let owner = map.route(RowKey { table: table.table, id: table.ids[position as usize] });
+        let owner = map.row_owner(RowKey { table: table.table, id: table.ids[position as usize] });
         positions[owner.0 as usize].push(position);
     }
     let bags = table.bags.as_ref();
-    let mut shares = bags.map(|bags| bags.split(&positions, table.ids.len())).unwrap_or_default().into_iter();
+    let mut shares = bags.map(|bags| bags.split_by_owner(&positions, table.ids.len())).unwrap_or_default().into_iter();
     for (draft, positions) in drafts.iter_mut().zip_eq(positions) {
         let share = shares.next();
         if !positions.is_empty() {
             let ids: Vec<u64> = positions.iter().map(|position| table.ids[*position as usize]).collect();
-            draft.add(index, table, ids.into_iter(), Some(positions), share);
+            draft.add_segment(index, table, ids.into_iter(), Some(positions), share);
         }
     }
 }
 
-fn finish(drafts: Vec<PartDraft>, generation: Generation, is_whole: bool) -> Vec<Arc<RoutePart>> {
+fn finish_parts(drafts: Vec<PartDraft>, generation: Generation, is_whole: bool) -> Vec<Arc<RoutePart>> {
     let parts = number_from(0, drafts).filter(|(_, draft)| !draft.ids.is_empty());
     parts.map(|(server, draft)| Arc::new(RoutePart { is_whole, ..draft.finish(generation, server) })).collect()
 }
 
 impl PartDraft {
-    fn add(
+    fn add_segment(
         &mut self,
         index: usize,
         table: &TableIds,
@@ -118,7 +116,7 @@ impl PartDraft {
         let bags = pack_bags(&bags);
         for (route, share) in self.routes.iter_mut().zip_eq(self.shares) {
             if let Some(share) = share {
-                route.sum(share);
+                route.replace_with_sums(share);
             }
         }
         let segments = Segments::new(self.segments).pack().into();

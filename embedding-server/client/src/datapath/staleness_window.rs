@@ -23,7 +23,6 @@ pub struct WindowPermit {
 }
 
 impl StalenessWindow {
-    /// A window for τ = `staleness`.
     #[must_use]
     pub fn new(staleness: usize) -> Self {
         let places = staleness.saturating_add(1).min(Semaphore::MAX_PERMITS);
@@ -32,15 +31,14 @@ impl StalenessWindow {
 
     /// Waits for a place. Batches get places in the order in which they ask. The wait has no timeout of its own: the
     /// push that frees a place has a deadline, and the caller also waits for shutdown.
-    pub async fn enter(&self) -> WindowPermit {
+    pub async fn acquire_permit(&self) -> WindowPermit {
         let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
         let staleness = self.inside.fetch_add(1, Ordering::AcqRel);
         WindowPermit { staleness, inside: Arc::clone(&self.inside), _place: place }
     }
 
-    /// Batches in the window.
     #[must_use]
-    pub fn inside(&self) -> usize {
+    pub fn batch_count(&self) -> usize {
         self.inside.load(Ordering::Acquire)
     }
 }
@@ -70,21 +68,21 @@ mod tests {
     #[tokio::test]
     async fn a_permit_reports_the_number_of_earlier_batches() {
         let window = StalenessWindow::new(2);
-        let (first, second, third) = (window.enter().await, window.enter().await, window.enter().await);
+        let (first, second, third) = (window.acquire_permit().await, window.acquire_permit().await, window.acquire_permit().await);
         assert_eq!([first.staleness(), second.staleness(), third.staleness()], [0, 1, 2]);
-        assert!(window.enter().now_or_never().is_none(), "a fourth batch got in");
+        assert!(window.acquire_permit().now_or_never().is_none(), "a fourth batch got in");
         drop(second);
-        let fourth = window.enter().now_or_never().expect("a place was free");
-        assert_eq!((fourth.staleness(), window.inside()), (2, 3));
+        let fourth = window.acquire_permit().now_or_never().expect("a place was free");
+        assert_eq!((fourth.staleness(), window.batch_count()), (2, 3));
     }
 
     #[tokio::test]
     async fn without_staleness_batches_are_strictly_sequential() {
         let window = StalenessWindow::new(0);
         for _ in 0..3 {
-            let permit = window.enter().now_or_never().expect("the window was empty");
+            let permit = window.acquire_permit().now_or_never().expect("the window was empty");
             assert_eq!(permit.staleness(), 0);
-            assert!(window.enter().now_or_never().is_none(), "a second batch got in");
+            assert!(window.acquire_permit().now_or_never().is_none(), "a second batch got in");
         }
     }
 
@@ -96,8 +94,8 @@ mod tests {
         let batches = (0..200_u64).map(|batch| {
             let window = window.clone();
             tokio::spawn(async move {
-                let permit = window.enter().await;
-                let inside = window.inside();
+                let permit = window.acquire_permit().await;
+                let inside = window.batch_count();
                 // The acknowledgements come in another order than the lookups.
                 tokio::time::sleep(Duration::from_millis(batch * 7 % 13)).await;
                 (permit.staleness(), inside)
@@ -106,6 +104,6 @@ mod tests {
         let seen: Vec<_> = futures::future::join_all(batches).await.into_iter().map(Result::unwrap).collect();
         assert_eq!(seen.iter().map(|(staleness, _)| *staleness).max(), Some(BOUND));
         assert_eq!(seen.iter().map(|(_, inside)| *inside).max(), Some(BOUND + 1));
-        assert_eq!(window.inside(), 0);
+        assert_eq!(window.batch_count(), 0);
     }
 }

@@ -4,14 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The requests that one server has not answered yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnansweredRequests {
-    /// Index of the server.
     pub server: u32,
-    /// Number of lookups.
     pub lookups: usize,
-    /// Number of pushes.
     pub pushes: usize,
     /// Age of the oldest request, with retries.
     pub oldest: Duration,
@@ -45,7 +41,7 @@ pub(super) struct RequestGuard {
 
 impl OpenRequests {
     /// Starts a request to a server. Its ids have waited for so long already, maybe for other servers.
-    pub(super) fn begin(&self, server: u32, pushes: bool, waited: Duration) -> RequestGuard {
+    pub(super) fn begin_request(&self, server: u32, pushes: bool, waited: Duration) -> RequestGuard {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let number = open.next;
         open.next += 1;
@@ -55,7 +51,7 @@ impl OpenRequests {
     }
 
     /// One entry for each server with an unanswered request.
-    pub(super) fn waiting(&self) -> Vec<UnansweredRequests> {
+    pub(super) fn unanswered_by_server(&self) -> Vec<UnansweredRequests> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut servers, now) = (BTreeMap::new(), Instant::now());
         for request in open.requests.values() {
@@ -82,17 +78,17 @@ mod tests {
     #[test]
     fn the_wait_of_a_server_is_that_of_its_oldest_request() {
         let requests = OpenRequests::default();
-        assert!(requests.waiting().is_empty());
-        let first = requests.begin(1, true, Duration::ZERO);
-        let second = requests.begin(1, false, Duration::from_secs(7));
-        let other = requests.begin(0, false, Duration::ZERO);
-        let waiting = requests.waiting();
+        assert!(requests.unanswered_by_server().is_empty());
+        let first = requests.begin_request(1, true, Duration::ZERO);
+        let second = requests.begin_request(1, false, Duration::from_secs(7));
+        let other = requests.begin_request(0, false, Duration::ZERO);
+        let waiting = requests.unanswered_by_server();
         let entry = |waiting: &UnansweredRequests| (waiting.server, waiting.lookups, waiting.pushes);
         assert_eq!(waiting.iter().map(entry).collect::<Vec<_>>(), [(0, 1, 0), (1, 1, 1)]);
         assert!(waiting[0].oldest < Duration::from_secs(7) && waiting[1].oldest >= Duration::from_secs(7));
         drop((first, other));
-        assert_eq!(requests.waiting().iter().map(entry).collect::<Vec<_>>(), [(1, 1, 0)]);
+        assert_eq!(requests.unanswered_by_server().iter().map(entry).collect::<Vec<_>>(), [(1, 1, 0)]);
         drop(second);
-        assert!(requests.waiting().is_empty());
+        assert!(requests.unanswered_by_server().is_empty());
     }
 }

@@ -15,7 +15,6 @@ const HEAD: usize = 13;
 /// Longer payloads are no push of any worker.
 const LONGEST: usize = 1 << 30;
 
-/// One message of a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Frame {
     /// The worker's index. The first message.
@@ -63,7 +62,6 @@ pub struct TableRows {
 }
 
 impl Frame {
-    /// The bytes of the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (kind, call, payload) = match self {
@@ -85,9 +83,6 @@ impl Frame {
     }
 
     /// Reads the next message; `None` where the writer ended, also in the middle of a message.
-    ///
-    /// # Errors
-    /// If the socket fails, or the bytes are no message.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut head = [0; HEAD];
         if !fill(from, &mut head)? {

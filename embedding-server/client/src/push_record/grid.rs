@@ -9,10 +9,7 @@ pub const UNITS: f32 = (1_u32 << 20) as f32;
 pub const MOST_UNITS: i64 = 1 << 24;
 
 /// A gradient in whole units.
-///
-/// # Errors
-/// If it is not finite or too large to be exact.
-pub fn units(value: f32) -> Result<i32, Refusal> {
+pub fn round_to_units(value: f32) -> Result<i32, Refusal> {
     let units = (value * UNITS).round_ties_even();
     if units.abs() <= MOST_UNITS as f32 {
         return Ok(units as i32);
@@ -22,9 +19,8 @@ pub fn units(value: f32) -> Result<i32, Refusal> {
     )))
 }
 
-/// Units as a value of a row.
 #[must_use]
-pub fn value(units: i32) -> f32 {
+pub fn units_to_value(units: i32) -> f32 {
     units as f32 / UNITS
 }
 
@@ -41,8 +37,8 @@ mod tests {
 
     #[test]
     fn sums_of_rounded_gradients_are_exact_in_any_order() {
-        let gradients: Vec<i32> = (1..2000_u16).map(|n| units((f32::from(n) * 0.37).sin() / 300.0).unwrap()).collect();
-        let sum = |order: &mut dyn Iterator<Item = &i32>| order.fold(0.0_f32, |row, units| row - value(*units));
+        let gradients: Vec<i32> = (1..2000_u16).map(|n| round_to_units((f32::from(n) * 0.37).sin() / 300.0).unwrap()).collect();
+        let sum = |order: &mut dyn Iterator<Item = &i32>| order.fold(0.0_f32, |row, units| row - units_to_value(*units));
         let forward = sum(&mut gradients.iter());
         let backward = sum(&mut gradients.iter().rev());
         let exact: i64 = gradients.iter().map(|units| i64::from(*units)).sum();
@@ -53,7 +49,7 @@ mod tests {
     #[test]
     fn what_is_not_exact_is_refused() {
         for large in [f32::NAN, f32::INFINITY, -17.0] {
-            assert!(units(large).is_err(), "{large}");
+            assert!(round_to_units(large).is_err(), "{large}");
         }
         assert_eq!(exact_units(0.1), None);
         assert_eq!(exact_units(16.0), None);

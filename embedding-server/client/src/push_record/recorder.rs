@@ -23,7 +23,6 @@ use super::frame::{Frame, StartedPush};
 use super::grid;
 use crate::Shard;
 
-/// Reports the pushes of a dense worker's process.
 #[derive(Debug)]
 pub struct PushRecorder {
     socket: Mutex<UnixStream>,
@@ -34,9 +33,6 @@ pub struct PushRecorder {
 
 impl PushRecorder {
     /// Connects to the recorder at `path`, for the worker of an index in a job with so many tables of features.
-    ///
-    /// # Errors
-    /// If no recorder listens there.
     pub fn connect(path: &Path, worker: u32, tables: u32) -> io::Result<Arc<Self>> {
         let recorder = Self { socket: Mutex::new(UnixStream::connect(path)?), calls: AtomicU64::new(0), tables };
         recorder.write(&Frame::Hello { worker })?;
@@ -45,28 +41,26 @@ impl PushRecorder {
 
     /// The same server, with its pushes recorded.
     #[must_use]
-    pub fn record(self: &Arc<Self>, shard: Arc<dyn Shard>) -> Arc<dyn Shard> {
+    pub fn record_shard(self: &Arc<Self>, shard: Arc<dyn Shard>) -> Arc<dyn Shard> {
         Arc::new(RecordedShard { shard, recorder: Arc::clone(self) })
     }
 
-    /// Reports that the worker has a place in the run.
-    pub fn join(&self, writer: u64, incarnation: u32) {
+    pub fn report_join(&self, writer: u64, incarnation: u32) {
         self.tell(&Frame::Joined { writer, incarnation });
     }
 
     /// Reports a push, before it is routed. Only tables of features are recorded.
-    pub fn start(&self, mut push: StartedPush) {
+    pub fn report_started_push(&self, mut push: StartedPush) {
         push.tables.retain(|rows| rows.table < self.tables);
         self.tell(&Frame::Started(push));
     }
 
     /// Reports that the worker takes a push as acknowledged.
-    pub fn finish(&self, seq: u64) {
+    pub fn report_finished_push(&self, seq: u64) {
         self.tell(&Frame::Finished { seq });
     }
 
-    /// Reports the dense network that the worker ends with.
-    pub fn note_network(&self, weights: &[u8]) {
+    pub fn report_network(&self, weights: &[u8]) {
         // The same in every process of this program.
         let mut hasher = DefaultHasher::new();
         hasher.write(weights);
@@ -89,7 +83,7 @@ impl PushRecorder {
     }
 
     /// Rounds the gradients of features' tables to the grid.
-    fn round(&self, push: &mut PushRequest) -> Result<(), Refusal> {
+    fn round_gradients(&self, push: &mut PushRequest) -> Result<(), Refusal> {
         if push.encoding != Encoding::F32 as i32 || !push.bags.is_empty() {
             return Err(Refusal::invalid("chaos: a push that is recorded has rows in f32, and no bags"));
         }
@@ -106,14 +100,14 @@ impl PushRecorder {
                 continue;
             }
             for bytes in of_segment {
-                *bytes = grid::value(grid::units(f32::from_le_bytes(*bytes))?).to_le_bytes();
+                *bytes = grid::units_to_value(grid::round_to_units(f32::from_le_bytes(*bytes))?).to_le_bytes();
             }
         }
         push.gradients = gradients.into();
         Ok(())
     }
 
-    fn begin(self: &Arc<Self>, push: &PushRequest) -> Result<RecordedCall, Refusal> {
+    fn begin_call(self: &Arc<Self>, push: &PushRequest) -> Result<RecordedCall, Refusal> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         self.report(&Frame::Sent { call, push: push.clone() })?;
         Ok(RecordedCall { call, recorder: Arc::clone(self), is_open: true })
@@ -128,7 +122,7 @@ struct RecordedCall {
 }
 
 impl RecordedCall {
-    fn acknowledged(mut self) -> Result<(), Refusal> {
+    fn report_acknowledged(mut self) -> Result<(), Refusal> {
         self.is_open = false;
         self.recorder.report(&Frame::Acknowledged { call: self.call })
     }
@@ -158,10 +152,10 @@ impl Shard for RecordedShard {
 
     fn push(&self, mut request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         async move {
-            self.recorder.round(&mut request)?;
-            let call = self.recorder.begin(&request)?;
+            self.recorder.round_gradients(&mut request)?;
+            let call = self.recorder.begin_call(&request)?;
             let answer = self.shard.push(request, deadline).await?;
-            call.acknowledged()?;
+            call.report_acknowledged()?;
             Ok(answer)
         }
         .boxed()

@@ -27,7 +27,6 @@ const AT_ONCE: usize = 4096;
 const CALLS: usize = 100;
 const COLD_SHARE: usize = 4;
 
-/// The arguments of the command line.
 struct Plan {
     rows: usize,
     dim: usize,
@@ -40,13 +39,11 @@ struct Plan {
 /// Reads a second, and what one costs the processor.
 #[derive(Clone, Copy, Default)]
 struct Rate {
-    /// Thousand rows per second.
     rows: f64,
     /// µs of CPU per row.
     cpu: f64,
 }
 
-/// The costs of one way of storing rows.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     /// MB of rows per second, with what the store does in the background meanwhile.
@@ -207,13 +204,11 @@ fn rate(calls: usize, before: impl Fn(), mut call: impl FnMut(usize)) -> Rate {
     Rate { rows: rows / 1e3 / seconds, cpu: 1e6 * cpu / rows }
 }
 
-/// CPU seconds of all threads of this process so far.
 fn cpu_seconds() -> f64 {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
-/// Bytes that this process has written to files so far.
 fn bytes_written() -> u64 {
     let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok()).unwrap_or(0)

@@ -13,7 +13,6 @@ const DEPTH: usize = 128;
 /// Direct reads are of whole blocks of this size.
 const BLOCK: u64 = 4096;
 
-/// A plain file of rows.
 pub(crate) struct Plain {
     file: File,
     path: PathBuf,
@@ -40,7 +39,6 @@ impl Plain {
         self.file.write_all(bytemuck::cast_slice(rows)).expect("rows are written");
     }
 
-    /// The rows of these numbers, in order.
     pub(crate) fn read(&self, numbers: &[usize]) -> Vec<u32> {
         let mut rows = vec![0; numbers.len() * self.width];
         for (index, number) in numbers.iter().enumerate() {

@@ -1,6 +1,5 @@
 //! Rows as training leaves them: uniform first weights, changed by a few Adagrad steps, most of them by one or two.
 
-/// Stripes of the table.
 const STRIPES: u64 = 64;
 
 /// Rows by number. Row `n` has a cold key that looks random, like that of a real id.
@@ -10,7 +9,6 @@ pub(crate) struct Workload {
     slots: Vec<u32>,
 }
 
-/// Rows that are written together.
 pub(crate) struct Batch {
     pub(crate) cold_keys: Vec<u64>,
     pub(crate) rows: Vec<u32>,
@@ -25,12 +23,10 @@ impl Workload {
         Self { rows, dim, slots }
     }
 
-    /// Words per row.
     pub(crate) fn width(&self) -> usize {
         2 * self.dim
     }
 
-    /// Bytes of all rows.
     pub(crate) fn bytes(&self) -> usize {
         self.slots.len() * 4
     }
@@ -61,7 +57,6 @@ impl Workload {
         self.slots.chunks(at_once * self.width())
     }
 
-    /// The numbers of the rows of one call.
     pub(crate) fn pick(&self, call: usize, count: usize) -> Vec<usize> {
         let random = |index: usize| mix((call * count + index) as u64 ^ 0x5eed) as usize % self.rows;
         (0..count).map(random).collect()
@@ -71,7 +66,6 @@ impl Workload {
         numbers.iter().map(|number| cold_key(*number as u64)).collect()
     }
 
-    /// Cold keys without a row.
     pub(crate) fn absent(&self, call: usize, count: usize) -> Vec<u64> {
         (0..count).map(|index| cold_key((self.rows + call * count + index) as u64)).collect()
     }

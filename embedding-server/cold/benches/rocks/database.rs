@@ -11,7 +11,6 @@ use super::keys::{key, words};
 /// Rows per call of RocksDB. Their blocks stay in memory during the call.
 const AT_ONCE: usize = 1024;
 
-/// The open database, its folder and the widths of its rows.
 pub(crate) struct RocksDatabase {
     pub(crate) db: DB,
     /// Dropped after the database is closed, which empties the folder.
@@ -37,7 +36,6 @@ impl RocksDatabase {
         &self.folder.path
     }
 
-    /// Words per row of a table.
     pub(crate) fn width(&self, doing: &'static str, table: u32) -> Result<usize, ColdError> {
         let width = self.widths.get(table as usize).copied();
         width.ok_or_else(|| ColdError { doing, reason: format!("no table {table} of {}", self.widths.len()) })

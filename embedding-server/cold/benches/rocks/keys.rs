@@ -3,11 +3,9 @@
 
 use zagros_table::ColdError;
 
-/// Bytes of a key.
 pub(crate) const KEY: usize = 12;
 const TABLE: usize = 4;
 
-/// The key of a row.
 #[inline]
 pub(crate) fn key(table: u32, cold_key: u64) -> [u8; KEY] {
     let mut key = [0; KEY];
@@ -24,10 +22,6 @@ pub(crate) fn cold_key(table: u32, key: &[u8]) -> Option<u64> {
     (u32::from_be_bytes(*of) == table).then(|| cold_key.try_into().map(u64::from_be_bytes).ok())?
 }
 
-/// The words of a row.
-///
-/// # Errors
-/// If the row is not `width` words long. This store did not write it.
 pub(crate) fn words(row: &[u8], width: usize) -> Result<impl ExactSizeIterator<Item = u32>, ColdError> {
     let (words, rest) = row.as_chunks::<4>();
     if words.len() != width || !rest.is_empty() {

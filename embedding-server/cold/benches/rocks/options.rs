@@ -12,12 +12,10 @@ const READ_AHEAD: std::ops::RangeInclusive<usize> = 16 << 10..=1 << 20;
 /// Open files. Each needs a descriptor, and a process often has only 1024.
 const OPEN_FILES: i32 = 512;
 
-/// The settings that a caller chooses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RocksOptions {
     /// Bytes of write buffers and block cache together, at least 4 MiB.
     pub(crate) memory: usize,
-    /// How rows are packed on disk.
     pub(crate) compression: Compression,
     /// Background threads that write and merge files, at least 2.
     pub(crate) jobs: usize,
@@ -50,7 +48,6 @@ impl RocksOptions {
         self.memory.saturating_sub(2 * self.write_buffer()).max(2 << 20)
     }
 
-    /// Largest number of bytes of write buffers and cache.
     pub(crate) fn bound(&self) -> usize {
         2 * self.write_buffer() + self.cache()
     }
@@ -61,10 +58,6 @@ impl RocksOptions {
         (self.memory / 64).clamp(*READ_AHEAD.start(), *READ_AHEAD.end())
     }
 
-    /// These settings in RocksDB's form.
-    ///
-    /// # Errors
-    /// If there is no memory for the cache.
     pub(crate) fn build(&self) -> Result<Options, rocksdb::Error> {
         let mut options = Options::default();
         options.create_if_missing(true);

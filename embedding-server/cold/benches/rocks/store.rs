@@ -24,9 +24,6 @@ impl RocksStore {
     /// Opens an empty store in `folder`, which is created if necessary. Files of a killed store in this folder are
     /// deleted. A row of table `t` has `widths[t]` words. The rows are deleted when the store and its views are
     /// dropped.
-    ///
-    /// # Errors
-    /// If another process uses the folder, or the folder cannot be written.
     pub(crate) fn open(folder: &Path, widths: &[usize], options: &RocksOptions) -> Result<Self, ColdError> {
         let failed = |error: &dyn fmt::Display| refused(folder, &error.to_string());
         std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
@@ -101,7 +98,6 @@ impl fmt::Debug for RocksStore {
     }
 }
 
-/// Positions of the cold keys, in ascending order of cold keys.
 fn ascending(cold_keys: &[u64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..cold_keys.len() as u32).collect();
     order.sort_unstable_by_key(|index| cold_keys[*index as usize]);

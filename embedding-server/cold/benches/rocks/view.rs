@@ -18,10 +18,8 @@ self_cell!(
     }
 );
 
-/// A view. It owns the database and the snapshot.
 pub(crate) struct RocksView {
     snapshot: Owned,
-    /// Bytes read ahead in each file.
     read_ahead: usize,
 }
 

@@ -32,7 +32,7 @@ use std::time::Duration;
 use zagros_table::ColdError;
 
 use super::compaction::CompactionStep;
-use super::counters::Counters;
+use super::counters::LogCounters;
 use super::table_log::{TableLog, TableState};
 
 /// Records that a writer goes over for each record by which it brings the table nearer to the bound.
@@ -43,12 +43,12 @@ const SPARE_SEGMENTS: i64 = 2;
 impl TableLog {
     /// Records that the table may have beyond twice its rows before writers help.
     pub(crate) fn allowance(&self, state: &TableState) -> i64 {
-        SPARE_SEGMENTS * i64::from(self.whole_of(state))
+        SPARE_SEGMENTS * i64::from(self.segment_rows_of(state))
     }
 
     /// Compacts some of the table after a call that raised `records − 2 × rows` by at most `raised`, if compaction is behind. A failure is
     /// logged and counted: the call itself has succeeded.
-    pub(crate) fn assist(&self, raised: usize, patience: Duration, counters: &Counters) {
+    pub(crate) fn assist(&self, raised: usize, patience: Duration, counters: &LogCounters) {
         if !self.needs_help() || self.is_compaction_failing.load(Ordering::Relaxed) {
             return;
         }
@@ -64,7 +64,7 @@ impl TableLog {
             // A failure is logged where it happens, and is no failure of the caller.
             let Ok(CompactionStep::Records(records)) = self.compact_part(&mut compaction, counters) else { break };
             compaction.owed = compaction.owed.saturating_sub(u64::from(records));
-            counters.assisted(records as usize * self.layout.format.bytes());
+            counters.count_assisted(records as usize * self.layout.format.record_bytes());
         }
         // A later writer pays for at most a part of what could not be compacted now.
         compaction.owed = compaction.owed.min(part);
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::log_store::flushed::{FlushedTable, SyncedUpTo};
     use crate::log_store::record::RecordFormat;
-    use crate::log_store::segment::named;
+    use crate::log_store::segment::parse_name;
 
     const FORMAT: RecordFormat = RecordFormat { table: 0, width: 5 };
     const NO_WAIT: Duration = Duration::ZERO;
@@ -95,15 +95,15 @@ mod tests {
     /// A table of a store whose thread is paused: only its writers compact.
     struct PausedLog {
         table: TableLog,
-        counters: Counters,
+        counters: LogCounters,
         /// Removed rows leave records.
         is_kept: bool,
     }
 
     impl PausedLog {
         fn new(folder: &Path, is_kept: bool) -> Self {
-            let table = TableLog::new(folder, FORMAT, is_kept, 64 * FORMAT.bytes());
-            Self { table, counters: Counters::default(), is_kept }
+            let table = TableLog::new(folder, FORMAT, is_kept, 64 * FORMAT.record_bytes());
+            Self { table, counters: LogCounters::default(), is_kept }
         }
 
         fn write(&self, cold_keys: &[u64]) {
@@ -118,20 +118,20 @@ mod tests {
         }
 
         fn rows(&self) -> u64 {
-            self.table.state.read().index.rows() as u64
+            self.table.state.read().index.row_count() as u64
         }
 
         /// Records of the largest segment.
         fn largest(&self) -> u64 {
             let state = self.table.state.read();
             let slots = 0..state.segments.files().len();
-            slots.map(|slot| u64::from(state.segments.counts(slot).rows)).max().unwrap_or(0)
+            slots.map(|slot| u64::from(state.segments.segment_counts(slot).rows)).max().unwrap_or(0)
         }
 
         /// Records in the files of the folder, whatever the table says.
         fn in_files(&self) -> u64 {
             let files = fs::read_dir(&self.table.folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
-            files.map(|bytes| bytes.saturating_sub(64) / FORMAT.bytes() as u64).sum()
+            files.map(|bytes| bytes.saturating_sub(64) / FORMAT.record_bytes() as u64).sum()
         }
 
         /// Asserts the bound of the module's docs, after a call with so many records.
@@ -142,12 +142,12 @@ mod tests {
         }
 
         fn assert_has(&self, cold_keys: &[u64]) {
-            let present = self.table.present(cold_keys);
+            let present = self.table.present_keys(cold_keys);
             assert_eq!(present, cold_keys);
-            let (state, mut record) = (self.table.state.read(), vec![0; FORMAT.bytes()]);
+            let (state, mut record) = (self.table.state.read(), vec![0; FORMAT.record_bytes()]);
             for key in cold_keys {
-                let (slot, row) = self.table.layout.place(state.index.get(*key).unwrap());
-                state.segments.get(slot).unwrap().0.read(self.table.layout.offset(row), &mut record).unwrap();
+                let (slot, row) = self.table.layout.split_address(state.index.get(*key).unwrap());
+                state.segments.get(slot).unwrap().0.read(self.table.layout.record_offset(row), &mut record).unwrap();
                 let mut words = [0; FORMAT.width];
                 assert!(FORMAT.read_row(&record, *key, &mut words) && words == [*key as u32; FORMAT.width], "{key}");
             }
@@ -177,7 +177,7 @@ mod tests {
                 log.write(&keys);
                 log.assert_bounded(rows, log.largest(), call);
             }
-            prop_assert!(log.counters.counts(0).assisted_bytes > 0);
+            prop_assert!(log.counters.log_counts(0).assisted_bytes > 0);
             log.assert_has(&all);
         }
     }
@@ -202,7 +202,7 @@ mod tests {
         let next = PausedLog::new(folder.path(), true);
         let mut files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
-        let numbered = files.into_iter().filter_map(|path| Some((named(&path)?.1, path)));
+        let numbered = files.into_iter().filter_map(|path| Some((parse_name(&path)?.1, path)));
         let up_to = SyncedUpTo { table: 0, number: 0, rows: 0 };
         let nothing = FlushedTable { up_to, segments: Vec::new() };
         next.table.recover(numbered.collect(), &nothing).unwrap();
@@ -223,7 +223,7 @@ mod tests {
         let stuck: MutexGuard<'_, _> = log.table.compaction.lock();
         overwritten(&log, 6);
         assert!(log.in_files() >= 6 * 2000 && log.table.is_compaction_failing.load(Ordering::Relaxed));
-        assert_eq!(log.counters.counts(0).compaction_failures, 1, "it is waited for once");
+        assert_eq!(log.counters.log_counts(0).compaction_failures, 1, "it is waited for once");
         drop(stuck);
         while log.table.compact(&log.counters).unwrap() != CompactionStep::Nothing {}
         assert!(!log.table.is_compaction_failing.load(Ordering::Relaxed));
@@ -241,7 +241,8 @@ mod tests {
         let cut: Vec<_> = files.iter().flatten().take(2).cloned().collect();
         cut.iter().for_each(|segment| segment.file.set_len(64).unwrap());
         // A fiftieth of the rows stays where it is, so the two segments that lost their end have the least to copy, and of the others a fourth.
-        let in_cut = |key: &u64| cut.len() as u64 * u64::from(log.table.state.read().segments.counts(0).rows) > *key;
+        let in_cut =
+            |key: &u64| cut.len() as u64 * u64::from(log.table.state.read().segments.segment_counts(0).rows) > *key;
         let changes = |key: &u64| if in_cut(key) { !key.is_multiple_of(50) } else { !key.is_multiple_of(4) };
         let changed: Vec<u64> = all.iter().copied().filter(changes).collect();
         changed.chunks(100).for_each(|keys| log.write(keys));

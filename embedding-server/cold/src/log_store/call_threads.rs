@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::{Advice, fadvise};
 use zagros_table::ColdError;
 
-use super::file_piece::{FilePiece, OnPiece, hangs};
+use super::file_piece::{FilePiece, OnPiece, hang_error};
 
 /// Threads that read. A disk that hangs keeps them until it answers.
 const THREADS: usize = 8;
@@ -27,7 +27,6 @@ pub(super) struct CallThreads {
     ended: Arc<AtomicU64>,
 }
 
-/// Some pieces that a caller waits for.
 struct CallJob {
     pieces: Arc<[FilePiece]>,
     range: Range<usize>,
@@ -41,9 +40,6 @@ type CallAnswer = (Range<usize>, Result<Vec<u8>, ColdError>);
 
 impl CallThreads {
     /// Reads the pieces and gives each one to `on_piece`.
-    ///
-    /// # Errors
-    /// The first failure of a read or of `on_piece`, or that the disk answers nothing for `patience`.
     pub(super) fn read(
         &self,
         pieces: &[FilePiece],
@@ -65,7 +61,7 @@ impl CallThreads {
             let (range, bytes) = match answers.recv_timeout(patience) {
                 Ok(answer) => answer,
                 Err(_) if self.ended.load(Ordering::Relaxed) != ended => continue,
-                Err(_) => return Err(hangs(patience, pieces.first())),
+                Err(_) => return Err(hang_error(patience, pieces.first())),
             };
             let bytes = bytes?;
             let mut rest = &bytes[..];
@@ -106,7 +102,6 @@ fn serve(jobs: &Receiver<CallJob>, ended: &AtomicU64) {
     }
 }
 
-/// The bytes of some pieces, one after the other.
 fn read_chunk(pieces: &[FilePiece]) -> Result<Vec<u8>, ColdError> {
     pieces.iter().for_each(advise);
     let mut bytes = vec![0; pieces.iter().map(|piece| piece.bytes).sum()];

@@ -19,8 +19,8 @@ use tracing::{info, warn};
 use zagros_table::ColdError;
 use zagros_zip::{ZipEq, number_from};
 
-use super::compaction_cursor::{Compaction, CompactionCursor};
-use super::counters::Counters;
+use super::compaction_cursor::{CompactionCursor, CompactionState};
+use super::counters::LogCounters;
 use super::flushed::{SyncedUpTo, sync_folder};
 use super::record::LogRecordKind;
 use super::segment::RowSegment;
@@ -32,16 +32,13 @@ const CHUNK: usize = 256 << 10;
 /// Of a small segment a part in this many is read at a time.
 const PARTS: u32 = 4;
 
-/// What a step of the compaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionStep {
-    /// No segment is to be compacted.
     Nothing,
     /// It went over so many records, or need not look at them.
     Records(u32),
 }
 
-/// What a record of an old segment is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct KeptRecord {
     kind: LogRecordKind,
@@ -50,18 +47,16 @@ struct KeptRecord {
 
 impl TableLog {
     /// Compacts a part of a segment. The first failure in a row is logged.
-    ///
-    /// # Errors
-    /// If files cannot be read or written. Nothing is lost then.
-    pub(crate) fn compact(&self, counters: &Counters) -> Result<CompactionStep, ColdError> {
+    /// A failure loses nothing.
+    pub(crate) fn compact(&self, counters: &LogCounters) -> Result<CompactionStep, ColdError> {
         self.compact_part(&mut self.compaction.lock(), counters)
     }
 
     /// As [`Self::compact`], for a caller that has locked the compaction.
     pub(crate) fn compact_part(
         &self,
-        compaction: &mut Compaction,
-        counters: &Counters,
+        compaction: &mut CompactionState,
+        counters: &LogCounters,
     ) -> Result<CompactionStep, ColdError> {
         let Some(cursor) = compaction.cursor.take().or_else(|| self.begin_compaction()) else {
             return Ok(CompactionStep::Nothing);
@@ -87,7 +82,7 @@ impl TableLog {
     }
 
     /// Counts failures, and logs the first of several and the first success after them.
-    pub(crate) fn note_compaction(&self, failure: Option<&ColdError>, counters: &Counters) {
+    pub(crate) fn note_compaction(&self, failure: Option<&ColdError>, counters: &LogCounters) {
         let was_failing = self.is_compaction_failing.swap(failure.is_some(), Ordering::Relaxed);
         let table = self.layout.format.table;
         match failure {
@@ -110,7 +105,7 @@ impl TableLog {
         let active = self.writer.lock().active;
         let state = self.state.read();
         let is_large = state.segments.overhang() > self.allowance(&state);
-        let slot = if is_large { state.segments.for_space(active) } else { state.segments.wasteful(active) }?;
+        let slot = if is_large { state.segments.for_space(active) } else { state.segments.find_wasteful(active) }?;
         let (segment, rows) = state.segments.get(slot)?;
         Some(CompactionCursor { slot, segment, rows, next: 0 })
     }
@@ -118,7 +113,7 @@ impl TableLog {
     /// Whether the segment is still there, and no attempt to compact it failed.
     fn is_compactable(&self, at: &CompactionCursor) -> bool {
         let state = self.state.read();
-        let counts = state.segments.counts(at.slot);
+        let counts = state.segments.segment_counts(at.slot);
         self.has_segment(&state.segments, at.slot, &at.segment) && !counts.is_damaged && counts.failures == 0
     }
 
@@ -127,11 +122,16 @@ impl TableLog {
     }
 
     /// Appends what still counts of the next records of a segment, and moves the cursor.
-    fn copy_part(&self, at: &mut CompactionCursor, chunk: &mut Vec<u8>, counters: &Counters) -> Result<(), ColdError> {
-        let bytes = self.layout.format.bytes();
+    fn copy_part(
+        &self,
+        at: &mut CompactionCursor,
+        chunk: &mut Vec<u8>,
+        counters: &LogCounters,
+    ) -> Result<(), ColdError> {
+        let bytes = self.layout.format.record_bytes();
         let has_records = {
             let state = self.state.read();
-            let counts = state.segments.counts(at.slot);
+            let counts = state.segments.segment_counts(at.slot);
             self.has_segment(&state.segments, at.slot, &at.segment) && (counts.live > 0 || counts.removals > 0)
         };
         let count = (at.rows - at.next).min(self.records_at_once());
@@ -140,28 +140,26 @@ impl TableLog {
             return Ok(());
         }
         chunk.resize(count as usize * bytes, 0);
-        let read = at.segment.read(self.layout.offset(at.next), chunk);
+        let read = at.segment.read(self.layout.record_offset(at.next), chunk);
         read.inspect_err(|_| self.state.write().segments.note_failure(at.slot))?;
         self.copy_kept(at.slot, at.next, &at.segment, chunk, counters)?;
         at.next += count;
         Ok(())
     }
 
-    /// Records that are read together.
     pub(crate) fn records_at_once(&self) -> u32 {
-        ((CHUNK / self.layout.format.bytes()) as u32).min(self.whole() / PARTS).max(1)
+        ((CHUNK / self.layout.format.record_bytes()) as u32).min(self.segment_rows() / PARTS).max(1)
     }
 
-    /// Appends the records of a chunk that still count.
     fn copy_kept(
         &self,
         slot: usize,
         first: u32,
         segment: &RowSegment,
         chunk: &[u8],
-        counters: &Counters,
+        counters: &LogCounters,
     ) -> Result<(), ColdError> {
-        let bytes = self.layout.format.bytes();
+        let bytes = self.layout.format.record_bytes();
         let mut writer = self.writer.lock();
         // A call to remove all rows has taken the segment.
         if !self.has_segment(&self.state.read().segments, slot, segment) {
@@ -178,18 +176,18 @@ impl TableLog {
                 }
                 Err(()) => {
                     self.state.write().segments.note_damage(slot);
-                    return Err(segment.damaged("compact", self.layout, row));
+                    return Err(segment.damage_error("compact", self.layout, row));
                 }
             }
         }
         writer.records = records;
         let appended = self.append(&mut writer)?;
-        counters.moved(kept.len() * bytes);
+        counters.count_moved(kept.len() * bytes);
         let mut state = self.state.write();
-        for (record, address) in kept.iter().zip_eq(self.addresses(&appended)) {
+        for (record, address) in kept.iter().zip_eq(self.record_addresses(&appended)) {
             match record.kind {
-                LogRecordKind::Row => state.put(self.layout, record.cold_key, address),
-                LogRecordKind::Removal => state.segments.note_removals(self.layout.place(address).0, 1),
+                LogRecordKind::Row => state.set_address(self.layout, record.cold_key, address),
+                LogRecordKind::Removal => state.segments.note_removals(self.layout.split_address(address).0, 1),
             }
         }
         Ok(())
@@ -198,7 +196,7 @@ impl TableLog {
     /// The record, if it still counts. An error if it does and is damaged.
     fn kept(&self, slot: usize, row: u32, record: &[u8]) -> Result<Option<KeptRecord>, ()> {
         let format = self.layout.format;
-        let (state, address, cold_key) = (self.state.read(), self.layout.address(slot, row), format.key(record));
+        let (state, address, cold_key) = (self.state.read(), self.layout.address(slot, row), format.read_key(record));
         let found = |kind| KeptRecord { kind, cold_key };
         match state.index.get(cold_key) {
             Some(now) if now == address => {
@@ -213,7 +211,6 @@ impl TableLog {
         }
     }
 
-    /// Deletes a segment whose rows are elsewhere.
     fn drop_segment(&self, slot: usize, segment: &Arc<RowSegment>) -> Result<(), ColdError> {
         if self.is_kept {
             // Else a loss of power could lose the copies after their originals are deleted.
@@ -225,7 +222,7 @@ impl TableLog {
         if !self.has_segment(&state.segments, slot, segment) {
             return Ok(());
         }
-        if state.segments.counts(slot).live > 0 {
+        if state.segments.segment_counts(slot).live > 0 {
             state.segments.note_damage(slot);
             let reason =
                 format!("{} is damaged: the keys of some of its rows are not what was written", segment.path.display());

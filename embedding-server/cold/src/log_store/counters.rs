@@ -9,21 +9,17 @@ use super::file_piece::FilePiece;
 pub struct LogCounts {
     /// Pieces of files that were read. One piece may have several rows.
     pub reads: u64,
-    /// Bytes of these pieces.
     pub read_bytes: u64,
     /// Bytes of rows that callers wrote, without what the log adds to them.
     pub row_bytes: u64,
     /// Bytes of records that writes and removals appended.
     pub appended_bytes: u64,
-    /// Bytes of records that compaction appended again.
     pub moved_bytes: u64,
-    /// Pieces of files that are on their way now.
     pub reads_under_way: u64,
     /// Bytes of records on the disk now that are not rows.
     pub dead_bytes: u64,
     /// Bytes of old segments that writers went over themselves, because compaction was behind.
     pub assisted_bytes: u64,
-    /// Attempts to compact that failed.
     pub compaction_failures: u64,
 }
 
@@ -35,9 +31,8 @@ impl LogCounts {
     }
 }
 
-/// The counters behind [`LogCounts`].
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct LogCounters {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     row_bytes: AtomicU64,
@@ -61,10 +56,10 @@ impl Drop for ReadsUnderWay<'_> {
     }
 }
 
-impl Counters {
+impl LogCounters {
     /// Counts pieces that are read while the result lives.
     #[must_use]
-    pub(crate) fn read(&self, pieces: &[FilePiece]) -> ReadsUnderWay<'_> {
+    pub(crate) fn count_reads(&self, pieces: &[FilePiece]) -> ReadsUnderWay<'_> {
         self.reads.fetch_add(pieces.len() as u64, Ordering::Relaxed);
         let bytes: usize = pieces.iter().map(|piece| piece.bytes).sum();
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -76,16 +71,16 @@ impl Counters {
         ReadsUnderWay { all: &self.reads_under_way, pieces }
     }
 
-    pub(crate) fn wrote(&self, rows: usize, records: usize) {
+    pub(crate) fn count_write(&self, rows: usize, records: usize) {
         self.row_bytes.fetch_add(rows as u64, Ordering::Relaxed);
         self.appended_bytes.fetch_add(records as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn moved(&self, records: usize) {
+    pub(crate) fn count_moved(&self, records: usize) {
         self.moved_bytes.fetch_add(records as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn assisted(&self, bytes: usize) {
+    pub(crate) fn count_assisted(&self, bytes: usize) {
         self.assisted_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
@@ -94,7 +89,7 @@ impl Counters {
     }
 
     /// All of [`LogCounts`]. The caller knows the dead bytes.
-    pub(crate) fn counts(&self, dead_bytes: u64) -> LogCounts {
+    pub(crate) fn log_counts(&self, dead_bytes: u64) -> LogCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LogCounts {
             reads: load(&self.reads),
@@ -116,12 +111,12 @@ mod tests {
 
     #[test]
     fn reads_are_under_way_until_they_end() {
-        let counters = Counters::default();
+        let counters = LogCounters::default();
         let [three, two] = [3, 2].map(|pieces| counters.under_way(pieces));
-        assert_eq!(counters.counts(0).reads_under_way, 5);
+        assert_eq!(counters.log_counts(0).reads_under_way, 5);
         drop(three);
-        assert_eq!(counters.counts(0).reads_under_way, 2);
+        assert_eq!(counters.log_counts(0).reads_under_way, 2);
         drop(two);
-        assert_eq!(counters.counts(0).reads_under_way, 0);
+        assert_eq!(counters.log_counts(0).reads_under_way, 0);
     }
 }

@@ -8,7 +8,6 @@ use zagros_table::ColdError;
 
 use super::segment::RowSegment;
 
-/// A piece of a file with some of the requested records.
 #[derive(Clone, Debug)]
 pub(crate) struct FilePiece {
     pub(crate) segment: Arc<RowSegment>,
@@ -24,8 +23,7 @@ pub(crate) struct FilePiece {
 /// Takes the pieces in the order of their arrival, with their bytes.
 pub(crate) type OnPiece<'a> = dyn FnMut(&FilePiece, &[u8]) -> Result<(), ColdError> + 'a;
 
-/// The error of a disk that answers nothing.
-pub(super) fn hangs(patience: Duration, piece: Option<&FilePiece>) -> ColdError {
+pub(super) fn hang_error(patience: Duration, piece: Option<&FilePiece>) -> ColdError {
     let file = piece.map(|piece| format!(" ({})", piece.segment.path.display())).unwrap_or_default();
     let seconds = patience.as_secs_f64();
     let reason = format!("the disk has answered nothing for {seconds:.1} s{file}; the next request tries again");

@@ -10,9 +10,8 @@ use std::path::Path;
 
 use zagros_table::ColdError;
 
-use super::segment::failed;
+use super::segment::file_error;
 
-/// The name of the mark's file.
 pub(crate) const NAME: &str = "flushed";
 const TITLE: &str = "zagros cold log 1";
 
@@ -25,13 +24,11 @@ pub(crate) struct SyncedUpTo {
 }
 
 impl SyncedUpTo {
-    /// Whether this record of its table was on the disk.
-    pub(crate) fn has(self, number: u64, row: u32) -> bool {
+    pub(crate) fn has_record(self, number: u64, row: u32) -> bool {
         number < self.number || (number == self.number && row < self.rows)
     }
 }
 
-/// What of a table is on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FlushedTable {
     pub(crate) up_to: SyncedUpTo,
@@ -52,19 +49,17 @@ pub(crate) fn write(folder: &Path, tables: &[FlushedTable]) -> Result<(), ColdEr
         file.write_all(format!("{TITLE} {checksum:08x}\n{lines}").as_bytes())?;
         file.sync_all()
     });
-    written.and_then(|()| fs::rename(&temporary, &path)).map_err(|error| failed("flush", &error, &path))?;
+    written.and_then(|()| fs::rename(&temporary, &path)).map_err(|error| file_error("flush", &error, &path))?;
     sync_folder(folder)
 }
 
 /// Waits until the names of the files in a folder are on the disk.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), ColdError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| failed("flush", &error, folder))
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| file_error("flush", &error, folder))
 }
 
 /// Reads the mark: up to where each table's log is on the disk.
-///
-/// # Errors
-/// If it is missing or damaged. Then the store cannot say which rows are missing.
+/// Without the mark the store cannot say which rows are missing.
 pub(crate) fn read(folder: &Path) -> Result<BTreeMap<u32, FlushedTable>, ColdError> {
     let path = folder.join(NAME);
     let unknown = |what: &str| {
@@ -76,7 +71,7 @@ pub(crate) fn read(folder: &Path) -> Result<BTreeMap<u32, FlushedTable>, ColdErr
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(unknown("is missing, or the rows are of an earlier release"))
         }
-        Err(error) => Err(failed("open", &error, &path)),
+        Err(error) => Err(file_error("open", &error, &path)),
     }
 }
 
@@ -122,6 +117,8 @@ mod tests {
             let error = read(folder.path()).unwrap_err();
             assert!(error.reason.contains("flushed is damaged, or of another release"), "{old}: {error}");
         }
-        assert!(up_to.has(6, 100) && up_to.has(7, 8) && !up_to.has(7, 9) && !up_to.has(8, 0));
+        assert!(
+            up_to.has_record(6, 100) && up_to.has_record(7, 8) && !up_to.has_record(7, 9) && !up_to.has_record(8, 0)
+        );
     }
 }

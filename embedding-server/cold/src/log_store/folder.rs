@@ -10,7 +10,7 @@ use std::time::Duration;
 use zagros_table::ColdError;
 
 use super::flushed;
-use super::segment::{GONE, failed, named};
+use super::segment::{GONE, file_error, parse_name};
 
 const LOCK: &str = "LOCK";
 /// A lock that is held is tried again so often. A program that this process starts at the same moment may have it for an instant,
@@ -18,7 +18,6 @@ const LOCK: &str = "LOCK";
 const ATTEMPTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A locked folder.
 #[derive(Debug)]
 pub(crate) struct StoreFolder {
     path: PathBuf,
@@ -28,14 +27,11 @@ pub(crate) struct StoreFolder {
 
 impl StoreFolder {
     /// Locks a folder, which is created if necessary.
-    ///
-    /// # Errors
-    /// If another store has it, or it cannot be used.
     pub(crate) fn lock(path: &Path) -> Result<Self, ColdError> {
         let lock = path.join(LOCK);
-        fs::create_dir_all(path).map_err(|error| failed("open", &error, path))?;
+        fs::create_dir_all(path).map_err(|error| file_error("open", &error, path))?;
         let file = File::options().write(true).create(true).truncate(false).open(&lock);
-        let file = file.map_err(|error| failed("open", &error, &lock))?;
+        let file = file.map_err(|error| file_error("open", &error, &lock))?;
         let mut locked = file.try_lock();
         for _ in 0..ATTEMPTS {
             if !matches!(locked, Err(TryLockError::WouldBlock)) {
@@ -48,7 +44,7 @@ impl StoreFolder {
             // A store that ended just now has deleted this file, and another one may have made its own.
             Ok(()) if !is_at(&file, &lock) => Self::lock(path),
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
-            Err(TryLockError::Error(error)) => Err(failed("open", &error, &lock)),
+            Err(TryLockError::Error(error)) => Err(file_error("open", &error, &lock)),
             Err(TryLockError::WouldBlock) => {
                 let path = path.display();
                 let what = "give each run a `cluster.cold_folder` of its own";
@@ -61,12 +57,11 @@ impl StoreFolder {
         &self.path
     }
 
-    /// The files of segments, with their numbers, by table.
-    pub(crate) fn segments(&self) -> Result<BTreeMap<u32, Vec<(u64, PathBuf)>>, ColdError> {
+    pub(crate) fn list_segments(&self) -> Result<BTreeMap<u32, Vec<(u64, PathBuf)>>, ColdError> {
         let mut found = BTreeMap::<u32, Vec<_>>::new();
-        for entry in fs::read_dir(&self.path).map_err(|error| failed("open", &error, &self.path))? {
-            let path = entry.map_err(|error| failed("open", &error, &self.path))?.path();
-            if let Some((table, number)) = named(&path) {
+        for entry in fs::read_dir(&self.path).map_err(|error| file_error("open", &error, &self.path))? {
+            let path = entry.map_err(|error| file_error("open", &error, &self.path))?.path();
+            if let Some((table, number)) = parse_name(&path) {
                 found.entry(table).or_default().push((number, path));
             }
         }
@@ -75,18 +70,18 @@ impl StoreFolder {
 
     /// The files that say that a segment was deleted on purpose.
     pub(crate) fn gone_files(&self) -> Result<Vec<PathBuf>, ColdError> {
-        let entries = fs::read_dir(&self.path).map_err(|error| failed("open", &error, &self.path))?;
+        let entries = fs::read_dir(&self.path).map_err(|error| file_error("open", &error, &self.path))?;
         let paths = entries.flatten().map(|entry| entry.path());
         Ok(paths.filter(|path| path.extension().is_some_and(|extension| extension == GONE)).collect())
     }
 
     /// Deletes the rows of an earlier store. The mark goes first: without it no store takes what is left for rows.
     pub(crate) fn clear(&self) -> Result<(), ColdError> {
-        let files = self.segments()?.into_values().flatten().map(|(_, path)| path).chain(self.gone_files()?);
+        let files = self.list_segments()?.into_values().flatten().map(|(_, path)| path).chain(self.gone_files()?);
         for path in std::iter::once(self.path.join(flushed::NAME)).chain(files) {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(failed("open", &error, &path));
+                    return Err(file_error("open", &error, &path));
                 }
                 _ => {}
             }

@@ -32,7 +32,6 @@ const PART_BITS: u32 = 8;
 /// Bytes of a leaf beside its entries: what its part knows of it, and what the allocator adds.
 const LEAF_BYTES: usize = size_of::<u64>() + size_of::<IndexLeaf>() + 32;
 
-/// Addresses of the rows of one table by cold key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyIndex {
     parts: Box<[Arc<IndexPart>]>,
@@ -55,7 +54,6 @@ impl Default for KeyIndex {
 }
 
 impl KeyIndex {
-    /// The address of a key's row.
     pub(crate) fn get(&self, key: u64) -> Option<u32> {
         let part = &self.parts[part_of(key)];
         let index = part.leaf_of(key)?;
@@ -78,7 +76,6 @@ impl KeyIndex {
         }
     }
 
-    /// Sets the address of a key's row, and answers the address before.
     pub(crate) fn insert(&mut self, key: u64, address: u32) -> Option<u32> {
         let part = Arc::make_mut(&mut self.parts[part_of(key)]);
         let index = part.leaf_of(key).unwrap_or_else(|| {
@@ -88,30 +85,29 @@ impl KeyIndex {
         });
         let (first, end) = (part.firsts[index], part.end(index));
         let leaf = &mut part.leaves[index];
-        let old_bytes = leaf.bytes();
+        let old_bytes = leaf.memory_bytes();
         let old = leaf.insert(key - first, address, end);
         let upper = (leaf.len() > MOST).then(|| leaf.split());
-        self.bytes = self.bytes + leaf.bytes() - old_bytes;
+        self.bytes = self.bytes + leaf.memory_bytes() - old_bytes;
         if let Some((above, upper)) = upper {
-            self.bytes += LEAF_BYTES + upper.bytes();
+            self.bytes += LEAF_BYTES + upper.memory_bytes();
             part.insert_leaf(index + 1, first + above, upper);
         }
         self.rows += usize::from(old.is_none());
         old
     }
 
-    /// Removes a key, and answers its address.
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         self.get(key)?;
         let part = Arc::make_mut(&mut self.parts[part_of(key)]);
         let index = part.leaf_of(key)?;
         let (first, end) = (part.firsts[index], part.end(index));
         let leaf = &mut part.leaves[index];
-        let old_bytes = leaf.bytes();
+        let old_bytes = leaf.memory_bytes();
         let old = leaf.remove(key - first, end)?;
-        self.bytes = self.bytes + leaf.bytes() - old_bytes;
+        self.bytes = self.bytes + leaf.memory_bytes() - old_bytes;
         if leaf.len() == 0 {
-            self.bytes -= LEAF_BYTES + leaf.bytes();
+            self.bytes -= LEAF_BYTES + leaf.memory_bytes();
             part.firsts.remove(index);
             part.leaves.remove(index);
         }
@@ -146,24 +142,21 @@ impl KeyIndex {
         None
     }
 
-    /// Number of rows.
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.rows
     }
 
     /// Bytes in memory, without the leaves that only a clone has.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl IndexPart {
-    /// The leaf that has a key of this part, if there is one.
     fn leaf_of(&self, key: u64) -> Option<usize> {
         self.firsts.partition_point(|first| *first <= key).checked_sub(1)
     }
 
-    /// Where the keys of a leaf end.
     fn end(&self, at: usize) -> LeafEnd {
         let first = self.firsts[at];
         let last = self.firsts.get(at + 1).map_or(first | (u64::MAX >> PART_BITS), |next| next - 1);
@@ -180,7 +173,6 @@ fn part_of(key: u64) -> usize {
     (key >> (u64::BITS - PART_BITS)) as usize
 }
 
-/// The lowest key of a key's part.
 fn part_start(key: u64) -> u64 {
     key & !(u64::MAX >> PART_BITS)
 }
@@ -194,7 +186,7 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug)]
-    enum Change {
+    enum IndexChange {
         Insert(u64, u32),
         Remove(u64),
         /// Takes a clone, which must stay as it is.
@@ -205,11 +197,11 @@ mod tests {
         prop_oneof![0_u64..700, Just(u64::MAX), any::<u64>(), (0_u32..64).prop_map(|bit| 1 << bit)]
     }
 
-    fn change() -> impl Strategy<Value = Change> {
+    fn change() -> impl Strategy<Value = IndexChange> {
         prop_oneof![
-            200 => (key(), any::<u32>()).prop_map(|(key, address)| Change::Insert(key, address)),
-            80 => key().prop_map(Change::Remove),
-            1 => Just(Change::Clone),
+            200 => (key(), any::<u32>()).prop_map(|(key, address)| IndexChange::Insert(key, address)),
+            80 => key().prop_map(IndexChange::Remove),
+            1 => Just(IndexChange::Clone),
         ]
     }
 
@@ -226,7 +218,7 @@ mod tests {
     /// What the counter of bytes should be.
     fn bytes(index: &KeyIndex) -> usize {
         let leaves = index.parts.iter().flat_map(|part| &part.leaves);
-        leaves.map(|leaf| LEAF_BYTES + leaf.bytes()).sum()
+        leaves.map(|leaf| LEAF_BYTES + leaf.memory_bytes()).sum()
     }
 
     proptest! {
@@ -237,13 +229,13 @@ mod tests {
             let mut clones = Vec::new();
             for change in changes {
                 match change {
-                    Change::Insert(key, address) => prop_assert_eq!(index.insert(key, address), model.insert(key, address)),
-                    Change::Remove(key) => prop_assert_eq!(index.remove(key), model.remove(&key)),
-                    Change::Clone => clones.push((index.clone(), model.clone())),
+                    IndexChange::Insert(key, address) => prop_assert_eq!(index.insert(key, address), model.insert(key, address)),
+                    IndexChange::Remove(key) => prop_assert_eq!(index.remove(key), model.remove(&key)),
+                    IndexChange::Clone => clones.push((index.clone(), model.clone())),
                 }
-                prop_assert_eq!(index.rows(), model.len());
+                prop_assert_eq!(index.row_count(), model.len());
             }
-            prop_assert_eq!(index.bytes(), bytes(&index));
+            prop_assert_eq!(index.memory_bytes(), bytes(&index));
             model.iter().for_each(|(key, address)| assert_eq!(index.get(*key), Some(*address)));
             clones.push((index, model));
             for (index, model) in clones {
@@ -272,7 +264,7 @@ mod tests {
         for row in 0..4_000_000_u64 {
             index.insert(row.wrapping_mul(0x9e37_79b9_7f4a_7c15), row as u32);
             if row + 1 == 30_000 || row + 1 == 4_000_000 {
-                cost.push(index.bytes() as f64 / (row + 1) as f64);
+                cost.push(index.memory_bytes() as f64 / (row + 1) as f64);
             }
         }
         assert!(cost[0] < 14.0 && cost[1] < 12.5 && cost[1] < cost[0], "{cost:?}");
@@ -283,6 +275,6 @@ mod tests {
         let mut index = KeyIndex::default();
         (0..5000).for_each(|key| _ = index.insert(key << 50, key as u32));
         (0..5000).for_each(|key| assert_eq!(index.remove(key << 50), Some(key as u32)));
-        assert_eq!((index.rows(), index.bytes(), index.remove(3)), (0, 0, None));
+        assert_eq!((index.row_count(), index.memory_bytes(), index.remove(3)), (0, 0, None));
     }
 }

@@ -10,27 +10,25 @@ use super::segment::{RowSegment, SegmentLayout};
 /// Bytes between two records that are read rather than skipped: reading them costs less than one more read.
 const GAP: u64 = 4 << 10;
 
-/// A record that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordRead {
     pub(crate) address: u32,
-    /// Which of the requested rows it is.
     pub(crate) position: u32,
 }
 
 /// Pieces of at most `longest` bytes with all these records, which are in the order of their addresses.
-pub(crate) fn group(
+pub(crate) fn group_reads(
     reads: &[RecordRead],
     layout: SegmentLayout,
     files: &[Option<Arc<RowSegment>>],
     longest: usize,
 ) -> Result<Vec<FilePiece>, ColdError> {
-    let bytes = layout.format.bytes() as u64;
+    let bytes = layout.format.record_bytes() as u64;
     let mut pieces: Vec<FilePiece> = Vec::with_capacity(reads.len());
     let mut slot_before = usize::MAX;
     for (at, read) in reads.iter().enumerate() {
-        let (slot, row) = layout.place(read.address);
-        let (start, end) = (layout.offset(row), layout.offset(row) + bytes);
+        let (slot, row) = layout.split_address(read.address);
+        let (start, end) = (layout.record_offset(row), layout.record_offset(row) + bytes);
         if let Some(last) = pieces.last_mut().filter(|_| slot == slot_before) {
             let is_near = start <= last.offset + last.bytes as u64 + GAP;
             if is_near && end - last.offset <= longest as u64 {
@@ -69,14 +67,14 @@ mod tests {
                 RecordRead { address: layout.address(*slot, *row), position: position as u32 }
             };
             let reads: Vec<RecordRead> = rows.iter().enumerate().map(read).collect();
-            let pieces = group(&reads, layout, &files, longest).unwrap();
+            let pieces = group_reads(&reads, layout, &files, longest).unwrap();
             let mut next = 0;
             for piece in &pieces {
                 prop_assert!(piece.bytes <= longest && piece.records.start == next && !piece.records.is_empty());
                 next = piece.records.end;
                 for (slot, row) in &rows[piece.records.clone()] {
                     prop_assert_eq!(piece.segment.number, *slot as u64);
-                    let start = layout.offset(*row);
+                    let start = layout.record_offset(*row);
                     prop_assert!(start >= piece.offset && start + 144 <= piece.offset + piece.bytes as u64);
                 }
             }
@@ -90,7 +88,7 @@ mod tests {
         let layout = SegmentLayout::new(RecordFormat { table: 0, width: 33 });
         let files = [Some(Arc::new(RowSegment::create(folder.path(), layout.format, 0).unwrap())), None];
         let reads = |rows: &[u32]| rows.iter().map(|row| RecordRead { address: *row, position: 0 }).collect::<Vec<_>>();
-        let counts = |rows: &[u32]| group(&reads(rows), layout, &files, 8192).map(|pieces| pieces.len());
+        let counts = |rows: &[u32]| group_reads(&reads(rows), layout, &files, 8192).map(|pieces| pieces.len());
         assert_eq!(counts(&[0, 1, 2, 3]), Ok(1));
         assert_eq!(counts(&[0, 20, 40, 1000]), Ok(2));
         assert_eq!(counts(&[5, 5]), Ok(1));

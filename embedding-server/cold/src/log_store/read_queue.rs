@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use zagros_table::ColdError;
 
 use super::call_threads::CallThreads;
-use super::file_piece::{FilePiece, OnPiece, hangs};
-use super::ring::Ring;
+use super::file_piece::{FilePiece, OnPiece, hang_error};
+use super::ring::ReadRing;
 
 /// Rings that are kept for the next reads. Each has a buffer of 1 MiB or more.
 const IDLE: usize = 8;
@@ -28,7 +28,6 @@ const MOST_STUCK: usize = 4;
 /// The longest piece, unless a record is longer.
 const LONGEST: usize = 8 << 10;
 
-/// How a store reads its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadMethod {
     /// By io_uring, or as [`Self::Calls`] where the kernel does not let this process use it.
@@ -38,36 +37,35 @@ pub enum ReadMethod {
     Calls,
 }
 
-/// Reads pieces for any number of threads.
 #[derive(Debug)]
 pub(crate) struct ReadQueue {
-    reader: Reader,
+    reader: ReadBackend,
     longest: usize,
     patience: Duration,
 }
 
 #[derive(Debug)]
-enum Reader {
-    Rings(Mutex<Rings>),
+enum ReadBackend {
+    Rings(Mutex<ReadRings>),
     Calls(CallThreads),
 }
 
 /// The rings that no thread uses now.
 #[derive(Debug, Default)]
-struct Rings {
-    idle: Vec<Ring>,
+struct ReadRings {
+    idle: Vec<ReadRing>,
     /// With reads that the disk has not answered in time.
-    stuck: Vec<Ring>,
+    stuck: Vec<ReadRing>,
 }
 
 impl ReadQueue {
     /// Reads of records of `record` bytes at most. A read fails if nothing of it arrives for `patience`.
     pub(crate) fn new(method: ReadMethod, record: usize, patience: Duration) -> Self {
         let longest = record.max(LONGEST);
-        let first = if method == ReadMethod::Ring { Ring::new(longest) } else { None };
+        let first = if method == ReadMethod::Ring { ReadRing::new(longest) } else { None };
         let reader = match first {
-            Some(ring) => Reader::Rings(Mutex::new(Rings { idle: vec![ring], stuck: Vec::new() })),
-            None => Reader::Calls(CallThreads::default()),
+            Some(ring) => ReadBackend::Rings(Mutex::new(ReadRings { idle: vec![ring], stuck: Vec::new() })),
+            None => ReadBackend::Calls(CallThreads::default()),
         };
         Self { reader, longest, patience }
     }
@@ -75,27 +73,23 @@ impl ReadQueue {
     /// How it really reads.
     pub(crate) fn method(&self) -> ReadMethod {
         match self.reader {
-            Reader::Rings(_) => ReadMethod::Ring,
-            Reader::Calls(_) => ReadMethod::Calls,
+            ReadBackend::Rings(_) => ReadMethod::Ring,
+            ReadBackend::Calls(_) => ReadMethod::Calls,
         }
     }
 
-    /// The most bytes of a piece.
-    pub(crate) fn longest(&self) -> usize {
+    pub(crate) fn longest_piece(&self) -> usize {
         self.longest
     }
 
     /// Reads the pieces and gives each one to `on_piece`.
-    ///
-    /// # Errors
-    /// The first failure of a read or of `on_piece`, or that the disk answers nothing.
     pub(crate) fn read(&self, pieces: &[FilePiece], on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
         match &self.reader {
-            Reader::Calls(threads) => threads.read(pieces, self.patience, on_piece),
-            Reader::Rings(rings) => {
+            ReadBackend::Calls(threads) => threads.read(pieces, self.patience, on_piece),
+            ReadBackend::Rings(rings) => {
                 let taken = rings.lock().take(self.patience)?;
                 // The kernel has let this process make one: it is out of memory or of open files.
-                let Some(mut ring) = taken.or_else(|| Ring::new(self.longest)) else {
+                let Some(mut ring) = taken.or_else(|| ReadRing::new(self.longest)) else {
                     let reason = "no further instance of io_uring can be made (memory or open files)".to_owned();
                     return Err(ColdError { doing: "read", reason });
                 };
@@ -107,23 +101,19 @@ impl ReadQueue {
     }
 }
 
-impl Rings {
-    /// An idle ring, if there is one.
-    ///
-    /// # Errors
-    /// When many rings wait for a disk that hangs.
-    fn take(&mut self, patience: Duration) -> Result<Option<Ring>, ColdError> {
+impl ReadRings {
+    fn take(&mut self, patience: Duration) -> Result<Option<ReadRing>, ColdError> {
         for mut ring in std::mem::take(&mut self.stuck) {
             ring.forget_answered();
             self.give_back(ring);
         }
         if self.stuck.len() >= MOST_STUCK {
-            return Err(hangs(patience, None));
+            return Err(hang_error(patience, None));
         }
         Ok(self.idle.pop())
     }
 
-    fn give_back(&mut self, ring: Ring) {
+    fn give_back(&mut self, ring: ReadRing) {
         if ring.is_waiting() {
             self.stuck.push(ring);
         } else if self.idle.len() < IDLE {
@@ -198,7 +188,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (healthy, (hung, mut disk)) = (numbers(folder.path(), 100), hanging(folder.path()));
         let queue = ReadQueue::new(ReadMethod::Ring, 4, Duration::from_millis(20));
-        let Reader::Rings(rings) = &queue.reader else { return eprintln!("SKIPPED: no io_uring here") };
+        let ReadBackend::Rings(rings) = &queue.reader else { return eprintln!("SKIPPED: no io_uring here") };
         for stuck in 1..=MOST_STUCK {
             let error = queue.read(&pieces(&hung, 0..1), &mut |_, _| Ok(())).unwrap_err();
             assert!(

@@ -12,16 +12,12 @@ use zagros_zip::ZipEq;
 const HEAD: usize = CHECKSUM + 8;
 const CHECKSUM: usize = 4;
 
-/// The records of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordFormat {
-    /// Number of the table.
     pub(crate) table: u32,
-    /// Words of a row.
     pub(crate) width: usize,
 }
 
-/// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogRecordKind {
     /// The key's row from here on.
@@ -31,12 +27,10 @@ pub(crate) enum LogRecordKind {
 }
 
 impl RecordFormat {
-    /// Bytes of a record.
-    pub(crate) fn bytes(self) -> usize {
+    pub(crate) fn record_bytes(self) -> usize {
         HEAD + self.width * size_of::<u32>()
     }
 
-    /// Appends the record of a row.
     pub(crate) fn append_row(self, cold_key: u64, words: &[u32], into: &mut Vec<u8>) {
         let start = into.len();
         into.extend_from_slice(&[0; CHECKSUM]);
@@ -49,10 +43,9 @@ impl RecordFormat {
         self.seal(LogRecordKind::Row, &mut into[start..]);
     }
 
-    /// Appends the record of a removal.
     pub(crate) fn append_removal(self, cold_key: u64, into: &mut Vec<u8>) {
         let start = into.len();
-        into.resize(start + self.bytes(), 0);
+        into.resize(start + self.record_bytes(), 0);
         into[start + CHECKSUM..][..8].copy_from_slice(&cold_key.to_le_bytes());
         self.seal(LogRecordKind::Removal, &mut into[start..]);
     }
@@ -67,7 +60,7 @@ impl RecordFormat {
     }
 
     /// The key of a whole record that may be damaged.
-    pub(crate) fn key(self, record: &[u8]) -> u64 {
+    pub(crate) fn read_key(self, record: &[u8]) -> u64 {
         let mut key = [0; 8];
         key.copy_from_slice(&record[CHECKSUM..HEAD]);
         u64::from_le_bytes(key)
@@ -110,8 +103,8 @@ mod tests {
         let mut bytes = Vec::new();
         FORMAT.append_row(7, &[1, u32::MAX], &mut bytes);
         FORMAT.append_removal(u64::MAX, &mut bytes);
-        assert_eq!(bytes.len(), 2 * FORMAT.bytes());
-        let (row, removal) = bytes.split_at(FORMAT.bytes());
+        assert_eq!(bytes.len(), 2 * FORMAT.record_bytes());
+        let (row, removal) = bytes.split_at(FORMAT.record_bytes());
         assert_eq!(FORMAT.read(row), Some((LogRecordKind::Row, 7)));
         assert_eq!(FORMAT.read(removal), Some((LogRecordKind::Removal, u64::MAX)));
         let mut words = [0; 2];

@@ -8,7 +8,7 @@ use zagros_zip::number_from;
 
 use super::flushed::{FlushedTable, SyncedUpTo};
 use super::record::LogRecordKind;
-use super::segment::{RowSegment, failed, gone_path, segment_path};
+use super::segment::{RowSegment, file_error, gone_path, segment_path};
 use super::table_log::TableLog;
 
 /// Bytes of a segment that are read at a time.
@@ -16,9 +16,7 @@ const CHUNK: usize = 1 << 20;
 
 impl TableLog {
     /// Takes the segments of an earlier process over, which are given by number. New records go to new segments.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or a record that was surely on the disk is missing or damaged.
+    /// A record that was surely on the disk and is missing or damaged is an error.
     pub(crate) fn recover(&self, mut files: Vec<(u64, PathBuf)>, flushed: &FlushedTable) -> Result<(), ColdError> {
         files.sort_unstable();
         let FlushedTable { up_to: flushed, segments } = flushed;
@@ -41,10 +39,10 @@ impl TableLog {
                     let rows = segments.iter().find(|(found, _)| *found == number).map_or(0, |segment| segment.1);
                     self.recover_segment(Arc::new(segment), *flushed, rows)?;
                 }
-                None if flushed.has(number, 0) => {
+                None if flushed.has_record(number, 0) => {
                     return Err(ColdError { doing: "open", reason: format!("{} is cut off", path.display()) });
                 }
-                None => std::fs::remove_file(&path).map_err(|error| failed("open", &error, &path))?,
+                None => std::fs::remove_file(&path).map_err(|error| file_error("open", &error, &path))?,
             }
         }
         Ok(())
@@ -52,8 +50,8 @@ impl TableLog {
 
     /// `rows` records of the segment were on the disk at least.
     fn recover_segment(&self, segment: Arc<RowSegment>, flushed: SyncedUpTo, rows: u32) -> Result<(), ColdError> {
-        let bytes = self.layout.format.bytes();
-        let length = segment.length()?;
+        let bytes = self.layout.format.record_bytes();
+        let length = segment.records_len()?;
         let records = (length / bytes as u64).min(u64::from(self.layout.most_rows())) as u32;
         let rows = if flushed.number == segment.number { rows.max(flushed.rows) } else { rows };
         if records < rows {
@@ -67,18 +65,18 @@ impl TableLog {
         for first in (0..records).step_by(at_once as usize) {
             let count = at_once.min(records - first);
             chunk.resize(count as usize * bytes, 0);
-            segment.read(self.layout.offset(first), &mut chunk)?;
+            segment.read(self.layout.record_offset(first), &mut chunk)?;
             for (row, record) in number_from(first, chunk.chunks_exact(bytes)) {
                 let Some((kind, cold_key)) = self.layout.format.read(record) else {
-                    if flushed.has(segment.number, row) {
-                        return Err(segment.damaged("open", self.layout, row));
+                    if flushed.has_record(segment.number, row) {
+                        return Err(segment.damage_error("open", self.layout, row));
                     }
                     // A torn end. What follows was not acknowledged as flushed, and the server's log has it.
-                    return segment.cut(self.layout.offset(row));
+                    return segment.truncate_and_sync(self.layout.record_offset(row));
                 };
-                state.segments.append(slot, 1);
+                state.segments.count_appended(slot, 1);
                 match kind {
-                    LogRecordKind::Row => state.put(self.layout, cold_key, self.layout.address(slot, row)),
+                    LogRecordKind::Row => state.set_address(self.layout, cold_key, self.layout.address(slot, row)),
                     LogRecordKind::Removal => {
                         state.segments.note_removals(slot, 1);
                         state.remove(self.layout, cold_key);

@@ -8,14 +8,14 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 use zagros_table::ColdError;
 
-use super::file_piece::{FilePiece, OnPiece, hangs};
-use super::segment::failed;
+use super::file_piece::{FilePiece, OnPiece, hang_error};
+use super::segment::file_error;
 
 /// Pieces on their way at a time.
 const DEPTH: usize = 128;
 
 /// An instance of io_uring, with a buffer for each piece on its way.
-pub(super) struct Ring {
+pub(super) struct ReadRing {
     ring: IoUring,
     /// `[DEPTH * longest]`.
     buffer: Vec<u8>,
@@ -26,7 +26,6 @@ pub(super) struct Ring {
     in_flight: usize,
 }
 
-/// A piece on its way.
 #[derive(Clone)]
 struct RingRead {
     piece: FilePiece,
@@ -34,7 +33,7 @@ struct RingRead {
     arrived: usize,
 }
 
-impl Ring {
+impl ReadRing {
     /// `None` if the kernel does not let this process use io_uring, as in many containers.
     pub(super) fn new(longest: usize) -> Option<Self> {
         // Completions are noted when this thread waits for them, not by interrupting it. Kernels before 5.19 refuse this.
@@ -54,7 +53,6 @@ impl Ring {
         })
     }
 
-    /// Whether the kernel has reads that it has not completed.
     pub(super) fn is_waiting(&self) -> bool {
         self.in_flight > 0
     }
@@ -69,9 +67,6 @@ impl Ring {
 
     /// Reads the pieces and gives each one to `on_piece`. If the disk answers nothing for `patience`, reads are still on their way
     /// afterwards.
-    ///
-    /// # Errors
-    /// The first failure of a read or of `on_piece`, or that the disk answers nothing.
     pub(super) fn read(
         &mut self,
         pieces: &[FilePiece],
@@ -92,7 +87,7 @@ impl Ring {
             let arrived = match self.wait(enough, patience) {
                 Ok(arrived) => arrived,
                 Err(error) if error.raw_os_error() == Some(libc::ETIME) => {
-                    return Err(hangs(patience, self.reads.iter().flatten().next().map(|read| &read.piece)));
+                    return Err(hang_error(patience, self.reads.iter().flatten().next().map(|read| &read.piece)));
                 }
                 Err(error) => return Err(ColdError { doing: "read", reason: format!("io_uring fails: {error}") }),
             };
@@ -131,9 +126,7 @@ impl Ring {
 
     /// Submits what is queued and waits for so many completions. Answers buffers and results: fewer, if the rest takes longer than
     /// `patience`.
-    ///
-    /// # Errors
-    /// `ETIME` if there is none for `patience`, and other failures of io_uring.
+    /// `ETIME`: none came within `patience`.
     fn wait(&mut self, enough: usize, patience: Duration) -> io::Result<Vec<(usize, i32)>> {
         let longest = Timespec::from(patience);
         let waited = self.ring.submitter().submit_with_args(enough, &SubmitArgs::new().timespec(&longest));
@@ -170,11 +163,11 @@ impl Ring {
             return on_piece(&piece, &self.buffer[slot * self.longest..][..piece.bytes]);
         }
         let error = if result == 0 { ErrorKind::UnexpectedEof.into() } else { io::Error::from_raw_os_error(-result) };
-        Err(failed("read", &error, &piece.segment.path))
+        Err(file_error("read", &error, &piece.segment.path))
     }
 }
 
-impl Drop for Ring {
+impl Drop for ReadRing {
     fn drop(&mut self) {
         self.forget_answered();
         if self.is_waiting() {
@@ -184,9 +177,9 @@ impl Drop for Ring {
     }
 }
 
-impl std::fmt::Debug for Ring {
+impl std::fmt::Debug for ReadRing {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("Ring")
+        to.debug_struct("ReadRing")
             .field("longest", &self.longest)
             .field("in_flight", &self.in_flight)
             .finish_non_exhaustive()

@@ -20,10 +20,8 @@ pub(crate) const HEAD: usize = 64;
 pub(crate) const GONE: &str = "gone";
 /// Bytes of the head that the checksum covers.
 const COVERED: usize = 24;
-/// The largest segment in bytes.
 const LARGEST: usize = 256 << 20;
 
-/// A segment's file.
 #[derive(Debug)]
 pub(crate) struct RowSegment {
     /// Segments of a table are numbered in the order in which they were begun.
@@ -32,7 +30,6 @@ pub(crate) struct RowSegment {
     pub(crate) path: PathBuf,
 }
 
-/// How the records of a table lie in its segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentLayout {
     pub(crate) format: RecordFormat,
@@ -42,15 +39,13 @@ pub(crate) struct SegmentLayout {
 
 impl SegmentLayout {
     pub(crate) fn new(format: RecordFormat) -> Self {
-        Self { format, row_bits: (LARGEST / format.bytes()).max(1).ilog2() }
+        Self { format, row_bits: (LARGEST / format.record_bytes()).max(1).ilog2() }
     }
 
-    /// The most records of a segment.
     pub(crate) fn most_rows(self) -> u32 {
         1 << self.row_bits
     }
 
-    /// The most segments of a table.
     pub(crate) fn most_segments(self) -> usize {
         1 << (u32::BITS - self.row_bits)
     }
@@ -59,22 +54,19 @@ impl SegmentLayout {
         (slot as u32) << self.row_bits | row
     }
 
-    /// Slot of the segment, and number of the record.
-    pub(crate) fn place(self, address: u32) -> (usize, u32) {
+    pub(crate) fn split_address(self, address: u32) -> (usize, u32) {
         ((address >> self.row_bits) as usize, address & (self.most_rows() - 1))
     }
 
-    /// Where a record begins in its file.
-    pub(crate) fn offset(self, row: u32) -> u64 {
-        HEAD as u64 + u64::from(row) * self.format.bytes() as u64
+    pub(crate) fn record_offset(self, row: u32) -> u64 {
+        HEAD as u64 + u64::from(row) * self.format.record_bytes() as u64
     }
 }
 
 impl RowSegment {
-    /// Begins a segment.
     pub(crate) fn create(folder: &Path, format: RecordFormat, number: u64) -> Result<Self, ColdError> {
         let path = segment_path(folder, format, number);
-        let failed = |error: &io::Error| failed("write", error, &path);
+        let failed = |error: &io::Error| file_error("write", error, &path);
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(|error| failed(&error))?;
         advise(&file);
@@ -84,7 +76,7 @@ impl RowSegment {
 
     /// Opens a segment that an earlier process began. `None` if it was not even begun: it has no whole head.
     pub(crate) fn open(path: &Path, format: RecordFormat, number: u64) -> Result<Option<Self>, ColdError> {
-        let failed = |error: &io::Error| failed("open", error, path);
+        let failed = |error: &io::Error| file_error("open", error, path);
         let file = File::options().read(true).write(true).open(path).map_err(|error| failed(&error))?;
         if file.metadata().map_err(|error| failed(&error))?.len() < HEAD as u64 {
             return Ok(None);
@@ -99,56 +91,53 @@ impl RowSegment {
         Ok(Some(Self { number, file, path: path.to_owned() }))
     }
 
-    /// Bytes of its records.
-    pub(crate) fn length(&self) -> Result<u64, ColdError> {
-        let length = self.file.metadata().map_err(|error| failed("open", &error, &self.path))?.len();
+    pub(crate) fn records_len(&self) -> Result<u64, ColdError> {
+        let length = self.file.metadata().map_err(|error| file_error("open", &error, &self.path))?.len();
         Ok(length.saturating_sub(HEAD as u64))
     }
 
     /// Cuts off what follows a byte of the file, on the disk.
-    pub(crate) fn cut(&self, length: u64) -> Result<(), ColdError> {
+    pub(crate) fn truncate_and_sync(&self, length: u64) -> Result<(), ColdError> {
         let cut = self.file.set_len(length).and_then(|()| self.file.sync_all());
-        cut.map_err(|error| failed("open", &error, &self.path))
+        cut.map_err(|error| file_error("open", &error, &self.path))
     }
 
     /// Cuts off what follows a byte of the file. The next [`Self::sync`] makes that durable.
     pub(crate) fn truncate(&self, length: u64) -> Result<(), ColdError> {
         #[cfg(test)]
         failing::check_cut(&self.path)?;
-        self.file.set_len(length).map_err(|error| failed("write", &error, &self.path))
+        self.file.set_len(length).map_err(|error| file_error("write", &error, &self.path))
     }
 
     /// Fills `into` from a byte of the file on.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ColdError> {
-        self.file.read_exact_at(into, offset).map_err(|error| failed("read", &error, &self.path))
+        self.file.read_exact_at(into, offset).map_err(|error| file_error("read", &error, &self.path))
     }
 
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), ColdError> {
         #[cfg(test)]
         failing::check_write(self, offset, bytes)?;
-        self.file.write_all_at(bytes, offset).map_err(|error| failed("write", &error, &self.path))
+        self.file.write_all_at(bytes, offset).map_err(|error| file_error("write", &error, &self.path))
     }
 
-    /// Waits until the file is on the disk.
     pub(crate) fn sync(&self) -> Result<(), ColdError> {
-        self.file.sync_data().map_err(|error| failed("flush", &error, &self.path))
+        self.file.sync_data().map_err(|error| file_error("flush", &error, &self.path))
     }
 
     /// Deletes the file, of which the mark of a store with kept rows may still say that it is there. Who has it open can still read it.
     pub(crate) fn retire(&self) -> Result<(), ColdError> {
         let gone = gone_path(&self.path);
-        File::create(&gone).map_err(|error| failed("remove", &error, &gone))?;
+        File::create(&gone).map_err(|error| file_error("remove", &error, &gone))?;
         self.delete()
     }
 
     /// Deletes the file. Who has it open can still read it.
     pub(crate) fn delete(&self) -> Result<(), ColdError> {
-        fs::remove_file(&self.path).map_err(|error| failed("remove", &error, &self.path))
+        fs::remove_file(&self.path).map_err(|error| file_error("remove", &error, &self.path))
     }
 
-    /// The error of a record that is not what was written.
-    pub(crate) fn damaged(&self, doing: &'static str, layout: SegmentLayout, row: u32) -> ColdError {
-        let (path, offset) = (self.path.display(), layout.offset(row));
+    pub(crate) fn damage_error(&self, doing: &'static str, layout: SegmentLayout, row: u32) -> ColdError {
+        let (path, offset) = (self.path.display(), layout.record_offset(row));
         let what = "restore the file or resume from a checkpoint, and check the disk";
         ColdError {
             doing,
@@ -162,12 +151,10 @@ fn advise(file: &File) {
     let _ = fadvise(file, 0, None, Advice::Random);
 }
 
-/// An error of the file system with its file.
-pub(crate) fn failed(doing: &'static str, error: &io::Error, path: &Path) -> ColdError {
+pub(crate) fn file_error(doing: &'static str, error: &io::Error, path: &Path) -> ColdError {
     ColdError { doing, reason: format!("{error} ({})", path.display()) }
 }
 
-/// The file of a segment.
 pub(crate) fn segment_path(folder: &Path, format: RecordFormat, number: u64) -> PathBuf {
     folder.join(format!("t{:05}-{number:016x}.rows", format.table))
 }
@@ -177,8 +164,7 @@ pub(crate) fn gone_path(segment: &Path) -> PathBuf {
     segment.with_extension(GONE)
 }
 
-/// Table and number in the name of a segment's file.
-pub(crate) fn named(path: &Path) -> Option<(u32, u64)> {
+pub(crate) fn parse_name(path: &Path) -> Option<(u32, u64)> {
     let (table, number) = path.file_name()?.to_str()?.strip_suffix(".rows")?.strip_prefix('t')?.split_once('-')?;
     let is_ours = table.len() >= 5 && number.len() == 16;
     is_ours.then(|| Some((table.parse().ok()?, u64::from_str_radix(number, 16).ok()?)))?
@@ -209,7 +195,7 @@ pub(crate) mod failing {
     }
 
     fn error(path: &Path) -> ColdError {
-        failed("write", &io::Error::from(io::ErrorKind::StorageFull), path)
+        file_error("write", &io::Error::from(io::ErrorKind::StorageFull), path)
     }
 
     pub(super) fn check_write(segment: &RowSegment, offset: u64, bytes: &[u8]) -> Result<(), ColdError> {
@@ -238,18 +224,18 @@ mod tests {
         let layout = SegmentLayout::new(FORMAT);
         assert_eq!((layout.most_rows(), layout.most_segments()), (1 << 20, 1 << 12));
         for (slot, row) in [(0, 0), (3, 5), (layout.most_segments() - 1, layout.most_rows() - 1)] {
-            assert_eq!(layout.place(layout.address(slot, row)), (slot, row));
+            assert_eq!(layout.split_address(layout.address(slot, row)), (slot, row));
         }
         let wide = SegmentLayout::new(RecordFormat { table: 0, width: 1 << 27 });
-        assert_eq!((wide.most_rows(), wide.place(wide.address(9, 0))), (1, (9, 0)));
+        assert_eq!((wide.most_rows(), wide.split_address(wide.address(9, 0))), (1, (9, 0)));
     }
 
     #[test]
     fn a_file_is_known_by_its_name_and_its_head() {
         let folder = tempfile::tempdir().unwrap();
         let segment = RowSegment::create(folder.path(), FORMAT, 0x12).unwrap();
-        assert_eq!(named(&segment.path), Some((7, 0x12)));
-        assert_eq!([Path::new("a/notes.txt"), Path::new("t7-1.rows"), Path::new("LOCK")].map(named), [None; 3]);
+        assert_eq!(parse_name(&segment.path), Some((7, 0x12)));
+        assert_eq!([Path::new("a/notes.txt"), Path::new("t7-1.rows"), Path::new("LOCK")].map(parse_name), [None; 3]);
         assert!(RowSegment::open(&segment.path, FORMAT, 0x12).unwrap().is_some());
         let other = RowSegment::open(&segment.path, RecordFormat { width: 34, ..FORMAT }, 0x12).unwrap_err();
         assert!(

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use super::segment::RowSegment;
 
-/// The files of a table's segments, by slot.
 pub(crate) type RowSegmentFiles = Arc<Vec<Option<Arc<RowSegment>>>>;
 
-/// The segments of one table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentSet {
     /// Shared with reads and views, which go on reading a segment after it is deleted.
@@ -17,13 +15,10 @@ pub(crate) struct SegmentSet {
     has_waste: bool,
 }
 
-/// The records of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentCounts {
     pub(crate) rows: u32,
-    /// Records that are rows now.
     pub(crate) live: u32,
-    /// Records of removals.
     pub(crate) removals: u32,
     /// It could not be compacted, because a record is damaged.
     pub(crate) is_damaged: bool,
@@ -32,7 +27,6 @@ pub(crate) struct SegmentCounts {
 }
 
 impl SegmentSet {
-    /// The files by slot.
     pub(crate) fn files(&self) -> RowSegmentFiles {
         Arc::clone(&self.files)
     }
@@ -69,15 +63,15 @@ impl SegmentSet {
         all
     }
 
-    pub(crate) fn append(&mut self, slot: usize, count: u32) {
+    pub(crate) fn count_appended(&mut self, slot: usize, count: u32) {
         self.counts[slot].rows += count;
     }
 
-    pub(crate) fn gain(&mut self, slot: usize) {
+    pub(crate) fn add_live(&mut self, slot: usize) {
         self.counts[slot].live += 1;
     }
 
-    pub(crate) fn lose(&mut self, slot: usize) {
+    pub(crate) fn remove_live(&mut self, slot: usize) {
         let counts = &mut self.counts[slot];
         counts.live -= 1;
         self.has_waste |= counts.live < counts.rows / 2;
@@ -104,17 +98,15 @@ impl SegmentSet {
     }
 
     /// The records of a segment. None if it is gone.
-    pub(crate) fn counts(&self, slot: usize) -> SegmentCounts {
+    pub(crate) fn segment_counts(&self, slot: usize) -> SegmentCounts {
         self.counts.get(slot).copied().unwrap_or_default()
     }
 
-    /// All records of all segments.
-    pub(crate) fn records(&self) -> u64 {
+    pub(crate) fn record_count(&self) -> u64 {
         self.counts.iter().map(|counts| u64::from(counts.rows)).sum()
     }
 
-    /// Records that are not rows.
-    pub(crate) fn dead(&self) -> u64 {
+    pub(crate) fn dead_records(&self) -> u64 {
         self.counts.iter().map(|counts| u64::from(counts.rows - counts.live)).sum()
     }
 
@@ -134,7 +126,7 @@ impl SegmentSet {
     ///
     /// A removal that may hide an older record counts as half a row: it may have been overtaken. A segment of such removals alone
     /// is not compacted, else it would be copied again and again.
-    pub(crate) fn wasteful(&self, active: Option<usize>) -> Option<usize> {
+    pub(crate) fn find_wasteful(&self, active: Option<usize>) -> Option<usize> {
         self.below_half(active, 0.5)
     }
 
@@ -179,24 +171,24 @@ mod tests {
         let mut set = SegmentSet::default();
         for number in 0..4 {
             let slot = set.add(Arc::new(RowSegment::create(folder.path(), format, number).unwrap()));
-            set.append(slot, 10);
-            (0..10).for_each(|_| set.gain(slot));
+            set.count_appended(slot, 10);
+            (0..10).for_each(|_| set.add_live(slot));
         }
-        assert_eq!((set.wasteful(None), set.records()), (None, 40));
-        (0..5).for_each(|_| set.lose(1));
-        assert_eq!(set.wasteful(None), None, "half of it is rows");
-        set.lose(1);
-        (0..7).for_each(|_| set.lose(2));
-        assert_eq!((set.wasteful(None), set.wasteful(Some(2))), (Some(2), Some(1)));
+        assert_eq!((set.find_wasteful(None), set.record_count()), (None, 40));
+        (0..5).for_each(|_| set.remove_live(1));
+        assert_eq!(set.find_wasteful(None), None, "half of it is rows");
+        set.remove_live(1);
+        (0..7).for_each(|_| set.remove_live(2));
+        assert_eq!((set.find_wasteful(None), set.find_wasteful(Some(2))), (Some(2), Some(1)));
         set.note_removals(2, 4);
-        assert_eq!(set.wasteful(None), Some(1), "three rows and four removals of ten records are kept");
+        assert_eq!(set.find_wasteful(None), Some(1), "three rows and four removals of ten records are kept");
         set.note_damage(1);
-        assert_eq!(set.wasteful(None), None);
+        assert_eq!(set.find_wasteful(None), None);
         set.take(0);
         set.take(1);
-        assert_eq!((set.wasteful(None), set.has_older(2), set.has_older(3)), (Some(2), false, true));
+        assert_eq!((set.find_wasteful(None), set.has_older(2), set.has_older(3)), (Some(2), false, true));
         assert_eq!(set.add(Arc::new(RowSegment::create(folder.path(), format, 9).unwrap())), 0);
         assert_eq!(set.in_order().iter().map(|(slot, _)| *slot).collect::<Vec<_>>(), [2, 3, 0]);
-        assert_eq!(set.counts(0), SegmentCounts::default());
+        assert_eq!(set.segment_counts(0), SegmentCounts::default());
     }
 }

@@ -8,7 +8,7 @@ use zagros_table::ColdError;
 use zagros_zip::ZipEq;
 
 use super::compaction::CompactionStep;
-use super::counters::Counters;
+use super::counters::LogCounters;
 use super::flushed::{self, FlushedTable, SyncedUpTo, sync_folder};
 use super::folder::StoreFolder;
 use super::read_queue::ReadQueue;
@@ -17,15 +17,13 @@ use super::table_log::{TableLog, TableState};
 /// How long compaction waits after a failure, and the longest that it sleeps.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The tables of a store, and its folder.
 #[derive(Debug)]
 pub(crate) struct SharedLog {
     pub(crate) tables: Box<[TableLog]>,
     pub(crate) queue: ReadQueue,
-    pub(crate) counters: Counters,
+    pub(crate) counters: LogCounters,
     pub(crate) folder: StoreFolder,
     pub(crate) is_scratch: AtomicBool,
-    /// The most bytes of the indices.
     pub(crate) most_index: usize,
     /// How long a writer waits to help with the compaction.
     pub(crate) patience: Duration,
@@ -40,7 +38,6 @@ pub(crate) struct SharedLog {
 /// What the thread of the compaction is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionWork {
-    /// Nothing since it last looked.
     None,
     /// Look for segments with many dead records.
     Look,
@@ -56,16 +53,16 @@ impl SharedLog {
     }
 
     pub(crate) fn index_bytes(&self) -> usize {
-        self.tables.iter().map(|table| table.state.read().index.bytes()).sum()
+        self.tables.iter().map(|table| table.state.read().index.memory_bytes()).sum()
     }
 
     /// Refuses new keys while the index is at its limit.
     pub(crate) fn check_index(&self, table: &TableLog, cold_keys: &[u64]) -> Result<(), ColdError> {
         let bytes = self.index_bytes();
-        if bytes < self.most_index || table.present(cold_keys).len() == cold_keys.len() {
+        if bytes < self.most_index || table.present_keys(cold_keys).len() == cold_keys.len() {
             return Ok(());
         }
-        let rows: usize = self.tables.iter().map(|table| table.state.read().index.rows()).sum();
+        let rows: usize = self.tables.iter().map(|table| table.state.read().index.row_count()).sum();
         let (bytes, most) = (bytes >> 20, self.most_index >> 20);
         let what = "raise `cluster.memory`, use more servers, or give rare ids no row (`embedding.admission`)";
         let reason =
@@ -98,9 +95,9 @@ impl SharedLog {
         Ok(())
     }
 
-    pub(crate) fn recover(&self) -> Result<(), ColdError> {
+    pub(crate) fn recover_tables(&self) -> Result<(), ColdError> {
         let flushed = flushed::read(self.folder.path())?;
-        let mut files = self.folder.segments()?;
+        let mut files = self.folder.list_segments()?;
         for table in &self.tables {
             let number = table.layout.format.table;
             let up_to = SyncedUpTo { table: number, number: 0, rows: 0 };
@@ -113,9 +110,7 @@ impl SharedLog {
 
     /// Compacts a part of each table in turn until nothing is to be compacted, so that a large table does not keep a small one waiting.
     /// A table whose compaction fails is not tried again for a second.
-    ///
-    /// # Errors
-    /// If a table could not be compacted. The others are.
+    /// If one table cannot be compacted, the others are.
     pub(crate) fn compact_all(&self) -> Result<(), ColdError> {
         let mut failures: Vec<Option<(Instant, ColdError)>> = vec![None; self.tables.len()];
         let mut is_done = false;
@@ -164,19 +159,18 @@ impl SharedLog {
 
     /// Ends a call that raised `records − 2 × rows` of a table by at most `raised`: wakes the compaction if there is something to do, and helps it if it
     /// is behind.
-    pub(crate) fn changed(&self, table: &TableLog, has_waste: bool, raised: usize) {
-        self.note(has_waste);
+    pub(crate) fn finish_change(&self, table: &TableLog, has_waste: bool, raised: usize) {
+        self.wake_for_waste(has_waste);
         table.assist(raised, self.patience, &self.counters);
     }
 
     pub(crate) fn dead_bytes(&self) -> u64 {
         let table_dead_bytes =
-            |table: &TableLog| table.state.read().segments.dead() * table.layout.format.bytes() as u64;
+            |table: &TableLog| table.state.read().segments.dead_records() * table.layout.format.record_bytes() as u64;
         self.tables.iter().map(table_dead_bytes).sum()
     }
 
-    /// Wakes the compaction if there is something to do.
-    pub(crate) fn note(&self, has_waste: bool) {
+    pub(crate) fn wake_for_waste(&self, has_waste: bool) {
         if has_waste {
             self.ask(CompactionWork::Look);
             self.wake.notify_all();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
 
-use super::counters::{Counters, LogCounts};
+use super::counters::{LogCounters, LogCounts};
 use super::folder::StoreFolder;
 use super::read_queue::{ReadMethod, ReadQueue};
 use super::record::RecordFormat;
@@ -24,7 +24,6 @@ pub struct LogStore {
     compaction: Option<JoinHandle<()>>,
 }
 
-/// What a store begins with, and what becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreContent {
     /// It begins empty, and its rows are deleted with it.
@@ -35,12 +34,10 @@ pub enum StoreContent {
     Kept,
 }
 
-/// The settings that a caller chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
     /// The most bytes of the index in memory, some 12 a row. A write that needs more is refused.
     pub index: usize,
-    /// How files are read.
     pub reads: ReadMethod,
     /// The smallest size of a whole segment in bytes. Segments of large tables are up to 256 MiB.
     pub segment: usize,
@@ -59,9 +56,6 @@ impl Default for LogOptions {
 
 impl LogStore {
     /// Opens a store in `folder`, which is created if necessary. A row of table `t` has `widths[t]` words.
-    ///
-    /// # Errors
-    /// If another process uses the folder, it cannot be written, or rows that were kept are damaged.
     pub fn open(
         content: StoreContent,
         folder: &Path,
@@ -76,11 +70,11 @@ impl LogStore {
         let format = |(table, width): (usize, &usize)| RecordFormat { table: table as u32, width: *width };
         let formats: Vec<RecordFormat> = widths.iter().enumerate().map(format).collect();
         let table = |format: &RecordFormat| TableLog::new(folder.path(), *format, is_kept, options.segment);
-        let longest = formats.iter().map(|format| format.bytes()).max().unwrap_or(0);
+        let longest = formats.iter().map(|format| format.record_bytes()).max().unwrap_or(0);
         let log = Arc::new(SharedLog {
             tables: formats.iter().map(table).collect(),
             queue: ReadQueue::new(options.reads, longest, options.patience),
-            counters: Counters::default(),
+            counters: LogCounters::default(),
             folder,
             is_scratch: AtomicBool::new(!is_kept),
             most_index: options.index,
@@ -93,7 +87,7 @@ impl LogStore {
         match content {
             StoreContent::Scratch => {}
             StoreContent::New => log.flush()?,
-            StoreContent::Kept => log.recover()?,
+            StoreContent::Kept => log.recover_tables()?,
         }
         let compacted = Arc::clone(&log);
         let thread = thread::Builder::new().name("cold log".to_owned()).spawn(move || compacted.run_compaction());
@@ -107,10 +101,9 @@ impl LogStore {
         self.log.is_scratch.store(true, Ordering::Relaxed);
     }
 
-    /// What was read and written so far.
     #[must_use]
-    pub fn counts(&self) -> LogCounts {
-        self.log.counters.counts(self.log.dead_bytes())
+    pub fn io_counts(&self) -> LogCounts {
+        self.log.counters.log_counts(self.log.dead_bytes())
     }
 
     /// How it reads files: by io_uring only where the kernel lets it.
@@ -121,9 +114,6 @@ impl LogStore {
 
     /// Compacts until no segment has more than half dead records. The store does so by itself in the background, and bounds its files
     /// also where rows are written faster than one thread compacts.
-    ///
-    /// # Errors
-    /// If files cannot be read or written.
     pub fn compact(&self) -> Result<(), ColdError> {
         self.log.compact_all()
     }
@@ -147,17 +137,17 @@ impl ColdStore for LogStore {
         }
         self.log.check_index(table_log, cold_keys)?;
         let has_waste = table_log.write(cold_keys, rows)?;
-        self.log.counters.wrote(size_of_val(rows), cold_keys.len() * format.bytes());
-        self.log.changed(table_log, has_waste, cold_keys.len());
+        self.log.counters.count_write(size_of_val(rows), cold_keys.len() * format.record_bytes());
+        self.log.finish_change(table_log, has_waste, cold_keys.len());
         Ok(())
     }
 
     fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
         let table_log = self.log.table("remove", table)?;
         let removed = table_log.remove(cold_keys)?;
-        self.log.counters.wrote(0, removed.appended);
+        self.log.counters.count_write(0, removed.appended);
         // A row less, and perhaps a record more.
-        self.log.changed(table_log, removed.has_waste, 3 * cold_keys.len());
+        self.log.finish_change(table_log, removed.has_waste, 3 * cold_keys.len());
         Ok(())
     }
 
@@ -165,7 +155,7 @@ impl ColdStore for LogStore {
     fn remove_all(&self, table: u32) -> Result<(), ColdError> {
         let removed = self.log.table("remove", table)?.remove_all()?;
         self.log.removed.lock().push(removed);
-        self.log.note(true);
+        self.log.wake_for_waste(true);
         Ok(())
     }
 
@@ -186,8 +176,8 @@ impl ColdStore for LogStore {
         let mut size = ColdSize::default();
         for table in &self.log.tables {
             let state = table.state.read();
-            size.rows += state.index.rows() as u64;
-            size.bytes += state.segments.records() * table.layout.format.bytes() as u64;
+            size.rows += state.index.row_count() as u64;
+            size.bytes += state.segments.record_count() * table.layout.format.record_bytes() as u64;
         }
         size
     }

@@ -18,12 +18,12 @@ use parking_lot::{Mutex, RwLock};
 use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
-use super::compaction_cursor::Compaction;
-use super::counters::Counters;
+use super::compaction_cursor::CompactionState;
+use super::counters::LogCounters;
 use super::file_piece::FilePiece;
 use super::flushed::{FlushedTable, SyncedUpTo};
 use super::key_index::KeyIndex;
-use super::pieces::{RecordRead, group};
+use super::pieces::{RecordRead, group_reads};
 use super::read_queue::ReadQueue;
 use super::record::RecordFormat;
 use super::segment::{RowSegment, SegmentLayout};
@@ -32,19 +32,17 @@ use super::segment_set::{RowSegmentFiles, SegmentSet};
 /// A new segment takes one part in this many of its table.
 const SEGMENT_SHARE: usize = 8;
 
-/// The rows of one table.
 #[derive(Debug)]
 pub(crate) struct TableLog {
     pub(crate) layout: SegmentLayout,
     pub(crate) folder: PathBuf,
     /// Whether the rows outlive the process: removals are then records, too.
     pub(crate) is_kept: bool,
-    /// The smallest size of a whole segment in bytes.
     least_segment: usize,
-    pub(crate) writer: Mutex<Writer>,
+    pub(crate) writer: Mutex<TableWriter>,
     pub(crate) state: RwLock<TableState>,
     /// The thread that compacts holds it for a part of a segment. A writer that helps holds it for the parts that it owes.
-    pub(crate) compaction: Mutex<Compaction>,
+    pub(crate) compaction: Mutex<CompactionState>,
     /// Whether the last attempt to compact failed. Then writers leave it to the thread, which pauses between its attempts.
     pub(crate) is_compaction_failing: AtomicBool,
     /// The first failure to put records on the disk. It stays: the system may have dropped them, and says nothing the next time.
@@ -53,12 +51,10 @@ pub(crate) struct TableLog {
 
 /// What appending needs.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub(crate) struct TableWriter {
     /// Slot of the segment that is appended to.
     pub(crate) active: Option<usize>,
-    /// Number of the next segment.
     pub(crate) next: u64,
-    /// Records that are being appended.
     pub(crate) records: Vec<u8>,
     /// Segments with records that may not be on the disk yet.
     pub(crate) unsynced: Vec<Arc<RowSegment>>,
@@ -66,7 +62,6 @@ pub(crate) struct Writer {
     dirty: Vec<(Arc<RowSegment>, u64)>,
 }
 
-/// Which rows there are, and where.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TableState {
     pub(crate) index: KeyIndex,
@@ -75,24 +70,21 @@ pub(crate) struct TableState {
 
 /// Records that were appended together to one segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Appended {
+pub(crate) struct AppendedRecords {
     pub(crate) slot: usize,
     /// The first of them.
     pub(crate) row: u32,
     pub(crate) count: u32,
 }
 
-/// What a removal did.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Removed {
-    /// Bytes of records.
+pub(crate) struct RemovalReport {
     pub(crate) appended: usize,
     /// Whether there may be something to compact.
     pub(crate) has_waste: bool,
 }
 
 impl TableLog {
-    /// A log without records.
     pub(crate) fn new(folder: &Path, format: RecordFormat, is_kept: bool, least_segment: usize) -> Self {
         Self {
             layout: SegmentLayout::new(format),
@@ -133,18 +125,17 @@ impl TableLog {
         files: &[Option<Arc<RowSegment>>],
         reads: &mut [RecordRead],
         queue: &ReadQueue,
-        counters: &Counters,
+        counters: &LogCounters,
         row_of: &mut dyn FnMut(&RecordRead) -> (u64, usize),
         rows: &mut [u32],
     ) -> Result<(), ColdError> {
         reads.sort_unstable_by_key(|read| read.address);
-        let pieces = group(reads, self.layout, files, queue.longest())?;
-        let _under_way = counters.read(&pieces);
-        queue.read(&pieces, &mut |piece, bytes| self.take(piece, bytes, reads, row_of, rows))
+        let pieces = group_reads(reads, self.layout, files, queue.longest_piece())?;
+        let _under_way = counters.count_reads(&pieces);
+        queue.read(&pieces, &mut |piece, bytes| self.take_rows(piece, bytes, reads, row_of, rows))
     }
 
-    /// Takes the rows out of a piece.
-    pub(crate) fn take(
+    pub(crate) fn take_rows(
         &self,
         piece: &FilePiece,
         bytes: &[u8],
@@ -154,11 +145,11 @@ impl TableLog {
     ) -> Result<(), ColdError> {
         let format = self.layout.format;
         for read in &reads[piece.records.clone()] {
-            let row = self.layout.place(read.address).1;
-            let start = (self.layout.offset(row) - piece.offset) as usize;
+            let row = self.layout.split_address(read.address).1;
+            let start = (self.layout.record_offset(row) - piece.offset) as usize;
             let (cold_key, at) = row_of(read);
-            if !format.read_row(&bytes[start..][..format.bytes()], cold_key, &mut rows[at..][..format.width]) {
-                return Err(piece.segment.damaged("read", self.layout, row));
+            if !format.read_row(&bytes[start..][..format.record_bytes()], cold_key, &mut rows[at..][..format.width]) {
+                return Err(piece.segment.damage_error("read", self.layout, row));
             }
         }
         Ok(())
@@ -174,20 +165,20 @@ impl TableLog {
         }
         let appended = self.append(&mut writer)?;
         let mut state = self.state.write();
-        for ((position, cold_key), address) in cold_keys.iter().enumerate().zip_eq(self.addresses(&appended)) {
+        for ((position, cold_key), address) in cold_keys.iter().enumerate().zip_eq(self.record_addresses(&appended)) {
             state.index.prefetch_ahead(cold_keys, position);
-            state.put(self.layout, *cold_key, address);
+            state.set_address(self.layout, *cold_key, address);
         }
         Ok(state.segments.take_waste())
     }
 
     /// Removes rows. Where rows are kept, this is a record for each.
-    pub(crate) fn remove(&self, cold_keys: &[u64]) -> Result<Removed, ColdError> {
+    pub(crate) fn remove(&self, cold_keys: &[u64]) -> Result<RemovalReport, ColdError> {
         let mut writer = self.writer.lock();
         let mut bytes = 0;
         if self.is_kept {
             writer.records.clear();
-            for cold_key in self.present(cold_keys) {
+            for cold_key in self.present_keys(cold_keys) {
                 self.layout.format.append_removal(cold_key, &mut writer.records);
             }
             let appended = self.append(&mut writer)?;
@@ -197,11 +188,10 @@ impl TableLog {
         }
         let mut state = self.state.write();
         cold_keys.iter().for_each(|cold_key| state.remove(self.layout, *cold_key));
-        Ok(Removed { appended: bytes, has_waste: state.segments.take_waste() })
+        Ok(RemovalReport { appended: bytes, has_waste: state.segments.take_waste() })
     }
 
-    /// Those of the keys that have a row.
-    pub(crate) fn present(&self, cold_keys: &[u64]) -> Vec<u64> {
+    pub(crate) fn present_keys(&self, cold_keys: &[u64]) -> Vec<u64> {
         let state = self.state.read();
         cold_keys.iter().copied().filter(|cold_key| state.index.get(*cold_key).is_some()).collect()
     }
@@ -227,14 +217,14 @@ impl TableLog {
         let state = self.state.read();
         let segments = state.segments.in_order().into_iter().filter(|(_, segment)| segment.number <= up_to.number);
         let rows = |slot: usize, number: u64| {
-            if number == up_to.number { up_to.rows } else { state.segments.counts(slot).rows }
+            if number == up_to.number { up_to.rows } else { state.segments.segment_counts(slot).rows }
         };
         let segments = segments.map(|(slot, segment)| (segment.number, rows(slot, segment.number))).collect();
         FlushedTable { up_to, segments }
     }
 
     /// Appends the writer's records, all or none: recovery takes every record that it finds in a file for a row.
-    pub(crate) fn append(&self, writer: &mut Writer) -> Result<Vec<Appended>, ColdError> {
+    pub(crate) fn append(&self, writer: &mut TableWriter) -> Result<Vec<AppendedRecords>, ColdError> {
         writer.cut_dirty()?;
         let mut appended = Vec::new();
         if let Err(error) = self.append_parts(writer, &mut appended) {
@@ -244,21 +234,21 @@ impl TableLog {
         }
         writer.dirty.clear();
         let mut state = self.state.write();
-        appended.iter().for_each(|part| state.segments.append(part.slot, part.count));
+        appended.iter().for_each(|part| state.segments.count_appended(part.slot, part.count));
         Ok(appended)
     }
 
     /// Writes the writer's records to one segment after another. They count once all of them are written.
-    fn append_parts(&self, writer: &mut Writer, appended: &mut Vec<Appended>) -> Result<(), ColdError> {
-        let (bytes, whole) = (self.layout.format.bytes(), self.whole());
+    fn append_parts(&self, writer: &mut TableWriter, appended: &mut Vec<AppendedRecords>) -> Result<(), ColdError> {
+        let (bytes, whole) = (self.layout.format.record_bytes(), self.segment_rows());
         let mut left = 0..writer.records.len();
         while !left.is_empty() {
             let (slot, segment, row) = self.active(writer, whole)?;
             let room = (whole - row) as usize;
             let count = room.min(left.len() / bytes);
-            writer.dirty.push((Arc::clone(&segment), self.layout.offset(row)));
-            segment.write(self.layout.offset(row), &writer.records[left.start..][..count * bytes])?;
-            appended.push(Appended { slot, row, count: count as u32 });
+            writer.dirty.push((Arc::clone(&segment), self.layout.record_offset(row)));
+            segment.write(self.layout.record_offset(row), &writer.records[left.start..][..count * bytes])?;
+            appended.push(AppendedRecords { slot, row, count: count as u32 });
             left.start += count * bytes;
             if count == room {
                 writer.active = None;
@@ -268,7 +258,7 @@ impl TableLog {
     }
 
     /// The segment to append to, and its next record. Begins one if there is none, or the last one is whole.
-    fn active(&self, writer: &mut Writer, whole: u32) -> Result<(usize, Arc<RowSegment>, u32), ColdError> {
+    fn active(&self, writer: &mut TableWriter, whole: u32) -> Result<(usize, Arc<RowSegment>, u32), ColdError> {
         if let Some(slot) = writer.active {
             let state = self.state.read();
             if let Some((segment, rows)) = state.segments.get(slot).filter(|(_, rows)| *rows < whole) {
@@ -294,21 +284,19 @@ impl TableLog {
         Ok((slot, segment, 0))
     }
 
-    /// Records of a whole segment.
-    pub(crate) fn whole(&self) -> u32 {
-        self.whole_of(&self.state.read())
+    pub(crate) fn segment_rows(&self) -> u32 {
+        self.segment_rows_of(&self.state.read())
     }
 
-    /// As [`Self::whole`], of a state that the caller has locked.
-    pub(crate) fn whole_of(&self, state: &TableState) -> u32 {
-        let bytes = self.layout.format.bytes();
-        let wanted = (state.index.rows() / SEGMENT_SHARE).max(self.least_segment / bytes);
+    /// As [`Self::segment_rows`], of a state that the caller has locked.
+    pub(crate) fn segment_rows_of(&self, state: &TableState) -> u32 {
+        let bytes = self.layout.format.record_bytes();
+        let wanted = (state.index.row_count() / SEGMENT_SHARE).max(self.least_segment / bytes);
         (wanted.max(1) as u32).min(self.layout.most_rows())
     }
 
-    /// The addresses of appended records, in their order.
-    pub(crate) fn addresses(&self, appended: &[Appended]) -> Vec<u32> {
-        let part_addresses = |part: &Appended| {
+    pub(crate) fn record_addresses(&self, appended: &[AppendedRecords]) -> Vec<u32> {
+        let part_addresses = |part: &AppendedRecords| {
             let (slot, row) = (part.slot, part.row);
             (0..part.count).map(move |more| self.layout.address(slot, row + more))
         };
@@ -316,7 +304,7 @@ impl TableLog {
     }
 }
 
-impl Writer {
+impl TableWriter {
     /// Cuts off what failed appends have left.
     pub(crate) fn cut_dirty(&mut self) -> Result<(), ColdError> {
         while let Some((segment, end)) = self.dirty.last() {
@@ -329,17 +317,16 @@ impl Writer {
 
 impl TableState {
     /// Makes a record the row of a key. The record before is dead from now on.
-    pub(crate) fn put(&mut self, layout: SegmentLayout, cold_key: u64, address: u32) {
-        self.segments.gain(layout.place(address).0);
+    pub(crate) fn set_address(&mut self, layout: SegmentLayout, cold_key: u64, address: u32) {
+        self.segments.add_live(layout.split_address(address).0);
         if let Some(before) = self.index.insert(cold_key, address) {
-            self.segments.lose(layout.place(before).0);
+            self.segments.remove_live(layout.split_address(before).0);
         }
     }
 
-    /// Removes a row, if there is one.
     pub(crate) fn remove(&mut self, layout: SegmentLayout, cold_key: u64) {
         if let Some(before) = self.index.remove(cold_key) {
-            self.segments.lose(layout.place(before).0);
+            self.segments.remove_live(layout.split_address(before).0);
         }
     }
 

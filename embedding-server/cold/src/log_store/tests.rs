@@ -15,7 +15,7 @@ const RECORD: usize = 4 + 8 + 4 * WIDTH;
 
 /// What a test does with a store. A number of bytes is the room on the disk.
 #[derive(Clone, Debug)]
-enum Act {
+enum StoreAct {
     Write { keys: Vec<u64>, room: Option<usize> },
     Remove { keys: Vec<u64>, room: Option<usize> },
     FailTruncation(bool),
@@ -24,16 +24,16 @@ enum Act {
     Reopen,
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn acts() -> impl Strategy<Value = Vec<StoreAct>> {
     let keys = || prop::collection::btree_set(0..KEYS, 1..30).prop_map(|keys| keys.into_iter().collect::<Vec<_>>());
     let room = || prop::option::of(0..30 * RECORD);
     let act = prop_oneof![
-        8 => (keys(), room()).prop_map(|(keys, room)| Act::Write { keys, room }),
-        3 => (keys(), room()).prop_map(|(keys, room)| Act::Remove { keys, room }),
-        1 => any::<bool>().prop_map(Act::FailTruncation),
-        2 => Just(Act::Flush),
-        1 => Just(Act::Clear),
-        2 => Just(Act::Reopen),
+        8 => (keys(), room()).prop_map(|(keys, room)| StoreAct::Write { keys, room }),
+        3 => (keys(), room()).prop_map(|(keys, room)| StoreAct::Remove { keys, room }),
+        1 => any::<bool>().prop_map(StoreAct::FailTruncation),
+        2 => Just(StoreAct::Flush),
+        1 => Just(StoreAct::Clear),
+        2 => Just(StoreAct::Reopen),
     ];
     prop::collection::vec(act, 1..40)
 }
@@ -66,25 +66,25 @@ proptest! {
         for (version, act) in acts.into_iter().enumerate() {
             let version = version as u32;
             match act {
-                Act::Write { keys, room } => {
+                StoreAct::Write { keys, room } => {
                     ROOM.set(room.unwrap_or(usize::MAX));
                     if store.write(0, &keys, &rows(&keys, version)).is_ok() {
                         model.extend(keys.iter().map(|key| (*key, version)));
                     }
                 }
-                Act::Remove { keys, room } => {
+                StoreAct::Remove { keys, room } => {
                     ROOM.set(room.unwrap_or(usize::MAX));
                     if store.remove(0, &keys).is_ok() {
                         model.retain(|key, _| !keys.contains(key));
                     }
                 }
-                Act::FailTruncation(fails) => FAILS_TRUNCATION.set(fails),
-                Act::Flush => _ = store.flush(),
-                Act::Clear => {
+                StoreAct::FailTruncation(fails) => FAILS_TRUNCATION.set(fails),
+                StoreAct::Flush => _ = store.flush(),
+                StoreAct::Clear => {
                     store.remove_all(0).unwrap();
                     model.clear();
                 }
-                Act::Reopen => {
+                StoreAct::Reopen => {
                     // A file that cannot be cut keeps the store from being flushed, so the log of the server has its rows.
                     FAILS_TRUNCATION.set(false);
                     if store.flush().is_ok() {

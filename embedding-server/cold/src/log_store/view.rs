@@ -31,7 +31,6 @@ struct ReadAhead {
     rows: ColdScan,
     /// How many of the rows are answered.
     answered: usize,
-    /// The key after these rows.
     rest: Option<u64>,
 }
 

@@ -10,9 +10,8 @@ use zagros_zip::ZipEq;
 
 use crate::{WIDTHS, assert_holds, row, rows, scratch, segments, small, without_ring};
 
-/// One call of a store.
 #[derive(Clone, Debug)]
-enum Call {
+enum StoreCall {
     Read(u32, Vec<u64>),
     Write(u32, Vec<u64>, u32),
     Remove(u32, Vec<u64>),
@@ -25,7 +24,6 @@ enum Call {
     Reopen,
 }
 
-/// A store under test.
 trait Tested {
     fn store(&self) -> &dyn ColdStore;
     fn compact(&self) {}
@@ -72,22 +70,22 @@ impl Tested for OnDisk {
     }
 }
 
-type Model = BTreeMap<(u32, u64), Vec<u32>>;
+type StoreModel = BTreeMap<(u32, u64), Vec<u32>>;
 
 fn cold_key() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..20, Just(u64::MAX), (0_u32..64).prop_map(|bit| 1 << bit)]
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn call() -> impl Strategy<Value = StoreCall> {
     let (table, cold_keys) = (|| 0..WIDTHS.len() as u32, || prop::collection::vec(cold_key(), 0..8));
     prop_oneof![
-        3 => (table(), cold_keys()).prop_map(|(table, cold_keys)| Call::Read(table, cold_keys)),
-        3 => (table(), cold_keys(), 0_u32..9).prop_map(|(table, cold_keys, version)| Call::Write(table, cold_keys, version)),
-        1 => (table(), cold_keys()).prop_map(|(table, cold_keys)| Call::Remove(table, cold_keys)),
-        1 => table().prop_map(Call::RemoveAll),
-        1 => Just(Call::Freeze),
-        1 => Just(Call::Compact),
-        1 => Just(Call::Reopen),
+        3 => (table(), cold_keys()).prop_map(|(table, cold_keys)| StoreCall::Read(table, cold_keys)),
+        3 => (table(), cold_keys(), 0_u32..9).prop_map(|(table, cold_keys, version)| StoreCall::Write(table, cold_keys, version)),
+        1 => (table(), cold_keys()).prop_map(|(table, cold_keys)| StoreCall::Remove(table, cold_keys)),
+        1 => table().prop_map(StoreCall::RemoveAll),
+        1 => Just(StoreCall::Freeze),
+        1 => Just(StoreCall::Compact),
+        1 => Just(StoreCall::Reopen),
     ]
 }
 
@@ -105,17 +103,17 @@ fn scan_all(view: &mut dyn ColdView, table: u32, limit: usize) -> Vec<(u64, Vec<
     scan.cold_keys.iter().enumerate().map(row).collect()
 }
 
-fn of_table(model: &Model, table: u32) -> Vec<(u64, Vec<u32>)> {
+fn of_table(model: &StoreModel, table: u32) -> Vec<(u64, Vec<u32>)> {
     model.iter().filter(|(key, _)| key.0 == table).map(|(key, row)| (key.1, row.clone())).collect()
 }
 
 /// Makes the calls on a store and on a map. The results must agree, also in the frozen views.
-fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[Call], limit: usize) {
-    let (mut model, mut frozen) = (Model::new(), Vec::new());
+fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[StoreCall], limit: usize) {
+    let (mut model, mut frozen) = (StoreModel::new(), Vec::new());
     for call in calls {
         let store = tested.store();
         match call {
-            Call::Read(table, cold_keys) => {
+            StoreCall::Read(table, cold_keys) => {
                 let mut found = ColdRows { found: vec![true; 3], rows: vec![9; 5] };
                 store.read(*table, cold_keys, &mut found).unwrap();
                 let zeros = vec![0; WIDTHS[*table as usize]];
@@ -124,21 +122,21 @@ fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[Call], limit: usize) {
                 let there = |cold_key: &u64| model.contains_key(&(*table, *cold_key));
                 assert_eq!(found.found, cold_keys.iter().map(there).collect::<Vec<_>>());
             }
-            Call::Write(table, cold_keys, version) => {
+            StoreCall::Write(table, cold_keys, version) => {
                 store.write(*table, cold_keys, &rows(*table, cold_keys, *version)).unwrap();
                 model.extend(cold_keys.iter().map(|cold_key| ((*table, *cold_key), row(*table, *cold_key, *version))));
             }
-            Call::Remove(table, cold_keys) => {
+            StoreCall::Remove(table, cold_keys) => {
                 store.remove(*table, cold_keys).unwrap();
                 cold_keys.iter().for_each(|cold_key| _ = model.remove(&(*table, *cold_key)));
             }
-            Call::RemoveAll(table) => {
+            StoreCall::RemoveAll(table) => {
                 store.remove_all(*table).unwrap();
                 model.retain(|key, _| key.0 != *table);
             }
-            Call::Freeze => frozen.push((store.freeze().unwrap(), model.clone())),
-            Call::Compact => tested.compact(),
-            Call::Reopen => {
+            StoreCall::Freeze => frozen.push((store.freeze().unwrap(), model.clone())),
+            StoreCall::Compact => tested.compact(),
+            StoreCall::Reopen => {
                 // A store has its folder until its last view is dropped.
                 agree(std::mem::take(&mut frozen), limit);
                 tested.reopen();
@@ -149,8 +147,7 @@ fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[Call], limit: usize) {
     agree(frozen, limit);
 }
 
-/// Each view has the rows of its map.
-fn agree(frozen: Vec<(Box<dyn ColdView>, Model)>, limit: usize) {
+fn agree(frozen: Vec<(Box<dyn ColdView>, StoreModel)>, limit: usize) {
     for (mut view, model) in frozen {
         for table in 0..WIDTHS.len() as u32 {
             assert_eq!(scan_all(view.as_mut(), table, limit), of_table(&model, table));
@@ -220,7 +217,7 @@ fn overwritten_rows_are_read_by_either_method_and_their_space_comes_back() {
         }
         store.compact().unwrap();
         assert_holds(&store, 1, &cold_keys, 4);
-        let (size, counts) = (store.size(), store.counts());
+        let (size, counts) = (store.size(), store.io_counts());
         let of_rows = 20_000 * (WIDTHS[1] * 4) as u64;
         assert_eq!(size.rows, 20_000);
         assert!(size.bytes < 5 * of_rows / 2, "{size:?} for {of_rows} bytes of rows");
@@ -241,7 +238,7 @@ fn keys_without_a_row_cost_no_read() {
     store.write(1, &present, &rows(1, &present, 0)).unwrap();
     let mut found = ColdRows::default();
     store.read(1, &absent, &mut found).unwrap();
-    assert_eq!((found.found.iter().filter(|found| **found).count(), store.counts().reads), (0, 0));
+    assert_eq!((found.found.iter().filter(|found| **found).count(), store.io_counts().reads), (0, 0));
 }
 
 /// Many rows are read ahead, in the order of a scan, and each one is answered once.
@@ -255,10 +252,10 @@ fn a_long_scan_reads_many_rows_together() {
     let mut view = store.freeze().unwrap();
     cold_keys.iter().take(10_000).for_each(|key| store.write(1, &[*key], &rows(1, &[*key], 2)).unwrap());
     store.compact().unwrap();
-    let earlier_reads = store.counts().reads;
+    let earlier_reads = store.io_counts().reads;
     let found = scan_all(view.as_mut(), 1, 1000);
     assert_eq!(found, cold_keys.iter().map(|key| (*key, row(1, *key, 1))).collect::<Vec<_>>());
-    let reads = store.counts().reads - earlier_reads;
+    let reads = store.io_counts().reads - earlier_reads;
     assert!(reads < 2000, "{reads} reads for {} rows", cold_keys.len());
 }
 
@@ -323,13 +320,13 @@ fn one_read_has_the_rows_of_several_tables() {
         }
         let mut found = [ColdRows::default(), ColdRows::default()];
         let wanted = [(1, keys(250)), (0, keys(0))];
-        let earlier_reads = store.counts().reads;
+        let earlier_reads = store.io_counts().reads;
         let mut reads: Vec<ColdRead<'_>> = Vec::new();
         for ((table, cold_keys), into) in wanted.iter().zip_eq(&mut found) {
             reads.push(ColdRead { table: *table, cold_keys, into });
         }
         store.read_all(&mut reads).unwrap();
-        assert!(store.counts().reads > earlier_reads);
+        assert!(store.io_counts().reads > earlier_reads);
         let is_there = |key: &u64| *key / 7919 < 400;
         assert_eq!(found[0].found, wanted[0].1.iter().map(is_there).collect::<Vec<_>>());
         let there: Vec<u64> = wanted[0].1.iter().copied().filter(is_there).collect();

@@ -11,7 +11,6 @@ use zagros_table::{ColdError, ColdStore};
 
 use crate::{assert_holds, rows, scratch};
 
-/// The longest wait for space.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file system for one test, which ends with the test.

@@ -18,12 +18,10 @@ pub(crate) fn small() -> LogOptions {
     LogOptions { segment: 4 << 10, ..LogOptions::default() }
 }
 
-/// As [`small`], without io_uring.
 pub(crate) fn without_ring() -> LogOptions {
     LogOptions { reads: ReadMethod::Calls, ..small() }
 }
 
-/// A store that begins empty and ends with the test.
 pub(crate) fn scratch(folder: &Path) -> LogStore {
     open(StoreContent::Scratch, folder).unwrap()
 }
@@ -46,7 +44,6 @@ pub(crate) fn row(table: u32, cold_key: u64, version: u32) -> Vec<u32> {
     (0..WIDTHS[table as usize] as u32).map(|word| (cold_key as u32).wrapping_mul(31) ^ (version << 8) ^ word).collect()
 }
 
-/// The rows at these cold keys, in order.
 pub(crate) fn rows(table: u32, cold_keys: &[u64], version: u32) -> Vec<u32> {
     cold_keys.iter().flat_map(|cold_key| row(table, *cold_key, version)).collect()
 }

@@ -3,22 +3,22 @@
 use std::fs;
 use std::path::Path;
 
-use zagros_log::{Base, BaseDraft, BaseManifest, LogError, LogRecord, LoggedRows};
+use zagros_log::{BaseDraft, BaseManifest, LogBase, LogError, LogRecord, LoggedRows};
 use zagros_table::FrequencyCounts;
 
 use crate::support::LINEAGE;
 
-fn make(folder: &Path, start: u64) -> Base {
+fn make(folder: &Path, start: u64) -> LogBase {
     let draft = BaseDraft::new(folder, start, LINEAGE).unwrap();
     let (mut rows, mut bytes) = (0, 0);
     for part in 0..2 {
-        let mut file = draft.part(part).unwrap();
+        let mut file = draft.create_part(part).unwrap();
         for stripe in [part, part + 2] {
             let ids: Vec<u64> = (0..50).map(|id| id * 4 + u64::from(stripe)).collect();
             let slots: Vec<u32> = ids.iter().flat_map(|id| [*id as u32; 3]).collect();
-            file.rows([7, stripe], &ids, &slots, &[]).unwrap();
+            file.append_rows([7, stripe], &ids, &slots, &[]).unwrap();
             let counts = FrequencyCounts { ids: vec![9], counts: vec![u32::from(stripe == 1)], cells: vec![] };
-            file.stripe_counts([7, stripe], start + 5, &counts).unwrap();
+            file.append_stripe_counts([7, stripe], start + 5, &counts).unwrap();
         }
         let size = file.finish().unwrap();
         (rows, bytes) = (rows + size.rows, bytes + size.bytes);
@@ -28,7 +28,7 @@ fn make(folder: &Path, start: u64) -> Base {
     draft.finish(manifest).unwrap()
 }
 
-fn read(base: &Base) -> Result<(usize, usize), LogError> {
+fn read(base: &LogBase) -> Result<(usize, usize), LogError> {
     let (mut rows, mut counts) = (0, 0);
     for part in 0..base.manifest.parts {
         base.read_part(part, |head, payload| {
@@ -54,15 +54,15 @@ fn read(base: &Base) -> Result<(usize, usize), LogError> {
 #[test]
 fn the_newest_whole_base_counts_and_others_go() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(Base::newest(folder.path()).unwrap(), None);
+    assert_eq!(LogBase::find_newest(folder.path()).unwrap(), None);
     make(folder.path(), 100);
     let base = make(folder.path(), 0x2000);
     assert_eq!((base.manifest.rows, base.file_bytes().unwrap()), (200, base.manifest.bytes));
     // One that was being written when the process ended.
-    BaseDraft::new(folder.path(), 0x3000, LINEAGE).unwrap().part(0).unwrap();
-    let newest = Base::newest(folder.path()).unwrap().unwrap();
+    BaseDraft::new(folder.path(), 0x3000, LINEAGE).unwrap().create_part(0).unwrap();
+    let newest = LogBase::find_newest(folder.path()).unwrap().unwrap();
     assert_eq!((fs::read_dir(folder.path()).unwrap().count(), &newest), (3, &base), "reading deletes nothing");
-    Base::delete_others(Some(&newest), folder.path()).unwrap();
+    LogBase::delete_others(Some(&newest), folder.path()).unwrap();
     assert_eq!(read(&newest).unwrap(), (200, 4));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }

@@ -10,7 +10,6 @@ use zagros_log::{LogDisk, SystemDisk};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskFault {
-    /// No room for a file.
     NoRoom,
     /// Writes fail after half of their bytes.
     HalfWrites,

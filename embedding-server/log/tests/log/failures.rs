@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use zagros_log::{LogStopped, LogWriter, SyncMode};
 
 use crate::disks::{DiskFault, FaultyDisk};
-use crate::support::{Change, SEGMENT, changes, open_on, read, records_of, records_read};
+use crate::support::{RecordChange, SEGMENT, changes, open_on, read, records_of, records_read};
 
 fn log_on(folder: &std::path::Path, mode: SyncMode) -> (Arc<FaultyDisk>, LogWriter) {
     let disk = Arc::new(FaultyDisk::default());
@@ -35,16 +35,16 @@ proptest! {
                 2 => Some(DiskFault::Syncs),
                 _ => None,
             });
-            let old_durable = log.durable();
+            let old_durable = log.durable_lsn();
             match log.flush_appended() {
-                Ok(()) => prop_assert_eq!(log.durable(), log.next_lsn()),
+                Ok(()) => prop_assert_eq!(log.durable_lsn(), log.next_lsn()),
                 Err(stopped) => {
-                    prop_assert_eq!(log.durable(), old_durable);
-                    prop_assert_eq!(log.check(), Err(stopped));
+                    prop_assert_eq!(log.durable_lsn(), old_durable);
+                    prop_assert_eq!(log.check_running(), Err(stopped));
                 }
             }
             if faults[number] > 4 {
-                prop_assert_eq!((log.retry(), log.check()), (Ok(()), Ok(())));
+                prop_assert_eq!((log.retry(), log.check_running()), (Ok(()), Ok(())));
             }
         }
         disk.fail_with(None);
@@ -60,16 +60,16 @@ fn a_full_disk_refuses_a_push_before_it_is_applied_and_takes_it_again_when_there
     let (disk, log) = log_on(folder.path(), SyncMode::Process);
     disk.fail_with(Some(DiskFault::NoRoom));
     // More than is preallocated.
-    let refused = log.reserve(64 * SEGMENT * SEGMENT).unwrap_err();
+    let refused = log.reserve_room(64 * SEGMENT * SEGMENT).unwrap_err();
     assert!(refused.to_string().contains("the log cannot be written"), "{refused}");
-    assert_eq!(log.reserve(1).unwrap_err(), refused, "also a small one, until it was tried again");
+    assert_eq!(log.reserve_room(1).unwrap_err(), refused, "also a small one, until it was tried again");
     assert!(log.retry().is_ok(), "what is preallocated is enough for nothing");
-    assert!(log.reserve(1).is_ok());
-    assert!(log.reserve(64 * SEGMENT * SEGMENT).is_err() && log.check().is_err());
+    assert!(log.reserve_room(1).is_ok());
+    assert!(log.reserve_room(64 * SEGMENT * SEGMENT).is_err() && log.check_running().is_err());
     disk.fail_with(None);
     log.retry().unwrap();
-    let room = log.reserve(64 << 10).unwrap();
-    Change::Commit(1).append(&log);
+    let room = log.reserve_room(64 << 10).unwrap();
+    RecordChange::Commit(1).append(&log);
     log.flush_appended().unwrap();
     drop(room);
     assert_eq!(read(folder.path()).unwrap().0.len(), 1);
@@ -81,9 +81,9 @@ fn a_log_on_a_full_disk_opens_stopped() {
     let disk = Arc::new(FaultyDisk::default());
     disk.fail_with(Some(DiskFault::NoRoom));
     let log = open_on(folder.path(), Arc::clone(&disk) as _, SyncMode::Process, 0);
-    assert!(log.check().is_err() && log.reserve(1).is_err());
+    assert!(log.check_running().is_err() && log.reserve_room(1).is_err());
     disk.fail_with(None);
-    assert_eq!((log.retry(), log.check()), (Ok(()), Ok(())));
+    assert_eq!((log.retry(), log.check_running()), (Ok(()), Ok(())));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn pushes_that_wait_share_one_sync() {
             let log = &log;
             scope.spawn(move || {
                 for seq in 0..50 {
-                    Change::Commit(thread * 50 + seq).append(log);
+                    RecordChange::Commit(thread * 50 + seq).append(log);
                     log.flush_appended().unwrap();
                 }
             });
@@ -115,21 +115,21 @@ fn pushes_that_wait_share_one_sync() {
 fn a_log_that_has_ended_touches_no_file_of_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let (_, ended) = log_on(folder.path(), SyncMode::Process);
-    Change::Commit(1).append(&ended);
+    RecordChange::Commit(1).append(&ended);
     ended.flush_appended().unwrap();
-    let held = ended.reserve(1).unwrap();
-    Change::Commit(2).append(&ended);
-    ended.end();
+    let held = ended.reserve_room(1).unwrap();
+    RecordChange::Commit(2).append(&ended);
+    ended.end_writing();
     for file in std::fs::read_dir(folder.path()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
     let next = open_on(folder.path(), Arc::new(FaultyDisk::default()), SyncMode::Process, 0);
     assert_eq!(ended.flush_appended(), Err(LogStopped::Ended));
-    assert_eq!(ended.reserve(64 * SEGMENT * SEGMENT).map(drop), Err(LogStopped::Ended));
-    assert_eq!((ended.retry(), ended.check()), (Err(LogStopped::Ended), Err(LogStopped::Ended)));
+    assert_eq!(ended.reserve_room(64 * SEGMENT * SEGMENT).map(drop), Err(LogStopped::Ended));
+    assert_eq!((ended.retry(), ended.check_running()), (Err(LogStopped::Ended), Err(LogStopped::Ended)));
     assert_eq!(ended.delete_before(u64::MAX).unwrap(), 0);
     drop(held);
-    Change::Commit(3).append(&next);
+    RecordChange::Commit(3).append(&next);
     next.flush_appended().unwrap();
-    assert_eq!(records_read(folder.path()), records_of(&[Change::Commit(3)]));
+    assert_eq!(records_read(folder.path()), records_of(&[RecordChange::Commit(3)]));
 }

@@ -11,9 +11,8 @@ pub(crate) const LINEAGE: u64 = 77;
 /// Small, so that a test of some hundred records has several.
 pub(crate) const SEGMENT: u64 = 4096;
 
-/// A change that a test makes up.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub(crate) enum RecordChange {
     Rows { ids: Vec<u64>, width: usize, pushed: bool },
     Removed(Vec<u64>),
     Seen(Vec<u64>),
@@ -21,15 +20,16 @@ pub(crate) enum Change {
     Commit(u64),
 }
 
-pub(crate) fn changes(most: usize) -> impl Strategy<Value = Vec<Change>> {
+pub(crate) fn changes(most: usize) -> impl Strategy<Value = Vec<RecordChange>> {
     let ids = || prop::collection::vec(any::<u64>(), 1..20);
-    let rows = (ids(), 1..40_usize, any::<bool>()).prop_map(|(ids, width, pushed)| Change::Rows { ids, width, pushed });
+    let rows =
+        (ids(), 1..40_usize, any::<bool>()).prop_map(|(ids, width, pushed)| RecordChange::Rows { ids, width, pushed });
     let change = prop_oneof![
         4 => rows,
-        1 => ids().prop_map(Change::Removed),
-        1 => ids().prop_map(Change::Seen),
-        1 => Just(Change::Cleared),
-        2 => (0..1000_u64).prop_map(Change::Commit),
+        1 => ids().prop_map(RecordChange::Removed),
+        1 => ids().prop_map(RecordChange::Seen),
+        1 => Just(RecordChange::Cleared),
+        2 => (0..1000_u64).prop_map(RecordChange::Commit),
     ];
     prop::collection::vec(change, 1..most)
 }
@@ -38,7 +38,7 @@ pub(crate) fn origin(seq: u64) -> PushOrigin {
     PushOrigin { writer: 5, incarnation: 2, seq }
 }
 
-impl Change {
+impl RecordChange {
     fn rows(ids: &[u64], width: usize) -> LoggedRows {
         let slots = ids.iter().flat_map(|id| (0..width as u32).map(move |word| *id as u32 ^ word)).collect();
         LoggedRows { ids: ids.to_vec(), slots, access: ids.iter().map(|id| *id as u32).collect() }
@@ -70,7 +70,7 @@ impl Change {
             Self::Removed(ids) => change(ChangeKind::Removed(ids), None),
             Self::Seen(ids) => change(ChangeKind::Seen(ids), None),
             Self::Cleared => log.cleared(),
-            Self::Commit(seq) => log.commit(&origin(*seq), seq + 1, TableTime { steps: *seq, seconds: 3 }, &[]),
+            Self::Commit(seq) => log.append_commit(&origin(*seq), seq + 1, TableTime { steps: *seq, seconds: 3 }, &[]),
         }
     }
 }
@@ -87,7 +87,6 @@ pub(crate) fn open_on(folder: &Path, disk: Arc<dyn LogDisk>, mode: SyncMode, nex
     LogWriter::open(folder, disk, &config(mode, next)).unwrap()
 }
 
-/// All records with their lsn.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<(u64, LogRecord)>, LogTail), LogError> {
     let mut records = Vec::new();
     let tail = LogTail::scan(folder, 0..0, Some(LINEAGE), |head, payload| {
@@ -97,11 +96,10 @@ pub(crate) fn read(folder: &Path) -> Result<(Vec<(u64, LogRecord)>, LogTail), Lo
     Ok((records, tail))
 }
 
-pub(crate) fn records_of(changes: &[Change]) -> Vec<LogRecord> {
-    changes.iter().map(Change::record).collect()
+pub(crate) fn records_of(changes: &[RecordChange]) -> Vec<LogRecord> {
+    changes.iter().map(RecordChange::record).collect()
 }
 
-/// What was read without its lsn.
 pub(crate) fn records_read(folder: &Path) -> Vec<LogRecord> {
     read(folder).unwrap().0.into_iter().map(|(_, record)| record).collect()
 }

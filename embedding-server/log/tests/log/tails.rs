@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use zagros_log::{LogError, LogRecord, LogSummary, RecordHead, RecordKind, SyncMode, SystemDisk};
 
-use crate::support::{Change, changes, mark, open, open_on, origin, put_mark_back, read, records_of, records_read};
+use crate::support::{
+    RecordChange, changes, mark, open, open_on, origin, put_mark_back, read, records_of, records_read,
+};
 
 fn segments(folder: &std::path::Path) -> Vec<PathBuf> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -30,12 +32,12 @@ proptest! {
             }
         }
         log.flush_appended().unwrap();
-        prop_assert_eq!(log.durable(), log.next_lsn());
+        prop_assert_eq!(log.durable_lsn(), log.next_lsn());
         drop(log);
         let (records, tail) = read(folder.path()).unwrap();
         prop_assert_eq!(records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(), records_of(&first));
         prop_assert_eq!(tail.torn, 0);
-        tail.cut().unwrap();
+        tail.cut_torn_end().unwrap();
         let log = open_on(folder.path(), std::sync::Arc::new(SystemDisk), SyncMode::Process, tail.end);
         second.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
@@ -62,14 +64,14 @@ proptest! {
         made.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
         let summary = LogSummary::read(folder.path()).unwrap();
-        let kinds = |wanted: fn(&Change) -> bool| made.iter().filter(|change| wanted(change)).count() as u64;
+        let kinds = |wanted: fn(&RecordChange) -> bool| made.iter().filter(|change| wanted(change)).count() as u64;
         let counted = |kind| summary.records.get(&kind).map_or(0, |count| count.records);
-        prop_assert_eq!(counted(RecordKind::Removed), kinds(|change| matches!(change, Change::Removed(_))));
-        let commits = kinds(|change| matches!(change, Change::Commit(_)));
+        prop_assert_eq!(counted(RecordKind::Removed), kinds(|change| matches!(change, RecordChange::Removed(_))));
+        let commits = kinds(|change| matches!(change, RecordChange::Commit(_)));
         prop_assert_eq!(counted(RecordKind::Commit), commits);
         prop_assert_eq!(summary.writers.values().map(|writer| writer.pushes).sum::<u64>(), commits);
         prop_assert_eq!(summary.records.values().map(|count| count.bytes).sum::<u64>(), summary.end);
-        let rows: u64 = made.iter().map(|change| if let Change::Rows { ids, .. } = change { ids.len() as u64 } else { 0 }).sum();
+        let rows: u64 = made.iter().map(|change| if let RecordChange::Rows { ids, .. } = change { ids.len() as u64 } else { 0 }).sum();
         prop_assert_eq!(summary.rows.values().sum::<u64>(), rows);
     }
 }
@@ -83,7 +85,7 @@ proptest! {
         let log = open(folder.path());
         before.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
-        let (durable, before) = (log.durable(), mark(folder.path()));
+        let (durable, before) = (log.durable_lsn(), mark(folder.path()));
         last.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
         drop(log);
@@ -174,7 +176,7 @@ fn a_missing_segment_is_damage() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     for seq in 0..400 {
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         log.flush_appended().unwrap();
     }
     drop(log);
@@ -202,12 +204,12 @@ fn a_tail_that_ends_before_its_base_is_damage() {
     let log = open(folder.path());
     let empty = mark(folder.path());
     for seq in 0..10 {
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         log.flush_appended().unwrap();
     }
     put_mark_back(folder.path(), &empty);
     let (end, scan) =
-        (log.durable(), |needed: u64| zagros_log::LogTail::scan(folder.path(), 0..needed, None, |_, _| Ok(())));
+        (log.durable_lsn(), |needed: u64| zagros_log::LogTail::scan(folder.path(), 0..needed, None, |_, _| Ok(())));
     assert_eq!(scan(end).unwrap().end, end);
     let path = segments(folder.path()).pop().unwrap();
     let mut bytes = fs::read(&path).unwrap();
@@ -230,7 +232,7 @@ fn a_segment_whose_folder_could_not_be_synced_is_made_by_the_next_try() {
     let log = open_on(folder.path(), std::sync::Arc::clone(&disk) as _, SyncMode::Machine, 0);
     let mut expected = 0;
     for seq in 0..200 {
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         expected += 1;
         // Each call fails in its turn: that of a record, of a new segment, of the one before it.
         disk.fail_after(seq % 5);
@@ -249,7 +251,7 @@ fn a_segment_whose_folder_could_not_be_synced_is_made_by_the_next_try() {
 fn segments_of_another_log_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
-    log.commit(&origin(1), 1, zagros_table::TableTime::default(), &[]);
+    log.append_commit(&origin(1), 1, zagros_table::TableTime::default(), &[]);
     log.flush_appended().unwrap();
     let scanned = zagros_log::LogTail::scan(folder.path(), 0..0, Some(1), |_, _| Ok(()));
     assert!(scanned.unwrap_err().to_string().contains("another log"));
@@ -260,7 +262,7 @@ fn segments_before_an_lsn_are_deleted_and_the_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     for seq in 0..400 {
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         log.flush_appended().unwrap();
     }
     let (records, tail) = read(folder.path()).unwrap();
@@ -290,7 +292,7 @@ fn what_a_file_had_before_is_no_record() {
     let mut seen = inodes(folder.path());
     for seq in 0..2000 {
         let old_count = segments(folder.path()).len();
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         expected.push(seq);
         log.flush_appended().unwrap();
         if segments(folder.path()).len() > old_count {
@@ -299,7 +301,7 @@ fn what_a_file_had_before_is_no_record() {
             reused += usize::from(!seen.insert(std::os::unix::fs::MetadataExt::ino(&newest)) && now.len() > 1);
         }
         if seq % 300 == 299 {
-            log.delete_before(log.durable()).unwrap();
+            log.delete_before(log.durable_lsn()).unwrap();
             expected.drain(..expected.len() - 1);
         }
         if seq % 37 == 0 {
@@ -308,7 +310,7 @@ fn what_a_file_had_before_is_no_record() {
             let mut found = Vec::new();
             let tail = zagros_log::LogTail::scan(
                 folder.path(),
-                from..log.durable(),
+                from..log.durable_lsn(),
                 Some(crate::support::LINEAGE),
                 |head, payload| {
                     if let LogRecord::Commit { origin, .. } = LogRecord::decode(head, payload).unwrap() {
@@ -318,7 +320,7 @@ fn what_a_file_had_before_is_no_record() {
                 },
             )
             .unwrap();
-            assert_eq!((tail.end, tail.torn), (log.durable(), 0));
+            assert_eq!((tail.end, tail.torn), (log.durable_lsn(), 0));
             assert!(found.ends_with(&expected) && found.is_sorted(), "{found:?} {expected:?}");
         }
     }

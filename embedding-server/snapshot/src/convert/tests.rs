@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::testing::{header, rows_of, written};
-use crate::{FollowedFile, SavedFile, SnapshotTime, decode, find, parts, verify};
+use crate::testing::{header, rows_of, write_test_file};
+use crate::{FollowedFile, SavedFile, SnapshotTime, decode_part, find_row, slot_parts, verify_file};
 
 /// A table `user` of an element, with Adagrad's state or another one of so many words.
 fn table(element: WeightType, dim: usize, state: usize) -> TableHeader {
@@ -42,9 +42,9 @@ fn rows(element: WeightType, weights: &[Vec<f32>], state: usize) -> RowBatch {
 }
 
 fn weights_of(table: &TableHeader, rows: &RowBatch) -> Vec<Vec<f32>> {
-    let (part, mut values) = (parts(table).swap_remove(0), Vec::new());
+    let (part, mut values) = (slot_parts(table).swap_remove(0), Vec::new());
     let mut weights = |slot: &[u32]| {
-        decode(&part, slot, &mut values);
+        decode_part(&part, slot, &mut values);
         values.clone()
     };
     rows.slots.chunks(table.width).map(&mut weights).collect()
@@ -77,8 +77,8 @@ proptest! {
             let exact = weights_of(&saved, &original);
             for element in WeightType::ALL {
                 let conversion = conversion_to(&saved, element);
-                let converted = conversion.convert(original.clone()).unwrap();
-                let header = conversion.header();
+                let converted = conversion.convert_rows(original.clone()).unwrap();
+                let header = conversion.converted_header();
                 prop_assert_eq!((&converted.ids, &converted.access), (&original.ids, &original.access));
                 prop_assert_eq!((header.width, &*header.element), (element.words(dim) + state, element.name()));
                 prop_assert_eq!(conversion.changes_rows(), from != element);
@@ -93,9 +93,9 @@ proptest! {
                     prop_assert_eq!(&slot[element.words(dim)..], &vec![row as u32; state]);
                 }
                 // What an equal row becomes is equal, and what is converted back loses nothing more.
-                prop_assert_eq!(&conversion.convert(original.clone()).unwrap(), &converted);
-                let back = conversion_to(conversion.header(), WeightType::F32).convert(converted.clone()).unwrap();
-                let again = conversion_to(&table(WeightType::F32, dim, state), element).convert(back).unwrap();
+                prop_assert_eq!(&conversion.convert_rows(original.clone()).unwrap(), &converted);
+                let back = conversion_to(conversion.converted_header(), WeightType::F32).convert_rows(converted.clone()).unwrap();
+                let again = conversion_to(&table(WeightType::F32, dim, state), element).convert_rows(back).unwrap();
                 let bits = |rows: &RowBatch| weights_of(header, rows).concat().iter().map(|w| w.to_bits()).collect::<Vec<_>>();
                 prop_assert_eq!(bits(&again), bits(&converted));
             }
@@ -109,7 +109,7 @@ fn a_row_of_zeros_stays_one_in_each_format() {
         for element in WeightType::ALL {
             let saved = table(from, 5, 1);
             let conversion = conversion_to(&saved, element);
-            let converted = conversion.convert(rows(from, &[vec![0.0; 5]], 1)).unwrap();
+            let converted = conversion.convert_rows(rows(from, &[vec![0.0; 5]], 1)).unwrap();
             assert_eq!(converted.slots, vec![0; element.words(5) + 1], "{} → {}", from.name(), element.name());
         }
     }
@@ -121,7 +121,7 @@ fn the_nearest_number_is_taken_and_ties_go_to_even() {
     let given = |weights: [f32; 4]| rows(WeightType::F32, &[weights.to_vec()], 0);
     let nearest = |element: WeightType, weights: [f32; 4]| {
         let conversion = conversion_to(&saved, element);
-        weights_of(conversion.header(), &conversion.convert(given(weights)).unwrap()).swap_remove(0)
+        weights_of(conversion.converted_header(), &conversion.convert_rows(given(weights)).unwrap()).swap_remove(0)
     };
     assert_eq!(nearest(WeightType::Int8, [127.0, 0.49, 0.51, -1.5]), [127.0, 0.0, 1.0, -2.0]);
     assert_eq!(nearest(WeightType::Int8, [127.0, 2.5, 3.5, -126.6]), [127.0, 2.0, 4.0, -127.0]);
@@ -136,7 +136,7 @@ fn extremes_that_fit_are_kept_and_others_name_table_row_and_weight() {
     let given = |weight: f32| rows(WeightType::F32, &[vec![0.5, 0.25], vec![1.0, weight]], 1);
     let largest = |element: WeightType, weight: f32| {
         let conversion = conversion_to(&saved, element);
-        conversion.convert(given(weight)).map(|rows| weights_of(conversion.header(), &rows)[1][1])
+        conversion.convert_rows(given(weight)).map(|rows| weights_of(conversion.converted_header(), &rows)[1][1])
     };
     assert_eq!(largest(WeightType::F16, -65519.0), Ok(-65504.0));
     assert_eq!(largest(WeightType::Bf16, 3.389e38), Ok(3.389_531_4e38));
@@ -156,7 +156,7 @@ fn extremes_that_fit_are_kept_and_others_name_table_row_and_weight() {
     }
     // A row that is not converted is what it was, also one that is no number.
     let same = given(f32::NAN);
-    assert_eq!(conversion_to(&saved, WeightType::F32).convert(same.clone()), Ok(same));
+    assert_eq!(conversion_to(&saved, WeightType::F32).convert_rows(same.clone()), Ok(same));
 }
 
 #[test]
@@ -165,11 +165,11 @@ fn rows_without_state_have_weights_alone() {
         let saved = table(WeightType::F32, 3, 3);
         let given = rows(WeightType::F32, &[vec![1.0, 2.0, 4.0], vec![0.5, 1.0, -1.0]], 3);
         let conversion = RowConversion::new(&saved, element, StateConversion::LeaveOut);
-        let alone = conversion.convert(given.clone()).unwrap();
-        let header = conversion.header();
+        let alone = conversion.convert_rows(given.clone()).unwrap();
+        let header = conversion.converted_header();
         assert_eq!((header.width, &*header.state), (element.words(3), "sgd"));
         let kept = conversion_to(&saved, element);
-        let with_state = weights_of(kept.header(), &kept.convert(given).unwrap());
+        let with_state = weights_of(kept.converted_header(), &kept.convert_rows(given).unwrap());
         assert_eq!(weights_of(header, &alone), with_state, "{}", element.name());
     }
 }
@@ -184,8 +184,8 @@ fn copy(chain: &FileChain, path: &Path) -> Result<WrittenFile, CopyError> {
 }
 
 fn chain(paths: &[&Path]) -> FileChain {
-    let files: Vec<SavedFile> = paths.iter().map(SavedFile::disk).collect();
-    FileChain::group(&files, |_| None).unwrap().swap_remove(0)
+    let files: Vec<SavedFile> = paths.iter().map(SavedFile::on_disk).collect();
+    FileChain::group_files(&files, |_| None).unwrap().swap_remove(0)
 }
 
 /// Rows of table `user` of the test header: dim 2, in slots of 4 words.
@@ -197,29 +197,29 @@ fn users(ids: std::ops::Range<u64>, weight: f32) -> RowBatch {
 #[test]
 fn a_copy_has_the_table_converted_and_all_else_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let path = written(folder.path(), &header(64), |writer| {
-        writer.clock(SnapshotTime { steps: 5, seconds: 6 })?;
-        writer.rows(0, &users(0..100, 12.7))?;
-        writer.rows(1, &rows_of(0..50, 3, true))?;
-        writer.counts(1, &[7, 200], &[1, 2])?;
-        writer.sketch(1, 0, &[9, 9])
+    let path = write_test_file(folder.path(), &header(64), |writer| {
+        writer.write_clock(SnapshotTime { steps: 5, seconds: 6 })?;
+        writer.write_rows(0, &users(0..100, 12.7))?;
+        writer.write_rows(1, &rows_of(0..50, 3, true))?;
+        writer.write_counts(1, &[7, 200], &[1, 2])?;
+        writer.write_sketch(1, 0, &[9, 9])
     });
     let target = folder.path().join("copy.zrows");
     let copied = copy(&chain(&[&path]), &target).unwrap();
-    let (before, after) = (SavedFile::disk(&path), SavedFile::disk(&target));
-    let checked = verify(&after, |_| ()).unwrap();
+    let (before, after) = (SavedFile::on_disk(&path), SavedFile::on_disk(&target));
+    let checked = verify_file(&after, |_| ()).unwrap();
     assert_eq!((checked.sha256, checked.rows, checked.bytes), (copied.sha256, 150, copied.bytes));
     assert_eq!(checked.clock, SnapshotTime { steps: 5, seconds: 6 });
     for id in 0..50 {
-        let item = |file: &SavedFile| find(file.open().unwrap(), "item", id).unwrap().map(|row| (row.slot, row.access));
+        let item = |file: &SavedFile| find_row(file.open().unwrap(), "item", id).unwrap().map(|row| (row.slot, row.access));
         assert_eq!(item(&after), item(&before));
-        let user = find(after.open().unwrap(), "user", id).unwrap().unwrap().slot;
+        let user = find_row(after.open().unwrap(), "user", id).unwrap().unwrap().slot;
         // The scale is a little above .1, so the second code is 0 and the first one 127.
         assert_eq!(user[1..], [127, id as u32, 7]);
     }
     let kinds = |file: &SavedFile| {
         let (mut reader, mut found) = (file.open().unwrap(), Vec::new());
-        while let Some(block) = reader.next(|head| head.kind != crate::BlockKind::Rows).unwrap() {
+        while let Some(block) = reader.next_block(|head| head.kind != crate::BlockKind::Rows).unwrap() {
             found.push(block);
         }
         found
@@ -239,22 +239,22 @@ fn a_file_and_its_delta_become_one_file_of_the_rows_that_are_left() {
         (path, written)
     };
     let (base, written) = save("a.zrows", None, &|writer| {
-        writer.clock(SnapshotTime { steps: 1, seconds: 0 }).unwrap();
-        writer.rows(0, &users(0..10, 1.0)).unwrap();
+        writer.write_clock(SnapshotTime { steps: 1, seconds: 0 }).unwrap();
+        writer.write_rows(0, &users(0..10, 1.0)).unwrap();
     });
     let sha256 = written.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
     let follows = Some(FollowedFile { name: "a.zrows".to_owned(), sha256 });
     let (delta, _) = save("b.zrows", follows, &|writer| {
-        writer.clock(SnapshotTime { steps: 2, seconds: 0 }).unwrap();
-        writer.rows(0, &users(3..4, 2.0)).unwrap();
-        writer.removed(0, &[5]).unwrap();
+        writer.write_clock(SnapshotTime { steps: 2, seconds: 0 }).unwrap();
+        writer.write_rows(0, &users(3..4, 2.0)).unwrap();
+        writer.write_removed_ids(0, &[5]).unwrap();
     });
     let target = folder.path().join("copy.zrows");
     let copied = copy(&chain(&[&base, &delta]), &target).unwrap();
     let alone = chain(&[&target]);
-    assert_eq!((copied.rows, verify(&alone.files()[0], |_| ()).unwrap().clock.steps), (9, 2));
+    assert_eq!((copied.rows, verify_file(&alone.files()[0], |_| ()).unwrap().clock.steps), (9, 2));
     let weight = |id: u64| {
-        let slot = alone.find("user", id).unwrap()?.0.slot;
+        let slot = alone.find_row("user", id).unwrap()?.0.slot;
         Some((f32::from_bits(slot[0]) * 127.0).round())
     };
     assert_eq!([2, 3, 4, 5].map(weight), [Some(1.0), Some(2.0), Some(1.0), None]);
@@ -264,7 +264,7 @@ fn a_file_and_its_delta_become_one_file_of_the_rows_that_are_left() {
 #[test]
 fn a_damaged_file_a_row_that_does_not_fit_and_a_full_disk_are_errors() {
     let folder = tempfile::tempdir().unwrap();
-    let path = written(folder.path(), &header(64), |writer| writer.rows(0, &users(0..20, f32::NAN)));
+    let path = write_test_file(folder.path(), &header(64), |writer| writer.write_rows(0, &users(0..20, f32::NAN)));
     let target = folder.path().join("copy.zrows");
     let refused = copy(&chain(&[&path]), &target).unwrap_err();
     assert!(refused.to_string().contains("of table `user` has the weight NaN, which int8 cannot hold"), "{refused}");

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use zagros_table::RowBatch;
 
 use super::*;
-use crate::testing::{header, rows_of, written};
-use crate::{FileChain, SnapshotTime, find, verify};
+use crate::testing::{header, rows_of, write_test_file};
+use crate::{FileChain, SnapshotTime, find_row, verify_file};
 
 fn set(ids: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
     ids.into_iter().collect()
@@ -22,29 +22,29 @@ fn hexadecimal(sha256: &[u8]) -> String {
 /// Copies a file beside itself, and returns what was written.
 fn copy(from: &Path, to: &Path, table: &str, ids: &BTreeSet<u64>, follows: Option<FollowedFile>) -> WrittenFile {
     let mut file = File::create(to).unwrap();
-    copy_without(&SavedFile::disk(from), (table, ids), follows, &mut file).unwrap().unwrap()
+    copy_without(&SavedFile::on_disk(from), (table, ids), follows, &mut file).unwrap().unwrap()
 }
 
 #[test]
 fn a_copy_lacks_the_ids_in_rows_and_counts_and_has_all_else() {
     let folder = tempfile::tempdir().unwrap();
-    let path = written(folder.path(), &header(64), |writer| {
-        writer.rows(0, &rows_of(0..100, 4, false))?;
-        writer.rows(1, &rows_of(0..100, 3, true))?;
-        writer.counts(1, &[7, 200, 300], &[1, 2, 3])?;
-        writer.sketch(1, 0, &[9, 9, 9])?;
-        writer.clock(SnapshotTime { steps: 5, seconds: 6 })
+    let path = write_test_file(folder.path(), &header(64), |writer| {
+        writer.write_rows(0, &rows_of(0..100, 4, false))?;
+        writer.write_rows(1, &rows_of(0..100, 3, true))?;
+        writer.write_counts(1, &[7, 200, 300], &[1, 2, 3])?;
+        writer.write_sketch(1, 0, &[9, 9, 9])?;
+        writer.write_clock(SnapshotTime { steps: 5, seconds: 6 })
     });
     let ids = set([7, 50, 200, 999]);
-    let mentioned = mentioned_ids(&SavedFile::disk(&path), "item", &ids).unwrap();
+    let mentioned = mentioned_ids(&SavedFile::on_disk(&path), "item", &ids).unwrap();
     assert_eq!((mentioned.rows, mentioned.counts), (set([7, 50]), set([7, 200])));
     let target = folder.path().join("copy.zrows");
     let copied = copy(&path, &target, "item", &ids, None);
-    let checked = verify(&SavedFile::disk(&target), |_| ()).unwrap();
+    let checked = verify_file(&SavedFile::on_disk(&target), |_| ()).unwrap();
     assert_eq!((checked.sha256, checked.rows), (copied.sha256, 198));
     assert_eq!(checked.clock, SnapshotTime { steps: 5, seconds: 6 });
-    assert!(mentioned_ids(&SavedFile::disk(&target), "item", &ids).unwrap().is_empty());
-    let row = |path: &Path, table, id| find(SnapshotReader::open(path).unwrap(), table, id).unwrap();
+    assert!(mentioned_ids(&SavedFile::on_disk(&target), "item", &ids).unwrap().is_empty());
+    let row = |path: &Path, table, id| find_row(SnapshotReader::open(path).unwrap(), table, id).unwrap();
     for id in 0..100 {
         // Another table keeps its row of the same id.
         assert_eq!(row(&target, "user", id).map(|row| row.slot), row(&path, "user", id).map(|row| row.slot));
@@ -59,22 +59,22 @@ fn a_copy_lacks_the_ids_in_rows_and_counts_and_has_all_else() {
 #[test]
 fn a_copy_without_unknown_ids_is_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
-    let path = written(folder.path(), &header(64), |writer| writer.rows(0, &rows_of(0..100, 4, false)));
+    let path = write_test_file(folder.path(), &header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
     let target = folder.path().join("copy.zrows");
     copy(&path, &target, "user", &set([500]), None);
     assert_eq!(fs::read(&target).unwrap(), fs::read(&path).unwrap());
-    assert!(mentioned_ids(&SavedFile::disk(&path), "other", &set([1])).unwrap().is_empty());
+    assert!(mentioned_ids(&SavedFile::on_disk(&path), "other", &set([1])).unwrap().is_empty());
 }
 
 #[test]
 fn a_damaged_file_is_not_copied() {
     let folder = tempfile::tempdir().unwrap();
-    let path = written(folder.path(), &header(64), |writer| writer.rows(0, &rows_of(0..100, 4, false)));
+    let path = write_test_file(folder.path(), &header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
     let mut bytes = fs::read(&path).unwrap();
     let place = bytes.len() / 2;
     bytes[place] ^= 1;
     fs::write(&path, &bytes).unwrap();
-    let refused = copy_without(&SavedFile::disk(&path), ("user", &set([1])), None, Vec::new()).unwrap();
+    let refused = copy_without(&SavedFile::on_disk(&path), ("user", &set([1])), None, Vec::new()).unwrap();
     assert!(refused.unwrap_err().to_string().contains("is damaged"));
 }
 
@@ -84,8 +84,8 @@ fn write(path: &Path, follows: Option<FollowedFile>, rows: &[(u64, u32)], remove
     let mut writer = SnapshotWriter::start(&mut file, crate::SnapshotHeader { follows, ..header(16) }).unwrap();
     let ids = rows.iter().map(|row| row.0).collect();
     let slots = rows.iter().flat_map(|row| [row.1; 4]).collect();
-    writer.rows(0, &RowBatch { ids, slots, access: Vec::new() }).unwrap();
-    writer.removed(0, removed).unwrap();
+    writer.write_rows(0, &RowBatch { ids, slots, access: Vec::new() }).unwrap();
+    writer.write_removed_ids(0, removed).unwrap();
     followed(path, &writer.finish().unwrap())
 }
 
@@ -95,9 +95,9 @@ fn followed(path: &Path, written: &WrittenFile) -> FollowedFile {
 }
 
 fn content(files: &[SavedFile]) -> BTreeMap<u64, u32> {
-    let chains = FileChain::group(files, |_| None).unwrap();
+    let chains = FileChain::group_files(files, |_| None).unwrap();
     assert_eq!(chains.len(), 1);
-    (0..30).filter_map(|id| Some((id, chains[0].find("user", id).unwrap()?.0.slot[0]))).collect()
+    (0..30).filter_map(|id| Some((id, chains[0].find_row("user", id).unwrap()?.0.slot[0]))).collect()
 }
 
 proptest! {
@@ -119,8 +119,8 @@ proptest! {
             let target = folder.path().join(format!("c{number}.zrows"));
             let written = copy(&path, &target, "user", &gone, copied.take());
             copied = Some(followed(&target, &written));
-            files.push(SavedFile::disk(path));
-            copies.push(SavedFile::disk(target));
+            files.push(SavedFile::on_disk(path));
+            copies.push(SavedFile::on_disk(target));
         }
         for copy in &copies {
             prop_assert!(mentioned_ids(copy, "user", &gone).unwrap().is_empty());

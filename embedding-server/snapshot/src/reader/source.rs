@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use crate::format::CRC_BYTES;
 use crate::{SnapshotError, SnapshotInput};
 
-/// A file and the position in it.
 pub(super) struct FileSource {
     path: PathBuf,
     from: BufReader<Box<dyn SnapshotInput>>,
@@ -31,7 +30,6 @@ impl FileSource {
         Ok(Self::new(path, file, left))
     }
 
-    /// A file with `bytes` bytes and the name `path`.
     pub(super) fn new(path: &Path, from: impl SnapshotInput + 'static, bytes: u64) -> Self {
         let from: Box<dyn SnapshotInput> = Box::new(from);
         Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
@@ -45,17 +43,15 @@ impl FileSource {
         self.offset
     }
 
-    pub(super) fn left(&self) -> u64 {
+    pub(super) fn bytes_left(&self) -> u64 {
         self.left
     }
 
-    /// A part that starts at the position.
-    pub(super) fn here(&self, name: String) -> FilePlace {
+    pub(super) fn place_here(&self, name: String) -> FilePlace {
         FilePlace { name, offset: self.offset }
     }
 
-    /// Reads exactly the next `bytes` bytes.
-    pub(super) fn take(&mut self, place: &FilePlace, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
+    pub(super) fn take_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         self.check_left(place, bytes)?;
         self.take_up_to(bytes)
     }
@@ -63,23 +59,21 @@ impl FileSource {
     /// Reads the next `bytes` bytes, or fewer at the end of the file.
     pub(super) fn take_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         let mut taken = vec![0; bytes.min(self.left) as usize];
-        self.from.read_exact(&mut taken).map_err(|source| self.failed(source))?;
+        self.from.read_exact(&mut taken).map_err(|source| self.read_error(source))?;
         self.advance(taken.len() as u64);
         Ok(taken)
     }
 
-    /// Skips the next `bytes` bytes.
-    pub(super) fn skip(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
+    pub(super) fn skip_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
         self.check_left(place, bytes)?;
-        let distance = i64::try_from(bytes).map_err(|error| self.failed(io::Error::other(error)))?;
-        self.from.seek_relative(distance).map_err(|source| self.failed(source))?;
+        let distance = i64::try_from(bytes).map_err(|error| self.read_error(io::Error::other(error)))?;
+        self.from.seek_relative(distance).map_err(|source| self.read_error(source))?;
         self.advance(bytes);
         Ok(())
     }
 
-    /// Reads a CRC and compares it with the CRC of `parts`.
     pub(super) fn check_crc(&mut self, place: &FilePlace, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
-        let expected = word(&self.take(place, CRC_BYTES as u64)?, 0);
+        let expected = word_at(&self.take_bytes(place, CRC_BYTES as u64)?, 0);
         let mut crc = crc32fast::Hasher::new();
         parts.iter().for_each(|part| crc.update(part));
         let found = crc.finalize();
@@ -90,7 +84,7 @@ impl FileSource {
         Err(SnapshotError::Corrupt { path, place: name, offset, expected, found })
     }
 
-    pub(super) fn inconsistent(&self, place: &FilePlace, problem: String) -> SnapshotError {
+    pub(super) fn inconsistency(&self, place: &FilePlace, problem: String) -> SnapshotError {
         let problem = format!("{} at byte {} {problem}", place.name, place.offset);
         SnapshotError::Inconsistent { path: self.path.clone(), problem }
     }
@@ -108,12 +102,12 @@ impl FileSource {
         self.left -= bytes;
     }
 
-    fn failed(&self, source: io::Error) -> SnapshotError {
+    fn read_error(&self, source: io::Error) -> SnapshotError {
         SnapshotError::Read { path: self.path.clone(), source }
     }
 }
 
 /// Word `index` of `bytes`. The caller has read enough bytes.
-pub(super) fn word(bytes: &[u8], index: usize) -> u32 {
+pub(super) fn word_at(bytes: &[u8], index: usize) -> u32 {
     bytes.as_chunks::<4>().0.get(index).map_or(0, |word| u32::from_le_bytes(*word))
 }

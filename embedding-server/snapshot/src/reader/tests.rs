@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{header, rows_of, written};
-use crate::{RowBatch, SavedFile, SnapshotTime, SnapshotWriter, verify};
+use crate::testing::{header, rows_of, write_test_file};
+use crate::{RowBatch, SavedFile, SnapshotTime, SnapshotWriter, verify_file};
 
 fn all(path: &Path) -> Result<Vec<SnapshotBlock>, SnapshotError> {
     let mut reader = SnapshotReader::open(path)?;
     let mut blocks = Vec::new();
-    while let Some(block) = reader.next(|_| true)? {
+    while let Some(block) = reader.next_block(|_| true)? {
         blocks.push(block);
     }
     Ok(blocks)
@@ -20,11 +20,11 @@ fn all(path: &Path) -> Result<Vec<SnapshotBlock>, SnapshotError> {
 
 /// A file with one block of each kind.
 fn one_of_each(folder: &Path) -> PathBuf {
-    written(folder, &header(8), |writer| {
-        writer.clock(SnapshotTime { steps: 1 << 40, seconds: 7 })?;
-        writer.rows(0, &rows_of(0..3, 4, false))?;
-        writer.counts(0, &[u64::MAX, 5], &[2, 1])?;
-        writer.sketch(1, 63, &[9, 0, u32::MAX])
+    write_test_file(folder, &header(8), |writer| {
+        writer.write_clock(SnapshotTime { steps: 1 << 40, seconds: 7 })?;
+        writer.write_rows(0, &rows_of(0..3, 4, false))?;
+        writer.write_counts(0, &[u64::MAX, 5], &[2, 1])?;
+        writer.write_sketch(1, 63, &[9, 0, u32::MAX])
     })
 }
 
@@ -46,11 +46,11 @@ fn unwanted_blocks_are_skipped_and_still_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = one_of_each(folder.path());
     let mut reader = SnapshotReader::open(&path).unwrap();
-    let block = reader.next(|head| head.kind == BlockKind::Sketch).unwrap();
+    let block = reader.next_block(|head| head.kind == BlockKind::Sketch).unwrap();
     assert!(matches!(block.unwrap().content, BlockContent::Sketch { .. }));
-    assert_eq!(reader.next(|_| false).unwrap(), None);
-    assert_eq!((reader.blocks(), reader.rows()), (4, 3));
-    assert_eq!(reader.position(), fs::metadata(&path).unwrap().len());
+    assert_eq!(reader.next_block(|_| false).unwrap(), None);
+    assert_eq!((reader.blocks_read(), reader.rows_read()), (4, 3));
+    assert_eq!(reader.bytes_read(), fs::metadata(&path).unwrap().len());
 }
 
 /// Ten blocks of one run. The owner of a fifth of the buckets reads two of them, or three with the borders.
@@ -61,15 +61,15 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
     (header.tables[0].dim, header.tables[0].width) = (1024, 1024);
     let ids: Vec<u64> = (0..10_000).collect();
     let rows = RowBatch { slots: vec![0; 1024 * ids.len()], ids, access: Vec::new() };
-    let path = written(folder.path(), &header, |writer| writer.rows(0, &rows));
+    let path = write_test_file(folder.path(), &header, |writer| writer.write_rows(0, &rows));
     for first in (0..1024).step_by(205) {
         let mut reader = SnapshotReader::open(&path).unwrap();
         let ours = |head: &BlockHeader| head.from < first + 205 && first < head.until;
         let mut read = 0;
-        while reader.next(ours).unwrap().is_some() {
+        while reader.next_block(ours).unwrap().is_some() {
             read += 1;
         }
-        assert_eq!(reader.blocks(), 10);
+        assert_eq!(reader.blocks_read(), 10);
         assert!((2..=3).contains(&read), "{read} blocks of buckets {first}…");
     }
 }
@@ -78,8 +78,8 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
 fn a_file_without_tables_is_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let empty = SnapshotHeader { tables: Vec::new(), ..header(8) };
-    let path = written(folder.path(), &empty, |writer| writer.clock(SnapshotTime::default()));
-    assert_eq!(verify(&SavedFile::disk(&path), |_| ()).unwrap().blocks, 1);
+    let path = write_test_file(folder.path(), &empty, |writer| writer.write_clock(SnapshotTime::default()));
+    assert_eq!(verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap().blocks, 1);
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn columns_of_another_length_are_not_written() {
     let mut writer = SnapshotWriter::start(Vec::new(), header(8)).unwrap();
     let mut short = rows_of(0..3, 3, true);
     short.slots.pop();
-    assert_eq!(writer.rows(1, &short).unwrap_err().to_string(), "8 slots to write, expected 9");
+    assert_eq!(writer.write_rows(1, &short).unwrap_err().to_string(), "8 slots to write, expected 9");
     let unmarked = rows_of(0..3, 3, false);
-    assert_eq!(writer.rows(1, &unmarked).unwrap_err().to_string(), "0 values of access metadata to write, expected 3");
-    assert!(writer.rows(2, &unmarked).unwrap_err().to_string().contains("table 2 in a file of 2"));
-    assert_eq!(writer.counts(0, &[1], &[]).unwrap_err().to_string(), "0 counts to write, expected 1");
+    assert_eq!(writer.write_rows(1, &unmarked).unwrap_err().to_string(), "0 values of access metadata to write, expected 3");
+    assert!(writer.write_rows(2, &unmarked).unwrap_err().to_string().contains("table 2 in a file of 2"));
+    assert_eq!(writer.write_counts(0, &[1], &[]).unwrap_err().to_string(), "0 counts to write, expected 1");
 }
 
 /// Invariant CK-1, from the reader's side.
@@ -102,7 +102,7 @@ fn any_flipped_bit_and_any_truncation_is_reported() {
     let good = fs::read(&path).unwrap();
     let refused = |bytes: &[u8], what: String| {
         fs::write(&path, bytes).unwrap();
-        let error = verify(&SavedFile::disk(&path), |_| ()).expect_err(&what).to_string();
+        let error = verify_file(&SavedFile::on_disk(&path), |_| ()).expect_err(&what).to_string();
         assert!(error.contains("rows-0-of-1.zrows"), "{what}: {error}");
     };
     for position in 0..good.len() {
@@ -114,7 +114,7 @@ fn any_flipped_bit_and_any_truncation_is_reported() {
     refused(&[&good[..], &[0]].concat(), "a byte too many".to_owned());
     fs::write(&path, &good).unwrap();
     let mut passed = 0;
-    let checked = verify(&SavedFile::disk(&path), |bytes| passed += bytes).unwrap();
+    let checked = verify_file(&SavedFile::on_disk(&path), |bytes| passed += bytes).unwrap();
     assert_eq!((checked.blocks, checked.rows, checked.bytes, checked.version), (4, 3, good.len() as u64, 2));
     assert_eq!(passed, checked.bytes);
 }
@@ -122,9 +122,9 @@ fn any_flipped_bit_and_any_truncation_is_reported() {
 #[test]
 fn damage_is_reported_with_block_place_and_both_checksums() {
     let folder = tempfile::tempdir().unwrap();
-    let path = written(folder.path(), &header(1), |writer| {
-        writer.rows(0, &rows_of(0..3, 4, false))?;
-        writer.rows(1, &rows_of(0..3, 3, true))
+    let path = write_test_file(folder.path(), &header(1), |writer| {
+        writer.write_rows(0, &rows_of(0..3, 4, false))?;
+        writer.write_rows(1, &rows_of(0..3, 3, true))
     });
     let mut bytes = fs::read(&path).unwrap();
     // The last word of access metadata is before its CRC and before the end of 28 + 16 + 4 bytes.
@@ -132,11 +132,11 @@ fn damage_is_reported_with_block_place_and_both_checksums() {
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
     let offset = bytes.len() - 48 - 4 - 3 * (8 + 16) - 28;
-    let SnapshotError::Corrupt { expected, found, .. } = verify(&SavedFile::disk(&path), |_| ()).unwrap_err() else {
+    let SnapshotError::Corrupt { expected, found, .. } = verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap_err() else {
         panic!("corrupt")
     };
     assert_ne!(expected, found);
-    let reported = verify(&SavedFile::disk(&path), |_| ()).unwrap_err().to_string();
+    let reported = verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap_err().to_string();
     let place = format!(
         "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x}, but has {found:08x}"
     );
@@ -216,7 +216,7 @@ proptest! {
             ids,
         };
         let folder = tempfile::tempdir().unwrap();
-        let path = written(folder.path(), &header(buckets), |writer| writer.rows(1, &rows));
+        let path = write_test_file(folder.path(), &header(buckets), |writer| writer.write_rows(1, &rows));
         let mut found = std::collections::BTreeMap::new();
         for block in all(&path).unwrap() {
             let BlockContent::Rows(rows) = block.content else { panic!("rows") };
@@ -234,7 +234,7 @@ proptest! {
     #[test]
     fn any_bytes_after_a_good_header_are_refused(junk: Vec<u8>, kind in 0_u32..6, entries: u32, words in 0_u32..4) {
         let folder = tempfile::tempdir().unwrap();
-        let path = written(folder.path(), &header(8), |_| Ok(()));
+        let path = write_test_file(folder.path(), &header(8), |_| Ok(()));
         let mut bytes = fs::read(&path).unwrap();
         bytes.truncate(bytes.len() - 48);
         let head: Vec<u8> = [kind, 0, 0, 8, entries, words].into_iter().flat_map(u32::to_le_bytes).collect();
@@ -242,6 +242,6 @@ proptest! {
         bytes.extend(crc32fast::hash(&head).to_le_bytes());
         bytes.extend(junk);
         fs::write(&path, &bytes).unwrap();
-        prop_assert!(verify(&SavedFile::disk(&path), |_| ()).is_err());
+        prop_assert!(verify_file(&SavedFile::on_disk(&path), |_| ()).is_err());
     }
 }

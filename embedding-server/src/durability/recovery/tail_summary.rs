@@ -8,16 +8,13 @@ use zagros_table::{PushOrigin, TableTime};
 
 use crate::datapath::{PushId, SequenceWindows};
 
-/// What a record says besides its rows.
 #[derive(Debug)]
 enum TailEvent {
     /// The log is empty up to this lsn.
     Cleared(u64),
     LoadStarted,
     LoadComplete,
-    /// A push has changed rows.
     Changed(PushOrigin),
-    /// A push is whole.
     Commit {
         origin: PushOrigin,
         time: TableTime,
@@ -30,7 +27,6 @@ enum TailEvent {
 #[derive(Debug, Default)]
 pub(super) struct SegmentEvents(Vec<TailEvent>);
 
-/// What the first pass over the tail finds.
 #[derive(Debug, Default)]
 pub(super) struct TailSummary {
     /// The lsn behind the last clear.
@@ -43,14 +39,14 @@ pub(super) struct TailSummary {
 }
 
 impl SegmentEvents {
-    pub(super) fn note(&mut self, head: &RecordHead, payload: &[u8]) -> Result<(), LogError> {
+    pub(super) fn note_record(&mut self, head: &RecordHead, payload: &[u8]) -> Result<(), LogError> {
         match head.kind {
-            RecordKind::Cleared => self.0.push(TailEvent::Cleared(head.end())),
+            RecordKind::Cleared => self.0.push(TailEvent::Cleared(head.end_lsn())),
             RecordKind::LoadStarted => self.0.push(TailEvent::LoadStarted),
             RecordKind::LoadComplete => self.0.push(TailEvent::LoadComplete),
             RecordKind::PushedRows | RecordKind::Pending => {
                 // The records of a push lie one behind the other.
-                let origin = LogRecord::origin(payload).filter(|origin| !self.ends_with(origin));
+                let origin = LogRecord::push_origin(payload).filter(|origin| !self.ends_with(origin));
                 self.0.extend(origin.map(TailEvent::Changed));
             }
             RecordKind::Commit => {
@@ -78,8 +74,7 @@ impl SegmentEvents {
 }
 
 impl TailSummary {
-    /// Adds the events of the next segment.
-    pub(super) fn add(&mut self, events: SegmentEvents, windows: &SequenceWindows) {
+    pub(super) fn add_segment(&mut self, events: SegmentEvents, windows: &SequenceWindows) {
         for event in events.0 {
             match event {
                 TailEvent::Cleared(end) => {
@@ -97,7 +92,7 @@ impl TailSummary {
                     let groups = if groups.is_empty() { &[0][..] } else { &groups };
                     groups.iter().for_each(|group| windows.restore_applied(*group, PushId::from_origin(origin)));
                 }
-                TailEvent::WindowGroup(group) => windows.restore(&group),
+                TailEvent::WindowGroup(group) => windows.restore_group(&group),
             }
         }
     }
@@ -121,14 +116,14 @@ mod tests {
         let change = |kind, origin| log.append(&StripeChange { table: 0, stripe: 0, origin, kind });
         match act {
             0..4 => change(ChangeKind::Rows { ids: &[1, 2], slots: &[3; 40], access: &[] }, Some(&origin(seq))),
-            4..8 => log.commit(&origin(seq), seq, TableTime { steps: seq, seconds: 1 }, &[]),
+            4..8 => log.append_commit(&origin(seq), seq, TableTime { steps: seq, seconds: 1 }, &[]),
             8 => change(ChangeKind::Removed(&[7]), None),
             9 => log.cleared(),
             10 => log.start_load(),
             11 => log.complete_load(),
             _ => {
                 let windows = vec![WindowImage { writer: 6, incarnation: 1, applied: vec![[seq, seq]] }];
-                log.window_group(&WindowGroup { group: 1, buckets: vec![seq as u32], windows });
+                log.append_window_group(&WindowGroup { group: 1, buckets: vec![seq as u32], windows });
             }
         }
     }
@@ -151,10 +146,10 @@ mod tests {
             drop(log);
             let plan = TailPlan::new(folder.path(), 0..0, Some(1)).unwrap();
             let (mut found, windows) = (TailSummary::default(), SequenceWindows::default());
-            for number in 0..plan.segments() {
+            for number in 0..plan.segment_count() {
                 let mut events = SegmentEvents::default();
-                plan.check(number, |head, payload| events.note(head, payload)).unwrap();
-                found.add(events, &windows);
+                plan.check_segment(number, |head, payload| events.note_record(head, payload)).unwrap();
+                found.add_segment(events, &windows);
             }
             let (mut open, mut cleared, mut loading, mut steps) = (HashSet::new(), None, false, 0);
             let expected = SequenceWindows::default();
@@ -167,18 +162,18 @@ mod tests {
                         steps = time.steps;
                     }
                     LogRecord::Cleared => {
-                        (cleared, steps) = (Some(head.end()), 0);
+                        (cleared, steps) = (Some(head.end_lsn()), 0);
                         open.clear();
                     }
                     LogRecord::LoadStarted => loading = true,
                     LogRecord::LoadComplete => loading = false,
-                    LogRecord::WindowGroup(group) => expected.restore(&group),
+                    LogRecord::WindowGroup(group) => expected.restore_group(&group),
                     _ => {}
                 }
                 Ok(())
             }).unwrap();
             prop_assert_eq!((found.open, found.cleared, found.loading, found.time.steps), (open, cleared, loading, steps));
-            prop_assert_eq!(windows.images(), expected.images());
+            prop_assert_eq!(windows.group_images(), expected.group_images());
         }
     }
 }

@@ -16,10 +16,8 @@ pub(super) type CountPositions = HashMap<(u32, u32), u64>;
 pub(super) struct TailReplay<'a> {
     pub(super) tables: &'a TableSet,
     pub(super) tail: &'a LogTail,
-    /// The lsn of the first record that counts.
     pub(super) from: u64,
     pub(super) positions: &'a CountPositions,
-    /// Pushes without a commit.
     pub(super) open: &'a HashSet<PushOrigin>,
 }
 
@@ -36,10 +34,10 @@ pub(super) struct TailWorker {
 impl TailWorker {
     /// Puts in the records of the stripes of thread `number` of `threads`.
     pub(super) fn run(&mut self, replay: &TailReplay<'_>, number: u32, threads: u32) -> Result<(), RecordError> {
-        replay.tail.segments.iter().try_for_each(|segment| self.read(replay, segment, number, threads))
+        replay.tail.segments.iter().try_for_each(|segment| self.read_segment(replay, segment, number, threads))
     }
 
-    fn read(
+    fn read_segment(
         &mut self,
         replay: &TailReplay<'_>,
         segment: &TailSegment,
@@ -50,13 +48,13 @@ impl TailWorker {
             |head: &RecordHead| head.kind.has_stripe() && head.stripe.wrapping_add(head.table) % threads == number;
         let mut failed = None;
         let read = segment.for_each(replay.from, is_mine, |head, payload| {
-            failed = self.put(replay, &segment.path, head, payload).err();
-            failed.as_ref().map_or(Ok(()), |_| Err(super::stop()))
+            failed = self.put_record(replay, &segment.path, head, payload).err();
+            failed.as_ref().map_or(Ok(()), |_| Err(super::stop_reading()))
         });
         failed.map_or_else(|| read.map_err(RecordError::Log), Err)
     }
 
-    fn put(
+    fn put_record(
         &mut self,
         replay: &TailReplay<'_>,
         path: &Path,
@@ -65,19 +63,19 @@ impl TailWorker {
     ) -> Result<(), RecordError> {
         let (number, table) = (head.table, replay.tables.table(head.table)?);
         if let Some(rows) = RowsView::from_record(head, payload) {
-            let rows = rows.map_err(disagree(path, head.lsn))?;
+            let rows = rows.map_err(damaged_at(path, head.lsn))?;
             return self.put_rows(replay, head, table, &rows);
         }
         let is_counted = replay.positions.get(&(number, head.stripe)).is_some_and(|lsn| head.lsn < *lsn);
-        match LogRecord::decode(head, payload).map_err(disagree(path, head.lsn))? {
+        match LogRecord::decode(head, payload).map_err(damaged_at(path, head.lsn))? {
             LogRecord::Removed(ids) => {
-                self.forget(number, &ids);
+                self.drop_waiting(number, &ids);
                 table.remove_again(&ids).map_err(|source| TableError::Cold { table: number, source })?;
                 if !is_counted {
                     table.forget_counts_again(&ids);
                 }
             }
-            LogRecord::StepRows(rows) => table.put_step_rows(&rows.slices())?,
+            LogRecord::StepRows(rows) => table.put_step_rows(&rows.as_slices())?,
             LogRecord::Pending(gradient) => {
                 if replay.open.contains(&gradient.origin) {
                     self.applied.entry(gradient.origin).or_default().insert((number, gradient.id));
@@ -101,15 +99,15 @@ impl TailWorker {
         table: &Table,
         rows: &RowsView<'_>,
     ) -> Result<(), RecordError> {
-        self.forget(head.table, rows.ids());
+        self.drop_waiting(head.table, rows.ids());
         if let Some(origin) = rows.origin.filter(|origin| replay.open.contains(origin)) {
             self.applied.entry(origin).or_default().extend(rows.ids().iter().map(|id| (head.table, *id)));
         }
-        Ok(table.restore_rows(head.stripe as usize, &rows.slices(), &mut self.buffers)?)
+        Ok(table.restore_rows(head.stripe as usize, &rows.as_slices(), &mut self.buffers)?)
     }
 
     /// The gradients that waited for these rows are in them.
-    fn forget(&mut self, table: u32, ids: &[u64]) {
+    fn drop_waiting(&mut self, table: u32, ids: &[u64]) {
         if !self.waiting.is_empty() {
             ids.iter().for_each(|id| _ = self.waiting.remove(&(table, *id)));
         }
@@ -117,7 +115,7 @@ impl TailWorker {
 
     /// Hands over what waits: rows of pushes that are applied in part, and gradients whose row is not in memory.
     pub(super) fn finish(self, tables: &TableSet, partial: &PartialPushes) -> Result<(), RecordError> {
-        partial.restore(self.applied);
+        partial.restore_rows(self.applied);
         for ((number, id), gradients) in &self.waiting {
             let table = tables.table(*number)?;
             gradients.iter().for_each(|logged| table.defer_again(*id, &logged.gradient, logged.step));
@@ -127,6 +125,6 @@ impl TailWorker {
 }
 
 /// The checksum of a record is right and its lengths disagree: no writer of this version does that.
-pub(super) fn disagree(path: &Path, offset: u64) -> impl Fn(String) -> LogError {
+pub(super) fn damaged_at(path: &Path, offset: u64) -> impl Fn(String) -> LogError {
     move |problem| LogError::Damaged { path: path.to_owned(), offset, problem }
 }

@@ -72,7 +72,7 @@ fn pushes_are_refused_while_no_base_can_cut_the_log_and_go_on_afterwards() {
         refusal.message.contains("since its newest base, and may have 1048576: a base is being written"),
         "{refusal}"
     );
-    assert!(service.ready().unwrap_err().contains("accepts no pushes"));
+    assert!(service.check_ready().unwrap_err().contains("accepts no pushes"));
     let old_rows = read(&service, &[(ITEM, &[1])]);
     drop(held);
     let deadline = Instant::now() + TIMEOUT;
@@ -81,7 +81,7 @@ fn pushes_are_refused_while_no_base_can_cut_the_log_and_go_on_afterwards() {
         thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(read(&service, &[(ITEM, &[1])])[0], old_rows[0] - 1.0, "the refused push is applied once");
-    assert_eq!(service.ready(), Ok(()));
+    assert_eq!(service.check_ready(), Ok(()));
 }
 
 /// The thread of the log writes a base when all other holders let go of the server. The thread then ends the server, and waits for
@@ -132,13 +132,13 @@ fn a_log_is_flushed_and_tried_again_while_a_base_is_written() {
     // No caller waits for these records, as for those of moved rows and of lookups.
     log.writer.start_load();
     log.writer.complete_load();
-    wait_until("nothing is flushed", &|| log.writer.durable() == log.writer.next_lsn());
+    wait_until("nothing is flushed", &|| log.writer.durable_lsn() == log.writer.next_lsn());
     home.disk.fail(Some("write"));
     log.writer.start_load();
     log.writer.complete_load();
-    wait_until("the disk does not fail", &|| log.writer.check().is_err());
+    wait_until("the disk does not fail", &|| log.writer.check_running().is_err());
     home.disk.fail(None);
-    wait_until("nothing is tried again", &|| log.writer.check().is_ok());
+    wait_until("nothing is tried again", &|| log.writer.check_running().is_ok());
     drop(held);
 }
 
@@ -149,8 +149,8 @@ fn a_server_whose_run_is_over_is_ready_until_it_ends() {
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
     service.delete_log();
-    assert_eq!(service.ready(), Ok(()));
+    assert_eq!(service.check_ready(), Ok(()));
     let log = service.log.as_ref().unwrap();
-    assert_eq!((log.health(), log.metrics.stopped.get()), (Ok(()), 0));
+    assert_eq!((log.check_health(), log.metrics.stopped.get()), (Ok(()), 0));
     assert!(!home.log().exists());
 }

@@ -12,7 +12,6 @@ use crate::storage;
 const OF_NOBODY: [&str; 3] = ["lock", "LOCK", "spare-"];
 const SIZES: LogSizes = LogSizes { segment: 32 << 10, tail: 64 << 20 };
 
-/// What happens to a file.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     /// A bit at this thousandth of the file.
@@ -51,7 +50,6 @@ impl Damage {
     }
 }
 
-/// All files below a folder, with their content.
 fn files_below(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -90,7 +88,7 @@ fn trained() -> (LogFixture, BTreeMap<PathBuf, Vec<u8>>) {
     (0..24).for_each(|turn| push_some(250 * turn, turn + 1));
     service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
     (0..8).for_each(|turn| push_some(125 * turn, 100 + turn));
-    let evicted: u64 = service.tables.iter().map(|table| table.counts().evicted).sum();
+    let evicted: u64 = service.tables.iter().map(|table| table.event_counts().evicted).sum();
     assert!(evicted > 1000 && home.files("segment-").len() > 2, "{evicted} rows have left memory");
     drop(service);
     let files = files_below(&home.folder.path().join("runs"));

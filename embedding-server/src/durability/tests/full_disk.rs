@@ -88,14 +88,14 @@ fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
     let disk = SmallDisk::new(&home.log());
     println!("the disk is {disk:?}");
     let start = |home: &LogFixture| {
-        let service = EmbeddingService::durable_on(
+        let service = EmbeddingService::open_on_host(
             &home.job,
             ServerIndex(0),
             &Registry::new(),
             LogHost { disk: disk.calls(), ..LogHost::default() },
         )
         .unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         service
     };
     let ids: Vec<u64> = (0..50_000).collect();
@@ -110,7 +110,7 @@ fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
     };
     assert!(acknowledged > 20, "{acknowledged} pushes");
     assert!(refusal.kind == RefusalKind::Disk && refusal.message.contains("the log cannot be written"), "{refusal}");
-    assert!(service.ready().unwrap_err().contains("accepts no pushes"));
+    assert!(service.check_ready().unwrap_err().contains("accepts no pushes"));
     let row = |service: &EmbeddingService| read(service, &[(ITEM, &[1, 49_999])]);
     let expected = |pushes: u64| vec![-(pushes as f32); 2 * crate::testing::DIM as usize];
     assert_eq!(row(&service), expected(acknowledged), "lookups go on, and the refused push is not applied");
@@ -126,7 +126,7 @@ fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
             thread::sleep(Duration::from_millis(50));
         }
     }
-    assert_eq!(service.ready(), Ok(()));
+    assert_eq!(service.check_ready(), Ok(()));
     drop(service);
     let service = start(&home);
     assert_eq!(row(&service), expected(acknowledged + 3), "each acknowledged push is there once");

@@ -28,7 +28,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
     let service = home.start();
     train(&service, 1, 3, 40);
     let old_rows = rows(&service);
-    let (start, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
+    let (start, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
     storage::load(&service, &request).unwrap();
     assert_eq!(rows(&service), loaded);
     drop(service);
@@ -61,7 +61,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
         let refused = push(&service, &push_of(&[(ITEM, &[1])], 900, 1.0)).unwrap_err();
         assert!(refused.message.contains("holds a part of a model") && !refused.kind.is_retryable(), "{refused}");
         assert!(lookup(&service, &lookup_of(&[(ITEM, &[1])], Access::Read)).is_err());
-        assert!(service.ready().unwrap_err().contains("a load did not end"));
+        assert!(service.check_ready().unwrap_err().contains("a load did not end"));
         if parts % 16 == 1 {
             // A base does not make a part whole, and neither does another process.
             service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
@@ -70,7 +70,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
             let adds = LoadRequest { replace: false, ..request.clone() };
             assert!(storage::load(&service, &adds).unwrap_err().message.contains("holds a part of a model"));
             storage::load(&service, &request).unwrap();
-            assert_eq!((rows(&service), service.ready()), (loaded.clone(), Ok(())));
+            assert_eq!((rows(&service), service.check_ready()), (loaded.clone(), Ok(())));
             drop(service);
             assert_eq!(rows(&home.start()), loaded);
             fs::remove_dir_all(home.files("base-").pop().unwrap()).unwrap();
@@ -100,7 +100,7 @@ fn a_load_into_a_stopped_log_changes_nothing() {
         }
         home.disk.fail(None);
         service.log.as_ref().unwrap().writer.retry().unwrap();
-        assert_eq!(service.ready(), Ok(()));
+        assert_eq!(service.check_ready(), Ok(()));
         drop(service);
         let service = home.start();
         assert_eq!((rows(&service), service.check_whole().is_ok()), (old_rows, true));
@@ -116,7 +116,7 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
     let (_folder, request) = saved(&service, true);
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
     push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -126,7 +126,7 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
     fs::write(&segment, cut).unwrap();
     home.put_mark_back(&mark);
     let service = home.start();
-    assert_eq!(service.log.as_ref().unwrap().partial.images().len(), 1);
+    assert_eq!(service.log.as_ref().unwrap().partial.push_images().len(), 1);
     storage::load(&service, &request).unwrap();
     push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
     assert_eq!(rows(&service), expected);
@@ -168,7 +168,7 @@ fn rows_that_cannot_leave_memory_because_of_the_log_are_noticed() {
     let refused = refused.expect("memory is limited");
     assert!(refused.message.contains("memory is full"), "{refused}");
     assert!(service.tables.last_write_error().unwrap().to_string().contains("write failed"));
-    let (used, budget) = service.tables.budget().unwrap();
+    let (used, budget) = service.tables.memory_budget().unwrap();
     assert!(used < budget + (budget / 2), "{used} of {budget}");
     home.disk.fail(None);
     service.log.as_ref().unwrap().writer.retry().unwrap();

@@ -68,7 +68,7 @@ fn only_sync_pays_for_it() {
         let home = home(mode, "");
         let service = home.start();
         pushes().iter().for_each(|request| _ = push(&service, request).unwrap());
-        service.log.as_ref().unwrap().writer.durable()
+        service.log.as_ref().unwrap().writer.durable_lsn()
     };
     let (sync, hybrid) = (bytes(Mode::Sync), bytes(Mode::Hybrid));
     assert!(sync > hybrid + hybrid / 4, "{sync} bytes in mode sync, {hybrid} in hybrid");

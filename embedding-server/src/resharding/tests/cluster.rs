@@ -23,7 +23,7 @@ use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalK
 use zagros_table::{AdmissionPolicy, FrequencyCounter};
 
 use super::super::incoming::{CopyProgress, MoveReports, MoveSource};
-use super::super::{CopyEnd, adopt, begin, copy, freeze, purge, rows};
+use super::super::{CopyEnd, adopt_placement, begin_copy, copy_buckets, freeze_source, next_rows, purge_strays};
 use crate::testing::{BUCKETS, DIM, job_with, placed, read};
 use crate::{EmbeddingService, LocalShard, ServerError};
 
@@ -34,7 +34,6 @@ const TIMEOUT: Duration = Duration::from_millis(400);
 /// The coordinator's clock is this much faster, so that its pauses are short.
 const FASTER: u32 = 50;
 
-/// Numbers that a seed decides.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -97,7 +96,6 @@ impl TableKind {
 
 const THRESHOLD: u32 = 4;
 
-/// A server's process.
 struct Server {
     service: Arc<EmbeddingService>,
     member: JoinResponse,
@@ -188,14 +186,13 @@ impl Cluster {
         (self.writers[index].member, self.writers[index].incarnation)
     }
 
-    /// Whether servers die.
     pub(super) fn kills(&self) -> bool {
         self.kills
     }
 
     pub(super) fn map(&self) -> BucketMap {
         let placement = self.call(|core, now| core.placement(now));
-        BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap()
+        BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap()
     }
 
     async fn start_server(self: &Arc<Self>, index: u32) {
@@ -203,7 +200,7 @@ impl Cluster {
         let service = tokio::task::spawn_blocking(move || {
             let deadline = Deadline::from_now(LONGEST);
             loop {
-                match EmbeddingService::durable(&job, ServerIndex(index), &Registry::new()) {
+                match EmbeddingService::open(&job, ServerIndex(index), &Registry::new()) {
                     // Requests to the process before, which is this process, have not ended.
                     Err(ServerError::Cold { .. }) if !deadline.is_past() => std::thread::sleep(TIMEOUT / 100),
                     opened => return opened.unwrap(),
@@ -308,7 +305,6 @@ impl Cluster {
         shard.push(request, Deadline::from_now(TIMEOUT)).await
     }
 
-    /// Looks rows up at a server, if it lives.
     pub(super) async fn look_up(&self, server: u32, request: LookupRequest) -> Result<LookupResponse, Refusal> {
         let shard = self.servers.lock().get(&server).map(|server| LocalShard::new(Arc::clone(&server.service)));
         let Some(shard) = shard else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
@@ -332,14 +328,14 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             self.stop_server(index).await;
-            assert_eq!(purge(&server.service), 0, "server {index} has rows of other servers' buckets");
+            assert_eq!(purge_strays(&server.service), 0, "server {index} has rows of other servers' buckets");
             let placement = server.service.placement().unwrap();
             for (number, table) in server.service.tables.iter().enumerate() {
                 let cold =
                     (0..table.stripes()).flat_map(|stripe| table.cold_ids(stripe, None, usize::MAX).unwrap().ids);
                 let cold: Vec<u64> = cold.collect();
                 has_cold_rows |= !cold.is_empty();
-                let strays: Vec<u64> = cold.into_iter().filter(|id| !placement.owns(number as u32, *id)).collect();
+                let strays: Vec<u64> = cold.into_iter().filter(|id| !placement.owns_row(number as u32, *id)).collect();
                 assert_eq!(strays, [0; 0], "server {index} has rows of other servers' buckets in its cold tier");
             }
             ended.insert(index, server);
@@ -348,11 +344,11 @@ impl Cluster {
         let fresh = placed(1, 0);
         for ((table, id), sum) in expected {
             let key = zagros_protocol::RowKey { table: zagros_protocol::TableId(*table), id: *id };
-            let owner = &ended[&map.route(key).0];
+            let owner = &ended[&map.row_owner(key).0];
             let first = read(&fresh, &[(*table, &[*id])]);
             let request = crate::testing::lookup_of(&[(*table, &[*id])], zagros_protocol::datapath::Access::Read);
             let request = zagros_protocol::datapath::LookupRequest { generation: map.generation().0, ..request };
-            let now = crate::testing::answered(&owner.service, &request);
+            let now = crate::testing::lookup_values(&owner.service, &request);
             for column in 0..DIM as usize {
                 let found = first[column] - now[column];
                 assert!((found - sum).abs() < 0.1, "row {id} of table {table} has {found} and should have {sum}");
@@ -367,10 +363,10 @@ async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
     while server.is_alive.load(Ordering::Acquire) {
         let changed = cluster.changed.notified();
         let placement = cluster.call_quietly();
-        if let Some(adopted) = adopt(&server.service, &placement).unwrap() {
+        if let Some(adopted) = adopt_placement(&server.service, &placement).unwrap() {
             if adopted.has_strays {
                 let service = Arc::clone(&server.service);
-                tokio::task::spawn_blocking(move || purge(&service)).await.unwrap();
+                tokio::task::spawn_blocking(move || purge_strays(&service)).await.unwrap();
             }
             if let Some((plan, _)) = adopted.incoming
                 && copying.as_ref().is_none_or(|(id, _)| *id != plan.id)
@@ -386,14 +382,14 @@ async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
                     if let Some((_, previous)) = previous {
                         let _ = previous.await;
                     }
-                    copy(service, plan, Arc::clone(&calls) as _, calls).await
+                    copy_buckets(service, plan, Arc::clone(&calls) as _, calls).await
                 };
                 copying = Some((id, tokio::spawn(copying_now)));
             }
         }
         tokio::select! {
             () = changed => {}
-            () = server.service.moves.asked() => {}
+            () = server.service.moves.wait_for_request() => {}
             () = tokio::time::sleep(Duration::from_millis(3)) => {}
         }
     }
@@ -438,19 +434,19 @@ impl Calls {
 }
 
 impl MoveSource for Calls {
-    fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>> {
         let id = self.plan.0;
-        Box::pin(self.source(move |source| begin(source, id).map(|_| ())))
+        Box::pin(self.source(move |source| begin_copy(source, id).map(|_| ())))
     }
 
-    fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
+    fn next_rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
         let id = self.plan.0;
-        Box::pin(self.source(move |source| rows(source, id, number)))
+        Box::pin(self.source(move |source| next_rows(source, id, number)))
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>> {
         let id = self.plan.0;
-        Box::pin(self.source(move |source| freeze(source, id)))
+        Box::pin(self.source(move |source| freeze_source(source, id)))
     }
 }
 

@@ -17,7 +17,7 @@ fn target() -> (Arc<EmbeddingService>, LocalMove) {
     let counter = FrequencyCounter::CountMin { error: 0.01, failure: 0.1 };
     job.tables[1].admission = AdmissionPolicy::Count { threshold: 3, counter };
     let service = EmbeddingService::new(&job, ServerIndex(1), &Registry::new()).unwrap();
-    let moving = LocalMove::announced(Arc::clone(&service), &placement(1, Some(7))).unwrap();
+    let moving = LocalMove::from_placement(Arc::clone(&service), &placement(1, Some(7))).unwrap();
     (service, moving)
 }
 
@@ -56,7 +56,7 @@ fn content(service: &EmbeddingService) -> (u64, Vec<u32>, u64) {
     for stripe in 0..table.stripes() {
         assert!(table.read_sketch(stripe, 0, usize::MAX, &mut cells), "that is all of it");
     }
-    (service.held().rows, cells, service.tables.now().steps)
+    (service.current_load().rows, cells, service.tables.table_time().steps)
 }
 
 #[test]
@@ -93,17 +93,17 @@ fn rows_that_do_not_fit_are_refused_whole() {
         ("counts for a table that counts nothing", forged(&|sent| (sent.table, sent.access) = (0, Default::default()))),
     ];
     for (what, sent) in cases {
-        let refused = target.put(&sent).expect_err(what);
+        let refused = target.put_rows(&sent).expect_err(what);
         assert_eq!((refused.kind, content(&service)), (RefusalKind::Invalid, before.clone()), "{what}: {refused}");
     }
-    let late = target.put(&forged(&|sent| sent.steps = u64::MAX)).unwrap_err();
+    let late = target.put_rows(&forged(&|sent| sent.steps = u64::MAX)).unwrap_err();
     assert!(late.kind == RefusalKind::Unavailable && late.message.contains("no worker can be"), "{late}");
     assert_eq!(content(&service), before, "rows do not age by a clock that no server has");
-    target.put(&good).unwrap();
+    target.put_rows(&good).unwrap();
     let new_content = content(&service);
     assert!(new_content.0 == 1 && new_content.1.iter().any(|cell| *cell > 0) && new_content.2 == 10, "{new_content:?}");
     // A clock that is far ahead in seconds makes a row as old as can be, and nothing else.
-    target.put(&MoveRowsResponse { seconds: u64::MAX, ..good }).unwrap();
+    target.put_rows(&MoveRowsResponse { seconds: u64::MAX, ..good }).unwrap();
     assert_eq!(content(&service), new_content, "the same again");
 }
 
@@ -135,10 +135,10 @@ fn windows_that_no_server_can_have_are_refused_whole() {
     for (what, sent) in cases {
         let refused = target.put_windows(&sent).expect_err(what);
         assert_eq!(refused.kind, RefusalKind::Invalid, "{what}: {refused}");
-        assert!(service.windows.images().iter().all(|group| group.windows.is_empty()), "{what}");
+        assert!(service.windows.group_images().iter().all(|group| group.windows.is_empty()), "{what}");
     }
     target.put_windows(&one(&[3, 7, 9, 4098])).unwrap();
-    assert_eq!(service.windows.images()[1].windows[0].applied, [[3, 7], [9, 4098]]);
+    assert_eq!(service.windows.group_images()[1].windows[0].applied, [[3, 7], [9, 4098]]);
 }
 
 /// Another move, a number out of order, and the same request again.
@@ -147,24 +147,24 @@ fn requests_for_rows_of_another_move_or_out_of_order_are_refused_and_a_repeated_
     let source = announced(0);
     let ids: Vec<u64> = vec![id_of(0), id_of(1)];
     push(&source, &push_of(&[(ITEM, &ids[..1])], 1, 1.0)).unwrap();
-    let calls = LocalMove::announced(Arc::clone(&source), &placement(1, Some(7))).unwrap();
-    let rows = |bucket_move, number| calls.rows(&MoveRowsRequest { bucket_move, number });
+    let calls = LocalMove::from_placement(Arc::clone(&source), &placement(1, Some(7))).unwrap();
+    let rows = |bucket_move, number| calls.next_rows(&MoveRowsRequest { bucket_move, number });
     let kind_of = |refused: Result<MoveRowsResponse, Refusal>| refused.unwrap_err().kind;
     assert_eq!(kind_of(rows(7, 0)), RefusalKind::Invalid, "the copy has not begun");
-    assert_eq!(calls.freeze(&FreezeMoveRequest { bucket_move: 7 }).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(calls.freeze_source(&FreezeMoveRequest { bucket_move: 7 }).unwrap_err().kind, RefusalKind::Invalid);
     for other in [0, 6, 8, u64::MAX] {
-        let refused = calls.begin(&BeginMoveRequest { bucket_move: other }).unwrap_err();
+        let refused = calls.begin_copy(&BeginMoveRequest { bucket_move: other }).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Unavailable, "{refused}");
     }
-    calls.begin(&BeginMoveRequest { bucket_move: 7 }).unwrap();
+    calls.begin_copy(&BeginMoveRequest { bucket_move: 7 }).unwrap();
     let first = rows(7, 0).unwrap();
     for (bucket_move, number) in [(6, 1), (8, 0), (7, 2), (7, u64::MAX), (7, u64::MAX - 1)] {
         assert_eq!(kind_of(rows(bucket_move, number)), RefusalKind::Invalid, "{bucket_move} {number}");
     }
-    assert_eq!(calls.freeze(&FreezeMoveRequest { bucket_move: 8 }).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(calls.freeze_source(&FreezeMoveRequest { bucket_move: 8 }).unwrap_err().kind, RefusalKind::Invalid);
     assert!(!source.is_frozen());
     assert_eq!(rows(7, 0).unwrap(), first, "the same request again");
     let second = rows(7, 1).unwrap();
     assert_eq!((kind_of(rows(7, 0)), rows(7, 1).unwrap()), (RefusalKind::Invalid, second));
-    assert!(calls.put(&first).unwrap_err().message.contains("no rows come"), "a source takes no rows");
+    assert!(calls.put_rows(&first).unwrap_err().message.contains("no rows come"), "a source takes no rows");
 }

@@ -12,7 +12,6 @@ use zagros_protocol::control::MoveRowsResponse;
 use super::*;
 use crate::durability::LogHost;
 
-/// A disk that refuses writes on request.
 #[derive(Debug, Default)]
 struct RefusingDisk(AtomicBool);
 
@@ -41,8 +40,8 @@ fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
     let mut job = job_with(2, "durability = \"process\"");
     job.output.folder = folder.path().join("runs");
     let host = LogHost { disk: Arc::clone(&disk) as Arc<dyn LogDisk>, ..LogHost::default() };
-    let service = EmbeddingService::durable_on(&job, ServerIndex(1), &Registry::new(), host).unwrap();
-    let target = LocalMove::announced(Arc::clone(&service), &placement(1, Some(7))).unwrap();
+    let service = EmbeddingService::open_on_host(&job, ServerIndex(1), &Registry::new(), host).unwrap();
+    let target = LocalMove::from_placement(Arc::clone(&service), &placement(1, Some(7))).unwrap();
     let width = service.tables.table(ITEM).unwrap().stride();
     let chunk = MoveRowsResponse {
         table: ITEM,
@@ -50,15 +49,15 @@ fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
         slots: vec![0; 4 * width].into(),
         ..MoveRowsResponse::default()
     };
-    target.put(&chunk).unwrap();
+    target.put_rows(&chunk).unwrap();
     disk.0.store(true, Ordering::Relaxed);
-    let refused = target.put(&chunk).unwrap_err();
+    let refused = target.put_rows(&chunk).unwrap_err();
     assert!(refused.kind == RefusalKind::Disk && refused.message.contains("no room"), "{refused}");
     disk.0.store(false, Ordering::Relaxed);
     let deadline = Instant::now() + Duration::from_secs(60);
-    while let Err(refusal) = target.put(&chunk) {
+    while let Err(refusal) = target.put_rows(&chunk) {
         assert!(refusal.kind.is_retryable() && Instant::now() < deadline, "{refusal}");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(service.held().rows, 1);
+    assert_eq!(service.current_load().rows, 1);
 }

@@ -61,7 +61,6 @@ pub(super) async fn are_there(cluster: &Arc<Cluster>, rows: &[Row]) -> bool {
     true
 }
 
-/// The rows of one server.
 struct Part {
     owner: u32,
     generation: u64,
@@ -90,7 +89,7 @@ fn by_owner(cluster: &Cluster, rows: &[Row]) -> Vec<Part> {
     let map = cluster.map();
     let mut parts = BTreeMap::<u32, Vec<Row>>::new();
     for row in rows {
-        parts.entry(map.route(RowKey { table: TableId(row.0), id: row.1 }).0).or_default().push(*row);
+        parts.entry(map.row_owner(RowKey { table: TableId(row.0), id: row.1 }).0).or_default().push(*row);
     }
     let part = |(owner, mut rows): (u32, Vec<Row>)| {
         rows.sort_unstable();

@@ -17,7 +17,6 @@ const PUSHES: u64 = 40;
 /// Pushes of a writer that are under way at once.
 const AT_ONCE: u64 = 4;
 
-/// A table and an id.
 pub(super) type Row = (u32, u64);
 
 /// Makes all pushes of one writer. Answers the sum of the gradients of each row.
@@ -86,7 +85,7 @@ async fn acknowledge(
         let map = cluster.map();
         let mut by_owner = BTreeMap::<u32, Vec<Row>>::new();
         for (table, id) in std::mem::take(&mut pending) {
-            by_owner.entry(map.route(RowKey { table: TableId(table), id }).0).or_default().push((table, id));
+            by_owner.entry(map.row_owner(RowKey { table: TableId(table), id }).0).or_default().push((table, id));
         }
         for (owner, rows) in by_owner {
             let ids_of = |table: u32| rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();

@@ -13,7 +13,7 @@ fn job() -> Job {
 
 fn server(index: u32) -> (Arc<EmbeddingService>, LocalMove) {
     let service = EmbeddingService::new(&job(), ServerIndex(index), &Registry::new()).unwrap();
-    let moving = LocalMove::announced(Arc::clone(&service), &placement(1, Some(7))).unwrap();
+    let moving = LocalMove::from_placement(Arc::clone(&service), &placement(1, Some(7))).unwrap();
     (service, moving)
 }
 
@@ -25,9 +25,9 @@ fn half(seq: u64, step: u64, ids: &[u64], gradient: f32) -> PushRequest {
 /// Puts all that the source sends in.
 fn copy_all(source: &EmbeddingService, target: &LocalMove, number: &mut u64) {
     loop {
-        let sent = rows(source, 7, *number).unwrap();
+        let sent = next_rows(source, 7, *number).unwrap();
         *number += 1;
-        target.put(&sent).unwrap();
+        target.put_rows(&sent).unwrap();
         if sent.scanned && sent.changed == 0 && sent.ids.is_empty() {
             return;
         }
@@ -46,26 +46,25 @@ fn a_step_goes_on_at_the_server_that_its_rows_moved_to() {
     let ((source, _), (target, moving)) = (server(0), server(1));
     push(&source, &first[0]).unwrap();
     push(&source, &first[1]).unwrap();
-    begin(&source, 7).unwrap();
+    begin_copy(&source, 7).unwrap();
     let mut number = 0;
     copy_all(&source, &moving, &mut number);
     push(&source, &first[2]).unwrap();
     // These rows are sent before the source is frozen, and change no more.
     copy_all(&source, &moving, &mut number);
-    freeze(&source, 7).unwrap();
+    freeze_source(&source, 7).unwrap();
     copy_all(&source, &moving, &mut number);
-    let moved = BucketMap::even(Generation(2), BUCKETS, 1).moved(&(0..BUCKETS).collect::<Vec<_>>(), ServerIndex(1));
+    let moved = BucketMap::split_evenly(Generation(2), BUCKETS, 1).with_moved(&(0..BUCKETS).collect::<Vec<_>>(), ServerIndex(1));
     let decided = PlacementResponse { owners: moved.pack_owners().into(), ..placement(2, None) };
-    adopt(&target, &decided).unwrap();
+    adopt_placement(&target, &decided).unwrap();
     push(&target, &PushRequest { generation: 2, ..second }).unwrap();
     assert_eq!(content(&target, &ids), content(&stays, &ids));
 }
 
 fn id_is_of_server_0(id: u64) -> bool {
-    BucketMap::even(Generation(1), BUCKETS, 2).route(RowKey { table: TableId(ITEM), id }) == ServerIndex(0)
+    BucketMap::split_evenly(Generation(1), BUCKETS, 2).row_owner(RowKey { table: TableId(ITEM), id }) == ServerIndex(0)
 }
 
-/// Rows with their optimiser state.
 fn content(service: &EmbeddingService, ids: &[u64]) -> Vec<(u64, Vec<u32>)> {
     let table = service.tables.table(ITEM).unwrap();
     let row = |id: &u64| {

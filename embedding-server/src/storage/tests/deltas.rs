@@ -20,7 +20,7 @@ fn servers(count: u32, deltas: usize) -> Vec<Arc<EmbeddingService>> {
     job.checkpoint.deltas = deltas;
     let server = |index| {
         let service = EmbeddingService::new(&job, ServerIndex(index), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, count)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, count)));
         service
     };
     (0..count).map(server).collect()
@@ -225,9 +225,9 @@ fn rows_of_another_bucket_map_another_model_or_a_saved_model_are_written_whole()
         let services = servers(1, 9);
         push(&services, &(0..100).collect::<Vec<_>>(), 1);
         let first = checkpoint(&services, &place("1"), || ()).await;
-        services[0].set_placement(Arc::new(BucketMap::even(Generation(2), BUCKETS, 1)));
+        services[0].set_placement(Arc::new(BucketMap::split_evenly(Generation(2), BUCKETS, 1)));
         assert_eq!(checkpoint(&services, &place("2"), || ()).await[0].files.len(), 1);
-        services[0].set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        services[0].set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         assert_eq!(checkpoint(&services, &place("3"), || ()).await[0].files.len(), 1);
         // A saved model has one file, and the next checkpoint still adds to the one before.
         let shard = LocalShard::new(Arc::clone(&services[0]));

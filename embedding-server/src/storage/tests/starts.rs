@@ -42,16 +42,16 @@ fn rows_that_a_run_trains_outlive_rows_of_its_model_that_it_does_not_use() {
         });
         let server = || {
             let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-            service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+            service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
             service
         };
         let saved = server();
-        saved.tables.tick(10_000, 0);
+        saved.tables.advance_clock(10_000, 0);
         let ids: Vec<u64> = (0..20_000).collect();
         for ids in ids.chunks(1000) {
             testing::lookup(&saved, &lookup_of(&[(user, ids), (item, ids)], Access::Train)).unwrap();
         }
-        saved.tables.tick(20_000, 0);
+        saved.tables.advance_clock(20_000, 0);
         let folder = tempfile::tempdir().unwrap();
         let files = save(std::slice::from_ref(&saved), folder.path());
         let files = files.into_iter().map(|name| FileDigest { name, ..FileDigest::default() }).collect();

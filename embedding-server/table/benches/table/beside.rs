@@ -66,7 +66,7 @@ impl<'a> Bench<'a> {
     fn print(&self, ids: Ids) {
         let small = self.plain_rates(PageSize::Small, 0);
         let huge = self.plain_rates(PageSize::Huge, 1);
-        let bytes = self.table.bytes() as f64 / self.plan.rows as f64;
+        let bytes = self.table.memory_bytes() as f64 / self.plan.rows as f64;
         let ids = format!("{ids:?}").to_lowercase();
         for (what, small, huge) in [("lookup", small[0], huge[0]), ("update", small[1], huge[1])] {
             let share = |of: f64, rates: Rates| format!("{of:6.1} {:3.0} %", 100.0 * rates.table / of);
@@ -148,6 +148,6 @@ impl<'a> Bench<'a> {
             self.table.lookup(ids, LookupMode::Train, &mut found, &mut scratch).expect("lengths agree");
             assert!(want == found, "the table's rows are not the plain array's");
         }
-        assert_eq!(self.table.rows(), self.plan.rows);
+        assert_eq!(self.table.row_count(), self.plan.rows);
     }
 }

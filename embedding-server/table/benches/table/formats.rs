@@ -37,10 +37,10 @@ fn print(plan: &Plan, dim: usize, rows: usize) {
     let count: usize = ids.iter().map(Vec::len).sum();
     let exact = times[0];
     for (table, times) in tables.iter().zip_eq(&times) {
-        let bytes = table.bytes() as f64 / rows as f64;
+        let bytes = table.memory_bytes() as f64 / rows as f64;
         let cell = |time: f64, exact: f64| format!("{:7.1} ({:4.2})", time * 1e9 / count as f64, time / exact);
         let (lookup, push) = (cell(times.lookup, exact.lookup), cell(times.push, exact.push));
-        println!("{dim:3} {rows:9}  {:7} {bytes:11.1} {lookup} {push}", table.element().name());
+        println!("{dim:3} {rows:9}  {:7} {bytes:11.1} {lookup} {push}", table.weight_type().name());
     }
     check(&tables, &ids[0]);
 }
@@ -82,6 +82,6 @@ fn check(tables: &[Table; 4], ids: &[u64]) {
     let size: f32 = exact.iter().map(|weight| weight.abs()).sum();
     for (weights, table) in narrow.iter().zip_eq(&tables[1..]) {
         let error: f32 = weights.iter().zip_eq(&exact).map(|(weight, exact)| (weight - exact).abs()).sum();
-        assert!(error < 0.05 * size, "{}: {error} of {size}", table.element().name());
+        assert!(error < 0.05 * size, "{}: {error} of {size}", table.weight_type().name());
     }
 }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use zagros_table::optimizer::{Optimizer, UpdateLimits};
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 
 use crate::{Plan, gradients};
 
@@ -42,14 +42,14 @@ fn measure(plan: &Plan, dim: usize, optimizer: Optimizer, way: usize) -> (f64, V
         let start = Instant::now();
         match way {
             0 => rows.chunks_exact_mut(stride).for_each(|row| one_by_one(optimizer, row, &gradient)),
-            1 => {
-                rows.chunks_exact_mut(stride).for_each(|row| optimizer.update(row, &gradient, &UpdateLimits::default()))
-            }
-            _ => wide(
+            1 => rows
+                .chunks_exact_mut(stride)
+                .for_each(|row| optimizer.update_slot(row, &gradient, &UpdateLimits::default())),
+            _ => run_wide(
                 #[inline(always)]
                 || {
                     for row in rows.chunks_exact_mut(stride) {
-                        optimizer.update(row, &gradient, &UpdateLimits::default());
+                        optimizer.update_slot(row, &gradient, &UpdateLimits::default());
                     }
                 },
             ),
@@ -71,7 +71,7 @@ fn one_by_one(optimizer: Optimizer, row: &mut [f32], gradient: &[f32]) {
         }
         slot[parts..][..shared.len()].copy_from_slice(shared);
         let slot = &mut slot[..black_box(parts + shared.len())];
-        optimizer.update(slot, &gradient[index..=index], &UpdateLimits::default());
+        optimizer.update_slot(slot, &gradient[index..=index], &UpdateLimits::default());
         for part in 0..parts {
             values[part * dim + index] = slot[part];
         }

@@ -3,7 +3,7 @@
 
 use zagros_table::memory::{Arena, MemoryBlock, PageSize};
 use zagros_table::prefetch::prefetch;
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 
 /// A row is prefetched this many rows before its use.
 const AHEAD: usize = 16;
@@ -36,8 +36,8 @@ impl Plain {
     pub(crate) fn new(rows: usize, dim: usize, pages: PageSize) -> Self {
         let arena = Arena::new(pages);
         let zeros = |words: usize| {
-            let mut memory = arena.take(words);
-            memory.floats_mut().fill(0.0);
+            let mut memory = arena.take_block(words);
+            memory.as_floats_mut().fill(0.0);
             memory
         };
         Self { slots: zeros(rows * 2 * dim), index: zeros((rows / ROWS_A_LINE + 1) * LINE), dim }
@@ -45,7 +45,7 @@ impl Plain {
 
     /// Random gather: copies the weights of each row to consecutive memory.
     pub(crate) fn gather(&self, places: Places, rows: &[usize], out: &mut [f32]) {
-        wide(
+        run_wide(
             #[inline(always)]
             || match (self.dim, places) {
                 (16, Places::Known) => self.gather_by::<16, false>(rows, out),
@@ -59,7 +59,7 @@ impl Plain {
 
     /// Random read-modify-write: one Adagrad update of each row.
     pub(crate) fn update(&mut self, places: Places, rows: &[usize], gradients: &[f32]) {
-        wide(
+        run_wide(
             #[inline(always)]
             || match (self.dim, places) {
                 (16, Places::Known) => self.update_by::<16, false>(rows, gradients),
@@ -73,7 +73,7 @@ impl Plain {
 
     #[inline(always)]
     fn gather_by<const DIM: usize, const INDEXED: bool>(&self, rows: &[usize], out: &mut [f32]) {
-        let slots = self.slots.floats();
+        let slots = self.slots.as_floats();
         let (out, _) = out.as_chunks_mut::<DIM>();
         for position in 0..rows.len() {
             self.ask_ahead::<INDEXED>(rows, position, |place| prefetch(&slots[place * 2 * DIM..][..DIM]));
@@ -86,10 +86,10 @@ impl Plain {
     fn update_by<const DIM: usize, const INDEXED: bool>(&mut self, rows: &[usize], gradients: &[f32]) {
         let (gradients, _) = gradients.as_chunks::<DIM>();
         for position in 0..rows.len() {
-            let slots = self.slots.floats();
+            let slots = self.slots.as_floats();
             self.ask_ahead::<INDEXED>(rows, position, |place| prefetch(&slots[place * 2 * DIM..][..2 * DIM]));
             let place = self.place::<INDEXED>(rows[position]);
-            let (weights, sums) = self.slots.floats_mut()[place * 2 * DIM..][..2 * DIM].split_at_mut(DIM);
+            let (weights, sums) = self.slots.as_floats_mut()[place * 2 * DIM..][..2 * DIM].split_at_mut(DIM);
             adagrad::<DIM>(weights, sums, &gradients[position]);
         }
     }

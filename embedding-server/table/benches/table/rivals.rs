@@ -5,7 +5,7 @@ use std::hash::BuildHasherDefault;
 use dashmap::DashMap;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::Mutex;
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 use zagros_table::{RequestBuffers, WeightType};
 use zagros_zip::ZipEq;
 
@@ -90,7 +90,7 @@ fn measure(plan: &Plan, name: &str, rival: &mut dyn Rows, dim: usize, ids: &[Vec
     let mut out = vec![0.0; gradients.len()];
     let lookup = best(plan.passes, ids, |ids| rival.lookup(ids, dim, &mut out));
     let update = best(plan.passes, ids, |ids| {
-        wide(
+        run_wide(
             #[inline(always)]
             || rival.update(ids, dim, gradients),
         );

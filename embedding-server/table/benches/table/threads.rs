@@ -30,7 +30,7 @@ pub(crate) fn run(plan: &Plan) {
             let divided = divided(plan.passes, threads, &table, &ids);
             println!("{dim:3} {threads:7} {gather} {lookup} {push} {divided:10.0}");
         }
-        assert_eq!(table.rows(), plan.rows);
+        assert_eq!(table.row_count(), plan.rows);
     }
 }
 

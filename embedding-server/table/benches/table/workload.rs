@@ -7,16 +7,13 @@ use zagros_table::{DEFAULT_STRIPES, stripe_of_id};
 /// Rows of a request: about as many as the distinct ids of a batch of 4096 Criteo samples.
 pub(crate) const BATCH: usize = 24_000;
 
-/// The distribution of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ids {
-    /// All ids are equally frequent.
     Uniform,
     /// The frequency of the k-th most frequent id is proportional to 1 / k.
     Zipf,
 }
 
-/// The order of the ids of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Any,
@@ -27,7 +24,6 @@ pub(crate) enum Order {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestShape {
     pub(crate) requests: usize,
-    /// Rows of a request.
     pub(crate) batch: usize,
     pub(crate) order: Order,
 }

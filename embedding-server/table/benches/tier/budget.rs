@@ -17,7 +17,6 @@ use crate::{DIM, ledger};
 /// Pause of the maintenance thread when there was nothing to do.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The figures of one run.
 struct Measured {
     /// Million rows per second, looked up and pushed.
     rate: f64,
@@ -51,7 +50,7 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
     let mut scratch = RequestBuffers::new();
     all.chunks(crate::workload::BATCH).for_each(|ids| step(&tables, ids, 0.0, 0, &mut scratch));
     let table = tables.table(0).expect("it is there");
-    let old_counts = table.counts();
+    let old_counts = table.event_counts();
     let done = AtomicBool::new(false);
     let seconds = thread::scope(|scope| {
         scope.spawn(|| {
@@ -69,8 +68,9 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
         start.elapsed().as_secs_f64()
     });
     let rows: usize = ids.iter().map(Vec::len).sum();
-    let bytes = tables.budget().map_or(table.bytes(), |(used, _)| used);
-    let measured = Measured { rate: rows as f64 / seconds / 1e6, counts: since(old_counts, table.counts()), bytes };
+    let bytes = tables.memory_budget().map_or(table.memory_bytes(), |(used, _)| used);
+    let measured =
+        Measured { rate: rows as f64 / seconds / 1e6, counts: since(old_counts, table.event_counts()), bytes };
     check(&tables, all, requests);
     measured
 }
@@ -82,7 +82,7 @@ fn step(tables: &TableSet, ids: &[u64], amount: f32, step: u64, scratch: &mut Re
     tables.lookup(&part, LookupMode::Train, &mut rows, scratch).expect("rows can be read");
     rows.fill(amount);
     tables.push(&part, &rows, step, scratch).expect("rows can be changed");
-    tables.tick(step, 0);
+    tables.advance_clock(step, 0);
 }
 
 fn since(before: TableCounts, after: TableCounts) -> TableCounts {
@@ -95,7 +95,6 @@ fn since(before: TableCounts, after: TableCounts) -> TableCounts {
     }
 }
 
-/// Checks that each row is minus the number of its pushes.
 fn check(tables: &TableSet, all: &[u64], requests: &Requests) {
     let mut pushes = vec![0.0_f32; all.len()];
     requests.rows.iter().flatten().for_each(|row| pushes[*row] += 1.0);

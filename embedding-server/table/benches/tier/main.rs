@@ -13,10 +13,8 @@ mod workload;
 
 use zagros_table::{Initializer, Optimizer, TableConfig};
 
-/// Weights of a row.
 pub(crate) const DIM: usize = 16;
 
-/// The arguments of the command line.
 struct Plan {
     rows: usize,
     snapshot_rows: usize,

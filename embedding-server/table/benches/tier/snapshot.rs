@@ -80,7 +80,7 @@ fn measure(tables: &TableSet, batches: &[&[u64]], rows: usize) -> (Pushes, Pushe
 /// Reads all rows of an instant. Each push subtracts 1 from each of `batch` rows.
 fn read_snapshot(tables: &TableSet, rows: usize, batch: usize) -> (f64, f64) {
     let start = Instant::now();
-    let cut = tables.snapshot().expect("there is none yet");
+    let cut = tables.take_snapshot().expect("there is none yet");
     let pause = start.elapsed().as_secs_f64();
     let (mut found, mut sum) = (0, 0.0);
     for stripe in 0..tables.table(0).expect("it is there").stripes() {

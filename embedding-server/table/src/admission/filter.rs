@@ -12,7 +12,6 @@ use crate::row::weight_type::StepNoise;
 /// The random words of this step number choose the admitted share of ids. No push has this step number.
 const CHOICE: u64 = u64::MAX;
 
-/// A policy with its counts.
 #[derive(Clone, Debug)]
 pub(super) enum AdmissionFilter {
     /// Counts nothing: every id is admitted.
@@ -34,7 +33,6 @@ pub(super) enum AdmissionFilter {
 }
 
 impl AdmissionFilter {
-    /// The filter of one of `stripes` stripes of a table.
     pub(super) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
         match admission {
             AdmissionPolicy::Always => Self::Always,
@@ -69,7 +67,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// Appends all counts.
     pub(super) fn save(&self, into: &mut FrequencyCounts) {
         match self {
             Self::Always | Self::Share { .. } => {}
@@ -83,7 +80,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// Forgets all counts.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Always | Self::Share { .. } => {}
@@ -93,7 +89,7 @@ impl AdmissionFilter {
     }
 
     /// Adds to the count of an id that has no row. A filter that counts nothing ignores the call.
-    pub(super) fn restore(&mut self, id: u64, frequency_counts: u32) {
+    pub(super) fn add_count(&mut self, id: u64, frequency_counts: u32) {
         let key = key_of(id);
         let counts = match self {
             Self::Exact { counts, .. } => counts,
@@ -113,9 +109,7 @@ impl AdmissionFilter {
 
     /// Adds the cells of a sketch of the same stripe, from this server or another one. A filter without a sketch
     /// ignores the call.
-    ///
-    /// # Errors
-    /// Returns the number of words of the sketch if `cells` are not within it.
+    /// `Err` has the number of words of the sketch, if `cells` are not within it.
     pub(super) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
         match self {
             Self::Sketch { sketch, .. } => sketch.merge(from, cells),
@@ -125,9 +119,7 @@ impl AdmissionFilter {
 
     /// Raises the cells of a sketch, from word `from` on, to at least these. No count becomes too low, and none is higher than the higher
     /// one of both sketches says. Returns what was added to these cells. A filter without a sketch ignores the call.
-    ///
-    /// # Errors
-    /// Returns the number of words of the sketch if these are not within it.
+    /// `Err` has the number of words of the sketch, if these are not within it.
     pub(super) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
         match self {
             Self::Sketch { sketch, .. } => sketch.raise(from, cells),
@@ -135,7 +127,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// Forgets the exact count of a key.
     pub(super) fn forget(&mut self, key: u64) {
         if let Self::Exact { counts, .. } = self
             && let Ok(entry) = counts.find_entry(hash_of(key), |entry| entry.0 == key)
@@ -144,15 +135,13 @@ impl AdmissionFilter {
         }
     }
 
-    /// The ids with an exact count.
-    pub(super) fn counted(&self) -> Vec<u64> {
+    pub(super) fn counted_ids(&self) -> Vec<u64> {
         match self {
             Self::Exact { counts, .. } => counts.iter().map(|(key, _)| id_of(*key)).collect(),
             Self::Always | Self::Sketch { .. } | Self::Share { .. } => Vec::new(),
         }
     }
 
-    /// The exact count of a key. 0 if there is none.
     pub(super) fn exact_count(&self, key: u64) -> u32 {
         let Self::Exact { counts, .. } = self else { return 0 };
         counts.find(hash_of(key), |entry| entry.0 == key).map_or(0, |entry| entry.1)
@@ -167,7 +156,7 @@ impl AdmissionFilter {
     }
 
     /// The cells of the sketch. Each word holds two. Empty without a sketch.
-    pub(super) fn cells(&self) -> &[u32] {
+    pub(super) fn sketch_cells(&self) -> &[u32] {
         match self {
             Self::Sketch { sketch, .. } => sketch.words(),
             Self::Always | Self::Exact { .. } | Self::Share { .. } => &[],
@@ -186,8 +175,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Bytes in use.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         match self {
             Self::Always | Self::Share { .. } => 0,
             Self::Exact { counts, .. } => counts.allocation_size(),
@@ -279,7 +267,7 @@ mod tests {
             });
             let mut second = frequency_counts(AdmissionPolicy::Count { threshold: 3, counter });
             let FrequencyCounts { ids, counts, cells } = saved(&first);
-            ids.iter().zip_eq(&counts).for_each(|(id, count)| second.restore(*id, *count));
+            ids.iter().zip_eq(&counts).for_each(|(id, count)| second.add_count(*id, *count));
             if sketch {
                 prop_assert_eq!(second.merge(0, &cells), Ok(()));
             }
@@ -323,19 +311,19 @@ mod tests {
             assert!(admitted[2], "{id}");
         }
         assert_eq!(sketch.describe().unwrap(), "sketch 680 x 5");
-        assert_eq!((sketch.bytes(), sketch.merge(680 * 5 / 2 - 1, &[1, 2])), (2 * 680 * 5, Err(680 * 5 / 2)));
+        assert_eq!((sketch.memory_bytes(), sketch.merge(680 * 5 / 2 - 1, &[1, 2])), (2 * 680 * 5, Err(680 * 5 / 2)));
     }
 
     #[test]
     fn only_counters_have_something_to_remember() {
         for admission in [AdmissionPolicy::Always, AdmissionPolicy::Probability { share: 0.5 }] {
             let rule = frequency_counts(admission);
-            assert_eq!((rule.describe(), rule.bytes(), saved(&rule)), (None, 0, FrequencyCounts::default()));
+            assert_eq!((rule.describe(), rule.memory_bytes(), saved(&rule)), (None, 0, FrequencyCounts::default()));
         }
         let mut exact = frequency_counts(AdmissionPolicy::Count { threshold: 9, counter: FrequencyCounter::Exact });
-        assert_eq!((exact.describe().as_deref(), exact.bytes()), (Some("exact"), 0));
+        assert_eq!((exact.describe().as_deref(), exact.memory_bytes()), (Some("exact"), 0));
         (0..100).for_each(|id| assert!(!exact.observe(key_of(id))));
-        assert!(exact.bytes() >= 100 * 16);
+        assert!(exact.memory_bytes() >= 100 * 16);
         let mut always = frequency_counts(AdmissionPolicy::Always);
         assert!(always.observe(1) && always.admits(1));
     }

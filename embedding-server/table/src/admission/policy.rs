@@ -15,7 +15,6 @@ pub enum AdmissionPolicy {
     Count {
         /// The number of uses needed, 1 to 65535.
         threshold: u32,
-        /// How uses are counted.
         counter: FrequencyCounter,
     },
     /// At its first use if the id is in the admitted share, otherwise never. The share is a function of (seed, table,
@@ -49,13 +48,12 @@ impl AdmissionPolicy {
     pub fn sketch_bytes(&self, stripes: usize) -> u64 {
         match *self {
             Self::Count { counter: FrequencyCounter::CountMin { error, failure }, .. } => {
-                CountMinSketch::bytes(error, failure, stripes)
+                CountMinSketch::bytes_for(error, failure, stripes)
             }
             _ => 0,
         }
     }
 
-    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let open = |name: &str, value: f32| {
             let inside = value > 0.0 && value < 1.0;

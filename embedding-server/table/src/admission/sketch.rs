@@ -50,7 +50,7 @@ impl CountMinSketch {
     }
 
     /// Bytes of the cells of all stripes.
-    pub(super) fn bytes(error: f32, failure: f32, stripes: usize) -> u64 {
+    pub(super) fn bytes_for(error: f32, failure: f32, stripes: usize) -> u64 {
         let [width, depth] = Self::shape_for(error, failure, stripes).map(u64::from);
         2 * width * depth * stripes as u64
     }
@@ -60,7 +60,6 @@ impl CountMinSketch {
         self.add_times(key, 1)
     }
 
-    /// Counts a key so many times more and returns its count.
     pub(super) fn add_times(&mut self, key: u64, times: u32) -> u32 {
         let (columns, depth) = (self.columns(key), self.depth);
         let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
@@ -80,9 +79,7 @@ impl CountMinSketch {
 
     /// Raises the cells from word `from` on to at least those of another sketch of the same shape. Returns what was added to these cells:
     /// [`Self::merge`] does the same with it.
-    ///
-    /// # Errors
-    /// Returns the number of words of the sketch if `words` are not within it.
+    /// `Err` has the number of words of the sketch, if `words` are not within it.
     pub(super) fn raise(&mut self, from: usize, words: &[u32]) -> Result<Vec<u32>, usize> {
         let mut added = vec![0_u32; words.len()];
         let other: &[u16] = bytemuck::cast_slice(words);
@@ -96,9 +93,7 @@ impl CountMinSketch {
     }
 
     /// Adds the counts of another sketch of the same shape to the cells from word `from` on.
-    ///
-    /// # Errors
-    /// Returns the number of words of the sketch if `words` are not within it.
+    /// `Err` has the number of words of the sketch, if `words` are not within it.
     pub(super) fn merge(&mut self, from: usize, words: &[u32]) -> Result<(), usize> {
         let other: &[u16] = bytemuck::cast_slice(words);
         let cells = self.cells_from(from, words.len())?;
@@ -114,7 +109,6 @@ impl CountMinSketch {
         Ok(bytemuck::cast_slice_mut(self.words.get_mut(range).ok_or(all)?))
     }
 
-    /// Forgets all counts.
     pub(super) fn clear(&mut self) {
         self.words.fill(0);
     }
@@ -124,7 +118,6 @@ impl CountMinSketch {
         &self.words
     }
 
-    /// Cells of a row, and number of rows.
     pub(super) fn shape(&self) -> [u32; 2] {
         [self.width, self.depth]
     }
@@ -270,7 +263,7 @@ mod tests {
         assert_eq!(CountMinSketch::new(0.01, 0.01, 64).shape(), [6, 5]);
         assert_eq!(CountMinSketch::new(0.5, 0.5, 64).shape(), [2, 1]);
         let stripe = CountMinSketch::new(0.01, 0.01, 64);
-        assert_eq!(CountMinSketch::bytes(0.01, 0.01, 64), 64 * 4 * stripe.words().len() as u64);
+        assert_eq!(CountMinSketch::bytes_for(0.01, 0.01, 64), 64 * 4 * stripe.words().len() as u64);
         let mut sketch = CountMinSketch::new(0.5, 0.5, 1);
         assert_eq!((sketch.words().len(), sketch.merge(0, &[0; 7])), (3, Err(3)));
     }

@@ -12,7 +12,6 @@ pub(crate) struct StripeFilter {
     capture: FilterCapture,
 }
 
-/// The state of the copy for a snapshot.
 #[derive(Debug)]
 enum FilterCapture {
     /// There is no snapshot, or the snapshot has read the counts.
@@ -24,51 +23,43 @@ enum FilterCapture {
 }
 
 impl StripeFilter {
-    /// The filter of one of `stripes` stripes of a table.
     pub(crate) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
         Self { inner: AdmissionFilter::new(admission, stripes, seed, table), capture: FilterCapture::None }
     }
 
-    /// As [`AdmissionFilter::observe`].
     pub(crate) fn observe(&mut self, key: u64) -> bool {
         self.keep();
         self.inner.observe(key)
     }
 
-    /// Whether uses of ids without a row change anything.
-    pub(crate) fn counts(&self) -> bool {
+    pub(crate) fn counts_uses(&self) -> bool {
         self.inner.describe().is_some()
     }
 
     /// Appends the counts as they are now.
-    pub(crate) fn read(&self, into: &mut FrequencyCounts) {
+    pub(crate) fn read_counts(&self, into: &mut FrequencyCounts) {
         self.inner.save(into);
     }
 
-    /// As [`AdmissionFilter::admits`].
     pub(crate) fn admits(&self, key: u64) -> bool {
         self.inner.admits(key)
     }
 
-    /// As [`AdmissionFilter::restore`].
-    pub(crate) fn restore(&mut self, key: u64, frequency_counts: u32) {
+    pub(crate) fn add_count(&mut self, key: u64, frequency_counts: u32) {
         self.keep();
-        self.inner.restore(id_of(key), frequency_counts);
+        self.inner.add_count(id_of(key), frequency_counts);
     }
 
-    /// As [`AdmissionFilter::merge`].
     pub(crate) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
         self.keep();
         self.inner.merge(from, cells)
     }
 
-    /// As [`AdmissionFilter::raise`].
     pub(crate) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
         self.keep();
         self.inner.raise(from, cells)
     }
 
-    /// As [`AdmissionFilter::forget`].
     pub(crate) fn forget(&mut self, key: u64) -> bool {
         let is_counted = self.inner.exact_count(key) > 0;
         if is_counted {
@@ -78,40 +69,33 @@ impl StripeFilter {
         is_counted
     }
 
-    /// As [`AdmissionFilter::exact_count`].
     pub(crate) fn exact_count(&self, key: u64) -> u32 {
         self.inner.exact_count(key)
     }
 
-    /// As [`AdmissionFilter::counted`].
-    pub(crate) fn counted(&self) -> Vec<u64> {
-        self.inner.counted()
+    pub(crate) fn counted_ids(&self) -> Vec<u64> {
+        self.inner.counted_ids()
     }
 
-    /// As [`AdmissionFilter::count`].
     pub(crate) fn count(&self, key: u64) -> u32 {
         self.inner.count(key)
     }
 
-    /// As [`AdmissionFilter::cells`].
-    pub(crate) fn cells(&self) -> &[u32] {
-        self.inner.cells()
+    pub(crate) fn sketch_cells(&self) -> &[u32] {
+        self.inner.sketch_cells()
     }
 
-    /// As [`AdmissionFilter::clear`].
     pub(crate) fn clear(&mut self) {
         self.keep();
         self.inner.clear();
     }
 
-    /// As [`AdmissionFilter::describe`].
     pub(crate) fn describe(&self) -> Option<String> {
         self.inner.describe()
     }
 
-    /// Bytes in use.
-    pub(crate) fn bytes(&self) -> usize {
-        self.inner.bytes()
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.inner.memory_bytes()
     }
 
     /// Starts the capture: the next change copies the counts first.

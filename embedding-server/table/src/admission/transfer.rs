@@ -16,9 +16,7 @@ impl Table {
     }
 
     /// Adds to the counts of ids that have no row. A table that counts nothing ignores the call.
-    ///
-    /// # Errors
-    /// If the lengths of `ids` and `counts` differ. Then nothing is added.
+    /// On an error nothing changes.
     pub fn insert_frequency_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
         self.check_rows("frequency counts", ids, 1, counts.len())?;
         let mut order: Vec<usize> = (0..ids.len()).collect();
@@ -29,7 +27,7 @@ impl Table {
             for position in of_stripe {
                 let key = key_of(ids[*position]);
                 if stripe.find(key).is_none() {
-                    stripe.filter.restore(key, counts[*position]);
+                    stripe.filter.add_count(key, counts[*position]);
                     added.push(ids[*position]);
                     added_counts.push(counts[*position]);
                 }
@@ -41,12 +39,10 @@ impl Table {
 
     /// Raises the counts of a stripe to at least those of the same stripe of an equal table, from this server or another one. No count
     /// becomes too low. A table without a sketch ignores the call.
-    ///
-    /// # Errors
-    /// If there is no such stripe, or its sketch has another size. Then nothing changes.
+    /// On an error nothing changes.
     pub fn merge_sketch(&self, stripe: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
-        let expected = self.lock(stripe).filter.cells().len();
+        let expected = self.lock(stripe).filter.sketch_cells().len();
         if expected > 0 && expected != cells.len() {
             return Err(TableError::Length { what: "words of a sketch", expected, found: cells.len() });
         }
@@ -54,9 +50,7 @@ impl Table {
     }
 
     /// As [`Self::merge_sketch`], for the words of the sketch from word `from` on.
-    ///
-    /// # Errors
-    /// If there is no such stripe, or the words are not within its sketch. Then nothing changes.
+    /// On an error nothing changes.
     pub fn raise_sketch(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
         let mut stripe = self.lock(stripe);
@@ -70,30 +64,21 @@ impl Table {
     }
 
     /// Appends some words of the sketch of a stripe, `most` from word `from` on. Returns whether these were the last.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn read_sketch(&self, stripe: usize, from: usize, most: usize, into: &mut Vec<u32>) -> bool {
         let stripe = self.lock(stripe);
-        let cells = stripe.filter.cells();
+        let cells = stripe.filter.sketch_cells();
         let (start, end) = (from.min(cells.len()), from.saturating_add(most).min(cells.len()));
         into.extend_from_slice(&cells[start..end]);
         end == cells.len()
     }
 
     /// Ids of one stripe that have an exact count.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     #[must_use]
     pub fn counted_ids(&self, stripe: usize) -> Vec<u64> {
-        self.lock(stripe).filter.counted()
+        self.lock(stripe).filter.counted_ids()
     }
 
     /// The counts of these ids of one stripe: exact, or what the sketch says. 0 where there is none.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     #[must_use]
     pub fn counts_of(&self, stripe: usize, ids: &[u64]) -> Vec<u32> {
         let stripe = self.lock(stripe);
@@ -102,12 +87,10 @@ impl Table {
 
     /// Takes counts over from the server that had the ids before. An exact count is added to that of an id that has no row; forget
     /// the one from before first ([`Self::forget_counts`]). A sketch is raised to at least this count.
-    ///
-    /// # Errors
-    /// If the lengths of `ids` and `counts` differ. Then nothing changes.
+    /// On an error nothing changes.
     pub fn take_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
         self.check_rows("frequency counts", ids, 1, counts.len())?;
-        if self.lock(0).filter.cells().is_empty() {
+        if self.lock(0).filter.sketch_cells().is_empty() {
             return self.insert_frequency_counts(ids, counts);
         }
         for (id, count) in ids.iter().zip_eq(counts) {
@@ -115,7 +98,7 @@ impl Table {
             let mut stripe = self.lock(self.stripe_of(key));
             let added = count.saturating_sub(stripe.filter.count(key));
             if added > 0 {
-                stripe.filter.restore(key, added);
+                stripe.filter.add_count(key, added);
                 self.log_change(&stripe, ChangeKind::CountsAdded(&[*id], &[added]));
             }
         }

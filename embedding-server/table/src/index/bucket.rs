@@ -10,7 +10,6 @@
 //!
 //! An entry is `[low bits of the upper half, as many as fit | low bits | slot]`.
 
-/// Entries per bucket.
 pub(super) const WAYS: usize = 7;
 /// Words of 64 bits in a bucket.
 pub(super) const WORDS: usize = 8;

@@ -82,7 +82,7 @@ proptest! {
 fn many_keys_are_found_and_cost_little() {
     let (index, model) = filled((0..200_000).map(key_of));
     check(&index, &model);
-    let bytes = index.bytes() as f64 / 200_000.0;
+    let bytes = index.memory_bytes() as f64 / 200_000.0;
     assert!((12.8..=16.1).contains(&bytes), "{bytes} bytes an entry");
 }
 
@@ -100,14 +100,14 @@ fn an_index_with_room_takes_keys_in_the_order_of_their_homes_without_a_crowd() {
     };
     let (mut reserved, mut grown) = (empty(), empty());
     reserved.reserve(100_000);
-    let bytes = reserved.bytes();
+    let bytes = reserved.memory_bytes();
     let crowds = [longest_crowd(&mut reserved), longest_crowd(&mut grown)];
     assert!(crowds[0] < 10 && crowds[1] > 10_000, "{crowds:?}");
-    assert_eq!(reserved.bytes() - reserved.crowd.len() * CROWD_BYTES, bytes, "it does not grow any more");
+    assert_eq!(reserved.memory_bytes() - reserved.crowd.len() * CROWD_BYTES, bytes, "it does not grow any more");
     check(&reserved, &keys.iter().enumerate().map(|(slot, key)| (*key, slot as u32)).collect());
-    let bytes = reserved.bytes();
+    let bytes = reserved.memory_bytes();
     reserved.reserve(100);
-    assert_eq!(reserved.bytes(), bytes);
+    assert_eq!(reserved.memory_bytes(), bytes);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_scan_in_parts_returns_each_key_once() {
 fn growth_is_reported_before_it_comes() {
     let mut index = empty();
     for key in (0..3000).map(key_of) {
-        let (before, reported) = (segment_bytes(index.buckets), index.growth(1));
+        let (before, reported) = (segment_bytes(index.buckets), index.growth_bytes(1));
         let IndexEntry::Nothing(place) = index.find(key) else { panic!("keys differ") };
         index.add(key, place, 0);
         assert_eq!(segment_bytes(index.buckets) - before, reported);
@@ -139,7 +139,7 @@ fn growth_is_reported_before_it_comes() {
 fn an_empty_index_has_no_keys_and_no_memory() {
     let index = empty();
     index.prefetch(5);
-    assert_eq!((index.find(0), index.bytes()), (IndexEntry::Nothing(CROWD), 0));
+    assert_eq!((index.find(0), index.memory_bytes()), (IndexEntry::Nothing(CROWD), 0));
 }
 
 #[test]

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 
-/// Bytes of a cache line.
 pub const CACHE_LINE: usize = 64;
 /// Bytes of a huge page on x86-64 and aarch64.
 pub const HUGE_PAGE: usize = 2 << 20;
@@ -48,7 +47,6 @@ pub struct Arena {
     idle: AtomicUsize,
 }
 
-/// The page size that an arena asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
     Huge,
@@ -82,7 +80,6 @@ unsafe impl Sync for MemoryBlock {}
 unsafe impl Send for ArenaState {}
 
 impl Arena {
-    /// Makes an arena without chunks.
     #[must_use]
     pub fn new(pages: PageSize) -> Arc<Self> {
         let free = HashMap::new();
@@ -92,7 +89,7 @@ impl Arena {
 
     /// Takes a block of `len` zeros. A page uses no memory until it is touched.
     #[must_use]
-    pub fn take(self: &Arc<Self>, len: usize) -> MemoryBlock {
+    pub fn take_block(self: &Arc<Self>, len: usize) -> MemoryBlock {
         // The heap serves if the system has no memory to map, and under Miri, which cannot map memory.
         if len * WORD < SMALLEST || cfg!(miri) {
             return heap(len);
@@ -114,7 +111,7 @@ impl Arena {
 
     /// Bytes of freed blocks that wait for reuse. The memory of large ones is the system's meanwhile, and does not count.
     #[must_use]
-    pub fn idle(&self) -> usize {
+    pub fn idle_bytes(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
     }
 
@@ -139,7 +136,6 @@ impl MemoryBlock {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The words, for writing.
     #[expect(unsafe_code, reason = "as for `words`")]
     #[inline(always)]
     pub fn words_mut(&mut self) -> &mut [u32] {
@@ -147,22 +143,19 @@ impl MemoryBlock {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The words as f32.
     #[inline(always)]
     #[must_use]
-    pub fn floats(&self) -> &[f32] {
+    pub fn as_floats(&self) -> &[f32] {
         bytemuck::cast_slice(self.words())
     }
 
-    /// The words as f32, for writing.
     #[inline(always)]
-    pub fn floats_mut(&mut self) -> &mut [f32] {
+    pub fn as_floats_mut(&mut self) -> &mut [f32] {
         bytemuck::cast_slice_mut(self.words_mut())
     }
 
-    /// Bytes of the block, touched or not.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub fn byte_len(&self) -> usize {
         self.len * WORD
     }
 }
@@ -183,7 +176,6 @@ impl Drop for MemoryBlock {
 }
 
 impl ArenaState {
-    /// Takes a freed block of this length.
     fn take_again(&mut self, len: usize) -> Option<NonNull<u32>> {
         let start = self.free.get_mut(&len).and_then(Vec::pop)?;
         zero(start, len);
@@ -206,7 +198,6 @@ impl ArenaState {
         let _ = offset;
     }
 
-    /// Takes a new block from the newest chunk.
     fn split_off(&mut self, len: usize, pages: PageSize) -> Option<NonNull<u32>> {
         if self.rest_len < len {
             self.map(len, pages)?;
@@ -277,11 +268,11 @@ mod tests {
         for pages in [PageSize::Huge, PageSize::Small] {
             let arena = Arena::new(pages);
             for len in [0, 1, 16, 1000, 1024, 5000, HUGE_PAGE / WORD, 3 * HUGE_PAGE / WORD + 5] {
-                let mut memory = arena.take(len);
-                assert_eq!((memory.words().len(), memory.bytes()), (len, 4 * len));
+                let mut memory = arena.take_block(len);
+                assert_eq!((memory.words().len(), memory.byte_len()), (len, 4 * len));
                 assert!(memory.words().iter().all(|word| *word == 0));
                 assert_eq!(memory.words().as_ptr() as usize % CACHE_LINE, 0, "{len} words");
-                memory.floats_mut().fill(1.0);
+                memory.as_floats_mut().fill(1.0);
                 assert!(memory.words_mut().iter().all(|word| *word == 1.0_f32.to_bits()));
             }
         }
@@ -291,7 +282,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is nothing to map")]
     fn a_chunk_starts_at_a_huge_page_and_blocks_follow_each_other() {
         let arena = Arena::new(PageSize::Huge);
-        let [first, second] = [2000, 3000].map(|len| arena.take(len));
+        let [first, second] = [2000, 3000].map(|len| arena.take_block(len));
         assert_eq!(first.words().as_ptr() as usize % HUGE_PAGE, 0);
         assert_eq!(second.words().as_ptr() as usize % HUGE_PAGE, 2000 * WORD);
     }
@@ -300,31 +291,31 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is nothing to map")]
     fn a_freed_block_is_used_again() {
         let arena = Arena::new(PageSize::Huge);
-        let start = arena.take(5000).words().as_ptr();
-        assert_eq!(arena.idle(), 5008 * WORD);
-        assert_eq!(arena.take(5000).words().as_ptr(), start);
-        assert_ne!(arena.take(6000).words().as_ptr(), start);
+        let start = arena.take_block(5000).words().as_ptr();
+        assert_eq!(arena.idle_bytes(), 5008 * WORD);
+        assert_eq!(arena.take_block(5000).words().as_ptr(), start);
+        assert_ne!(arena.take_block(6000).words().as_ptr(), start);
     }
 
     #[test]
     fn a_large_freed_block_does_not_count_and_is_zero_when_it_is_taken_again() {
         let arena = Arena::new(PageSize::Huge);
         for len in [RETURNED / WORD, 3 * HUGE_PAGE / WORD + 16] {
-            let mut memory = arena.take(len);
+            let mut memory = arena.take_block(len);
             memory.words_mut().fill(7);
             let start = memory.words().as_ptr();
             drop(memory);
-            assert_eq!(arena.idle(), if cfg!(target_os = "linux") { 0 } else { len * WORD });
-            let again = arena.take(len);
+            assert_eq!(arena.idle_bytes(), if cfg!(target_os = "linux") { 0 } else { len * WORD });
+            let again = arena.take_block(len);
             assert!(again.words().as_ptr() == start && again.words().iter().all(|word| *word == 0));
         }
-        assert_eq!(arena.idle(), 0);
+        assert_eq!(arena.idle_bytes(), 0);
     }
 
     #[test]
     fn memory_outlives_the_owners_handle_on_its_arena() {
         let arena = Arena::new(PageSize::Huge);
-        let mut memory = arena.take(5000);
+        let mut memory = arena.take_block(5000);
         drop(arena);
         memory.words_mut()[4999] = 7;
         assert_eq!(memory.words()[4999], 7);
@@ -341,7 +332,7 @@ mod tests {
                 if release && !used.is_empty() {
                     used.swap_remove(which % used.len());
                 } else {
-                    let mut memory = arena.take([1, 100, 1024, 1030, 20_000, 600_000][which]);
+                    let mut memory = arena.take_block([1, 100, 1024, 1030, 20_000, 600_000][which]);
                     prop_assert!(memory.words().iter().all(|word| *word == 0));
                     memory.words_mut().fill(value as u32);
                     used.push((memory, value as u32));

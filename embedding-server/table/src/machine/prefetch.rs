@@ -1,6 +1,5 @@
 //! Prefetching: the processor loads memory before it is needed, so the cache misses of many rows overlap.
 
-/// Values in a cache line.
 const LINE_VALUES: usize = 16;
 
 /// Prefetches the cache lines that hold `values`. It affects speed only.

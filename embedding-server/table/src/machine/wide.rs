@@ -5,7 +5,7 @@ use pulp::{Arch, Simd, WithSimd};
 /// Runs `work`, compiled for this processor's vectors. `work` and everything it calls must be `#[inline(always)]`. The
 /// results do not depend on the width, because no operation is fused or reordered.
 #[inline]
-pub fn wide<T>(work: impl FnMut() -> T) -> T {
+pub fn run_wide<T>(work: impl FnMut() -> T) -> T {
     Arch::new().dispatch(Wide(work))
 }
 
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn the_work_is_done_once_and_answers() {
         let mut values = [1.0_f32, 4.0, 9.0];
-        let sum = wide(
+        let sum = run_wide(
             #[inline(always)]
             || {
                 values.iter_mut().for_each(|value| *value = value.sqrt());

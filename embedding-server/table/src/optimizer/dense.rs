@@ -12,7 +12,7 @@
 use zagros_zip::ZipEq;
 
 use crate::TileUpdate;
-use crate::wide::wide;
+use crate::wide::run_wide;
 
 /// Adam's decay rates of the moments, and the constant that prevents a division by zero, as in the paper (and PyTorch).
 const BETAS: (f32, f32) = (0.9, 0.999);
@@ -20,7 +20,6 @@ const EPSILON: f32 = 1e-8;
 
 /// The count of updates is two numbers, the second in units of this: each is a whole number that f32 holds exactly.
 const COUNT_UNIT: u64 = 1 << 20;
-/// Values of the count.
 const COUNT: usize = 2;
 
 /// When a gradient changes its tile.
@@ -33,7 +32,6 @@ pub enum Staging {
 }
 
 impl Staging {
-    /// For the settings of a table.
     pub const UNTIL_COMMIT: Self = Self::UntilCommit(TileUpdate::AtOnce, 0);
 
     /// Values of the state that a tile of `dim` weights has for it.
@@ -57,9 +55,7 @@ pub enum DenseRule {
     },
     /// a ← a + g²; w ← w − lr·g / (√a + ε), with g + weight_decay·w in place of g (Duchi et al. 2011).
     Adagrad {
-        /// Added to the root.
         epsilon: f32,
-        /// First value of a.
         initial_accumulator: f32,
         /// L2 penalty.
         weight_decay: f32,
@@ -76,7 +72,7 @@ pub enum DenseRule {
 impl DenseRule {
     /// Names of the state's vectors. Each is as long as the weights.
     #[must_use]
-    pub fn vectors(&self) -> &'static [&'static str] {
+    pub fn state_vectors(&self) -> &'static [&'static str] {
         match self {
             Self::Sgd { momentum: 0.0, .. } => &[],
             Self::Sgd { .. } => &["velocity"],
@@ -85,7 +81,6 @@ impl DenseRule {
         }
     }
 
-    /// First value of the state's vectors.
     #[must_use]
     pub fn first_value(&self) -> f32 {
         match *self {
@@ -95,10 +90,8 @@ impl DenseRule {
     }
 
     /// One update, the `applied`th, counted from 1, with the learning rate `lr.0` times the factor `lr.1`. The factor is not part of
-    /// AdamW's decay: the pull to zero is that of all widths. `state` are the vectors in the order of [`Self::vectors`].
-    ///
-    /// # Panics
-    /// When a vector of the rule is missing, or has another length than the weights.
+    /// AdamW's decay: the pull to zero is that of all widths. `state` are the vectors in the order of [`Self::state_vectors`].
+    /// Panics if a vector of the rule is missing, or has another length than the weights.
     pub fn apply(&self, lr: (f64, f32), applied: u64, weights: &mut [f32], gradients: &[f32], state: [&mut [f32]; 2]) {
         let ([first, second], lr, scaled) = (state, lr.0, lr.0 * f64::from(lr.1));
         match *self {
@@ -118,12 +111,11 @@ impl DenseRule {
         }
     }
 
-    /// Values of state of a tile of `dim` weights.
     pub(super) fn state_len(&self, dim: usize) -> usize {
-        self.vectors().len() * dim + COUNT
+        self.state_vectors().len() * dim + COUNT
     }
 
-    pub(super) fn layout(&self, staging: Staging) -> &'static str {
+    pub(super) fn state_layout(&self, staging: Staging) -> &'static str {
         let [at_once, staged] = match self {
             Self::Sgd { momentum: 0.0, .. } => ["dense-sgd", "staged-dense-sgd"],
             Self::Sgd { .. } => ["dense-momentum", "staged-dense-momentum"],
@@ -133,14 +125,12 @@ impl DenseRule {
         if staging == Staging::None { at_once } else { staged }
     }
 
-    /// The first state of a tile of `dim` weights.
     pub(super) fn init_state(&self, dim: usize, state: &mut [f32]) {
-        let (vectors, others) = state.split_at_mut(self.vectors().len() * dim);
+        let (vectors, others) = state.split_at_mut(self.state_vectors().len() * dim);
         vectors.fill(self.first_value());
         others.fill(0.0);
     }
 
-    /// What a push does with a tile.
     pub(super) fn push_to_tile(
         &self,
         lr: (f64, f32),
@@ -180,7 +170,6 @@ impl DenseRule {
         self.apply(lr, applied, weights, gradients, [first, second]);
     }
 
-    /// The rule for a push with this share of a step's samples.
     pub(super) fn with_share(self, share: f32) -> Self {
         match self {
             Self::Sgd { momentum, weight_decay } => Self::Sgd { momentum, weight_decay: weight_decay * share },
@@ -214,7 +203,7 @@ fn write_count(values: &mut [f32], count: u64) {
 
 /// Without momentum `velocity` is empty.
 fn sgd(weights: &mut [f32], gradients: &[f32], velocity: &mut [f32], lr: f32, momentum: f32, weight_decay: f32) {
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             if velocity.is_empty() {
@@ -232,7 +221,7 @@ fn sgd(weights: &mut [f32], gradients: &[f32], velocity: &mut [f32], lr: f32, mo
 }
 
 fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32, epsilon: f32, weight_decay: f32) {
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             for ((weight, gradient), square) in weights.iter_mut().zip_eq(gradients).zip_eq(squares.iter_mut()) {
@@ -244,7 +233,6 @@ fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32,
     );
 }
 
-/// The factors of one update of Adam.
 #[derive(Clone, Copy, Debug)]
 struct AdamRates {
     /// lr / (1 − β₁ᵗ).
@@ -272,7 +260,7 @@ impl AdamRates {
 
 fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32], rates: AdamRates) {
     let AdamRates { step, root, weight_decay, keep } = rates;
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             let moments = first.iter_mut().zip_eq(second.iter_mut());
@@ -305,7 +293,7 @@ mod tests {
         for rule in RULES {
             let mut whole: Vec<f32> = (0..70).map(|index| value(index, 0)).collect();
             let mut state = [(); 2].map(|()| vec![rule.first_value(); 70]);
-            state[rule.vectors().len()..].iter_mut().for_each(Vec::clear);
+            state[rule.state_vectors().len()..].iter_mut().for_each(Vec::clear);
             let mut tiles: Vec<(Vec<f32>, Vec<f32>)> = whole
                 .chunks(32)
                 .map(|tile| {

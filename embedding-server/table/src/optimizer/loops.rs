@@ -1,6 +1,5 @@
 //! The loop of all element-wise rules, and the limits on its gradients and weights.
 
-/// Weights per vector.
 const LANES: usize = 8;
 
 /// The largest unclipped gradient that a row accepts, and the largest weight, whatever the other limits: 2⁴⁰.
@@ -27,7 +26,6 @@ impl Default for UpdateLimits {
     }
 }
 
-/// The limits for one row and its gradient.
 #[derive(Clone, Copy)]
 pub(super) struct RowLimits {
     clip_value: f32,
@@ -36,7 +34,6 @@ pub(super) struct RowLimits {
 }
 
 impl UpdateLimits {
-    /// Describes the first limit that is not a number above 0.
     pub(crate) fn problem(&self) -> Option<String> {
         let limits =
             [("clip_value", self.clip_value), ("clip_norm", self.clip_norm), ("weight_bound", self.weight_bound)];
@@ -50,7 +47,7 @@ impl UpdateLimits {
     }
 
     #[inline(always)]
-    pub(super) fn shaping(&self, gradient: &[f32]) -> RowLimits {
+    pub(super) fn row_limits(&self, gradient: &[f32]) -> RowLimits {
         let scale = if self.clip_norm == f32::INFINITY { 1.0 } else { self.scale(gradient) };
         RowLimits { clip_value: self.clip_value, scale, weight_bound: self.weight_bound }
     }
@@ -64,9 +61,8 @@ impl UpdateLimits {
 }
 
 impl RowLimits {
-    /// One value of the gradient after clipping.
     #[inline(always)]
-    pub(super) fn gradient(&self, value: f32) -> f32 {
+    pub(super) fn clip_gradient(&self, value: f32) -> f32 {
         clip(value, self.clip_value) * self.scale
     }
 }
@@ -82,7 +78,7 @@ fn clip(value: f32, limit: f32) -> f32 {
 /// each as long as the weights. The loop works on vectors of known length, because compilers unroll a loop of unknown
 /// length too far.
 #[inline(always)]
-pub(super) fn each<const PARTS: usize>(
+pub(super) fn update_each<const PARTS: usize>(
     weights: &mut [f32],
     state: [&mut [f32]; PARTS],
     gradient: &[f32],
@@ -109,7 +105,7 @@ pub(super) fn each<const PARTS: usize>(
                     #[inline(always)]
                     |part| old_state[part][lane],
                 );
-                rule(old[lane], state, shaping.gradient(steps[lane]))
+                rule(old[lane], state, shaping.clip_gradient(steps[lane]))
             },
         );
         weights[index] = std::array::from_fn(
@@ -125,7 +121,7 @@ pub(super) fn each<const PARTS: usize>(
     }
     for index in 0..weights_rest.len() {
         let old_state = state.each_ref().map(|(_, rest)| rest[index]);
-        let (weight, after) = rule(weights_rest[index], old_state, shaping.gradient(gradient_rest[index]));
+        let (weight, after) = rule(weights_rest[index], old_state, shaping.clip_gradient(gradient_rest[index]));
         weights_rest[index] = clip(weight, shaping.weight_bound);
         for part in 0..PARTS {
             state[part].1[index] = after[part];
@@ -147,8 +143,8 @@ mod tests {
             clip_norm in 1e-3_f32..1e30,
         ) {
             let limits = UpdateLimits { clip_value, clip_norm, ..UpdateLimits::default() };
-            let shaping = limits.shaping(&gradient);
-            let shaped: Vec<f64> = gradient.iter().map(|value| f64::from(shaping.gradient(*value))).collect();
+            let shaping = limits.row_limits(&gradient);
+            let shaped: Vec<f64> = gradient.iter().map(|value| f64::from(shaping.clip_gradient(*value))).collect();
             let norm = shaped.iter().map(|value| value * value).sum::<f64>().sqrt();
             prop_assert!(norm <= f64::from(clip_norm) * 1.000_01, "{norm}");
             prop_assert!(shaped.iter().all(|value| value.abs() <= f64::from(clip_value)));
@@ -158,8 +154,8 @@ mod tests {
         fn the_rule_is_applied_to_every_element_once(dim in 0_usize..40) {
             let mut weights: Vec<f32> = (0..dim).map(|index| index as f32).collect();
             let (mut state, gradient) = (vec![1.0; dim], vec![2.0; dim]);
-            let shaping = UpdateLimits::default().shaping(&gradient);
-            each(&mut weights, [&mut state], &gradient, shaping, |weight, [seen], step| (weight + step, [seen + 1.0]));
+            let shaping = UpdateLimits::default().row_limits(&gradient);
+            update_each(&mut weights, [&mut state], &gradient, shaping, |weight, [seen], step| (weight + step, [seen + 1.0]));
             prop_assert!(weights.iter().enumerate().all(|(index, weight)| *weight == index as f32 + 2.0));
             prop_assert!(state.iter().all(|seen| *seen == 2.0));
         }
@@ -169,17 +165,17 @@ mod tests {
     fn value_is_cut_before_norm() {
         let limits = UpdateLimits { clip_value: 4.0, clip_norm: 2.5, ..UpdateLimits::default() };
         // The value limit makes (3, 4) of (3, 100). The norm limit halves (3, 4), whose norm is 5.
-        let shaping = limits.shaping(&[3.0, 100.0]);
-        assert_eq!([3.0, 100.0].map(|value| shaping.gradient(value)), [1.5, 2.0]);
-        assert_eq!(UpdateLimits::default().shaping(&[3.0]).gradient(3.0), 3.0);
-        assert_eq!(limits.shaping(&[0.0]).gradient(0.0), 0.0);
+        let shaping = limits.row_limits(&[3.0, 100.0]);
+        assert_eq!([3.0, 100.0].map(|value| shaping.clip_gradient(value)), [1.5, 2.0]);
+        assert_eq!(UpdateLimits::default().row_limits(&[3.0]).clip_gradient(3.0), 3.0);
+        assert_eq!(limits.row_limits(&[0.0]).clip_gradient(0.0), 0.0);
     }
 
     #[test]
     fn weights_stay_inside_their_bound() {
         let limits = UpdateLimits { weight_bound: 0.5, ..UpdateLimits::default() };
         let mut weights = [0.0; 9];
-        each(&mut weights, [], &[1.0; 9], limits.shaping(&[1.0; 9]), |_, [], step| (step, []));
+        update_each(&mut weights, [], &[1.0; 9], limits.row_limits(&[1.0; 9]), |_, [], step| (step, []));
         assert_eq!(weights, [0.5; 9]);
     }
 

@@ -6,13 +6,13 @@ use zagros_zip::ZipEq;
 use super::*;
 
 /// One row in f64, with its number of updates.
-struct Row {
+struct ReferenceRow {
     weights: Vec<f64>,
     state: [Vec<f64>; 2],
     count: i32,
 }
 
-impl Row {
+impl ReferenceRow {
     fn new(optimizer: Optimizer, weights: &[f32]) -> Self {
         let weights: Vec<f64> = weights.iter().map(|weight| f64::from(*weight)).collect();
         let zeros = || vec![0.0; weights.len()];
@@ -114,7 +114,7 @@ fn slot(optimizer: Optimizer, weights: &[f32]) -> Vec<f32> {
 /// The slot of a row of one weight after some gradients.
 fn slot_after(optimizer: Optimizer, weight: f32, gradients: &[f32]) -> Vec<f32> {
     let mut slot = slot(optimizer, &[weight]);
-    gradients.iter().for_each(|gradient| optimizer.update(&mut slot, &[*gradient], &UpdateLimits::default()));
+    gradients.iter().for_each(|gradient| optimizer.update_slot(&mut slot, &[*gradient], &UpdateLimits::default()));
     slot
 }
 
@@ -133,9 +133,9 @@ proptest! {
     ) {
         let dim = first.len();
         let mut slot = slot(optimizer, &first);
-        let mut reference = Row::new(optimizer, &first);
+        let mut reference = ReferenceRow::new(optimizer, &first);
         for step in &steps {
-            optimizer.update(&mut slot, &step[..dim], &UpdateLimits::default());
+            optimizer.update_slot(&mut slot, &step[..dim], &UpdateLimits::default());
             reference.step(optimizer, &step[..dim]);
         }
         for (index, expected) in reference.weights.into_iter().enumerate() {
@@ -193,7 +193,7 @@ fn adagrad_by_hand() {
 fn row_adagrad_by_hand() {
     let optimizer = Optimizer::RowAdagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
     let mut slot = slot(optimizer, &[1.0, 1.0]);
-    optimizer.update(&mut slot, &[1.0, 7.0], &UpdateLimits::default());
+    optimizer.update_slot(&mut slot, &[1.0, 7.0], &UpdateLimits::default());
     // The mean of 1 and 49 is 25.
     near(&slot, &[0.8, -0.4, 25.0]);
 }

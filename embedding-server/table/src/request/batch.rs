@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use zagros_zip::ZipEq;
 
-use crate::machine::wide::wide;
+use crate::machine::wide::run_wide;
 use crate::request::group::RequestBuffers;
 use crate::request::repeated_ids;
 use crate::request::row_loops::row;
@@ -13,9 +13,6 @@ use crate::{LookupMode, LookupReport, NonFinitePolicy, PushReport, PushStep, Row
 
 impl Table {
     /// Writes the weights of `ids` into `out`, row-major `[ids.len(), dim]`, in the order of `ids`.
-    ///
-    /// # Errors
-    /// If `out` has another length.
     pub fn lookup(
         &self,
         ids: &[u64],
@@ -30,10 +27,7 @@ impl Table {
     /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A missing
     /// row is created, then updated. `step` decides three things: the learning rate under a schedule, the rounding of
     /// narrow weights, and the weight of penalties.
-    ///
-    /// # Errors
-    /// If the lengths disagree, or if a gradient is not finite or too large and the table refuses it. Then nothing is
-    /// applied.
+    /// On an error nothing is applied.
     pub fn push(
         &self,
         ids: &[u64],
@@ -54,9 +48,7 @@ impl Table {
 
     /// Inserts whole rows and replaces rows that exist. Of equal ids the last one stays. Returns the number of new
     /// rows. Rows without access metadata count as used now.
-    ///
-    /// # Errors
-    /// If the lengths disagree. Then nothing is inserted.
+    /// On an error nothing changes.
     pub fn insert(&self, rows: &RowBatch, scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         let RowBatch { ids, slots, access } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
@@ -65,10 +57,10 @@ impl Table {
             return self.insert_managed(rows, scratch);
         }
         let mut new = 0;
-        scratch.group(ids, self.stripes());
+        scratch.group_ids(ids, self.stripes());
         let (mut changes, is_logged) = (std::mem::take(&mut scratch.changes), self.is_logged());
         self.for_each_group(scratch, |stripe, group| {
-            let old_rows = stripe.rows();
+            let old_rows = stripe.row_count();
             for (key, position) in group.keys.iter().zip_eq(group.positions) {
                 let words = row(slots, *position, self.stride());
                 stripe.put(*key, words);
@@ -77,7 +69,7 @@ impl Table {
                 }
             }
             self.append_changes(stripe.number, &mut changes);
-            new += (stripe.rows() - old_rows) as u64;
+            new += (stripe.row_count() - old_rows) as u64;
         });
         scratch.changes = changes;
         Ok(new)
@@ -94,7 +86,7 @@ impl Table {
             return self.lookup_managed(ids, access, out, scratch);
         }
         // The loop is compiled for several vector widths. This call chooses the width once per request.
-        Ok(wide(
+        Ok(run_wide(
             #[inline(always)]
             || match access {
                 LookupMode::Train => {
@@ -114,12 +106,12 @@ impl Table {
         step: PushStep,
         scratch: &mut RequestBuffers,
     ) -> PushReport {
-        let DistinctGradients { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
+        let DistinctGradients { gradients, skipped, repeated, .. } = self.distinct_gradients(ids, gradients, scratch);
         PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
     }
 
     /// Sums the gradients of each row and skips unsafe gradients. `scratch` groups the rows afterwards.
-    pub(crate) fn distinct<'a>(
+    pub(crate) fn distinct_gradients<'a>(
         &self,
         ids: &'a [u64],
         gradients: &'a [f32],
@@ -132,10 +124,10 @@ impl Table {
             (kept, rows.gradients) = (Cow::Owned(safe_ids), Cow::Owned(safe));
             rows.skipped = (ids.len() - kept.len()) as u64;
         }
-        scratch.group(&kept, self.stripes());
+        scratch.group_ids(&kept, self.stripes());
         if scratch.has_repeats() {
-            let (unique, sums) = repeated_ids::summed(&kept, &rows.gradients, self.dim(), largest);
-            scratch.group(&unique, self.stripes());
+            let (unique, sums) = repeated_ids::sum_repeated(&kept, &rows.gradients, self.dim(), largest);
+            scratch.group_ids(&unique, self.stripes());
             rows.repeated = (kept.len() - unique.len()) as u64;
             rows.gradients = Cow::Owned(sums);
         }
@@ -143,7 +135,7 @@ impl Table {
     }
 
     fn push_grouped(&self, gradients: &[f32], step: PushStep, scratch: &mut RequestBuffers) -> PushReport {
-        wide(
+        run_wide(
             #[inline(always)]
             || self.update_groups(gradients, step, scratch),
         )
@@ -250,7 +242,7 @@ mod tests {
     fn reading_returns_the_first_value_and_creates_no_row() {
         let table = table(SGD);
         let first = read(&table, &[9, 4]);
-        assert_eq!(table.rows(), 0);
+        assert_eq!(table.row_count(), 0);
         assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, ..LookupReport::default() });
         assert_eq!(read(&table, &[9, 4]), first);
         let mut out = [0.0; 4];
@@ -295,7 +287,7 @@ mod tests {
         assert!(table.insert(&rows, &mut scratch).is_err());
         let rows = RowBatch { slots: vec![0; 2], access: vec![0; 2], ..rows };
         assert!(table.insert(&rows, &mut scratch).is_err());
-        assert_eq!(table.rows(), 0);
+        assert_eq!(table.row_count(), 0);
     }
 
     #[test]
@@ -370,7 +362,7 @@ mod tests {
             let refused = push(&refusing, -3e38).unwrap_err();
             assert_eq!(refused, TableError::TooLarge { table: 2, id: 1, position: 1, value: -3e38 });
             assert!(refused.to_string().contains("beyond 1.0995116e12"), "{refused}");
-            assert_eq!(refusing.rows(), 0);
+            assert_eq!(refusing.row_count(), 0);
             let skipping = new_table(NonFinitePolicy::Skip, UpdateLimits::default());
             for _ in 0..2 {
                 let report = push(&skipping, 3e38).unwrap();

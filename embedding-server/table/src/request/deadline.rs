@@ -12,14 +12,13 @@ impl RequestDeadline {
     /// The sender never gives up. Without a clock, every request has this deadline.
     pub const NONE: Self = Self(None);
 
-    /// The deadline at this time.
     #[must_use]
     pub fn new(nanos: u64) -> Self {
         Self(Some(nanos))
     }
 
     /// Nanoseconds from `now` to the deadline. `None` without a deadline.
-    pub(crate) fn left(self, now: u64) -> Option<u64> {
+    pub(crate) fn nanos_left(self, now: u64) -> Option<u64> {
         self.0.map(|end| end.saturating_sub(now))
     }
 }

@@ -28,7 +28,6 @@ const PAGE_IN_KEPT: usize = 128 << 10;
 /// The buffers of one request. A caller that passes them to the next request avoids allocations per row.
 #[derive(Debug, Default)]
 pub struct RequestBuffers {
-    /// The deadline of the present request.
     pub(crate) deadline: RequestDeadline,
     /// Key of each id, in the order of the request. Unused if the ids came in the order of their stripes.
     hashed: Vec<u64>,
@@ -49,7 +48,6 @@ pub struct RequestBuffers {
     pub(crate) missing: Vec<u32>,
     /// Page-in buffers, for calls that page rows in.
     pub(crate) page_ins: Vec<PageIn>,
-    /// For the search for repeated ids.
     pub(crate) seen: SeenKeys,
     /// The weights of a narrow row during an update.
     pub(crate) weights: Vec<f32>,
@@ -60,22 +58,21 @@ pub struct RequestBuffers {
 }
 
 impl RequestBuffers {
-    /// Makes empty buffers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Keeps page-in buffers for the next request, unless they are large. Each table of a push has its own.
-    pub(crate) fn keep(&mut self, page_in: PageIn) {
-        if page_in.bytes() <= PAGE_IN_KEPT {
+    pub(crate) fn keep_page_in(&mut self, page_in: PageIn) {
+        if page_in.memory_bytes() <= PAGE_IN_KEPT {
             self.page_ins.push(page_in);
         }
     }
 
     /// Groups at most `u32::MAX` ids into `stripes` groups. `stripes` is a power of two.
     #[inline(always)]
-    pub(crate) fn group(&mut self, ids: &[u64], stripes: usize) {
+    pub(crate) fn group_ids(&mut self, ids: &[u64], stripes: usize) {
         let count = ids.len();
         self.ends.clear();
         self.ends.resize(stripes, 0);
@@ -95,7 +92,6 @@ impl RequestBuffers {
         }
     }
 
-    /// Sorts the keys in `hashed` by stripe.
     #[inline(always)]
     fn sort(&mut self, stripes: usize) {
         let count = self.hashed.len();
@@ -120,7 +116,7 @@ impl RequestBuffers {
 
     /// All groups, and a buffer of addresses for each stripe that is held.
     #[inline(always)]
-    pub(crate) fn grouped(&mut self) -> (GroupedIds<'_>, &mut [Vec<SlotAddress>; HELD]) {
+    pub(crate) fn grouped_ids(&mut self) -> (GroupedIds<'_>, &mut [Vec<SlotAddress>; HELD]) {
         let positions = match self.came {
             IdOrder::Stripes => &self.ascending[..self.keys.len()],
             IdOrder::Any => &self.order[..self.keys.len()],
@@ -128,14 +124,13 @@ impl RequestBuffers {
         (GroupedIds { keys: &self.keys, positions, ends: &self.ends }, &mut self.held_places)
     }
 
-    /// Whether some id of the request occurs twice.
     #[inline(always)]
     pub(crate) fn has_repeats(&mut self) -> bool {
         self.seen.has_repeats(&self.keys, &self.ends)
     }
 
     /// Takes ids as the group of one stripe. `None` if one of them is of another stripe.
-    pub(crate) fn only(&mut self, ids: &[u64], stripe: usize, stripes: usize) -> Option<StripeGroup<'_>> {
+    pub(crate) fn group_of_stripe(&mut self, ids: &[u64], stripe: usize, stripes: usize) -> Option<StripeGroup<'_>> {
         self.keys.clear();
         self.keys.extend(ids.iter().map(|id| key_of(*id)));
         self.order.clear();
@@ -156,7 +151,6 @@ impl RequestBuffers {
     }
 }
 
-/// The order in which ids came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum IdOrder {
     #[default]
@@ -183,13 +177,11 @@ pub(crate) struct GroupedIds<'a> {
     pub(crate) keys: &'a [u64],
     /// Positions of the ids in the request, `[keys.len()]`.
     pub(crate) positions: &'a [u32],
-    /// Where each stripe ends.
     pub(crate) ends: &'a [u32],
 }
 
 /// The ids of a request in one stripe, and buffers for them.
 pub(crate) struct StripeGroup<'a> {
-    /// Keys of the ids.
     pub(crate) keys: &'a [u64],
     /// Positions of the ids in the request, `[keys.len()]`.
     pub(crate) positions: &'a [u32],
@@ -210,8 +202,8 @@ mod tests {
             let stripes = 1 << bits;
             let mut scratch = RequestBuffers::new();
             // An earlier request leaves old values in the buffers. They must not matter.
-            scratch.group(&[1, 2, 3, 4, 5], 16);
-            scratch.group(&ids, stripes);
+            scratch.group_ids(&[1, 2, 3, 4, 5], 16);
+            scratch.group_ids(&ids, stripes);
             let mut positions = Vec::new();
             for stripe in 0..stripes {
                 let group = scratch.stripe_group(stripe);
@@ -241,16 +233,16 @@ mod tests {
             let mut ids = ids;
             ids.sort_by_key(stripe);
             let mut scratch = RequestBuffers::new();
-            scratch.group(&ids, stripes);
+            scratch.group_ids(&ids, stripes);
             prop_assert_eq!(scratch.came, IdOrder::Stripes);
-            prop_assert!(scratch.grouped().0.positions.iter().copied().eq(0..ids.len() as u32));
+            prop_assert!(scratch.grouped_ids().0.positions.iter().copied().eq(0..ids.len() as u32));
             if !ids.is_empty() {
                 let (first, second) = (swap.0.index(ids.len()), swap.1.index(ids.len()));
                 ids.swap(first, second);
             }
-            scratch.group(&ids, stripes);
+            scratch.group_ids(&ids, stripes);
             prop_assert_eq!(scratch.came == IdOrder::Stripes, ids.is_sorted_by_key(stripe));
-            let (grouped, _) = scratch.grouped();
+            let (grouped, _) = scratch.grouped_ids();
             for (key, position) in grouped.keys.iter().zip_eq(grouped.positions) {
                 prop_assert_eq!(*key, key_of(ids[*position as usize]));
             }
@@ -262,7 +254,7 @@ mod tests {
     fn sequential_ids_spread_over_the_stripes() {
         let mut scratch = RequestBuffers::new();
         let ids: Vec<u64> = (0..64_000).collect();
-        scratch.group(&ids, 64);
+        scratch.group_ids(&ids, 64);
         let sizes: Vec<usize> = (0..64).map(|stripe| scratch.stripe_group(stripe).positions.len()).collect();
         // The size is binomial with mean 1000 and standard deviation 31.
         assert!(sizes.iter().all(|size| (800..1200).contains(size)), "{sizes:?}");

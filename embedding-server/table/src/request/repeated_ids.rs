@@ -73,7 +73,7 @@ impl SeenKeys {
 /// Each id once, in the order of first appearance, with the sum of its gradients in the order of appearance.
 ///
 /// A sum beyond `largest` is clipped to `largest`. No single gradient is larger.
-pub(crate) fn summed(ids: &[u64], gradients: &[f32], dim: usize, largest: f32) -> (Vec<u64>, Vec<f32>) {
+pub(crate) fn sum_repeated(ids: &[u64], gradients: &[f32], dim: usize, largest: f32) -> (Vec<u64>, Vec<f32>) {
     let mut rows: HashTable<usize> = HashTable::with_capacity(ids.len());
     let (mut unique, mut sums) = (Vec::<u64>::new(), Vec::new());
     for (position, id) in ids.iter().enumerate() {
@@ -113,9 +113,9 @@ mod tests {
         ) {
             let mut scratch = RequestBuffers::new();
             // An earlier request leaves old values in the buffers. They must not matter.
-            scratch.group(&[7, 7, 8, 9, 30, 31, 32], 2);
+            scratch.group_ids(&[7, 7, 8, 9, 30, 31, 32], 2);
             prop_assert!(scratch.has_repeats());
-            scratch.group(&ids, 1 << bits);
+            scratch.group_ids(&ids, 1 << bits);
             let distinct: BTreeSet<u64> = ids.iter().copied().collect();
             prop_assert_eq!(scratch.has_repeats(), distinct.len() < ids.len());
         }
@@ -124,7 +124,7 @@ mod tests {
         fn sums_lose_nothing(rows in prop::collection::vec((0_u64..9, -9_i8..9, -9_i8..9), 0..40)) {
             let ids: Vec<u64> = rows.iter().map(|row| row.0).collect();
             let gradients: Vec<f32> = rows.iter().flat_map(|row| [f32::from(row.1), f32::from(row.2)]).collect();
-            let (unique, sums) = summed(&ids, &gradients, 2, f32::MAX);
+            let (unique, sums) = sum_repeated(&ids, &gradients, 2, f32::MAX);
             for (row, id) in unique.iter().enumerate() {
                 let of_id = || rows.iter().filter(|row| row.0 == *id);
                 let want: [f32; 2] = [of_id().map(|row| f32::from(row.1)).sum(), of_id().map(|row| f32::from(row.2)).sum()];
@@ -137,14 +137,14 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_first_appearance() {
-        let (unique, sums) = summed(&[7, 3, 7, 1], &[1.0, 2.0, 4.0, 8.0], 1, f32::MAX);
+        let (unique, sums) = sum_repeated(&[7, 3, 7, 1], &[1.0, 2.0, 4.0, 8.0], 1, f32::MAX);
         assert_eq!((unique, sums), (vec![7, 3, 1], vec![5.0, 2.0, 8.0]));
     }
 
     #[test]
     fn a_sum_is_no_larger_than_one_gradient_may_be() {
         for largest in [f32::MAX, 1e12] {
-            let (_, sums) = summed(&[1, 1, 2, 2], &[largest, largest, -largest, -largest], 1, largest);
+            let (_, sums) = sum_repeated(&[1, 1, 2, 2], &[largest, largest, -largest, -largest], 1, largest);
             assert_eq!(sums, [largest, -largest]);
         }
     }

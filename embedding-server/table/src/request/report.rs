@@ -11,7 +11,6 @@ pub enum LookupMode {
     Read,
 }
 
-/// What a lookup found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupReport {
     pub created: u64,
@@ -23,7 +22,6 @@ pub struct LookupReport {
     pub late: u64,
 }
 
-/// What a push did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushReport {
     /// Rows that took a gradient.

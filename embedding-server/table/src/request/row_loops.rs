@@ -38,7 +38,6 @@ struct GradientPush<'a> {
     report: PushReport,
 }
 
-/// How a push gets into the log.
 struct PushLog<'a> {
     changes: &'a mut StripeChanges,
     origin: Option<PushOrigin>,
@@ -61,7 +60,7 @@ impl Table {
     #[inline(always)]
     pub(crate) fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut RequestBuffers) -> u64 {
         let mut made = 0;
-        scratch.group(ids, self.stripes());
+        scratch.group_ids(ids, self.stripes());
         with_known_width(
             *self.layout(),
             #[inline(always)]
@@ -79,7 +78,7 @@ impl Table {
         let layout = *self.layout();
         let mut missing = std::mem::take(&mut scratch.missing);
         missing.clear();
-        scratch.group(ids, self.stripes());
+        scratch.group_ids(ids, self.stripes());
         let mut work = ReadingLookup { layout, out: &mut *out, missing: &mut missing };
         self.visit(scratch, &mut work);
         for position in &missing {
@@ -161,7 +160,7 @@ impl RowVisitor for TrainingLookup<'_> {
 
     #[inline(always)]
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
-        self.layout.read(stripe.words_at(place), row_mut(self.out, position, self.layout.dim));
+        self.layout.read_weights(stripe.words_at(place), row_mut(self.out, position, self.layout.dim));
     }
 }
 
@@ -188,7 +187,7 @@ impl RowVisitor for ReadingLookup<'_> {
 
     #[inline(always)]
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
-        self.layout.read(stripe.words_at(place), row_mut(self.out, position, self.layout.dim));
+        self.layout.read_weights(stripe.words_at(place), row_mut(self.out, position, self.layout.dim));
     }
 }
 

@@ -53,7 +53,7 @@ impl StepRows {
     /// Applies one gradient of a push that has a part of its step's samples. Returns whether it was late.
     #[inline(always)]
     pub(crate) fn apply(&mut self, slot: &mut [u32], key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) -> bool {
-        let step = update.step();
+        let step = update.step_number();
         self.is_used = true;
         if step < self.newest.step {
             return self.apply_earlier(slot, key, update, gradient);
@@ -68,12 +68,12 @@ impl StepRows {
     #[inline(never)]
     fn apply_earlier(&mut self, slot: &mut [u32], key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) -> bool {
         let Self { newest, before, .. } = self;
-        if update.step() > before.step {
+        if update.step_number() > before.step {
             // No push of this step came before.
             before.clear();
-            before.step = update.step();
+            before.step = update.step_number();
         }
-        let is_late = update.step() < before.step;
+        let is_late = update.step_number() < before.step;
         let later = newest.find(key);
         if let Some(position) = later {
             newest.go_back(position, slot);
@@ -93,7 +93,6 @@ impl StepRows {
         is_late
     }
 
-    /// Begins a step if it is newer.
     #[inline]
     fn begin(&mut self, step: u64) {
         if step > self.newest.step {
@@ -146,9 +145,8 @@ impl StepRows {
         self.newest.rows.iter().map(|position| self.newest.keys[*position as usize])
     }
 
-    /// Bytes of memory, used or not.
-    pub(crate) fn bytes(&self) -> usize {
-        self.newest.bytes() + self.before.bytes()
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.newest.memory_bytes() + self.before.memory_bytes()
     }
 }
 
@@ -160,7 +158,7 @@ impl OpenStep {
         if let Some(position) = self.find(key) {
             self.go_back(position, slot);
             let sum = &mut self.sums[position * dim..][..dim];
-            update.add(sum, gradient);
+            update.add_gradient(sum, gradient);
             update.apply(slot, key, sum);
         } else {
             self.keep(key, slot, gradient);
@@ -168,7 +166,6 @@ impl OpenStep {
         }
     }
 
-    /// Gives a slot the row before the step.
     #[inline(always)]
     fn go_back(&self, position: usize, slot: &mut [u32]) {
         slot.copy_from_slice(&self.before[position * slot.len()..][..slot.len()]);
@@ -228,7 +225,7 @@ impl OpenStep {
         into.sums.extend_from_slice(&self.sums[position * dim..][..dim]);
     }
 
-    fn bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         let words = self.rows.capacity() + self.before.capacity() + self.sums.capacity();
         words * size_of::<u32>() + self.keys.capacity() * size_of::<u64>()
     }

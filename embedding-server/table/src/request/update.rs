@@ -34,14 +34,12 @@ impl<'a> RowUpdate<'a> {
         Self { layout, step, optimizer: layout.optimizer.at_rate(rate).for_tiles(step), rate, noise, weights }
     }
 
-    /// The same update at another step.
     pub(crate) fn at_step(&mut self, number: u64) -> RowUpdate<'_> {
         RowUpdate::with_buffer(self.layout, PushStep { number, ..self.step }, self.weights)
     }
 
-    /// The number of the step.
     #[inline(always)]
-    pub(crate) fn step(&self) -> u64 {
+    pub(crate) fn step_number(&self) -> u64 {
         self.step.number
     }
 
@@ -53,7 +51,7 @@ impl<'a> RowUpdate<'a> {
 
     /// Adds a gradient to the sum of a row's earlier gradients. A sum beyond what a row accepts is clipped.
     #[inline(always)]
-    pub(crate) fn add(&self, sum: &mut [f32], gradient: &[f32]) {
+    pub(crate) fn add_gradient(&self, sum: &mut [f32], gradient: &[f32]) {
         let largest = self.layout.limits.largest_gradient();
         for index in 0..gradient.len() {
             sum[index] = (sum[index] + gradient[index]).clamp(-largest, largest);
@@ -69,7 +67,6 @@ impl<'a> RowUpdate<'a> {
         self.optimizer = whole;
     }
 
-    /// Applies the gradient of a step to the slot of one row.
     #[inline(always)]
     pub(crate) fn apply(&mut self, slot: &mut [u32], key: u64, gradient: &[f32]) {
         if self.layout.element == WeightType::F32 {
@@ -127,7 +124,7 @@ mod tests {
         let train_step = |(step, gradient): (usize, &Vec<f32>)| {
             RowUpdate::new(layout, (step as u64).into(), &mut buffer).apply(&mut slot, 3, gradient);
             let mut weights = vec![f32::NAN; layout.dim];
-            layout.read(&slot, &mut weights);
+            layout.read_weights(&slot, &mut weights);
             weights
         };
         gradients.iter().enumerate().map(train_step).collect()
@@ -172,7 +169,7 @@ mod tests {
             layout.fill_weights(3, &mut weight);
             let mut weight = f64::from(weight[0]);
             for (step, gradient) in gradients.into_iter().enumerate() {
-                let rate = 0.5 * f64::from(schedule.factor(step as u64));
+                let rate = 0.5 * f64::from(schedule.rate_factor(step as u64));
                 squares += if rate > 0.0 { f64::from(gradient).powi(2) } else { 0.0 };
                 weight -= rate / (1.0 + squares.sqrt()) * f64::from(gradient);
                 prop_assert!((f64::from(found[step][0]) - weight).abs() < 1e-4, "{step}: {found:?} {weight}");
@@ -221,7 +218,7 @@ mod tests {
                         RowUpdate::new(layout, step, &mut buffer).apply_late(&mut slot, 3, &[0.0; 8]);
                     }
                 }
-                layout.read(&slot, &mut weights);
+                layout.read_weights(&slot, &mut weights);
                 weights.iter().map(|weight| weight * weight).sum::<f32>().sqrt()
             };
             let (first, alone) = (norm(&[]), norm(&[1.0]));
@@ -261,7 +258,7 @@ mod tests {
             let (mut slot, mut buffer, mut weights) = (vec![0; layout.stride], Vec::new(), vec![0.0; dim]);
             layout.fill_slot(0, &mut slot);
             for step in 0..5000 {
-                layout.read(&slot, &mut weights);
+                layout.read_weights(&slot, &mut weights);
                 let gradient: Vec<f32> = weights.iter().map(|weight| weight - TARGET).collect();
                 RowUpdate::new(layout, step.into(), &mut buffer).apply(&mut slot, 0, &gradient);
             }

@@ -31,7 +31,6 @@ use crate::stripe::Stripe;
 const UNIT: usize = 16;
 /// What a request does with each row.
 pub(super) trait RowVisitor {
-    /// How many words of a row it needs.
     fn words(&self) -> usize;
 
     /// Prefetches what it reads besides the row. Memory that is only written needs no prefetch: the store buffer hides
@@ -46,7 +45,6 @@ pub(super) trait RowVisitor {
     /// Returns the slot of a row that [`Stripe::peek`] did not find. `None` if there is no row.
     fn find_slot(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32>;
 
-    /// Reads or changes a row.
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32);
 
     /// Called for each stripe with its keys and the addresses of their rows, after its last row.
@@ -54,7 +52,6 @@ pub(super) trait RowVisitor {
     fn end(&mut self, _stripe: &mut Stripe, _keys: &[u64], _places: &[SlotAddress]) {}
 }
 
-/// A stripe that the walk holds.
 struct HeldStripe<'t> {
     stripe: MutexGuard<'t, Stripe>,
     /// Where its rows begin and end in the keys of the request.
@@ -64,7 +61,7 @@ struct HeldStripe<'t> {
 
 /// Rows of one stripe that pass through a stage together.
 #[derive(Clone, Copy, Default)]
-struct Unit {
+struct RowUnit {
     /// Which of the held stripes.
     held: usize,
     start: usize,
@@ -72,13 +69,13 @@ struct Unit {
 }
 
 /// The rows that have not entered the first stage.
-struct Ahead {
+struct RowsAhead {
     stripe: usize,
     next: usize,
     held: usize,
 }
 
-impl Unit {
+impl RowUnit {
     #[inline(always)]
     fn is_empty(self) -> bool {
         self.start == self.end
@@ -89,10 +86,10 @@ impl Table {
     /// Visits all rows of a request. Locks each stripe once.
     #[inline(always)]
     pub(super) fn visit(&self, scratch: &mut RequestBuffers, work: &mut impl RowVisitor) {
-        let (ids, places) = scratch.grouped();
+        let (ids, places) = scratch.grouped_ids();
         let mut held: [Option<HeldStripe<'_>>; HELD] = [const { None }; HELD];
-        let mut units = [Unit::default(); HELD];
-        let mut position = Ahead { stripe: 0, next: 0, held: HELD - 1 };
+        let mut units = [RowUnit::default(); HELD];
+        let mut position = RowsAhead { stripe: 0, next: 0, held: HELD - 1 };
         // Turns until the last unit has left the last stage.
         let mut turns = 1;
         // Loops, not `for_each`: its closure would not be compiled for wide vectors.
@@ -129,12 +126,12 @@ impl Table {
         ids: &GroupedIds<'_>,
         places: &mut [Vec<SlotAddress>; HELD],
         held: &mut [Option<HeldStripe<'t>>; HELD],
-        ahead: &mut Ahead,
+        ahead: &mut RowsAhead,
         work: &mut impl RowVisitor,
-    ) -> Unit {
+    ) -> RowUnit {
         let start = ahead.next;
         if start == ids.keys.len() {
-            return Unit { held: ahead.held, start, end: start };
+            return RowUnit { held: ahead.held, start, end: start };
         }
         if start == 0 || start == ids.ends[ahead.stripe] as usize {
             ahead.stripe += usize::from(start > 0);
@@ -149,7 +146,7 @@ impl Table {
             held[ahead.held] = Some(HeldStripe { stripe, start, end });
         }
         ahead.next = (start + UNIT).min(ids.ends[ahead.stripe] as usize);
-        Unit { held: ahead.held, start, end: ahead.next }
+        RowUnit { held: ahead.held, start, end: ahead.next }
     }
 }
 

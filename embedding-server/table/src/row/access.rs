@@ -85,17 +85,15 @@ impl AccessCodec {
         }
     }
 
-    /// The access metadata of a row at its first use.
-    pub(crate) fn first(&self, tick: u64) -> u32 {
+    pub(crate) fn first_use(&self, tick: u64) -> u32 {
         match &self.order {
             AccessKind::Lru => tick as u32,
             AccessKind::Lfu { unit, .. } => lfu(tick / u64::from(*unit), 0),
         }
     }
 
-    /// The access metadata of a row after one more use.
     #[inline]
-    pub(crate) fn used(&self, access: u32, tick: u64) -> u32 {
+    pub(crate) fn after_use(&self, access: u32, tick: u64) -> u32 {
         let AccessKind::Lfu { unit, sums, .. } = &self.order else {
             return tick as u32;
         };
@@ -107,7 +105,7 @@ impl AccessCodec {
     /// Access metadata of the same age in this process. It was written at the time `then` of another process, and it is
     /// read at the time `now` of this one. Seconds are those of one process. Steps are equal in both, unless they restart:
     /// then a row with a time to live in steps is no older than the run.
-    pub(crate) fn rebased(&self, access: u32, then: TableTime, now: TableTime, steps: StepClock) -> u32 {
+    pub(crate) fn rebase(&self, access: u32, then: TableTime, now: TableTime, steps: StepClock) -> u32 {
         let longest = match (self.ttl, steps) {
             (Some(Ttl::Seconds(_)), _) | (None, StepClock::Restarts) => u64::MAX,
             (Some(Ttl::Steps(_)), StepClock::Restarts) => now.steps,
@@ -130,7 +128,7 @@ impl AccessCodec {
 
     /// Whether a row is past its time to live. With LFU the answer may be up to two units late, but never early.
     #[inline]
-    pub(crate) fn expired(&self, access: u32, tick: u64) -> bool {
+    pub(crate) fn is_expired(&self, access: u32, tick: u64) -> bool {
         let Some(Ttl::Steps(ttl) | Ttl::Seconds(ttl)) = self.ttl else {
             return false;
         };
@@ -144,7 +142,7 @@ impl AccessCodec {
     /// Rows of lower rank are evicted first.
     #[inline]
     pub(crate) fn rank(&self, access: u32, tick: u64) -> u32 {
-        if self.expired(access, tick) {
+        if self.is_expired(access, tick) {
             return EXPIRED;
         }
         let rank = match &self.order {
@@ -211,7 +209,7 @@ mod tests {
 
     /// The access metadata after uses at these ticks, in ascending order.
     fn access_after(codec: &AccessCodec, ticks: &[u64]) -> u32 {
-        ticks[1..].iter().fold(codec.first(ticks[0]), |access, tick| codec.used(access, *tick))
+        ticks[1..].iter().fold(codec.first_use(ticks[0]), |access, tick| codec.after_use(access, *tick))
     }
 
     #[test]
@@ -227,22 +225,22 @@ mod tests {
         let [then, now] = [(700, 1_700_000_000), (3, 12)].map(|(steps, seconds)| TableTime { steps, seconds });
         let by_seconds = codec(EvictionOrder::Lru, Some(Ttl::Seconds(60)));
         let aged = |age: u64, later: u64| {
-            let first = by_seconds.first(then.seconds - age);
-            let access = by_seconds.rebased(first, then, now, StepClock::GoesOn);
-            assert_eq!(access, by_seconds.rebased(first, then, now, StepClock::Restarts));
-            by_seconds.expired(access, now.seconds + later)
+            let first = by_seconds.first_use(then.seconds - age);
+            let access = by_seconds.rebase(first, then, now, StepClock::GoesOn);
+            assert_eq!(access, by_seconds.rebase(first, then, now, StepClock::Restarts));
+            by_seconds.is_expired(access, now.seconds + later)
         };
         assert_eq!([aged(59, 0), aged(59, 1), aged(60, 0), aged(0, 59), aged(0, 60)], [false, true, true, false, true]);
         let (ttl, unit) = (16_000, 1000);
         let lfu = lfu_with(1 << 20, Some(Ttl::Seconds(ttl)));
         for age in [0, 1, 999, 1000, 5500, 15_999] {
-            let access = lfu.rebased(lfu.first(then.seconds - age), then, now, StepClock::GoesOn);
+            let access = lfu.rebase(lfu.first_use(then.seconds - age), then, now, StepClock::GoesOn);
             let left = u64::from(ttl) - age;
-            assert!(!lfu.expired(access, now.seconds + left - 1), "{age}");
-            assert!(lfu.expired(access, now.seconds + left + 3 * unit), "{age}");
+            assert!(!lfu.is_expired(access, now.seconds + left - 1), "{age}");
+            assert!(lfu.is_expired(access, now.seconds + left + 3 * unit), "{age}");
         }
         let by_steps = codec(EvictionOrder::Lru, Some(Ttl::Steps(60)));
-        assert_eq!(by_steps.rebased(by_steps.first(650), then, now, StepClock::GoesOn), by_steps.first(650));
+        assert_eq!(by_steps.rebase(by_steps.first_use(650), then, now, StepClock::GoesOn), by_steps.first_use(650));
     }
 
     /// LFU with a half-life shorter than its units, and with a time to live of many half-lives.
@@ -250,16 +248,16 @@ mod tests {
     fn lfu_of_a_short_half_life_sees_that_a_row_is_old() {
         for half_life in [1, 10, 63, 64, 10_000] {
             let codec = lfu_with(half_life, None);
-            let old = codec.first(0);
+            let old = codec.first_use(0);
             for now in [1 << 19, 1 << 20, 3 << 20] {
-                assert!(codec.rank(old, now) < codec.rank(codec.first(now), now), "{half_life}: {now}");
+                assert!(codec.rank(old, now) < codec.rank(codec.first_use(now), now), "{half_life}: {now}");
             }
             for ttl in [1_u64 << 20, (1 << 24) + 1, u64::from(u32::MAX)] {
                 let codec = lfu_with(half_life, Some(Ttl::Steps(ttl as u32)));
-                let access = codec.first(0);
-                assert!(!codec.expired(access, ttl - 1), "{half_life}: {ttl}");
+                let access = codec.first_use(0);
+                assert!(!codec.is_expired(access, ttl - 1), "{half_life}: {ttl}");
                 let late = [ttl + ttl / 8, 2 * ttl, 3 * ttl];
-                assert!(late.into_iter().all(|now| codec.expired(access, now)), "{half_life}: {ttl}");
+                assert!(late.into_iter().all(|now| codec.is_expired(access, now)), "{half_life}: {ttl}");
             }
         }
     }
@@ -276,16 +274,16 @@ mod tests {
             let [then, start] = [saved, 0].map(|steps| TableTime { steps, seconds: 5 });
             for order in [EvictionOrder::Lru, EvictionOrder::Lfu { half_life }] {
                 let codec = codec(order, ttl.map(Ttl::Steps));
-                let loaded = codec.rebased(access_after(&codec, &vec![used; uses]), then, start, StepClock::Restarts);
-                let again = codec.used(loaded, later);
+                let loaded = codec.rebase(access_after(&codec, &vec![used; uses]), then, start, StepClock::Restarts);
+                let again = codec.after_use(loaded, later);
                 prop_assert!(codec.rank(loaded, now) <= codec.rank(again, now), "{:?}", order);
                 if order == EvictionOrder::Lru {
-                    prop_assert!(codec.rank(loaded, now) <= codec.rank(codec.first(later), now));
+                    prop_assert!(codec.rank(loaded, now) <= codec.rank(codec.first_use(later), now));
                 }
                 if let Some(ttl) = ttl.map(u64::from) {
                     // No row is older than the run, and each expires in it.
-                    prop_assert!(!codec.expired(loaded, ttl - 1), "{:?}", order);
-                    prop_assert!(codec.expired(loaded, ttl + (ttl / 8).max(2)), "{:?}", order);
+                    prop_assert!(!codec.is_expired(loaded, ttl - 1), "{:?}", order);
+                    prop_assert!(codec.is_expired(loaded, ttl + (ttl / 8).max(2)), "{:?}", order);
                 }
             }
         }
@@ -300,8 +298,8 @@ mod tests {
             for order in [EvictionOrder::Lru, EvictionOrder::Lfu { half_life }] {
                 let codec = codec(order, None);
                 let rank = |used: u64, at: u64| {
-                    let access = codec.first(used);
-                    [codec.rank(access, saved), codec.rank(codec.rebased(access, then, start, StepClock::Restarts), at)]
+                    let access = codec.first_use(used);
+                    [codec.rank(access, saved), codec.rank(codec.rebase(access, then, start, StepClock::Restarts), at)]
                 };
                 let ([then_a, now_a], [then_b, now_b]) = (rank(a, now), rank(b, now));
                 prop_assert_eq!(then_a.cmp(&then_b), now_a.cmp(&now_b), "{:?}", order);
@@ -312,7 +310,7 @@ mod tests {
         fn lru_ranks_by_last_use_across_the_turn_of_the_clock(start: u64, a in 0_u64..1 << 31, b in 0_u64..1 << 31) {
             let codec = codec(EvictionOrder::Lru, None);
             let now = (start >> 2) + a.max(b);
-            let rank = |age: u64| codec.rank(codec.first(now - age), now);
+            let rank = |age: u64| codec.rank(codec.first_use(now - age), now);
             prop_assert_eq!(rank(a).cmp(&rank(b)), b.cmp(&a));
         }
 
@@ -320,10 +318,10 @@ mod tests {
         fn a_row_expires_at_its_age_and_ranks_below_all_others(start: u64, ttl in 1_u32..1 << 30, late in 0_u64..1000) {
             let codec = codec(EvictionOrder::Lru, Some(Ttl::Steps(ttl)));
             let (first, end) = (start >> 1, (start >> 1) + u64::from(ttl));
-            let access = codec.first(first);
-            prop_assert!(!codec.expired(access, end - 1) && codec.expired(access, end + late));
+            let access = codec.first_use(first);
+            prop_assert!(!codec.is_expired(access, end - 1) && codec.is_expired(access, end + late));
             prop_assert!(codec.rank(access, end) == EXPIRED && codec.rank(access, end - 1) > EXPIRED);
-            prop_assert!(!codec.expired(codec.used(access, end), end));
+            prop_assert!(!codec.is_expired(codec.after_use(access, end), end));
         }
 
         #[test]
@@ -332,9 +330,9 @@ mod tests {
         ) {
             let codec = lfu_with(half_life, Some(Ttl::Steps(ttl)));
             let (first, ttl) = (start >> 1, u64::from(ttl));
-            let access = codec.first(first);
-            prop_assert!(!codec.expired(access, first + ttl - 1));
-            prop_assert!(codec.expired(access, first + ttl + (ttl / 8).max(2)));
+            let access = codec.first_use(first);
+            prop_assert!(!codec.is_expired(access, first + ttl - 1));
+            prop_assert!(codec.is_expired(access, first + ttl + (ttl / 8).max(2)));
         }
 
         /// Compares with the sum that the frequency stands for: Σ 2^(−age / half-life).
@@ -354,18 +352,18 @@ mod tests {
     #[test]
     fn lfu_keeps_rows_that_are_used_often_until_the_uses_are_old() {
         let codec = lfu_with(100, None);
-        let (often, recent) = (access_after(&codec, &[1000; 16]), codec.first(1250));
+        let (often, recent) = (access_after(&codec, &[1000; 16]), codec.first_use(1250));
         assert!(codec.rank(often, 1250) > codec.rank(recent, 1250));
-        let recent = codec.first(1500);
+        let recent = codec.first_use(1500);
         assert!(codec.rank(often, 1500) < codec.rank(recent, 1500));
     }
 
     #[test]
     fn a_use_in_the_future_counts_as_a_use_now() {
         for codec in [codec(EvictionOrder::Lru, Some(Ttl::Steps(10))), lfu_with(10, Some(Ttl::Steps(10)))] {
-            let access = codec.first(1 << 16);
-            assert!(!codec.expired(access, 5));
-            assert_eq!(codec.rank(access, 5), codec.rank(codec.first(5), 5));
+            let access = codec.first_use(1 << 16);
+            assert!(!codec.is_expired(access, 5));
+            assert_eq!(codec.rank(access, 5), codec.rank(codec.first_use(5), 5));
         }
     }
 

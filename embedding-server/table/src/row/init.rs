@@ -64,11 +64,8 @@ fn million() -> f32 {
 /// The row whose first weights are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowSeed {
-    /// Seed of the run.
     pub seed: u64,
-    /// Number of the table.
     pub table: u32,
-    /// Id of the row.
     pub id: u64,
 }
 
@@ -93,7 +90,6 @@ impl Initializer {
         }
     }
 
-    /// Describes the parameter if it is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let (name, value) = match *self {
             Self::Zero => return None,
@@ -121,7 +117,6 @@ fn fill_by_four(weights: &mut [f32], values: impl Fn(u32) -> [f32; 4]) {
     }
 }
 
-/// The random words of four consecutive weights.
 #[inline]
 fn words(row: RowSeed, block: u32) -> [u32; 4] {
     let key = [row.seed as u32, (row.seed >> 32) as u32];

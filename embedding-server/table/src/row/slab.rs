@@ -19,7 +19,6 @@ use crate::machine::prefetch::prefetch;
 const FIRST_BLOCK: usize = 4;
 /// Blocks of equal size. The next blocks are twice as large, so at most a quarter of a slab is unused.
 const BLOCKS_PER_LEVEL: usize = 4;
-/// Largest size of a block.
 const BLOCK_BYTES: usize = HUGE_PAGE;
 /// The number of no slot.
 const NONE: u32 = u32::MAX;
@@ -41,7 +40,6 @@ pub(crate) struct Slab {
     end: u32,
     /// The slot that was freed last. Its first word is the number of the slot freed before it.
     free: u32,
-    /// Number of freed slots.
     released: usize,
 }
 
@@ -102,13 +100,13 @@ impl Slab {
     }
 
     /// Slots that can be added before the slab grows.
-    pub(crate) fn vacant(&self) -> usize {
+    pub(crate) fn vacant_slots(&self) -> usize {
         self.released + (self.end - self.next) as usize
     }
 
     /// Bytes that the slab would grow by if `slots` more slots were taken.
-    pub(crate) fn growth(&self, slots: usize) -> usize {
-        let (mut missing, mut block, mut grown) = (slots.saturating_sub(self.vacant()), self.blocks.len(), 0);
+    pub(crate) fn growth_bytes(&self, slots: usize) -> usize {
+        let (mut missing, mut block, mut grown) = (slots.saturating_sub(self.vacant_slots()), self.blocks.len(), 0);
         while missing > 0 {
             let slots = self.slots_of(block);
             (missing, block, grown) = (missing.saturating_sub(slots), block + 1, grown + slots);
@@ -116,12 +114,10 @@ impl Slab {
         grown * (self.stride + usize::from(self.with_access)) * size_of::<u32>()
     }
 
-    /// Words of a slot.
     pub(crate) fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Whether slots have access metadata.
     pub(crate) fn has_access(&self) -> bool {
         self.with_access
     }
@@ -153,17 +149,12 @@ impl Slab {
         self.words_at_mut(self.place(slot))
     }
 
-    /// The access metadata of a slot.
-    ///
-    /// # Panics
-    /// If the slab has no access metadata.
     #[inline(always)]
     pub(crate) fn access(&self, slot: u32) -> u32 {
         let (block, place) = self.locate(slot);
         self.blocks[block].words()[self.access_start(block) + place]
     }
 
-    /// The access metadata of a slot, as [`Self::access`].
     #[inline(always)]
     pub(crate) fn access_mut(&mut self, slot: u32) -> &mut u32 {
         let (block, place) = self.locate(slot);
@@ -180,20 +171,18 @@ impl Slab {
         }
     }
 
-    /// An empty slab for slots of the same kind.
     pub(crate) fn empty_copy(&self) -> Self {
         Self::new(&self.arena, self.stride, self.with_access)
     }
 
-    /// How many slots there are without those of the last block.
     pub(crate) fn slots_without_last_block(&self) -> usize {
         let last = self.blocks.len().checked_sub(1).map_or(0, |block| self.slots_of(block));
         self.end as usize - last
     }
 
     /// Bytes of the blocks, used or not.
-    pub(crate) fn bytes(&self) -> usize {
-        let blocks: usize = self.blocks.iter().map(MemoryBlock::bytes).sum();
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let blocks: usize = self.blocks.iter().map(MemoryBlock::byte_len).sum();
         blocks + self.blocks.capacity() * size_of::<MemoryBlock>()
     }
 
@@ -242,7 +231,7 @@ impl Slab {
         let slots = self.slots_of(self.blocks.len());
         // Billions of rows in one stripe would be terabytes in a table.
         assert!(self.end as usize + slots < NONE as usize, "a stripe is full: give the table more stripes");
-        self.blocks.push(self.arena.take(slots * (self.stride + usize::from(self.with_access))));
+        self.blocks.push(self.arena.take_block(slots * (self.stride + usize::from(self.with_access))));
         self.end += slots as u32;
     }
 }
@@ -308,25 +297,28 @@ mod tests {
     #[test]
     fn a_slab_of_slots_given_back_does_not_grow() {
         let (mut slab, numbers) = filled(32, 1000);
-        let bytes = slab.bytes();
+        let bytes = slab.memory_bytes();
         numbers.iter().for_each(|slot| slab.release(*slot));
         let stale: std::collections::BTreeSet<u32> = numbers.iter().map(|_| slab.add()).collect();
         assert_eq!(stale, numbers.into_iter().collect());
-        assert_eq!(slab.bytes(), bytes);
+        assert_eq!(slab.memory_bytes(), bytes);
     }
 
     #[test]
     fn growth_is_reported_before_it_comes() {
         let mut slab = empty(40, true);
-        let held = |slab: &Slab| slab.blocks.iter().map(MemoryBlock::bytes).sum::<usize>();
+        let held = |slab: &Slab| slab.blocks.iter().map(MemoryBlock::byte_len).sum::<usize>();
         for more in [1, 3, 1, 200, 7, 5000] {
-            let (before, reported) = (held(&slab), slab.growth(more));
-            let vacant = slab.vacant();
+            let (before, reported) = (held(&slab), slab.growth_bytes(more));
+            let vacant = slab.vacant_slots();
             let slots: Vec<u32> = (0..more).map(|_| slab.add()).collect();
             assert_eq!(held(&slab) - before, reported);
-            assert_eq!(vacant + reported / 164, slab.vacant() + more);
+            assert_eq!(vacant + reported / 164, slab.vacant_slots() + more);
             slots[..more / 2].iter().for_each(|slot| slab.release(*slot));
-            assert_eq!((slab.growth(more / 2), slab.vacant()), (0, vacant + reported / 164 - more + more / 2));
+            assert_eq!(
+                (slab.growth_bytes(more / 2), slab.vacant_slots()),
+                (0, vacant + reported / 164 - more + more / 2)
+            );
         }
     }
 
@@ -335,7 +327,7 @@ mod tests {
         // At 128 KiB per slot, 16 slots are 2 MiB.
         let stride = 32 << 10;
         let (slab, _) = filled(stride, 80);
-        let sizes: Vec<usize> = slab.blocks.iter().map(|block| block.floats().len() / stride).collect();
+        let sizes: Vec<usize> = slab.blocks.iter().map(|block| block.as_floats().len() / stride).collect();
         assert_eq!(sizes, [4, 4, 4, 4, 8, 8, 8, 8, 16, 16]);
     }
 
@@ -360,8 +352,8 @@ mod tests {
             let (slab, _) = filled(32, slots);
             let payload = slots * 32 * size_of::<f32>();
             let most = payload * 5 / 4 + 4096;
-            assert!((payload..most).contains(&slab.bytes()), "{} bytes for {payload}", slab.bytes());
+            assert!((payload..most).contains(&slab.memory_bytes()), "{} bytes for {payload}", slab.memory_bytes());
         }
-        assert_eq!(empty(32, false).bytes(), 0);
+        assert_eq!(empty(32, false).memory_bytes(), 0);
     }
 }

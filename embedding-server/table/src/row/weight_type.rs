@@ -31,7 +31,7 @@ impl WeightType {
 
     /// Bytes of a weight, without the scale of its row.
     #[must_use]
-    pub fn bytes(self) -> usize {
+    pub fn weight_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
@@ -51,7 +51,7 @@ impl WeightType {
     /// Words of 32 bits that hold `dim` weights and their scale. The last word of narrow weights may be used in part.
     #[must_use]
     pub fn words(self, dim: usize) -> usize {
-        self.scale_words() + (dim * self.bytes()).div_ceil(size_of::<u32>())
+        self.scale_words() + (dim * self.weight_bytes()).div_ceil(size_of::<u32>())
     }
 
     /// Name of the format in files and settings.
@@ -68,7 +68,7 @@ impl WeightType {
     /// Whether [`Self::encode`] stores a weight as its nearest number: it is finite, and not beyond the largest number by more than half
     /// of its last bit.
     #[must_use]
-    pub fn holds(self, weight: f32) -> bool {
+    pub fn can_store(self, weight: f32) -> bool {
         let limit = match self {
             Self::F32 | Self::Int8 => f32::INFINITY,
             Self::F16 => narrow::F16_BEYOND,
@@ -91,9 +91,7 @@ impl WeightType {
     }
 
     /// Converts `weights.len()` weights to f32, exactly.
-    ///
-    /// # Panics
-    /// If `words` is shorter than [`Self::words`] of the number of weights.
+    /// Panics if `words` is shorter than [`Self::words`] of the number of weights.
     #[inline(always)]
     pub fn decode(self, words: &[u32], weights: &mut [f32]) {
         match self {
@@ -106,9 +104,6 @@ impl WeightType {
 
     /// Stores weights. Each is rounded to the nearest number of the format, ties to even. A weight beyond the largest
     /// number becomes the largest number. In `int8` a weight that is no finite number makes its row NaN.
-    ///
-    /// # Panics
-    /// As [`Self::decode`].
     pub fn encode(self, weights: &[f32], words: &mut [u32]) {
         match self {
             Self::F32 => words[..weights.len()].copy_from_slice(bytemuck::cast_slice(weights)),
@@ -188,10 +183,10 @@ mod tests {
     #[test]
     fn a_format_holds_what_rounds_to_one_of_its_finite_numbers() {
         for element in WeightType::ALL {
-            assert!(![f32::NAN, f32::INFINITY, f32::NEG_INFINITY].iter().any(|weight| element.holds(*weight)));
-            assert!(element.holds(0.0) && element.holds(-65504.0) && element.holds(f32::from_bits(1)));
+            assert!(![f32::NAN, f32::INFINITY, f32::NEG_INFINITY].iter().any(|weight| element.can_store(*weight)));
+            assert!(element.can_store(0.0) && element.can_store(-65504.0) && element.can_store(f32::from_bits(1)));
         }
-        let held = |weight: f32| WeightType::ALL.map(|element| element.holds(weight));
+        let held = |weight: f32| WeightType::ALL.map(|element| element.can_store(weight));
         assert_eq!(held(65519.996), [true; 4]);
         // Half-way to 2¹⁶, ties go to even, which is infinity.
         assert_eq!(held(-65520.0), [true, false, true, true]);

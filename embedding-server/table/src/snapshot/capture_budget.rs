@@ -33,7 +33,6 @@ pub fn copies_beside(rows: usize) -> usize {
     LEAST_OF_ROWS.max(rows / SHARE)
 }
 
-/// What is known of the copies for snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCopies {
     pub held: usize,
@@ -43,11 +42,9 @@ pub struct SnapshotCopies {
     pub limit: usize,
     /// Requests that waited for room.
     pub waits: u64,
-    /// Snapshots that were given up.
     pub given_up: u64,
 }
 
-/// How a wait for room ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyRoom {
     /// There is room, or no snapshot any more.
@@ -57,7 +54,6 @@ pub(crate) enum CopyRoom {
     Stuck,
 }
 
-/// Bytes of the copies of all stripes, and their limit.
 #[derive(Debug)]
 pub(crate) struct CaptureBudget {
     held: AtomicUsize,
@@ -85,17 +81,16 @@ impl Default for CaptureBudget {
 }
 
 impl CaptureBudget {
-    /// A snapshot begins.
-    pub(crate) fn begin(&self, limit: usize) {
+    pub(crate) fn reset_limit(&self, limit: usize) {
         self.state.lock().is_given_up = false;
         self.limit.store(limit, Ordering::Release);
     }
 
-    pub(crate) fn grow(&self, bytes: usize) {
+    pub(crate) fn add_bytes(&self, bytes: usize) {
         self.held.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    pub(crate) fn shrink(&self, bytes: usize) {
+    pub(crate) fn remove_bytes(&self, bytes: usize) {
         let mut state = self.state.lock();
         let old_held = self.held.fetch_sub(bytes, Ordering::AcqRel);
         state.most = state.most.max(old_held);
@@ -109,7 +104,7 @@ impl CaptureBudget {
         self.held.load(Ordering::Acquire) >= self.limit.load(Ordering::Acquire)
     }
 
-    pub(crate) fn wait(&self, wait: Duration) -> CopyRoom {
+    pub(crate) fn wait_for_room(&self, wait: Duration) -> CopyRoom {
         let mut state = self.state.lock();
         state.waits += 1;
         let old_releases = state.releases;
@@ -136,7 +131,7 @@ impl CaptureBudget {
         self.state.lock().is_given_up
     }
 
-    pub(crate) fn copies(&self) -> SnapshotCopies {
+    pub(crate) fn copy_totals(&self) -> SnapshotCopies {
         let state = self.state.lock();
         let (held, limit) = (self.held.load(Ordering::Acquire), self.limit.load(Ordering::Acquire));
         let limit = if limit == usize::MAX { 0 } else { limit };
@@ -157,22 +152,22 @@ mod tests {
     #[test]
     fn a_wait_tells_room_from_a_snapshot_that_stands_still() {
         let budget = CaptureBudget::default();
-        budget.grow(1 << 40);
+        budget.add_bytes(1 << 40);
         assert!(!budget.is_full(), "no snapshot, no limit");
-        budget.shrink(1 << 40);
-        budget.begin(10);
-        budget.grow(12);
-        assert_eq!((budget.is_full(), budget.wait(Duration::from_millis(1))), (true, CopyRoom::Stuck));
+        budget.remove_bytes(1 << 40);
+        budget.reset_limit(10);
+        budget.add_bytes(12);
+        assert_eq!((budget.is_full(), budget.wait_for_room(Duration::from_millis(1))), (true, CopyRoom::Stuck));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| budget.wait(Duration::from_secs(60)));
-            while budget.copies().waits < 2 {
+            let waiting = scope.spawn(|| budget.wait_for_room(Duration::from_secs(60)));
+            while budget.copy_totals().waits < 2 {
                 std::thread::yield_now();
             }
-            budget.shrink(1);
+            budget.remove_bytes(1);
             assert!(!waiting.is_finished());
-            budget.shrink(2);
+            budget.remove_bytes(2);
             assert_eq!(waiting.join().unwrap(), CopyRoom::Free);
         });
-        assert_eq!(budget.copies(), SnapshotCopies { held: 9, most: 1 << 40, limit: 10, waits: 2, given_up: 0 });
+        assert_eq!(budget.copy_totals(), SnapshotCopies { held: 9, most: 1 << 40, limit: 10, waits: 2, given_up: 0 });
     }
 }

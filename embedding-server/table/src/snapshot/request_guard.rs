@@ -35,12 +35,9 @@ impl TableSet {
 
     /// As [`Self::enter`], for a request whose sender gives up at `deadline`. What is done under the guard waits no longer
     /// either.
-    ///
-    /// # Errors
-    /// [`TableError::Late`] when the sender gives up before a snapshot is taken or the tables are cleared.
     pub fn enter_before(&self, deadline: RequestDeadline) -> Result<RequestGuard<'_>, TableError> {
-        self.shared().check(deadline, ITS_TURN)?;
-        let gate = match (self.gate().try_read(), self.shared().left(deadline)) {
+        self.shared().check_deadline(deadline, ITS_TURN)?;
+        let gate = match (self.gate().try_read(), self.shared().time_left(deadline)) {
             (Some(gate), _) => Some(gate),
             (None, Some(left)) => self.gate().try_read_for(left),
             (None, None) => Some(self.gate().read()),
@@ -54,7 +51,7 @@ impl TableSet {
 }
 
 impl RequestGuard<'_> {
-    pub(crate) fn set(&self) -> &TableSet {
+    pub(crate) fn table_set(&self) -> &TableSet {
         self.set
     }
 
@@ -62,10 +59,6 @@ impl RequestGuard<'_> {
         self.deadline
     }
 
-    /// As [`TableSet::lookup`].
-    ///
-    /// # Errors
-    /// As [`TableSet::lookup`].
     pub fn lookup(
         &self,
         parts: &[RequestPart<'_>],
@@ -80,10 +73,6 @@ impl RequestGuard<'_> {
         self.set.lookup_inside(parts, access, out, scratch)
     }
 
-    /// As [`TableSet::push`].
-    ///
-    /// # Errors
-    /// As [`TableSet::push`].
     pub fn push(
         &self,
         parts: &[RequestPart<'_>],
@@ -97,9 +86,6 @@ impl RequestGuard<'_> {
     }
 
     /// As [`TableSet::push`], of a push that the log names.
-    ///
-    /// # Errors
-    /// As [`TableSet::push`].
     pub fn push_from(
         &self,
         origin: PushOrigin,

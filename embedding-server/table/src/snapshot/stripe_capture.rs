@@ -52,21 +52,21 @@ impl StripeCapture {
 
     /// Corrects the counted bytes. They change seldom.
     fn count(&mut self) {
-        let bytes = self.bytes();
+        let bytes = self.memory_bytes();
         if bytes > self.counted {
-            self.budget.grow(bytes - self.counted);
+            self.budget.add_bytes(bytes - self.counted);
             self.counted = bytes;
         }
     }
 
     /// Whether the snapshot wants the row that was in a slot at the instant.
     pub(crate) fn wants(&self, slot: u32) -> bool {
-        self.only.as_ref().is_none_or(|changed| changed.has(slot))
+        self.only.as_ref().is_none_or(|changed| changed.has_changed(slot))
     }
 
     /// Keys of rows that were removed before the instant.
-    pub(crate) fn removed(&self) -> &[u64] {
-        self.only.as_ref().map_or(&[], ChangedRows::removed)
+    pub(crate) fn removed_keys(&self) -> &[u64] {
+        self.only.as_ref().map_or(&[], ChangedRows::removed_keys)
     }
 
     pub(crate) fn is_done(&self, slot: u32) -> bool {
@@ -78,20 +78,17 @@ impl StripeCapture {
         self.kept.get(&slot).map(|position| *position as usize)
     }
 
-    /// Ids and slots of all copied rows.
     pub(crate) fn all_kept(&self) -> impl Iterator<Item = (u64, u32)> {
         self.kept.iter().map(|(slot, position)| (self.rows.ids[*position as usize], *slot))
     }
 
-    /// Bytes in use.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let RowBatch { ids, slots, access } = &self.rows;
         let words = (slots.capacity() + access.capacity()) * size_of::<u32>();
-        let words = words + self.only.as_ref().map_or(0, ChangedRows::bytes);
+        let words = words + self.only.as_ref().map_or(0, ChangedRows::memory_bytes);
         words + (ids.capacity() + self.done.capacity()) * size_of::<u64>() + self.kept.allocation_size()
     }
 
-    /// Marks a slot as *done*.
     pub(crate) fn set_done(&mut self, slot: u32) {
         let word = word_of(slot);
         if word >= self.done.len() {
@@ -101,7 +98,7 @@ impl StripeCapture {
     }
 
     /// Copies the row of a slot, unless the slot is *done* or the snapshot does not want its row.
-    pub(crate) fn keep(&mut self, slot: u32, id: u64, words: &[u32], access: Option<u32>) {
+    pub(crate) fn keep_row(&mut self, slot: u32, id: u64, words: &[u32], access: Option<u32>) {
         if self.is_done(slot) || !self.wants(slot) {
             return;
         }
@@ -128,7 +125,7 @@ impl StripeCapture {
 
 impl Drop for StripeCapture {
     fn drop(&mut self) {
-        self.budget.shrink(self.counted);
+        self.budget.remove_bytes(self.counted);
     }
 }
 
@@ -144,10 +141,10 @@ mod tests {
     fn a_row_is_copied_once_and_a_new_row_never() {
         let mut capture = StripeCapture::default();
         capture.set_done(700);
-        capture.keep(700, 1, &[1, 1], Some(1));
-        capture.keep(64, 2, &[2, 3], Some(9));
-        capture.keep(64, 2, &[4, 5], Some(10));
-        capture.keep(0, 3, &[6, 7], Some(11));
+        capture.keep_row(700, 1, &[1, 1], Some(1));
+        capture.keep_row(64, 2, &[2, 3], Some(9));
+        capture.keep_row(64, 2, &[4, 5], Some(10));
+        capture.keep_row(0, 3, &[6, 7], Some(11));
         assert_eq!(capture.rows, RowBatch { ids: vec![2, 3], slots: vec![2, 3, 6, 7], access: vec![9, 11] });
         assert_eq!(
             [0, 1, 64, 700, 701, 9999].map(|slot| capture.is_done(slot)),

@@ -22,7 +22,7 @@ const HOT_AT_ONCE: usize = 256;
 /// How many rows of the cold tier are read at a time.
 const COLD_AT_ONCE: usize = 1024;
 
-/// Reads the rows of one stripe. [`crate::TableSnapshot::stripe`] makes a reader.
+/// Reads the rows of one stripe. [`crate::TableSnapshot::open_stripe`] makes a reader.
 pub struct StripeReader<'a> {
     table: &'a Table,
     stripe: usize,
@@ -32,18 +32,15 @@ pub struct StripeReader<'a> {
     cold: Option<ColdSource<'a>>,
 }
 
-/// Rows that were in memory.
 struct MemorySource {
     /// Cold keys and slots of all these rows, in ascending order.
     all: Vec<(u64, u32)>,
-    /// How many of `all` have been read.
     read: usize,
     /// The last rows read, and how many of them have been returned.
     rows: RowBatch,
     answered: usize,
 }
 
-/// Rows of the cold tier.
 struct ColdSource<'a> {
     view: &'a Mutex<Box<dyn ColdView>>,
     /// The range of cold keys that have not been read.
@@ -70,9 +67,6 @@ impl<'a> StripeReader<'a> {
     }
 
     /// Appends at most `limit` rows. Returns whether there are more.
-    ///
-    /// # Errors
-    /// If the cold tier fails.
     pub fn read(&mut self, limit: usize, into: &mut RowBatch) -> Result<bool, TableError> {
         let enough = into.ids.len().saturating_add(limit);
         while into.ids.len() < enough {
@@ -114,7 +108,7 @@ impl<'a> StripeReader<'a> {
         let (MemorySource { rows, answered, .. }, stride) = (&mut self.hot, self.table.stride());
         let (row, access) = (*answered, rows.access.get(*answered).copied());
         *answered += 1;
-        if access.is_none_or(|access| !self.table.access_codec().expired(access, self.tick)) {
+        if access.is_none_or(|access| !self.table.access_codec().is_expired(access, self.tick)) {
             into.ids.push(rows.ids[row]);
             into.slots.extend_from_slice(&rows.slots[row * stride..][..stride]);
             into.access.extend(access);
@@ -126,7 +120,7 @@ impl<'a> StripeReader<'a> {
         let (words, access) = scan.rows[*answered * (stride + 1)..][..stride + 1].split_at(stride);
         let cold_key = scan.cold_keys[*answered];
         *answered += 1;
-        if !self.table.access_codec().expired(access[0], self.tick) {
+        if !self.table.access_codec().is_expired(access[0], self.tick) {
             into.ids.push(id_of(cold_key_of(cold_key)));
             into.slots.extend_from_slice(words);
             into.access.push(access[0]);
@@ -135,7 +129,6 @@ impl<'a> StripeReader<'a> {
 }
 
 impl MemorySource {
-    /// Cold key of the next row in memory.
     fn next(&self) -> Option<u64> {
         let waiting = self.rows.ids.len() - self.answered;
         self.all[..self.read].get(self.read - waiting).map(|(cold_key, _)| *cold_key)
@@ -165,7 +158,6 @@ impl MemorySource {
 }
 
 impl ColdSource<'_> {
-    /// Cold key of the next row of the cold tier.
     fn next(&self) -> Option<u64> {
         self.scan.cold_keys.get(self.answered).copied()
     }

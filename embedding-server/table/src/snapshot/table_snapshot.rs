@@ -36,20 +36,13 @@ pub struct TableSnapshot<'a> {
     cold: Option<Mutex<Box<dyn ColdView>>>,
 }
 
-/// Why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableSnapshotError {
-    /// Another snapshot exists.
     #[error("a snapshot of the tables is being read; wait until it is done")]
     Running,
     /// A request or a write did not end in time.
     #[error("no snapshot of the tables: waited {waited:?} for {whom} to end; try again later")]
-    Busy {
-        /// What was waited for.
-        whom: &'static str,
-        /// For how long.
-        waited: Duration,
-    },
+    Busy { whom: &'static str, waited: Duration },
     /// Changes were not noted since a snapshot, or too many rows were removed.
     #[error("no snapshot of changes: what changed was not noted; take one of all rows")]
     ChangesUnknown,
@@ -67,18 +60,13 @@ impl TableSet {
 
     /// Takes a snapshot. It contains a push whole or not at all, even a push to several tables. The same is true of
     /// everything done under one [`crate::RequestGuard`].
-    ///
-    /// # Errors
-    /// If there is a snapshot already, if running requests do not end within 10 s or a quarter of their timeout, or if
-    /// the cold tier fails.
-    pub fn snapshot(&self) -> Result<TableSnapshot<'_>, TableSnapshotError> {
+    /// It waits 10 s, or a quarter of the timeout of requests, for running ones to end.
+    pub fn take_snapshot(&self) -> Result<TableSnapshot<'_>, TableSnapshotError> {
         self.snapshot_of(SnapshotKind::Whole)
     }
 
-    /// As [`Self::snapshot`], of some rows.
-    ///
-    /// # Errors
-    /// As [`Self::snapshot`], and [`TableSnapshotError::ChangesUnknown`]. Nothing has changed then.
+    /// As [`Self::take_snapshot`], of some rows.
+    /// On an error nothing changes.
     pub fn snapshot_of(&self, kind: SnapshotKind) -> Result<TableSnapshot<'_>, TableSnapshotError> {
         if self.has_snapshot().swap(true, Ordering::Acquire) {
             return Err(TableSnapshotError::Running);
@@ -102,7 +90,7 @@ impl TableSet {
         kind: SnapshotKind,
     ) -> Result<(TableTime, u64, RwLockWriteGuard<'_, ()>), TableSnapshotError> {
         // Requests wait during this call, so its wait is a share of their timeout.
-        let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
+        let wait = self.shared().capacity.longest_wait(WAIT, WAIT_SHARE);
         let busy = |whom| TableSnapshotError::Busy { whom, waited: wait };
         let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
         let still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier to end"))?;
@@ -114,57 +102,45 @@ impl TableSet {
             return Err(TableSnapshotError::ChangesUnknown);
         }
         let (mut rows, mut bytes) = (0, 0);
-        self.shared().captures.begin(usize::MAX);
+        self.shared().captures.reset_limit(usize::MAX);
         for table in self.iter() {
             for stripe in 0..table.stripes() {
                 let mut stripe = table.lock(stripe);
                 stripe.begin_capture(kind, &self.shared().captures);
-                rows += stripe.rows() as u64;
-                bytes += stripe.bytes();
+                rows += stripe.row_count() as u64;
+                bytes += stripe.memory_bytes();
             }
         }
-        self.shared().captures.begin(self.shared().capacity.most_copies(bytes));
+        self.shared().captures.reset_limit(self.shared().capacity.most_copies(bytes));
         Ok((self.shared().clock.now(), rows, still))
     }
 }
 
 impl TableSnapshot<'_> {
-    /// The time of the instant. A process that loads the rows sets its tables to this time ([`TableSet::tick`]).
+    /// The time of the instant. A process that loads the rows sets its tables to this time ([`TableSet::advance_clock`]).
     #[must_use]
-    pub fn moment(&self) -> TableTime {
+    pub fn snapshot_time(&self) -> TableTime {
         self.moment
     }
 
     /// Rows that were in memory at the instant, whatever the kind of the snapshot.
     #[must_use]
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.rows
     }
 
     /// Ids of the rows of one stripe that are gone since the snapshot before. Empty unless this is one of changes. Call it
     /// before the stripe's rows are read to their end.
-    ///
-    /// # Errors
-    /// If there is no such table.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
-    pub fn removed(&self, table: u32, stripe: usize) -> Result<Vec<u64>, TableError> {
+    pub fn removed_ids(&self, table: u32, stripe: usize) -> Result<Vec<u64>, TableError> {
         let removed = self.set.table(table)?.lock(stripe).captured_removals();
         self.set.shared().check_snapshot()?;
         Ok(removed)
     }
 
     /// Appends all rows that one stripe of a table had at the instant, in ascending order of ids. A stripe can be read
-    /// once. The call needs memory for two copies of all these rows. [`Self::stripe`] reads in parts.
-    ///
-    /// # Errors
-    /// If there is no such table, if the stripe was read before, or if the cold tier fails.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
+    /// once. The call needs memory for two copies of all these rows. [`Self::open_stripe`] reads in parts.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut RowBatch) -> Result<(), TableError> {
-        let (mut parts, mut rows) = (self.stripe(table, stripe)?, RowBatch::default());
+        let (mut parts, mut rows) = (self.open_stripe(table, stripe)?, RowBatch::default());
         while parts.read(usize::MAX, &mut rows)? {}
         append_sorted(self.set.table(table)?, &rows, into);
         Ok(())
@@ -172,13 +148,7 @@ impl TableSnapshot<'_> {
 
     /// A reader for the rows that one stripe of a table had at the instant. It reads as many rows at a time as the
     /// caller asks for. A stripe can be read once.
-    ///
-    /// # Errors
-    /// If there is no such table, or if the stripe was read before.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
-    pub fn stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
+    pub fn open_stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
         let table = self.set.table(table)?;
         let hot = table.lock(stripe).begin_reading();
         self.set.shared().check_snapshot()?;
@@ -191,12 +161,6 @@ impl TableSnapshot<'_> {
 impl TableSnapshot<'_> {
     /// Appends the frequency counts of one stripe at the instant. They can be read once, before or after the stripe's
     /// rows.
-    ///
-    /// # Errors
-    /// If there is no such table, or if the frequency counts of the stripe were read before.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn read_frequency_counts(
         &self,
         table: u32,
@@ -215,7 +179,7 @@ impl Drop for TableSnapshot<'_> {
             (0..table.stripes()).for_each(|stripe| table.end_capture(stripe));
             (0..table.stripes()).for_each(|stripe| table.lock(stripe).filter.end_capture());
         }
-        self.set.shared().captures.begin(usize::MAX);
+        self.set.shared().captures.reset_limit(usize::MAX);
         self.set.has_snapshot().store(false, Ordering::Release);
     }
 }
@@ -227,10 +191,9 @@ impl std::fmt::Debug for TableSnapshot<'_> {
 }
 
 impl TableSet {
-    /// The copies for snapshots: how many, and what they cost.
     #[must_use]
     pub fn snapshot_copies(&self) -> SnapshotCopies {
-        self.shared().captures.copies()
+        self.shared().captures.copy_totals()
     }
 
     /// Gives the present snapshot up: its copies go, and a thread that reads it gets an error.
@@ -253,7 +216,6 @@ impl Table {
     }
 }
 
-/// Appends rows in ascending order of ids.
 fn append_sorted(table: &Table, rows: &RowBatch, into: &mut RowBatch) {
     let stride = table.stride();
     let mut order: Vec<usize> = (0..rows.ids.len()).collect();

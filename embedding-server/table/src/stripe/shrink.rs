@@ -72,11 +72,11 @@ mod tests {
                     stripe.mark(slot);
                 }
             }
-            (0..count).filter(|id| !id.is_multiple_of(every)).for_each(|id| stripe.evict(key_of(id)));
-            let (before, keep) = (stripe.bytes(), stripe.rows_without_last_block());
+            (0..count).filter(|id| !id.is_multiple_of(every)).for_each(|id| stripe.evict_row(key_of(id)));
+            let (before, keep) = (stripe.memory_bytes(), stripe.rows_without_last_block());
             stripe.shrink();
-            prop_assert!(stripe.rows() > keep || stripe.bytes() < before);
-            prop_assert!(stripe.vacant() <= stripe.rows().max(16));
+            prop_assert!(stripe.row_count() > keep || stripe.memory_bytes() < before);
+            prop_assert!(stripe.vacant_slots() <= stripe.row_count().max(16));
             for id in 0..count {
                 let Some(slot) = stripe.find(key_of(id)) else {
                     prop_assert!(!id.is_multiple_of(every));
@@ -86,7 +86,7 @@ mod tests {
                 let mut first = vec![0; layout.stride];
                 layout.fill_slot(id, &mut first);
                 prop_assert_eq!((stripe.slot(slot), stripe.access(slot)), (&first[..], id as u32));
-                prop_assert_eq!(stripe.changed.as_ref().unwrap().has(slot), changes(id));
+                prop_assert_eq!(stripe.changed.as_ref().unwrap().has_changed(slot), changes(id));
             }
         }
     }

@@ -10,17 +10,11 @@ use crate::{ColdError, Table, TableSet};
 const WAIT: Duration = Duration::from_secs(10);
 const WAIT_SHARE: u32 = 4;
 
-/// Why the tables were not cleared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClearError {
     /// A request or a write did not end in time. Nothing is removed.
     #[error("the tables are not cleared: waited {waited:?} for {whom}; try again later")]
-    Busy {
-        /// What was waited for.
-        whom: &'static str,
-        /// For how long.
-        waited: Duration,
-    },
+    Busy { whom: &'static str, waited: Duration },
     /// The log takes nothing in. No row is removed, but the log will say that all are: the caller refuses every use of the rows.
     #[error("the tables are not cleared: {}; free the disk of the log, then load the model again", .0.reason)]
     Log(ColdError),
@@ -33,12 +27,10 @@ impl TableSet {
     /// Removes every row of every table, and all frequency counts. Allocated memory and [`crate::TableCounts`] stay.
     ///
     /// Steps count from 0 again. Otherwise rows of an earlier step, inserted next, would already be past their time to
-    /// live. The caller that inserts rows sets their step ([`Self::tick`]).
-    ///
-    /// # Errors
-    /// If running requests do not end within 10 s or a quarter of their timeout, or if the cold tier or the log fails.
+    /// live. The caller that inserts rows sets their step ([`Self::advance_clock`]).
+    /// It waits 10 s, or a quarter of the timeout of requests, for running ones to end.
     pub fn clear(&self) -> Result<(), ClearError> {
-        let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
+        let wait = self.shared().capacity.longest_wait(WAIT, WAIT_SHARE);
         let busy = |whom| ClearError::Busy { whom, waited: wait };
         self.iter().try_for_each(Table::apply_all_pending).map_err(|error| ClearError::Cold(cold_error(error)))?;
         let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
@@ -62,6 +54,6 @@ impl Table {
         *self.cold_sweep.lock() = ColdSweep::default();
         (0..self.stripes()).for_each(|stripe| self.lock(stripe).clear());
         // Every request waits during this call. It is one call, however many rows there are.
-        self.cold().map_or(Ok(()), |store| store.remove_all(self.number()).map_err(ClearError::Cold))
+        self.cold_store().map_or(Ok(()), |store| store.remove_all(self.number()).map_err(ClearError::Cold))
     }
 }

@@ -8,7 +8,6 @@ use crate::tier::maintenance::MaintenanceReport;
 use crate::tier::sweep::ColdSweep;
 use crate::{ColdError, ColdScan, Table};
 
-/// Rows that one call checks.
 const SWEPT: usize = 1024;
 /// Sweeps per time to live.
 const SWEEPS_PER_TTL: u64 = 4;
@@ -16,7 +15,7 @@ const SWEEPS_PER_TTL: u64 = 4;
 impl Table {
     /// Continues the sweep, or starts one if it is due.
     pub(crate) fn sweep_cold(&self) -> Result<MaintenanceReport, ColdError> {
-        let (Some(ttl), Some(store), tick) = (self.access_codec().ttl(), self.cold(), self.tick()) else {
+        let (Some(ttl), Some(store), tick) = (self.access_codec().ttl(), self.cold_store(), self.current_tick()) else {
             return Ok(MaintenanceReport::default());
         };
         let Some(mut sweep) = self.cold_sweep.try_lock() else {
@@ -57,7 +56,8 @@ impl Table {
     fn remove_expired_cold(&self, number: usize, sweep: &mut ColdSweep, tick: u64) -> Result<u64, ColdError> {
         let ColdSweep { scan, rows, .. } = sweep;
         let stride = self.stride();
-        let expired = |words: &[u32], row: usize| self.access_codec().expired(words[row * (stride + 1) + stride], tick);
+        let expired =
+            |words: &[u32], row: usize| self.access_codec().is_expired(words[row * (stride + 1) + stride], tick);
         let mut row = 0;
         let ColdScan { cold_keys, rows: words } = scan;
         cold_keys.retain(|_| {
@@ -65,7 +65,7 @@ impl Table {
             expired(words, row - 1)
         });
         let (Some(store), Some(_only), Some(_writing)) =
-            (self.cold(), self.eviction_lock(number).try_lock(), self.shared().cold_writes.try_read())
+            (self.cold_store(), self.eviction_lock(number).try_lock(), self.shared().cold_writes.try_read())
         else {
             return Ok(0);
         };

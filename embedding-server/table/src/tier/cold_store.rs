@@ -12,47 +12,27 @@ use std::ops::RangeInclusive;
 /// A store of rows that is slower and larger than memory. Calls block, and several threads call at once.
 pub trait ColdStore: Send + Sync + fmt::Debug {
     /// Reads the rows at `cold_keys` in one call. Overwrites `into`.
-    ///
-    /// # Errors
-    /// If the medium fails. A cold key without a row is not an error.
+    /// A cold key without a row is no error.
     fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError>;
 
     /// As [`Self::read`], of several tables in one call: a store that reads many rows at a time reads all of them so.
-    ///
-    /// # Errors
-    /// As [`Self::read`]. Then some tables may be read.
+    /// On an error some tables may be read.
     fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
         reads.iter_mut().try_for_each(|read| self.read(read.table, read.cold_keys, read.into))
     }
 
     /// Writes rows, `[cold_keys.len() * width]` words, and replaces earlier copies. It writes all rows or none.
-    ///
-    /// # Errors
-    /// If the medium fails or is full.
     fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError>;
 
     /// Removes the rows at `cold_keys`. Cold keys without a row are ignored.
-    ///
-    /// # Errors
-    /// If the medium fails.
     fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError>;
 
     /// Removes all rows of a table, in a time that does not depend on their number.
-    ///
-    /// # Errors
-    /// If the medium fails.
     fn remove_all(&self, table: u32) -> Result<(), ColdError>;
 
     /// Waits until all that was written is on the disk: it survives the end of the process from then on.
-    ///
-    /// # Errors
-    /// If the medium fails.
     fn flush(&self) -> Result<(), ColdError>;
 
-    /// Returns a view of the store's present content.
-    ///
-    /// # Errors
-    /// If the medium fails.
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError>;
 
     /// The approximate size of the store, with void copies.
@@ -64,13 +44,9 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
     }
 }
 
-/// The content of a store at one instant.
 pub trait ColdView: Send {
     /// Appends the rows of a table whose cold keys lie in `range`, in ascending order, at most `limit` of them. Returns
     /// the cold key to continue from, or `None` at the end.
-    ///
-    /// # Errors
-    /// If the medium fails.
     fn scan(
         &mut self,
         table: u32,
@@ -80,14 +56,10 @@ pub trait ColdView: Send {
     ) -> Result<Option<u64>, ColdError>;
 }
 
-/// The rows of one table in a read of several.
 #[derive(Debug)]
 pub struct ColdRead<'a> {
-    /// Number of the table.
     pub table: u32,
-    /// The cold keys of the rows.
     pub cold_keys: &'a [u64],
-    /// Overwritten with the rows.
     pub into: &'a mut ColdRows,
 }
 
@@ -103,22 +75,18 @@ pub struct ColdRows {
 /// The rows of a scan, in ascending order of cold keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdScan {
-    /// The cold keys of the rows.
     pub cold_keys: Vec<u64>,
     /// `[cold_keys * width]`.
     pub rows: Vec<u32>,
 }
 
-/// The size of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColdSize {
-    /// Number of rows.
     pub rows: u64,
     /// Bytes on the medium.
     pub bytes: u64,
 }
 
-/// A failure of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cold tier cannot {doing}: {reason}")]
 pub struct ColdError {

@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 /// Keys that are kept: as many as a stripe has rows, within this range. They take at most 16 KiB of memory.
 const KEPT: std::ops::RangeInclusive<usize> = 256..=2048;
 
-/// The version of a stripe, and its last evictions.
 #[derive(Debug, Default)]
 pub(crate) struct ColdVersions {
     now: u32,
@@ -24,18 +23,16 @@ pub(crate) struct ColdVersions {
     oldest: u32,
     /// Versions with the cold keys of the rows that were evicted under them, both in ascending order.
     evictions: VecDeque<(u32, Box<[u64]>)>,
-    /// Keys of all evictions that are kept.
     keys: usize,
 }
 
 impl ColdVersions {
-    /// The present version.
     pub(crate) fn now(&self) -> u32 {
         self.now
     }
 
     /// Notes an eviction of the rows of these cold keys, in ascending order, from a stripe that has `rows` rows.
-    pub(crate) fn evict(&mut self, cold_keys: &[u64], rows: usize) {
+    pub(crate) fn note_eviction(&mut self, cold_keys: &[u64], rows: usize) {
         self.now = self.now.wrapping_add(1);
         self.keys += cold_keys.len();
         self.evictions.push_back((self.now, cold_keys.into()));
@@ -48,7 +45,6 @@ impl ColdVersions {
         }
     }
 
-    /// Makes all copies stale that were read so far.
     pub(crate) fn make_all_stale(&mut self) {
         self.now = self.now.wrapping_add(1);
         *self = Self { now: self.now, oldest: self.now, ..Self::default() };
@@ -68,17 +64,16 @@ mod tests {
 
     use super::*;
 
-    /// What happens to a stripe.
     #[derive(Clone, Debug)]
-    enum Change {
+    enum VersionChange {
         Evict(Vec<u64>, usize),
         MakeAllStale,
     }
 
-    fn change() -> impl Strategy<Value = Change> {
+    fn change() -> impl Strategy<Value = VersionChange> {
         let keys = prop::collection::btree_set(0_u64..50, 0..90).prop_map(|keys| keys.into_iter().collect());
-        let evict = (keys, 0_usize..3000).prop_map(|(keys, rows)| Change::Evict(keys, rows));
-        prop_oneof![19 => evict, 1 => Just(Change::MakeAllStale)]
+        let evict = (keys, 0_usize..3000).prop_map(|(keys, rows)| VersionChange::Evict(keys, rows));
+        prop_oneof![19 => evict, 1 => Just(VersionChange::MakeAllStale)]
     }
 
     proptest! {
@@ -93,8 +88,8 @@ mod tests {
             for change in changes {
                 read.extend((0..50).map(|key| (key, versions.now())));
                 match change {
-                    Change::Evict(keys, rows) => {
-                        versions.evict(&keys, rows);
+                    VersionChange::Evict(keys, rows) => {
+                        versions.note_eviction(&keys, rows);
                         for (key, version) in &read {
                             prop_assert!(!keys.contains(key) || versions.is_stale(*key, *version));
                         }
@@ -103,7 +98,7 @@ mod tests {
                         prop_assert!((0..50).all(|key| keys.contains(&key) || !versions.is_stale(key, previous)));
                         read.retain(|(key, _)| !keys.contains(key));
                     }
-                    Change::MakeAllStale => {
+                    VersionChange::MakeAllStale => {
                         versions.make_all_stale();
                         prop_assert!(read.iter().all(|(key, version)| versions.is_stale(*key, *version)));
                         read.clear();
@@ -119,9 +114,9 @@ mod tests {
     fn copies_older_than_what_is_kept_are_stale() {
         let mut versions = ColdVersions::default();
         let first = versions.now();
-        (0..4).for_each(|at| versions.evict(&(at * 64..(at + 1) * 64).collect::<Vec<_>>(), 64));
+        (0..4).for_each(|at| versions.note_eviction(&(at * 64..(at + 1) * 64).collect::<Vec<_>>(), 64));
         assert!(!versions.is_stale(1000, first) && versions.is_stale(63, first));
-        versions.evict(&[2000], 64);
+        versions.note_eviction(&[2000], 64);
         assert!(versions.is_stale(1000, first) && !versions.is_stale(63, first + 1));
     }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes of copies in use, and their limit.
 #[derive(Debug)]
 pub(crate) struct CopyBudget {
     limit: usize,

@@ -26,7 +26,6 @@ use crate::{ColdError, RequestDeadline, Table};
 /// rows are neighbours in the stripe's index, which are as good as random rows. Each search starts where the last one ended. If it took most of
 /// the rows that it compares, the index would have holes in some places, and so too many keys in the others.
 const COMPARED: usize = 16;
-/// The fewest rows that it compares.
 const LEAST_COMPARED: usize = 1024;
 /// How many rows are evicted at a time, unless a request needs room for more.
 const BATCH: usize = 256;
@@ -41,7 +40,6 @@ const WAIT: Duration = Duration::from_secs(1);
 /// One wait takes one part in this many of the request's timeout, so all rounds together take half of it.
 const WAIT_SHARE: u32 = 2 * ROUNDS as u32;
 
-/// Who needs room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoomFor {
     /// A request, which needs it now: any row may leave.
@@ -50,10 +48,8 @@ pub(crate) enum RoomFor {
     Hint,
 }
 
-/// The result of one attempt to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionOutcome {
-    /// This many rows were evicted.
     Evicted(u64),
     /// Another thread evicted from the stripe and has ended.
     OtherThread,
@@ -72,7 +68,7 @@ impl Table {
         deadline: RequestDeadline,
     ) {
         // As a rule maintenance has made room. Then this function need not know how many of the rows are missing.
-        if stripe.growth(entries.len()) == 0 {
+        if stripe.growth_bytes(entries.len()) == 0 {
             return;
         }
         for _ in 0..ROUNDS {
@@ -80,8 +76,8 @@ impl Table {
             if self.reserve(stripe, missing) {
                 return;
             }
-            let count = missing.max((stripe.rows() / SHARE).min(BATCH));
-            match self.evict(stripe, entries, count, room, self.eviction_wait(deadline)) {
+            let count = missing.max((stripe.row_count() / SHARE).min(BATCH));
+            match self.evict_rows(stripe, entries, count, room, self.eviction_wait(deadline)) {
                 Ok(EvictionOutcome::Evicted(0)) if room == RoomFor::Hint => return,
                 Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
                 Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe, deadline) => {}
@@ -101,18 +97,18 @@ impl Table {
     /// The longest wait of one round: a part of the timeout, and never longer than the sender of a request waits.
     pub(crate) fn eviction_wait(&self, deadline: RequestDeadline) -> Duration {
         let shared = self.shared();
-        shared.wait_until(deadline, shared.capacity.wait(WAIT, WAIT_SHARE))
+        shared.wait_until(deadline, shared.capacity.longest_wait(WAIT, WAIT_SHARE))
     }
 
     /// Whether `rows` more rows fit. Reserves memory from the budget if they need it.
     fn reserve(&self, stripe: &mut Stripe, rows: usize) -> bool {
-        let (growth, budget) = (stripe.growth(rows), &self.shared().budget);
+        let (growth, budget) = (stripe.growth_bytes(rows), &self.shared().budget);
         if growth == 0 {
             return true;
         }
-        if stripe.rows() + rows <= STRIPE_FLOOR {
-            budget.force(growth);
-        } else if !budget.reserve(growth, self.shared().arena.idle()) {
+        if stripe.row_count() + rows <= STRIPE_FLOOR {
+            budget.force_reserve(growth);
+        } else if !budget.reserve(growth, self.shared().arena.idle_bytes()) {
             return false;
         }
         stripe.charged += growth;
@@ -121,9 +117,9 @@ impl Table {
 
     /// Corrects the reserved bytes to the memory that a stripe really uses.
     pub(crate) fn charge(&self, stripe: &mut Stripe) {
-        let (bytes, budget) = (stripe.bytes(), &self.shared().budget);
+        let (bytes, budget) = (stripe.memory_bytes(), &self.shared().budget);
         if bytes > stripe.charged {
-            budget.force(bytes - stripe.charged);
+            budget.force_reserve(bytes - stripe.charged);
         } else {
             budget.release(stripe.charged - bytes);
         }
@@ -131,7 +127,7 @@ impl Table {
     }
 
     /// Evicts the `count` rows of the lowest rank, except rows of the entries, which are of this stripe. Waits for another thread that evicts from the stripe, but not longer than `wait`.
-    pub(crate) fn evict(
+    pub(crate) fn evict_rows(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
         entries: &[PageInEntry],
@@ -139,7 +135,7 @@ impl Table {
         room: RoomFor,
         wait: Duration,
     ) -> Result<EvictionOutcome, ColdError> {
-        let tick = self.tick();
+        let tick = self.current_tick();
         self.with_eviction_buffer(|buffer| {
             buffer.needed.clear();
             buffer.needed.extend(entries.iter().map(|entry| entry.key));
@@ -179,12 +175,11 @@ impl Table {
         buffer.copy(stripe);
         MutexGuard::unlocked(stripe, || self.write_cold(buffer))?;
         let removed = buffer.remove_unchanged(stripe);
-        let rows = stripe.rows();
-        stripe.cold_versions.evict(&buffer.cold_keys, rows);
+        let rows = stripe.row_count();
+        stripe.cold_versions.note_eviction(&buffer.cold_keys, rows);
         Ok(EvictionOutcome::Evicted(expired + removed))
     }
 
-    /// Logs that rows are gone for good.
     fn log_removed(&self, stripe: &mut Stripe, keys: impl Iterator<Item = u64>) {
         if self.is_logged() {
             keys.for_each(|key| stripe.changes.note_removed(key));
@@ -193,13 +188,13 @@ impl Table {
     }
 
     fn write_cold(&self, buffer: &EvictionBuffer) -> Result<(), ColdError> {
-        let Some(store) = self.cold().filter(|_| !buffer.cold_keys.is_empty()) else {
+        let Some(store) = self.cold_store().filter(|_| !buffer.cold_keys.is_empty()) else {
             return Ok(());
         };
         // Else the cold tier could have a row whose change the log has lost.
         let flushed = self.shared().log.get().map_or(Ok(()), |log| log.flush());
         let written = flushed.and_then(|()| store.write(self.number(), &buffer.cold_keys, &buffer.words));
-        self.shared().note(written.as_ref().err());
+        self.shared().note_cold_write(written.as_ref().err());
         self.shared().budget.set_beside(store.memory());
         written
     }
@@ -210,7 +205,7 @@ impl EvictionBuffer {
     fn choose(&mut self, table: &Table, stripe: &mut Stripe, (count, room): (usize, RoomFor), tick: u64) {
         self.scanned.clear();
         let compared = (count * COMPARED).max(LEAST_COMPARED);
-        if stripe.rows() <= compared {
+        if stripe.row_count() <= compared {
             stripe.scan(0, usize::MAX, &mut self.scanned);
         } else {
             let next = stripe.scan(stripe.eviction_cursor, compared, &mut self.scanned);
@@ -220,7 +215,7 @@ impl EvictionBuffer {
         let (needed, hints) = (&self.needed, &table.shared().hints);
         let mark = |slot: u32| stripe.hinted.get(slot);
         let others = || self.scanned.iter().filter(|(key, _)| needed.binary_search(key).is_err());
-        for (key, slot) in others().filter(|(_, slot)| !hints.keeps(mark(*slot))) {
+        for (key, slot) in others().filter(|(_, slot)| !hints.is_kept(mark(*slot))) {
             let rank = table.access_codec().rank(stripe.access(*slot), tick);
             self.candidates.push(EvictionCandidate::new(rank, *key, *slot));
         }
@@ -228,7 +223,7 @@ impl EvictionBuffer {
         let mut sure = 0;
         if self.candidates.len() < count && room == RoomFor::Request {
             sure = self.candidates.len();
-            for (key, slot) in others().filter(|(_, slot)| hints.keeps(mark(*slot))) {
+            for (key, slot) in others().filter(|(_, slot)| hints.is_kept(mark(*slot))) {
                 self.candidates.push(EvictionCandidate::new(hints.age(mark(*slot)) + 1, *key, *slot));
             }
         }

@@ -7,11 +7,9 @@ use crate::stripe::Stripe;
 /// Candidates for eviction, and buffers for them. Threads reuse it.
 #[derive(Debug, Default)]
 pub(crate) struct EvictionBuffer {
-    /// Keys and slots of the compared rows.
     pub(crate) scanned: Vec<(u64, u32)>,
     /// Keys of rows that a request needs now, in ascending order. They are never evicted.
     pub(crate) needed: Vec<u64>,
-    /// The rows to evict.
     pub(crate) candidates: Vec<EvictionCandidate>,
     /// Cold keys of the copies, in ascending order.
     pub(crate) cold_keys: Vec<u64>,
@@ -64,7 +62,7 @@ impl EvictionBuffer {
             let key = cold_key_of(*cold_key);
             let (words, access) = self.words[row * width..][..width].split_at(width - 1);
             if stripe.find(key) == Some(*slot) && stripe.slot(*slot) == words && stripe.access(*slot) == access[0] {
-                stripe.evict(key);
+                stripe.evict_row(key);
                 removed += 1;
             }
         }

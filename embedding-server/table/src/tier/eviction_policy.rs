@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The rules of eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EvictionPolicy {
     /// Which rows are evicted first when memory is short.
@@ -57,13 +56,11 @@ pub enum EvictionTarget {
 }
 
 impl EvictionPolicy {
-    /// Whether evicted rows go to the cold tier.
     #[must_use]
     pub fn keeps_evicted_rows(&self) -> bool {
         self.target == EvictionTarget::Cold
     }
 
-    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         if !(self.small_norm.is_finite() && self.small_norm >= 0.0) {
             return Some(format!("small_norm is {}; expected a finite number of at least 0", self.small_norm));

@@ -23,14 +23,12 @@ const LONGEST: u32 = NUMBERS / 2;
 #[derive(Debug, Default)]
 pub(crate) struct HintedRows(Vec<u8>);
 
-/// Counts the hints of all tables.
 #[derive(Debug)]
 pub(crate) struct HintClock {
     arrived: AtomicU32,
     horizon: u32,
 }
 
-/// The number of a hint, as marks have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HintNumber(u8);
 
@@ -40,13 +38,11 @@ impl HintClock {
         Self { arrived: AtomicU32::new(0), horizon: u32::try_from(horizon).unwrap_or(u32::MAX).min(LONGEST) }
     }
 
-    /// Numbers a hint that arrives.
     pub(crate) fn next(&self) -> HintNumber {
         number(self.arrived.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
     }
 
-    /// Whether a row with this mark is kept now.
-    pub(crate) fn keeps(&self, mark: u8) -> bool {
+    pub(crate) fn is_kept(&self, mark: u8) -> bool {
         mark != 0 && self.age(mark) < self.horizon
     }
 
@@ -62,7 +58,6 @@ fn number(arrived: u32) -> HintNumber {
 }
 
 impl HintedRows {
-    /// Marks the row in a slot.
     pub(crate) fn mark(&mut self, slot: u32, HintNumber(number): HintNumber) {
         let slot = slot as usize;
         if slot >= self.0.len() {
@@ -71,7 +66,6 @@ impl HintedRows {
         self.0[slot] = number;
     }
 
-    /// The mark of the row in a slot.
     pub(crate) fn get(&self, slot: u32) -> u8 {
         self.0.get(slot as usize).copied().unwrap_or(0)
     }
@@ -89,8 +83,7 @@ impl HintedRows {
         self.0 = Vec::new();
     }
 
-    /// Bytes of the marks.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.0.capacity()
     }
 }
@@ -102,18 +95,18 @@ mod tests {
     #[test]
     fn a_mark_ages_with_the_hints_that_follow_it() {
         let (clock, mut rows) = (HintClock::new(4), HintedRows::default());
-        assert!(!clock.keeps(rows.get(3)));
+        assert!(!clock.is_kept(rows.get(3)));
         for first in 0..600 {
             rows.mark(3, clock.next());
             for later in 0..4 {
-                assert!(clock.keeps(rows.get(3)), "hint {first}, {later} later");
+                assert!(clock.is_kept(rows.get(3)), "hint {first}, {later} later");
                 clock.next();
             }
-            assert!(!clock.keeps(rows.get(3)) && !clock.keeps(rows.get(2)) && !clock.keeps(rows.get(1000)));
+            assert!(!clock.is_kept(rows.get(3)) && !clock.is_kept(rows.get(2)) && !clock.is_kept(rows.get(1000)));
         }
         rows.mark(3, clock.next());
         rows.unmark(3);
-        assert!(!clock.keeps(rows.get(3)));
+        assert!(!clock.is_kept(rows.get(3)));
     }
 
     #[test]
@@ -121,11 +114,11 @@ mod tests {
         let (none, long) = (HintClock::new(0), HintClock::new(usize::MAX));
         let mut rows = HintedRows::default();
         rows.mark(0, none.next());
-        assert!(!none.keeps(rows.get(0)));
+        assert!(!none.is_kept(rows.get(0)));
         rows.mark(0, long.next());
         (0..126).for_each(|_| assert_ne!(long.next(), HintNumber(0)));
-        assert!(long.keeps(rows.get(0)));
+        assert!(long.is_kept(rows.get(0)));
         long.next();
-        assert!(!long.keeps(rows.get(0)));
+        assert!(!long.is_kept(rows.get(0)));
     }
 }

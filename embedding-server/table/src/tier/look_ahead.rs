@@ -19,16 +19,13 @@ use crate::{RequestBuffers, RequestGuard, RequestPart, Table, TableError};
 impl RequestGuard<'_> {
     /// Brings the rows of all parts to memory and keeps them there for the horizon of the tables
     /// ([`crate::TableResources::look_ahead`]). Rows that do not exist are not created. Returns how many rows it brought.
-    ///
-    /// # Errors
-    /// If a part names no table, a table twice or a wrong dim. Also if the cold tier cannot be read.
     pub fn bring_in(&self, parts: &[RequestPart<'_>], scratch: &mut RequestBuffers) -> Result<u64, TableError> {
-        self.set().check(parts)?;
-        let hint = self.set().shared().hints.next();
+        self.table_set().check_parts(parts)?;
+        let hint = self.table_set().shared().hints.next();
         let mut missing = Vec::with_capacity(parts.len());
         for part in parts {
-            let table = self.set().table(part.table)?;
-            if table.cold().is_some() {
+            let table = self.table_set().table(part.table)?;
+            if table.cold_store().is_some() {
                 let mut page_in = scratch.page_ins.pop().unwrap_or_default();
                 page_in.begin(self.deadline());
                 table.mark_hinted(part.ids, hint, scratch, &mut page_in);
@@ -36,14 +33,14 @@ impl RequestGuard<'_> {
             }
         }
         let bytes = missing.iter().map(|(table, page_in)| page_in.bytes_of_copies(table.stride())).sum();
-        let _held = self.set().shared().acquire_copies(bytes, self.deadline())?;
+        let _held = self.table_set().shared().acquire_copies(bytes, self.deadline())?;
         let read = read_cold_of_all(missing.iter_mut().map(|(table, page_in)| (*table, page_in)));
         let mut brought = 0;
         for (table, mut page_in) in missing {
             if read.is_ok() {
                 brought += table.bring_in(&mut page_in, hint);
             }
-            scratch.keep(page_in);
+            scratch.keep_page_in(page_in);
         }
         read.map(|()| brought)
     }
@@ -52,7 +49,7 @@ impl RequestGuard<'_> {
 impl Table {
     /// Marks the rows in memory, and adds the others to `page_in`.
     fn mark_hinted(&self, ids: &[u64], hint: HintNumber, scratch: &mut RequestBuffers, page_in: &mut PageIn) {
-        scratch.group(ids, self.stripes());
+        scratch.group_ids(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for key in group.keys {
@@ -67,7 +64,7 @@ impl Table {
 
     /// Brings rows in whose copies were read. Returns their number.
     fn bring_in(&self, page_in: &mut PageIn, hint: HintNumber) -> u64 {
-        let (mut entries, tick, mut brought) = (std::mem::take(&mut page_in.entries), self.tick(), 0);
+        let (mut entries, tick, mut brought) = (std::mem::take(&mut page_in.entries), self.current_tick(), 0);
         entries.retain(|entry| page_in.cold_copy(entry, self.stride()).is_some());
         self.for_each_chunk(&entries, RoomFor::Hint, page_in.deadline, &mut |stripe, entry| {
             brought += u64::from(self.bring_in_one(stripe, &entry, page_in, tick, hint));
@@ -92,10 +89,10 @@ impl Table {
         let Some(row) = page_in.cold_copy(entry, self.stride()) else { return false };
         let (words, access) = row.split_at(self.stride());
         // Advice never takes memory beyond the budget.
-        let growth = stripe.growth(1);
-        let has_room = growth == 0 || stripe.bytes() + growth <= stripe.charged;
+        let growth = stripe.growth_bytes(1);
+        let has_room = growth == 0 || stripe.memory_bytes() + growth <= stripe.charged;
         let is_stale = stripe.cold_versions.is_stale(cold_key_of(entry.key), entry.cold_version);
-        if is_stale || !has_room || self.access_codec().expired(access[0], tick) {
+        if is_stale || !has_room || self.access_codec().is_expired(access[0], tick) {
             return false;
         }
         let slot = self.promote(stripe, entry.key, words, access[0]);

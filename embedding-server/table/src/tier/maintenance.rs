@@ -20,9 +20,7 @@ use crate::{ColdError, RequestDeadline, Table, TableError, TableSet};
 
 /// If memory is short, a stripe keeps one part in this many of its slots free.
 const FREE_SHARE: usize = 20;
-/// How many rows one call evicts from a stripe.
 const MOST: usize = 256;
-/// How many rows of a stripe one call checks.
 const SWEPT: usize = 1024;
 /// Sweeps per time to live.
 const SWEEPS_PER_TTL: u64 = 8;
@@ -31,7 +29,6 @@ const NORM_EVERY: u64 = 1000;
 /// Rank of a row of small norm. A row past its time to live has rank 0.
 const SMALL: u32 = 1;
 
-/// The work of one call of maintenance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceReport {
     pub scanned: u64,
@@ -57,9 +54,7 @@ impl AddAssign for MaintenanceReport {
 impl TableSet {
     /// Does one bounded part of the maintenance: at most one write of some hundred rows to the cold tier. Call it
     /// repeatedly, and pause while it [is idle](MaintenanceReport::is_idle). Requests then seldom have to evict rows.
-    ///
-    /// # Errors
-    /// If the cold tier fails. Rows then stay where they are.
+    /// If the cold tier fails, rows stay where they are.
     pub fn maintain(&self) -> Result<MaintenanceReport, ColdError> {
         let stripes: usize = self.iter().map(Table::stripes).sum();
         for _ in 0..stripes {
@@ -80,10 +75,9 @@ impl TableSet {
 }
 
 impl Table {
-    /// The part of the maintenance for one stripe.
     fn maintain(&self, stripe: usize) -> Result<MaintenanceReport, ColdError> {
         let mut done = MaintenanceReport::default();
-        if !self.is_managed() && self.retention().small_norm == 0.0 {
+        if !self.is_managed() && self.eviction_policy().small_norm == 0.0 {
             return Ok(done);
         }
         self.apply_all_pending().map_err(cold_error)?;
@@ -104,13 +98,13 @@ impl Table {
             return Ok(MaintenanceReport::default());
         }
         let mut report = MaintenanceReport::default();
-        if let Some(count) = stripe.rows().checked_sub(keep).filter(|count| *count > 0) {
+        if let Some(count) = stripe.row_count().checked_sub(keep).filter(|count| *count > 0) {
             report += done(
                 count,
-                self.evict(stripe, &[], count, RoomFor::Request, self.eviction_wait(RequestDeadline::NONE))?,
+                self.evict_rows(stripe, &[], count, RoomFor::Request, self.eviction_wait(RequestDeadline::NONE))?,
             );
         }
-        if stripe.rows() <= keep {
+        if stripe.row_count() <= keep {
             stripe.shrink();
             self.charge(stripe);
             report.scanned += keep as u64;
@@ -120,13 +114,13 @@ impl Table {
 
     /// Evicts some rows of a full stripe if memory is short.
     fn free_slots(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
-        let wanted = (stripe.rows() / FREE_SHARE).min(MOST);
+        let wanted = (stripe.row_count() / FREE_SHARE).min(MOST);
         // A search costs the same for one row as for many, so it waits until half of the free slots are taken.
-        if !self.shared().budget.is_tight() || stripe.vacant() > wanted / 2 || wanted == 0 {
+        if !self.shared().budget.is_tight() || stripe.vacant_slots() > wanted / 2 || wanted == 0 {
             return Ok(MaintenanceReport::default());
         }
-        let count = wanted - stripe.vacant();
-        let outcome = self.evict(stripe, &[], count, RoomFor::Hint, self.eviction_wait(RequestDeadline::NONE))?;
+        let count = wanted - stripe.vacant_slots();
+        let outcome = self.evict_rows(stripe, &[], count, RoomFor::Hint, self.eviction_wait(RequestDeadline::NONE))?;
         // If every row is needed soon, there is nothing to do for now.
         Ok(if outcome == EvictionOutcome::Evicted(0) { MaintenanceReport::default() } else { done(count, outcome) })
     }
@@ -134,7 +128,7 @@ impl Table {
     /// Looks for rows of a stripe that are past their time to live or of small norm, if a sweep is due. Removing a row
     /// moves other rows in the index, so a sweep may miss some rows. The next sweep finds them.
     fn sweep(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
-        let tick = self.tick();
+        let tick = self.current_tick();
         let Some(bucket) = self.next_bucket(stripe, tick) else {
             return Ok(MaintenanceReport::default());
         };
@@ -150,7 +144,7 @@ impl Table {
 
     /// The bucket of the index where the stripe's sweep continues. `None` if no sweep is due.
     fn next_bucket(&self, stripe: &mut Stripe, tick: u64) -> Option<usize> {
-        let every = match (self.access_codec().ttl(), self.retention().small_norm > 0.0) {
+        let every = match (self.access_codec().ttl(), self.eviction_policy().small_norm > 0.0) {
             (None, false) => return None,
             (None, true) => NORM_EVERY,
             (Some(ttl), small) => (ttl / SWEEPS_PER_TTL).clamp(1, if small { NORM_EVERY } else { u64::MAX }),
@@ -170,9 +164,9 @@ impl EvictionBuffer {
         self.candidates.clear();
         stripe.sweep.bucket = stripe.scan(bucket, SWEPT, &mut self.scanned);
         let mut weights = vec![0.0; table.dim()];
-        let least = table.retention().small_norm;
+        let least = table.eviction_policy().small_norm;
         for (key, slot) in &self.scanned {
-            if table.is_managed() && table.access_codec().expired(stripe.access(*slot), tick) {
+            if table.is_managed() && table.access_codec().is_expired(stripe.access(*slot), tick) {
                 self.candidates.push(EvictionCandidate::new(0, *key, *slot));
             } else if least > 0.0 && norm(table, stripe, *slot, &mut weights) < least {
                 self.candidates.push(EvictionCandidate::new(SMALL, *key, *slot));
@@ -183,7 +177,7 @@ impl EvictionBuffer {
 }
 
 fn norm(table: &Table, stripe: &Stripe, slot: u32, weights: &mut [f32]) -> f32 {
-    table.layout().read(stripe.slot(slot), weights);
+    table.layout().read_weights(stripe.slot(slot), weights);
     weights.iter().map(|weight| weight * weight).sum::<f32>().sqrt()
 }
 

@@ -9,7 +9,7 @@
 use zagros_zip::ZipEq;
 
 use crate::key::id_of;
-use crate::machine::wide::wide;
+use crate::machine::wide::run_wide;
 use crate::request::batch::DistinctGradients;
 use crate::request::group::RequestBuffers;
 use crate::request::row_loops::{row, row_mut};
@@ -45,8 +45,8 @@ impl Table {
         scratch: &mut RequestBuffers,
         page_in: &mut PageIn,
     ) {
-        let (layout, tick) = (*self.layout(), self.tick());
-        scratch.group(ids, self.stripes());
+        let (layout, tick) = (*self.layout(), self.current_tick());
+        scratch.group_ids(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             let old_len = page_in.entries.len();
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
@@ -56,15 +56,15 @@ impl Table {
                     next.iter().take(AHEAD).for_each(|key| stripe.prefetch_row(*key, layout.stride));
                 }
                 let (key, position) = (group.keys[index], group.positions[index]);
-                let found = stripe.find(key).filter(|slot| !self.access_codec().expired(stripe.access(*slot), tick));
+                let found = stripe.find(key).filter(|slot| !self.access_codec().is_expired(stripe.access(*slot), tick));
                 let Some(slot) = found else {
                     page_in.add(key, position, stripe.cold_versions.now(), true);
                     continue;
                 };
                 if access == LookupMode::Train {
-                    *stripe.access_mut(slot) = self.access_codec().used(stripe.access(slot), tick);
+                    *stripe.access_mut(slot) = self.access_codec().after_use(stripe.access(slot), tick);
                 }
-                layout.read(stripe.slot(slot), row_mut(out, position, layout.dim));
+                layout.read_weights(stripe.slot(slot), row_mut(out, position, layout.dim));
             }
             stripe.count_lookups(group.keys.len(), page_in.entries.len() - old_len);
         });
@@ -77,7 +77,7 @@ impl Table {
         self.page_in_all(page_in, &mut |stripe, entry, slot| {
             let weights = row_mut(out, entry.position, layout.dim);
             match slot {
-                Some(slot) => layout.read(stripe.slot(slot), weights),
+                Some(slot) => layout.read_weights(stripe.slot(slot), weights),
                 None => weights.fill(0.0),
             }
             refused += u64::from(slot.is_none());
@@ -87,12 +87,12 @@ impl Table {
 
     /// For reading: copies the other rows from the cold tier, whose copies are read. No row moves.
     fn copy_cold(&self, page_in: &PageIn, out: &mut [f32]) -> LookupReport {
-        let (layout, tick, mut report) = (*self.layout(), self.tick(), LookupReport::default());
+        let (layout, tick, mut report) = (*self.layout(), self.current_tick(), LookupReport::default());
         for entry in &page_in.entries {
             let weights = row_mut(out, entry.position, layout.dim);
             let copy = page_in.cold_copy(entry, self.stride());
-            if let Some(row) = copy.filter(|row| !self.access_codec().expired(row[self.stride()], tick)) {
-                layout.read(row, weights);
+            if let Some(row) = copy.filter(|row| !self.access_codec().is_expired(row[self.stride()], tick)) {
+                layout.read_weights(row, weights);
                 continue;
             }
             if self.is_selective() {
@@ -107,16 +107,13 @@ impl Table {
 
     /// The part of a push before any change: sums repeated gradients, and finds the rows that are not in memory. The
     /// caller reads the cold copies of these rows next ([`read_copies`]).
-    ///
-    /// # Errors
-    /// If memory is full.
     pub(crate) fn prepare_push<'a>(
         &self,
         ids: &'a [u64],
         gradients: &'a [f32],
         scratch: &mut RequestBuffers,
     ) -> Result<PreparedPush<'a>, TableError> {
-        let distinct = self.distinct(ids, gradients, scratch);
+        let distinct = self.distinct_gradients(ids, gradients, scratch);
         let mut page_in = scratch.page_ins.pop().unwrap_or_default();
         page_in.begin(scratch.deadline);
         self.for_each_group(scratch, |stripe, group| {
@@ -129,7 +126,6 @@ impl Table {
         Ok(PreparedPush { distinct, page_in })
     }
 
-    /// Reads the cold copies of the rows of a push to this table ([`read_copies`]).
     pub(crate) fn read_copies(
         &self,
         prepared: &mut PreparedPush<'_>,
@@ -160,9 +156,9 @@ impl Table {
                 report.refused += 1;
                 return;
             };
-            stripe.keep(entry.key, slot);
+            stripe.preserve_row(entry.key, slot);
             let gradient = row(&distinct.gradients, entry.position, self.dim());
-            wide(
+            run_wide(
                 #[inline(always)]
                 || stripe.update(stripe.address(slot), entry.key, &mut update, gradient),
             );
@@ -180,16 +176,16 @@ impl Table {
             self.defer_gradients(&page_in.entries, &distinct.gradients, step, origin);
         }
         report.created = page_in.created;
-        scratch.keep(page_in);
+        scratch.keep_page_in(page_in);
         report
     }
 
     /// Inserts whole rows chunk by chunk, and makes room for each chunk.
     pub(crate) fn insert_managed(&self, rows: &RowBatch, scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         self.apply_all_pending()?;
-        let (tick, mut new, mut page_in) = (self.tick(), 0, scratch.page_ins.pop().unwrap_or_default());
+        let (tick, mut new, mut page_in) = (self.current_tick(), 0, scratch.page_ins.pop().unwrap_or_default());
         let is_logged = self.is_logged();
-        scratch.group(&rows.ids, self.stripes());
+        scratch.group_ids(&rows.ids, self.stripes());
         page_in.begin(RequestDeadline::NONE);
         self.for_each_group(scratch, |_, group| {
             let entries = group.keys.iter().zip_eq(group.positions);
@@ -200,38 +196,36 @@ impl Table {
             new += u64::from(stripe.find(entry.key).is_none());
             let slot = stripe.put(entry.key, row(&rows.slots, entry.position, self.stride()));
             let access = rows.access.get(entry.position as usize).copied();
-            *stripe.access_mut(slot) = access.unwrap_or_else(|| self.access_codec().first(tick));
+            *stripe.access_mut(slot) = access.unwrap_or_else(|| self.access_codec().first_use(tick));
             if is_logged {
                 stripe.note_row(entry.key, slot);
             }
         });
-        scratch.keep(page_in);
+        scratch.keep_page_in(page_in);
         Ok(new)
     }
 
     /// Refuses a request that must page rows in while memory is exhausted and no row can be evicted.
     fn check_room(&self, page_in: &PageIn) -> Result<(), TableError> {
         let shared = self.shared();
-        let is_stuck = || self.is_tiered() && shared.budget.is_exhausted() && shared.failure().is_some();
-        let Some(first) = page_in.missing().filter(|_| is_stuck()) else {
+        let is_stuck = || self.is_tiered() && shared.budget.is_exhausted() && shared.last_cold_failure().is_some();
+        let Some(first) = page_in.first_missing().filter(|_| is_stuck()) else {
             return Ok(());
         };
         let mut stripe = self.lock(self.stripe_of(first.key));
-        let (used, limit) = shared.budget.used();
-        match self.evict(&mut stripe, &[], 1, RoomFor::Request, self.eviction_wait(page_in.deadline)) {
+        let (used, limit) = shared.budget.used_and_limit();
+        match self.evict_rows(&mut stripe, &[], 1, RoomFor::Request, self.eviction_wait(page_in.deadline)) {
             Ok(_) => Ok(()),
             Err(source) => Err(TableError::Full { table: self.number(), used, limit, source }),
         }
     }
 }
 
-/// Some ids of one table, on their way through a lookup.
 struct PartialLookup<'a> {
     table: &'a Table,
     ids: &'a [u64],
     /// `[ids.len() * dim]`.
     out: &'a mut [f32],
-    /// The rows that are not in memory.
     page_in: PageIn,
 }
 
@@ -259,7 +253,6 @@ pub(crate) fn lookup_all<'a>(
     Ok(total)
 }
 
-/// Looks up what is open, and leaves nothing open.
 fn lookup_some(
     open: &mut Vec<PartialLookup<'_>>,
     access: LookupMode,
@@ -273,12 +266,11 @@ fn lookup_some(
         }
         Ok(total)
     });
-    open.drain(..).for_each(|part| scratch.keep(part.page_in));
+    open.drain(..).for_each(|part| scratch.keep_page_in(part.page_in));
     done
 }
 
 impl PartialLookup<'_> {
-    /// Copies the rows that are in memory, and lists the others.
     fn copy_from_memory(&mut self, access: LookupMode, scratch: &mut RequestBuffers) -> Result<(), TableError> {
         let Self { table, ids, out, page_in } = self;
         page_in.begin(scratch.deadline);
@@ -297,7 +289,7 @@ impl PartialLookup<'_> {
         if page_in.entries.is_empty() {
             return Ok(LookupReport::default());
         }
-        table.shared().check(page_in.deadline, COLD_READ)?;
+        table.shared().check_deadline(page_in.deadline, COLD_READ)?;
         match access {
             LookupMode::Train => table.copy_paged_in(page_in, out),
             LookupMode::Read => Ok(table.copy_cold(page_in, out)),
@@ -312,14 +304,11 @@ pub(crate) struct PreparedPush<'a> {
 }
 
 /// Reads the cold copies of the rows of prepared pushes that are not in memory, in one call.
-///
-/// # Errors
-/// If the cold tier cannot be read, or is not read before the sender of the push gives up.
 pub(crate) fn read_copies<'a, 'b: 'a>(
     prepared: impl Iterator<Item = (&'a Table, &'a mut PreparedPush<'b>)>,
     shared: &SharedMemory,
     deadline: RequestDeadline,
 ) -> Result<(), TableError> {
     read_cold_of_all(prepared.map(|(table, prepared)| (table, &mut prepared.page_in)))?;
-    shared.check(deadline, COLD_READ)
+    shared.check_deadline(deadline, COLD_READ)
 }

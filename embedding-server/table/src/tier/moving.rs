@@ -42,11 +42,8 @@ impl TableSet {
 impl Table {
     /// Ids of the rows of one stripe in the cold tier: `most` of them, beginning where the call before said. Empty without a cold
     /// tier.
-    ///
-    /// # Errors
-    /// If the cold tier fails.
     pub fn cold_ids(&self, stripe: usize, from: Option<u64>, most: usize) -> Result<ColdIds, ColdError> {
-        let Some(store) = self.cold() else { return Ok(ColdIds::default()) };
+        let Some(store) = self.cold_store() else { return Ok(ColdIds::default()) };
         let (range, mut scan) = (cold_keys_of_stripe(stripe, self.stripes()), ColdScan::default());
         let range = from.unwrap_or(*range.start())..=*range.end();
         let next = store.freeze()?.scan(self.number(), range, most, &mut scan)?;
@@ -54,17 +51,12 @@ impl Table {
     }
 
     /// Appends those rows of `ids`, which are of one stripe, that exist now, in memory or in the cold tier. No row is paged in.
-    ///
-    /// # Errors
-    /// If the cold tier cannot be read. Then some of the rows are appended.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
+    /// On an error some of the rows may be appended.
     pub fn read_rows_anywhere(&self, stripe: usize, ids: &[u64], into: &mut RowBatch) -> Result<(), ColdError> {
         let (mut left, mut cold) = (ids.to_vec(), ColdRows::default());
         for _ in 0..ROUNDS {
             let version = self.take_from_memory(&self.lock(stripe), &mut left, into);
-            let Some(store) = self.cold().filter(|_| !left.is_empty()) else { return Ok(()) };
+            let Some(store) = self.cold_store().filter(|_| !left.is_empty()) else { return Ok(()) };
             store.read(self.number(), &cold_keys(&left), &mut cold)?;
             // A copy counts if nothing was evicted since the row was found missing in memory.
             let stripe = self.lock(stripe);
@@ -75,7 +67,7 @@ impl Table {
         }
         let stripe = self.lock(stripe);
         self.take_from_memory(&stripe, &mut left, into);
-        if let Some(store) = self.cold() {
+        if let Some(store) = self.cold_store() {
             store.read(self.number(), &cold_keys(&left), &mut cold)?;
             self.take_valid(&stripe, &left, &cold, into);
         }
@@ -99,13 +91,13 @@ impl Table {
 
     /// Appends rows whose cold copies are valid, unless they are in memory by now. A copy past its time to live is no row.
     fn take_valid(&self, stripe: &Stripe, ids: &[u64], cold: &ColdRows, into: &mut RowBatch) {
-        let (stride, tick) = (self.stride(), self.tick());
+        let (stride, tick) = (self.stride(), self.current_tick());
         for (place, id) in ids.iter().enumerate() {
             if self.append_from_memory(stripe, *id, into) || !cold.found[place] {
                 continue;
             }
             let (words, access) = cold.rows[place * (stride + 1)..][..stride + 1].split_at(stride);
-            if !self.access_codec().expired(access[0], tick) {
+            if !self.access_codec().is_expired(access[0], tick) {
                 into.ids.push(*id);
                 into.slots.extend_from_slice(words);
                 into.access.push(access[0]);
@@ -115,12 +107,7 @@ impl Table {
 
     /// Removes the unwanted rows of one stripe, in memory and in the cold tier, the gradients that wait for them, and their exact
     /// counts, as the log learns. Answers how many copies of rows there were. No request may use these rows meanwhile.
-    ///
-    /// # Errors
-    /// If the cold tier fails. Then rows may be left there.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
+    /// If the cold tier fails, rows may be left there.
     pub fn remove_rows(&self, stripe: usize, is_unwanted: impl Fn(u64) -> bool) -> Result<usize, ColdError> {
         let mut removed = self.remove_from_memory(stripe, &is_unwanted);
         let (mut from, mut is_first) = (None, true);
@@ -142,16 +129,14 @@ impl Table {
         stripe.scan(0, usize::MAX, &mut rows);
         rows.retain(|(key, _)| is_unwanted(id_of(*key)));
         let mut gone: Vec<u64> = rows.iter().map(|(key, _)| *key).collect();
-        gone.extend(stripe.filter.counted().into_iter().filter(|id| is_unwanted(*id)).map(key_of));
+        gone.extend(stripe.filter.counted_ids().into_iter().filter(|id| is_unwanted(*id)).map(key_of));
         gone.extend(stripe.pending.iter().map(|gradient| gradient.key).filter(|key| is_unwanted(id_of(*key))));
         self.forget(&mut stripe, &gone);
         rows.len()
     }
 
     /// Removes these rows wherever they lie, with their exact counts and the gradients that wait for them, as the log learns.
-    ///
-    /// # Errors
-    /// If the cold tier fails. Then rows may be left there.
+    /// If the cold tier fails, rows may be left there.
     pub fn remove_ids(&self, ids: &[u64]) -> Result<(), ColdError> {
         self.for_each_stripe(ids, |stripe, ids| {
             let _no_eviction = self.eviction_lock(stripe).lock();
@@ -163,9 +148,6 @@ impl Table {
 
     /// Those of the ids that have a row or an exact count, in ascending order. A table that changes meanwhile may answer what was there
     /// at any time of the call.
-    ///
-    /// # Errors
-    /// If the cold tier cannot be read.
     pub fn known_ids(&self, ids: &[u64]) -> Result<Vec<u64>, ColdError> {
         let mut known = RowBatch::default();
         self.for_each_stripe(ids, |stripe, ids| {
@@ -196,9 +178,6 @@ impl Table {
     }
 
     /// As [`Self::remove_ids`], by a log that is read again. Counts are not touched ([`Self::forget_counts_again`]).
-    ///
-    /// # Errors
-    /// As [`Self::remove_ids`].
     pub fn remove_again(&self, ids: &[u64]) -> Result<(), ColdError> {
         for id in ids {
             let key = key_of(*id);
@@ -206,13 +185,12 @@ impl Table {
             stripe.remove(key);
             self.forget_pending(&mut stripe, key);
         }
-        if let Some(store) = self.cold().filter(|_| !ids.is_empty()) {
+        if let Some(store) = self.cold_store().filter(|_| !ids.is_empty()) {
             store.remove(self.number(), &cold_keys(ids))?;
         }
         Ok(())
     }
 
-    /// Forgets rows in memory, exact counts and waiting gradients.
     fn forget(&self, stripe: &mut Stripe, keys: &[u64]) {
         for key in keys {
             stripe.remove(*key);
@@ -234,7 +212,7 @@ impl Table {
     }
 
     fn remove_cold_copies(&self, stripe: usize, ids: &[u64]) -> Result<(), ColdError> {
-        let Some(store) = self.cold().filter(|_| !ids.is_empty()) else { return Ok(()) };
+        let Some(store) = self.cold_store().filter(|_| !ids.is_empty()) else { return Ok(()) };
         let _writing = self.shared().cold_writes.read();
         store.remove(self.number(), &cold_keys(ids))?;
         let mut stripe = self.lock(stripe);

@@ -37,13 +37,9 @@ const ROUNDS: usize = 3;
 /// id is not admitted.
 pub(crate) type RowAction<'a> = dyn FnMut(&mut Stripe, PageInEntry, Option<u32>) + 'a;
 
-/// The result of paging in one row.
 enum PageInOutcome {
-    /// The row is in memory, in this slot.
     Slot(u32),
-    /// The id is not admitted.
     Refused,
-    /// The row's cold copy is stale.
     Stale,
 }
 
@@ -51,7 +47,7 @@ enum PageInOutcome {
 pub(crate) fn read_cold_of_all<'a>(parts: impl Iterator<Item = (&'a Table, &'a mut PageIn)>) -> Result<(), TableError> {
     let (mut reads, mut first) = (Vec::new(), None);
     for (table, PageIn { entries, cold_keys, cold, .. }) in parts {
-        let Some(store) = table.cold() else { continue };
+        let Some(store) = table.cold_store() else { continue };
         PageIn::list_cold_keys(entries, cold_keys);
         if !cold_keys.is_empty() {
             first.get_or_insert((table, store));
@@ -88,7 +84,7 @@ impl Table {
     /// One round. Rows with a stale copy stay in `page_in`.
     fn run_round(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) {
         let mut entries = std::mem::take(&mut page_in.entries);
-        let tick = self.tick();
+        let tick = self.current_tick();
         let deadline = page_in.deadline;
         self.for_each_chunk(&entries, RoomFor::Request, deadline, &mut |stripe, entry| {
             self.page_in_one(stripe, entry, page_in, tick, action);
@@ -135,12 +131,12 @@ impl Table {
         let start = page_in.entries.iter().position(|entry| self.stripe_of(entry.key) == number).unwrap_or(0);
         let mut stripe = self.lock(number);
         let mut entries = page_in.entries.split_off(start);
-        entries.iter_mut().for_each(|entry| *entry = entry.stale(stripe.cold_versions.now()));
+        entries.iter_mut().for_each(|entry| *entry = entry.with_stale_copy(stripe.cold_versions.now()));
         if let Err(error) = self.read_copies_of(&mut entries, &mut page_in.cold_keys, &mut page_in.cold) {
             page_in.entries.append(&mut entries);
             return Err(error);
         }
-        let tick = self.tick();
+        let tick = self.current_tick();
         entries.into_iter().for_each(|entry| self.page_in_one(&mut stripe, entry, page_in, tick, action));
         self.log_stripe(&mut stripe);
         self.charge(&mut stripe);
@@ -158,7 +154,7 @@ impl Table {
         match self.find_or_make(stripe, &entry, page_in, tick) {
             PageInOutcome::Slot(slot) => action(stripe, entry, Some(slot)),
             PageInOutcome::Refused => action(stripe, entry, None),
-            PageInOutcome::Stale => page_in.stale.push(entry.stale(stripe.cold_versions.now())),
+            PageInOutcome::Stale => page_in.stale.push(entry.with_stale_copy(stripe.cold_versions.now())),
         }
     }
 
@@ -180,7 +176,7 @@ impl Table {
     /// Removes a row past its time to live. Returns whether there was one. An admission policy has to admit the id
     /// again. The cold version stays, because a cold copy of the row is past its time to live as well.
     fn remove_if_expired(&self, stripe: &mut Stripe, key: u64, tick: u64) -> bool {
-        let expired = stripe.find(key).is_some_and(|slot| self.access_codec().expired(stripe.access(slot), tick));
+        let expired = stripe.find(key).is_some_and(|slot| self.access_codec().is_expired(stripe.access(slot), tick));
         if expired {
             stripe.remove(key);
             stripe.counts.expired += 1;
@@ -191,16 +187,15 @@ impl Table {
     /// Notes the use of a row in memory. Resets a row past its time to live, and returns whether it did.
     fn use_slot(&self, stripe: &mut Stripe, key: u64, slot: u32, tick: u64) -> bool {
         let access = stripe.access(slot);
-        let expired = self.access_codec().expired(access, tick);
+        let expired = self.access_codec().is_expired(access, tick);
         if expired {
-            stripe.restart(key, slot, self.layout());
+            stripe.reset_row(key, slot, self.layout());
         }
         *stripe.access_mut(slot) =
-            if expired { self.access_codec().first(tick) } else { self.access_codec().used(access, tick) };
+            if expired { self.access_codec().first_use(tick) } else { self.access_codec().after_use(access, tick) };
         expired
     }
 
-    /// Copies a row of the cold tier to memory.
     pub(crate) fn promote(&self, stripe: &mut Stripe, key: u64, words: &[u32], access: u32) -> u32 {
         let slot = stripe.put_back(key, words);
         *stripe.access_mut(slot) = access;
@@ -228,8 +223,8 @@ impl Table {
         stripe.counts.cold_reads += 1;
         stripe.counts.late += u64::from(page_in.counts_access);
         let (words, access) = (&row[..self.stride()], row[self.stride()]);
-        if !self.access_codec().expired(access, tick) {
-            let slot = self.promote(stripe, entry.key, words, self.access_codec().used(access, tick));
+        if !self.access_codec().is_expired(access, tick) {
+            let slot = self.promote(stripe, entry.key, words, self.access_codec().after_use(access, tick));
             page_in.late += 1;
             return Some(PageInOutcome::Slot(slot));
         }
@@ -237,10 +232,9 @@ impl Table {
         None
     }
 
-    /// Creates a row if the id is admitted.
     fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, counts_access: bool) -> Option<u32> {
         let admitted = if counts_access { stripe.filter.observe(key) } else { stripe.filter.admits(key) };
-        if counts_access && self.is_logged() && stripe.filter.counts() {
+        if counts_access && self.is_logged() && stripe.filter.counts_uses() {
             stripe.changes.note_seen(key);
         }
         if !admitted {
@@ -249,7 +243,7 @@ impl Table {
         }
         stripe.counts.admitted += u64::from(self.is_selective());
         let (slot, _) = stripe.find_or_create(key, self.layout());
-        *stripe.access_mut(slot) = self.access_codec().first(tick);
+        *stripe.access_mut(slot) = self.access_codec().first_use(tick);
         // Elsewhere a row that no push has changed needs no record: it can be made again from its id. A push notes the row itself.
         if counts_access && self.is_selective() && self.is_logged() {
             stripe.note_row(key, slot);
@@ -258,7 +252,6 @@ impl Table {
         Some(slot)
     }
 
-    /// Where the entries of one stripe end that begin at `start`.
     fn end_of_stripe(&self, entries: &[PageInEntry], start: usize) -> usize {
         let number = self.stripe_of(entries[start].key);
         start + entries[start..].iter().take_while(|entry| self.stripe_of(entry.key) == number).count()
@@ -270,7 +263,7 @@ impl Table {
         cold_keys: &mut Vec<u64>,
         cold: &mut ColdRows,
     ) -> Result<(), ColdError> {
-        let Some(store) = self.cold() else {
+        let Some(store) = self.cold_store() else {
             return Ok(());
         };
         PageIn::list_cold_keys(entries, cold_keys);

@@ -16,20 +16,16 @@ pub(crate) struct PageIn {
     pub(crate) entries: Vec<PageInEntry>,
     /// Rows whose cold copy was stale in the present round.
     pub(crate) stale: Vec<PageInEntry>,
-    /// The cold keys of the last read of the cold tier.
     pub(crate) cold_keys: Vec<u64>,
-    /// The rows that this read returned.
     pub(crate) cold: ColdRows,
     pub(crate) created: u64,
     /// Rows read from the cold tier.
     pub(crate) late: u64,
     /// Whether the request counts towards the admission of ids that have no row.
     pub(crate) counts_access: bool,
-    /// Until when the request may wait.
     pub(crate) deadline: RequestDeadline,
 }
 
-/// One row that a request pages in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageInEntry {
     pub(crate) key: u64,
@@ -42,32 +38,28 @@ pub(crate) struct PageInEntry {
 }
 
 impl PageInEntry {
-    /// Whether the cold copy is still to be read.
     pub(crate) fn is_missing(&self) -> bool {
         self.cold == NOT_READ
     }
 
     /// The same row, with a cold copy that must be read again.
-    pub(crate) fn stale(self, cold_version: u32) -> Self {
+    pub(crate) fn with_stale_copy(self, cold_version: u32) -> Self {
         Self { cold_version, cold: NOT_READ, ..self }
     }
 }
 
 impl PageIn {
-    /// Bytes of the buffers, used or not.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let cold = self.cold.rows.capacity() * size_of::<u32>() + self.cold.found.capacity();
         let rows = (self.entries.capacity() + self.stale.capacity()) * size_of::<PageInEntry>();
         cold + rows + self.cold_keys.capacity() * size_of::<u64>()
     }
 
-    /// Prepares the buffers for a request with this deadline.
     pub(crate) fn begin(&mut self, deadline: RequestDeadline) {
         self.clear();
         self.deadline = deadline;
     }
 
-    /// Removes all rows and keeps the buffers.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.stale.clear();
@@ -82,14 +74,12 @@ impl PageIn {
         self.entries.push(PageInEntry { key, position, cold_version, cold });
     }
 
-    /// Bytes of the cold copies of all rows that are not in memory.
     pub(crate) fn bytes_of_copies(&self, stride: usize) -> usize {
         let rows = self.entries.iter().filter(|entry| entry.is_missing()).count();
         rows * (stride + 1) * size_of::<u32>()
     }
 
-    /// Any row that was not in memory.
-    pub(crate) fn missing(&self) -> Option<PageInEntry> {
+    pub(crate) fn first_missing(&self) -> Option<PageInEntry> {
         self.entries.iter().copied().find(PageInEntry::is_missing)
     }
 

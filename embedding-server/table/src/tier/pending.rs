@@ -33,7 +33,6 @@ impl Table {
         }
     }
 
-    /// Keeps one gradient.
     pub(crate) fn defer_gradient(&self, key: u64, gradient: &[f32], step: PushStep, origin: Option<PushOrigin>) {
         let mut stripe = self.lock(self.stripe_of(key));
         if let Some(log) = self.shared().log.get() {
@@ -62,7 +61,7 @@ impl Table {
         let mut buffer = Vec::new();
         let applied: Vec<PendingGradient> = stripe.pending.extract_if(.., |gradient| gradient.key == key).collect();
         for pending in &applied {
-            stripe.keep(key, slot);
+            stripe.preserve_row(key, slot);
             let mut update = RowUpdate::new(*self.layout(), pending.step, &mut buffer);
             stripe.update(stripe.address(slot), key, &mut update, &pending.gradient);
         }
@@ -76,15 +75,10 @@ impl Table {
         }
     }
 
-    /// Whether the table has pending gradients.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending_count().load(Ordering::Relaxed) > 0
     }
 
-    /// Pages in all rows that have pending gradients.
-    ///
-    /// # Errors
-    /// If the cold tier still cannot be read.
     pub(crate) fn apply_all_pending(&self) -> Result<(), TableError> {
         if !self.has_pending() {
             return Ok(());

@@ -28,29 +28,23 @@ pub(crate) const COLD_READ: &str = "rows of the cold tier";
 
 const SAVE: &str = "a save of the rows, whose copies of changed rows are at their limit";
 
-/// Memory, cold tier and time of the tables of one server.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     pub(crate) budget: RowBudget,
     pub(crate) capacity: TableResources,
     pub(crate) clock: TableClock,
-    /// The hints of later batches.
     pub(crate) hints: HintClock,
     /// The memory of rows and indexes. Small tables share huge pages.
     pub(crate) arena: Arc<Arena>,
     /// Writes to the cold tier and removals lock it shared. A freeze locks it exclusively.
     pub(crate) cold_writes: RwLock<()>,
-    /// The budget for cold copies of pushes.
     pub(crate) copies: CopyBudget,
-    /// The bound of the copies for a snapshot.
     pub(crate) captures: Arc<CaptureBudget>,
     /// Buffers for eviction. There are as many as threads have evicted at once.
     pub(crate) buffer: Mutex<Vec<EvictionBuffer>>,
     /// Why the last write to the cold tier failed. `None` if it succeeded.
     failure: Mutex<Option<ColdError>>,
-    /// Where changes are logged, once there is a log.
     pub(crate) log: OnceLock<Arc<dyn UpdateLog>>,
-    /// Who else learns of changes.
     pub(crate) watcher: WatcherSlot,
 }
 
@@ -74,33 +68,26 @@ impl SharedMemory {
         }
     }
 
-    /// Acquires permission to hold the cold copies of a push.
-    ///
-    /// # Errors
-    /// If the sender of the push gives up in the meantime.
     pub(crate) fn acquire_copies(&self, bytes: usize, deadline: RequestDeadline) -> Result<CopyPermit<'_>, TableError> {
-        let most = self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE);
+        let most = self.capacity.longest_wait(COPIES_WAIT, COPIES_WAIT_SHARE);
         let permit = self.copies.acquire(bytes, self.wait_until(deadline, most));
-        self.check(deadline, OTHER_PUSHES)?;
+        self.check_deadline(deadline, OTHER_PUSHES)?;
         Ok(permit)
     }
 
     /// The shorter of `most` and the time until the deadline of a request.
     pub(crate) fn wait_until(&self, deadline: RequestDeadline, most: Duration) -> Duration {
-        self.left(deadline).map_or(most, |left| left.min(most))
+        self.time_left(deadline).map_or(most, |left| left.min(most))
     }
 
     /// Time until the deadline of a request. `None` without a deadline or a clock.
-    pub(crate) fn left(&self, deadline: RequestDeadline) -> Option<Duration> {
-        deadline.left(self.capacity.nanos?()).map(Duration::from_nanos)
+    pub(crate) fn time_left(&self, deadline: RequestDeadline) -> Option<Duration> {
+        deadline.nanos_left(self.capacity.nanos?()).map(Duration::from_nanos)
     }
 
     /// Checks that the sender of a request still waits. `whom` is what the request has waited for.
-    ///
-    /// # Errors
-    /// [`TableError::Late`] if the sender has given up.
-    pub(crate) fn check(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
-        match self.left(deadline) {
+    pub(crate) fn check_deadline(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
+        match self.time_left(deadline) {
             Some(Duration::ZERO) => Err(TableError::Late { whom }),
             _ => Ok(()),
         }
@@ -108,14 +95,11 @@ impl SharedMemory {
 
     /// Waits while the copies for a snapshot are at their limit. Returns whether the snapshot has to be given up: none of its
     /// copies went meanwhile.
-    ///
-    /// # Errors
-    /// If the sender of the request gives up in the meantime.
     pub(crate) fn await_copies(&self, deadline: RequestDeadline) -> Result<bool, TableError> {
-        let most = self.capacity.wait(COPIES_WAIT * 2, COPIES_WAIT_SHARE);
+        let most = self.capacity.longest_wait(COPIES_WAIT * 2, COPIES_WAIT_SHARE);
         loop {
-            let room = self.captures.wait(self.wait_until(deadline, most));
-            self.check(deadline, SAVE)?;
+            let room = self.captures.wait_for_room(self.wait_until(deadline, most));
+            self.check_deadline(deadline, SAVE)?;
             match room {
                 CopyRoom::Free => return Ok(false),
                 CopyRoom::Contended => {}
@@ -124,20 +108,15 @@ impl SharedMemory {
         }
     }
 
-    /// Checks that the snapshot of now was not given up.
-    ///
-    /// # Errors
-    /// [`TableError::SnapshotGivenUp`].
     pub(crate) fn check_snapshot(&self) -> Result<(), TableError> {
         if self.captures.is_given_up() { Err(TableError::SnapshotGivenUp) } else { Ok(()) }
     }
 
-    /// Notes the result of the last write to the cold tier.
-    pub(crate) fn note(&self, failure: Option<&ColdError>) {
+    pub(crate) fn note_cold_write(&self, failure: Option<&ColdError>) {
         *self.failure.lock() = failure.cloned();
     }
 
-    pub(crate) fn failure(&self) -> Option<ColdError> {
+    pub(crate) fn last_cold_failure(&self) -> Option<ColdError> {
         self.failure.lock().clone()
     }
 }

@@ -3,27 +3,21 @@
 
 use crate::{ColdRows, ColdScan, ColdView};
 
-/// The position in one stripe.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StripeSweep {
     /// Bucket of the index to continue from. `None` between two sweeps.
     pub(crate) bucket: Option<usize>,
-    /// Tick at which the last sweep started.
     pub(crate) started: u64,
 }
 
-/// The position in the cold tier of one table.
 #[derive(Default)]
 pub(crate) struct ColdSweep {
     /// The content of the cold tier when the sweep started. `None` between two sweeps.
     pub(crate) view: Option<Box<dyn ColdView>>,
-    /// The stripe that is being searched.
     pub(crate) stripe: usize,
     /// Cold key to continue from.
     pub(crate) from: Option<u64>,
-    /// Tick at which the last sweep started.
     pub(crate) started: u64,
-    /// Buffer for the rows of the view.
     pub(crate) scan: ColdScan,
     /// Buffer for the present content of these rows.
     pub(crate) rows: ColdRows,

@@ -32,12 +32,11 @@ impl TableResources {
     }
 
     /// The longest wait: `most`, or one part in `parts` of a request's timeout if that is shorter.
-    pub(crate) fn wait(&self, most: Duration, parts: u32) -> Duration {
+    pub(crate) fn longest_wait(&self, most: Duration, parts: u32) -> Duration {
         self.timeout.map_or(most, |timeout| most.min(timeout / parts))
     }
 }
 
-/// Bytes in use, and their limit.
 #[derive(Debug)]
 pub(crate) struct RowBudget {
     limit: usize,
@@ -60,17 +59,16 @@ impl RowBudget {
     }
 
     /// Reserves bytes even beyond the limit.
-    pub(crate) fn force(&self, bytes: usize) {
+    pub(crate) fn force_reserve(&self, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns reserved bytes.
     pub(crate) fn release(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Reserved bytes, and the limit without what others have of it.
-    pub(crate) fn used(&self) -> (usize, usize) {
+    pub(crate) fn used_and_limit(&self) -> (usize, usize) {
         (self.used.load(Ordering::Relaxed), self.limit())
     }
 
@@ -85,20 +83,20 @@ impl RowBudget {
 
     /// Whether rows have more than the limit, which happens when the share of others grows.
     pub(crate) fn is_exceeded(&self) -> bool {
-        let (used, limit) = self.used();
+        let (used, limit) = self.used_and_limit();
         used > limit
     }
 
     /// Whether maintenance should evict rows before a request needs the memory.
     pub(crate) fn is_tight(&self) -> bool {
-        let (used, limit) = self.used();
+        let (used, limit) = self.used_and_limit();
         used > limit / 20 * 19
     }
 
     /// Whether memory is a quarter above its limit. That happens only while rows cannot be evicted. New rows are then
     /// refused.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let (used, limit) = self.used();
+        let (used, limit) = self.used_and_limit();
         used > limit.saturating_add(limit / 4)
     }
 }
@@ -112,10 +110,10 @@ mod tests {
     #[test]
     fn a_wait_is_a_part_of_the_timeout_at_most() {
         let ten = Duration::from_secs(10);
-        assert_eq!(TableResources::default().wait(ten, 4), ten);
+        assert_eq!(TableResources::default().longest_wait(ten, 4), ten);
         let resources =
             |seconds| TableResources { timeout: Some(Duration::from_secs(seconds)), ..TableResources::default() };
-        assert_eq!([300, 20].map(|seconds| resources(seconds).wait(ten, 4)), [ten, Duration::from_secs(5)]);
+        assert_eq!([300, 20].map(|seconds| resources(seconds).longest_wait(ten, 4)), [ten, Duration::from_secs(5)]);
     }
 
     #[test]
@@ -131,19 +129,19 @@ mod tests {
                 });
             }
         });
-        assert_eq!((taken.into_inner(), budget.used()), (994, (994, 1000)));
+        assert_eq!((taken.into_inner(), budget.used_and_limit()), (994, (994, 1000)));
     }
 
     #[test]
     fn what_others_have_is_taken_from_the_limit_but_for_a_quarter() {
         let budget = RowBudget::new(Some(1000));
-        budget.force(700);
+        budget.force_reserve(700);
         assert!(!budget.is_exceeded());
         budget.set_beside(301);
         assert!(budget.is_exceeded() && !budget.reserve(0, 0));
-        assert_eq!(budget.used(), (700, 699));
+        assert_eq!(budget.used_and_limit(), (700, 699));
         budget.set_beside(5000);
-        assert_eq!(budget.used(), (700, 250));
+        assert_eq!(budget.used_and_limit(), (700, 250));
         budget.set_beside(0);
         assert!(budget.reserve(300, 0));
     }
@@ -152,16 +150,16 @@ mod tests {
     fn the_budget_reports_how_near_the_limit_it_is() {
         let budget = RowBudget::new(Some(1000));
         let state = || (budget.is_tight(), budget.is_exhausted());
-        budget.force(950);
+        budget.force_reserve(950);
         assert_eq!(state(), (false, false));
-        budget.force(300);
+        budget.force_reserve(300);
         assert_eq!((state(), budget.reserve(0, 0)), ((true, false), false));
-        budget.force(1);
+        budget.force_reserve(1);
         assert_eq!(state(), (true, true));
         budget.release(1251);
         assert!(!budget.reserve(1000, 1) && budget.reserve(1000, 0) && !budget.reserve(1, 0));
         let endless = RowBudget::new(None);
-        endless.force(usize::MAX / 2);
+        endless.force_reserve(usize::MAX / 2);
         assert_eq!((endless.is_tight(), endless.is_exhausted()), (false, false));
     }
 }

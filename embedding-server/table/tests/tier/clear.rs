@@ -7,7 +7,6 @@ use zagros_table::{
 
 use crate::support::{hot, ledger_config, push, read, tiny, train};
 
-/// Two tables with rows in memory and in the cold tier.
 #[test]
 fn cleared_tables_are_as_they_were_made() {
     let (tables, store) = tiny(&[ledger_config(2, 4), ledger_config(2, 2)]);
@@ -18,13 +17,13 @@ fn cleared_tables_are_as_they_were_made() {
     assert!(store.size().rows > 0 && !hot(&tables).is_empty());
     tables.clear().unwrap();
     assert_eq!((store.size().rows, hot(&tables)), (0, vec![]));
-    assert!(tables.iter().all(|table| table.rows() == 0));
+    assert!(tables.iter().all(|table| table.row_count() == 0));
     assert_eq!(read(&tables, &ids), vec![0.0; 6000]);
     // Cleared tables learn like new ones.
     push(&tables, &[5], 1.0);
     assert_eq!(read(&tables, &[5, 6]), [-1.0, -1.0, 0.0, 0.0]);
     let mut rows = RowBatch::default();
-    let cut = tables.snapshot().unwrap();
+    let cut = tables.take_snapshot().unwrap();
     (0..4).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
     assert_eq!(rows.ids, [5]);
 }
@@ -50,15 +49,15 @@ fn expiring(ttl: Ttl) -> TableSet {
 
 /// The rows of a snapshot, and the time of its instant.
 fn saved(tables: &TableSet) -> (RowBatch, TableTime) {
-    let (mut rows, cut) = (RowBatch::default(), tables.snapshot().unwrap());
+    let (mut rows, cut) = (RowBatch::default(), tables.take_snapshot().unwrap());
     (0..2).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
-    (rows, cut.moment())
+    (rows, cut.snapshot_time())
 }
 
 /// Restores saved rows, as a load that replaces all rows does.
 fn restore(tables: &TableSet, rows: &RowBatch, moment: TableTime) {
     tables.clear().unwrap();
-    tables.tick(moment.steps, 0);
+    tables.advance_clock(moment.steps, 0);
     let (table, mut rows) = (tables.table(0).unwrap(), rows.clone());
     table.rebase_access(&mut rows, moment, StepClock::GoesOn);
     table.insert(&rows, &mut RequestBuffers::new()).unwrap();
@@ -69,20 +68,20 @@ fn restore(tables: &TableSet, rows: &RowBatch, moment: TableTime) {
 fn restored_rows_have_the_age_they_had_when_they_were_saved() {
     for ttl in [Ttl::Steps(10), Ttl::Seconds(10)] {
         let tables = expiring(ttl);
-        tables.tick(100, 100);
+        tables.advance_clock(100, 100);
         push(&tables, &[1, 2], 1.0);
-        tables.tick(106, 106);
+        tables.advance_clock(106, 106);
         push(&tables, &[2], 1.0);
         let (rows, moment) = saved(&tables);
-        tables.tick(500, 500);
+        tables.advance_clock(500, 500);
         assert_eq!(read(&tables, &[1, 2]), [0.0; 4], "{ttl:?}: training went on without them");
         restore(&tables, &rows, moment);
         assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
         assert_eq!(saved(&tables).0.ids.len(), 2, "{ttl:?}: and a save holds them");
         // From here on the rows age as they would have aged after the save.
-        tables.tick(109, 503);
+        tables.advance_clock(109, 503);
         assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
-        tables.tick(110, 504);
+        tables.advance_clock(110, 504);
         assert_eq!(read(&tables, &[1, 2]), [0.0, 0.0, -2.0, -2.0], "{ttl:?}");
         // The search for expired rows starts again as well.
         while !tables.maintain().unwrap().is_idle() {}
@@ -90,18 +89,17 @@ fn restored_rows_have_the_age_they_had_when_they_were_saved() {
     }
 }
 
-/// Two processes count seconds from different starts.
 #[test]
 fn rows_of_another_process_keep_their_age() {
     let (there, here) = (expiring(Ttl::Seconds(1800)), expiring(Ttl::Seconds(1800)));
-    there.tick(0, 1_700_000_000);
+    there.advance_clock(0, 1_700_000_000);
     push(&there, &[1], 1.0);
-    there.tick(0, 1_700_000_700);
-    here.tick(0, 4);
+    there.advance_clock(0, 1_700_000_700);
+    here.advance_clock(0, 4);
     let (rows, moment) = saved(&there);
     restore(&here, &rows, moment);
-    here.tick(0, 4 + 1099);
+    here.advance_clock(0, 4 + 1099);
     assert_eq!(read(&here, &[1]), [-1.0, -1.0]);
-    here.tick(0, 4 + 1100);
+    here.advance_clock(0, 4 + 1100);
     assert_eq!(read(&here, &[1]), [0.0, 0.0]);
 }

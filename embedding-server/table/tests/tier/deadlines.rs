@@ -163,7 +163,7 @@ fn a_request_at_the_gate_gives_up_with_its_sender_and_says_whom_it_waited_for() 
         let under_way = tables.enter();
         let others = Arc::clone(&tables);
         let waiting =
-            thread::spawn(move || if clears { others.clear().unwrap() } else { drop(others.snapshot().unwrap()) });
+            thread::spawn(move || if clears { others.clear().unwrap() } else { drop(others.take_snapshot().unwrap()) });
         // Until it waits at the gate.
         let late = loop {
             match tables.enter_before(shortly()) {

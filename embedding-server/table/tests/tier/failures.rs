@@ -28,7 +28,6 @@ fn try_push(tables: &TableSet, ids: &[u64], amount: f32) -> Result<(), TableErro
     tables.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut RequestBuffers::new()).map(|_| ())
 }
 
-/// The first value of each row.
 fn firsts(rows: &[f32]) -> Vec<f32> {
     rows.chunks(2).map(|row| row[0]).collect()
 }
@@ -56,12 +55,12 @@ fn rows_in_memory_are_served_and_no_cold_row_is_created_anew() {
             assert!(error.is_retryable());
         }
     }
-    assert!(matches!(tables.snapshot(), Err(TableSnapshotError::Cold(_))));
+    assert!(matches!(tables.take_snapshot(), Err(TableSnapshotError::Cold(_))));
     heal(&store);
     push(&tables, &ids, 1.0);
     let expected = |id: &u64| if in_memory.contains(id) { -3.0 } else { -2.0 };
     assert_eq!(firsts(&read(&tables, &ids)), ids.iter().map(expected).collect::<Vec<_>>());
-    assert!(tables.snapshot().is_ok());
+    assert!(tables.take_snapshot().is_ok());
 }
 
 /// Reads succeed and writes fail, as on a full disk.
@@ -74,7 +73,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
         id += count;
         try_push(&tables, &(id - count..id).collect::<Vec<_>>(), 1.0).map(|()| id)
     };
-    while tables.table(0).unwrap().counts().evicted == 0 {
+    while tables.table(0).unwrap().event_counts().evicted == 0 {
         push_next(32).unwrap();
     }
     let start = push_next(1).unwrap();
@@ -87,7 +86,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     };
     assert!(matches!(&refusal, TableError::Full { source, .. } if source.reason == FULL), "{refusal}");
     assert!(refusal.is_retryable() && tables.last_write_error().unwrap().reason == FULL);
-    let (used, _) = tables.budget().unwrap();
+    let (used, _) = tables.memory_budget().unwrap();
     assert!((BUDGET..BUDGET * 13 / 10).contains(&used), "{used} bytes");
     let ids: Vec<u64> = (0..accepted).collect();
     assert_eq!(firsts(&read(&tables, &ids)), vec![-1.0; ids.len()]);
@@ -96,7 +95,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     let crowd: Vec<u64> = (1 << 20..(1 << 20) + 10_000).collect();
     push(&tables, &crowd, 1.0);
     assert_eq!((tables.last_write_error(), firsts(&read(&tables, &ids))), (None, vec![-1.0; ids.len()]));
-    assert_eq!(tables.budget().unwrap().0, used, "memory grew although rows can leave");
+    assert_eq!(tables.memory_budget().unwrap().0, used, "memory grew although rows can leave");
 }
 
 /// A row is evicted after its push was accepted, and cannot be read back. The gradient becomes pending.
@@ -115,11 +114,11 @@ fn a_gradient_is_pending_until_its_row_can_be_read() {
         fail(&failing);
     });
     push(&tables, &[1, 2], 1.0);
-    assert!(matches!(tables.snapshot(), Err(TableSnapshotError::Cold(_))), "the snapshot would miss the gradient");
+    assert!(matches!(tables.take_snapshot(), Err(TableSnapshotError::Cold(_))), "the snapshot would miss the gradient");
     assert!(try_lookup(&tables, &[2], LookupMode::Read).is_err());
     heal(&store);
     assert_eq!(read(&tables, &[1, 2]), [-6.0, -6.0, -5.0, -5.0]);
-    assert!(tables.snapshot().is_ok());
+    assert!(tables.take_snapshot().is_ok());
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn rows_in_memory_give_way_to_the_index_and_no_push_is_lost() {
     for part in ids.chunks(1000) {
         push(&tables, part, 1.0);
         maintain(&tables);
-        let used = tables.budget().unwrap().0;
+        let used = tables.memory_budget().unwrap().0;
         full = full.max(used);
         at_the_end = used + store.memory();
         // A quarter of the budget is left for rows in any case.
@@ -114,12 +114,12 @@ fn rows_that_a_snapshot_captures_give_way_after_it() {
     let (tables, store) = tables();
     let ids: Vec<u64> = (0..ROWS / 2).collect();
     ids[..20_000].chunks(1000).for_each(|part| push(&tables, part, 1.0));
-    let snapshot = tables.snapshot().unwrap();
+    let snapshot = tables.take_snapshot().unwrap();
     ids[20_000..].chunks(1000).for_each(|part| push(&tables, part, 1.0));
     maintain(&tables);
     drop(snapshot);
     maintain(&tables);
-    let used = tables.budget().unwrap().0;
+    let used = tables.memory_budget().unwrap().0;
     assert!(
         used <= (BUDGET - store.memory().min(BUDGET / 4 * 3)) / 8 * 9,
         "{used} of rows, {} of the index",

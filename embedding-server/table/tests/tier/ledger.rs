@@ -13,7 +13,6 @@ const THREADS: u64 = 4;
 const ROUNDS: u64 = 300;
 const IDS: u64 = 4000;
 const DIM: usize = 2;
-/// Rows per request and table.
 const COUNT: u64 = 60;
 /// Memory for about a tenth of two tables with `IDS` rows.
 const BUDGET: usize = 40_000;
@@ -39,7 +38,7 @@ fn transfer(tables: &TableSet, thread: u64, round: u64, scratch: &mut RequestBuf
     let amount = amount(thread, round);
     let gradients: Vec<f32> = (0..rows.len()).map(|at| if at < rows.len() / 2 { amount } else { -amount }).collect();
     tables.push(&parts, &gradients, round, scratch).unwrap();
-    tables.tick(round, 0);
+    tables.advance_clock(round, 0);
 }
 
 /// What one table lacks, the other table has. So no push is half in the snapshot.
@@ -81,7 +80,7 @@ fn every_push_counts_once_wherever_its_row_lies() {
         });
         start.wait();
         while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
-            check_cut(&tables.snapshot().unwrap());
+            check_cut(&tables.take_snapshot().unwrap());
             cuts += 1;
         }
         done.store(true, Ordering::Relaxed);
@@ -100,9 +99,9 @@ fn check_sums(tables: &TableSet) {
     for id in ids {
         assert_eq!(rows[id as usize * DIM..][..DIM], [-sums[id as usize]; DIM], "id {id}");
     }
-    let counts = tables.table(0).unwrap().counts();
+    let counts = tables.table(0).unwrap().event_counts();
     assert!(counts.evicted > IDS && counts.promoted > IDS, "{counts:?}");
-    let (used, limit) = tables.budget().unwrap();
+    let (used, limit) = tables.memory_budget().unwrap();
     // Continuous snapshots may delay eviction.
     assert!(used <= limit / 2 * 3, "{used} of {limit} bytes");
 }

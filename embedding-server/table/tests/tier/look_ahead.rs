@@ -29,7 +29,7 @@ fn crowd(tables: &TableSet, from: u64, count: u64) {
 }
 
 fn counts(tables: &TableSet) -> TableCounts {
-    tables.table(0).unwrap().counts()
+    tables.table(0).unwrap().event_counts()
 }
 
 #[test]
@@ -62,16 +62,16 @@ fn a_row_that_nobody_hinted_is_late() {
 #[test]
 fn hinted_rows_stay_until_so_many_hints_have_followed() {
     let (tables, _) = cold_rows();
-    tables.tick(1, 0);
+    tables.advance_clock(1, 0);
     hint(&tables, &[1, 2]);
     for round in 1..HORIZON as u64 {
-        tables.tick(1 + round, 0);
+        tables.advance_clock(1 + round, 0);
         crowd(&tables, 2000 + 100 * round, FLOOR / 2);
         assert!(hot(&tables).contains(&1) && hot(&tables).contains(&2), "after {round} hints");
         hint(&tables, &[]);
     }
     hint(&tables, &[]);
-    tables.tick(9, 0);
+    tables.advance_clock(9, 0);
     crowd(&tables, 9000, FLOOR);
     assert!(!hot(&tables).contains(&1) && !hot(&tables).contains(&2));
     assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0]);
@@ -82,7 +82,7 @@ fn a_row_in_memory_is_kept_by_a_hint_as_well() {
     let (tables, _) = cold_rows();
     train(&tables, &[7]);
     hint(&tables, &[7]);
-    tables.tick(5, 0);
+    tables.advance_clock(5, 0);
     crowd(&tables, 2000, FLOOR / 2);
     crowd(&tables, 3000, FLOOR / 2);
     assert!(hot(&tables).contains(&7));
@@ -109,7 +109,7 @@ fn a_hint_does_not_displace_what_an_earlier_one_named() {
     let batches: Vec<Vec<u64>> = (0..HORIZON as u64).map(|batch| (batch * 40..(batch + 1) * 40).collect()).collect();
     batches.iter().for_each(|ids| push(&tables, ids, 1.0));
     crowd(&tables, 1000, FLOOR);
-    tables.tick(1, 0);
+    tables.advance_clock(1, 0);
     let ready: Vec<u64> = batches.iter().map(|ids| hint(&tables, ids)).collect();
     assert_eq!(ready[0], 40, "{ready:?}");
     assert!(ready[3] < 40, "{ready:?}");
@@ -141,9 +141,9 @@ fn a_hint_says_when_the_cold_tier_fails_and_takes_no_memory() {
     assert!(matches!(error, TableError::Cold { table: 0, .. }), "{error}");
     store.inner.fail_with(None);
     store.fail_writes(true);
-    let (used, _) = tables.budget().unwrap();
+    let (used, _) = tables.memory_budget().unwrap();
     hint(&tables, &[1, 2, 3]);
-    assert_eq!(tables.budget().unwrap().0, used, "nothing can leave, so nothing comes");
+    assert_eq!(tables.memory_budget().unwrap().0, used, "nothing can leave, so nothing comes");
     store.fail_writes(false);
     assert_eq!(train(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0]);
 }
@@ -172,7 +172,7 @@ fn tables_that_do_not_look_ahead_take_hints() {
 }
 
 #[derive(Clone, Debug)]
-enum Call {
+enum HintCall {
     Train(Vec<u64>),
     Push(Vec<u64>, i8),
     Tick(u64),
@@ -180,14 +180,14 @@ enum Call {
     Hint(Vec<u64>),
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn call() -> impl Strategy<Value = HintCall> {
     let ids = || prop::collection::btree_set(0_u64..300, 1..40).prop_map(|ids| ids.into_iter().collect::<Vec<_>>());
     prop_oneof![
-        4 => ids().prop_map(Call::Train),
-        4 => (ids(), -3_i8..4).prop_map(|(ids, amount)| Call::Push(ids, amount)),
-        2 => (0_u64..6).prop_map(Call::Tick),
-        1 => Just(Call::Maintain),
-        6 => ids().prop_map(Call::Hint),
+        4 => ids().prop_map(HintCall::Train),
+        4 => (ids(), -3_i8..4).prop_map(|(ids, amount)| HintCall::Push(ids, amount)),
+        2 => (0_u64..6).prop_map(HintCall::Tick),
+        1 => Just(HintCall::Maintain),
+        6 => ids().prop_map(HintCall::Hint),
     ]
 }
 
@@ -214,17 +214,17 @@ proptest! {
         let (mut now, mut step) = (0, 0);
         for call in &calls {
             match call {
-                Call::Train(ids) => prop_assert_eq!(train(&with, ids), train(&without, ids)),
-                Call::Push(ids, amount) => [&with, &without].into_iter().for_each(|tables| push(tables, ids, f32::from(*amount))),
-                Call::Tick(steps) => {
+                HintCall::Train(ids) => prop_assert_eq!(train(&with, ids), train(&without, ids)),
+                HintCall::Push(ids, amount) => [&with, &without].into_iter().for_each(|tables| push(tables, ids, f32::from(*amount))),
+                HintCall::Tick(steps) => {
                     now += steps;
-                    [&with, &without].into_iter().for_each(|tables| tables.tick(now, 0));
+                    [&with, &without].into_iter().for_each(|tables| tables.advance_clock(now, 0));
                 }
-                Call::Maintain => {
+                HintCall::Maintain => {
                     with.maintain().unwrap();
                     without.maintain().unwrap();
                 }
-                Call::Hint(ids) => {
+                HintCall::Hint(ids) => {
                     hint(&with, ids);
                     step += 1;
                 }
@@ -252,7 +252,7 @@ fn every_push_counts_once_while_rows_are_hinted() {
                     hint(tables, &ids_of(thread, round + 3));
                     train(tables, &ids_of(thread, round));
                     push(tables, &ids_of(thread, round), 1.0);
-                    tables.tick(round, 0);
+                    tables.advance_clock(round, 0);
                     tables.maintain().unwrap();
                 }
             });

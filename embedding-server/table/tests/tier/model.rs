@@ -22,7 +22,7 @@ const HALF_LIFE: u32 = 1 << 20;
 const MOST_IDS: usize = 40;
 
 #[derive(Clone, Debug)]
-enum Call {
+enum TierCall {
     Lookup(LookupMode, Vec<u64>),
     Push(BTreeMap<u64, i8>),
     Insert(BTreeMap<u64, i8>),
@@ -33,21 +33,20 @@ enum Call {
 }
 
 #[derive(Clone, Debug)]
-struct Row {
+struct ModelRow {
     slot: Vec<f32>,
     last: u64,
     uses: u64,
 }
 
-/// All rows by id, and which of them are in memory.
-struct Model {
+struct TierModel {
     retention: EvictionPolicy,
     now: u64,
-    rows: HashMap<u64, Row>,
+    rows: HashMap<u64, ModelRow>,
     hot: Vec<BTreeSet<u64>>,
 }
 
-impl Model {
+impl TierModel {
     fn first(&self, id: u64) -> Vec<f32> {
         let mut slot = vec![0.0; STRIDE];
         let (weights, state) = slot.split_at_mut(DIM);
@@ -56,19 +55,19 @@ impl Model {
         slot
     }
 
-    fn expired(&self, row: &Row) -> bool {
+    fn expired(&self, row: &ModelRow) -> bool {
         matches!(self.retention.ttl, Some(Ttl::Steps(ttl)) if self.now - row.last >= u64::from(ttl))
     }
 
-    fn alive(&self, id: u64) -> Option<&Row> {
+    fn alive(&self, id: u64) -> Option<&ModelRow> {
         self.rows.get(&id).filter(|row| !self.expired(row))
     }
 
     /// Records a use of a row, and creates the row if it does not exist.
-    fn used(&mut self, id: u64) -> &mut Row {
+    fn used(&mut self, id: u64) -> &mut ModelRow {
         let (first, now) = (self.first(id), self.now);
         if self.alive(id).is_none() {
-            self.rows.insert(id, Row { slot: first, last: now, uses: 0 });
+            self.rows.insert(id, ModelRow { slot: first, last: now, uses: 0 });
         }
         let row = self.rows.get_mut(&id).unwrap();
         (row.last, row.uses) = (now, row.uses + 1);
@@ -76,10 +75,9 @@ impl Model {
     }
 
     fn push(&mut self, id: u64, gradient: &[f32]) {
-        OPTIMIZER.update(&mut self.used(id).slot, gradient, &UpdateLimits::default());
+        OPTIMIZER.update_slot(&mut self.used(id).slot, gradient, &UpdateLimits::default());
     }
 
-    /// Rows of lower rank are evicted first.
     fn rank(&self, id: u64) -> u64 {
         let row = &self.rows[&id];
         match self.retention.order {
@@ -117,43 +115,43 @@ impl Model {
     }
 }
 
-/// A table, its model, and possibly an open snapshot.
-struct Run<'a> {
+struct ModelRun<'a> {
     tables: &'a TableSet,
-    model: Model,
+    model: TierModel,
     scratch: RequestBuffers,
     cut: Option<(TableSnapshot<'a>, BTreeMap<u64, Vec<f32>>)>,
 }
 
-impl<'a> Run<'a> {
-    fn call(&mut self, call: &Call) {
+impl<'a> ModelRun<'a> {
+    fn call(&mut self, call: &TierCall) {
         let old_ranks: HashMap<u64, u64> = self.model.rows.keys().map(|id| (*id, self.model.rank(*id))).collect();
         let hot: BTreeSet<u64> = self.model.hot.iter().flatten().copied().collect();
         let (mut requested, mut used) = (BTreeSet::new(), Vec::new());
         match call {
-            Call::Lookup(access, ids) => {
+            TierCall::Lookup(access, ids) => {
                 self.lookup(*access, ids);
                 // Rows in memory are used before the request makes room, so their new ranks count.
                 used = ids.iter().filter(|id| *access == LookupMode::Train && hot.contains(*id)).copied().collect();
             }
-            Call::Push(rows) => {
+            TierCall::Push(rows) => {
                 self.push(rows);
                 requested = rows.keys().copied().collect();
             }
-            Call::Insert(rows) => {
+            TierCall::Insert(rows) => {
                 self.insert(rows);
                 requested = rows.keys().copied().collect();
             }
-            Call::Tick(steps) => {
+            TierCall::Tick(steps) => {
                 self.model.now += steps;
-                self.tables.tick(self.model.now, 0);
+                self.tables.advance_clock(self.model.now, 0);
                 return;
             }
-            Call::Tend => drop(self.tables.maintain().unwrap()),
-            Call::TableSnapshot => {
-                self.cut = self.cut.take().or_else(|| Some((self.tables.snapshot().unwrap(), self.model.content())))
+            TierCall::Tend => drop(self.tables.maintain().unwrap()),
+            TierCall::TableSnapshot => {
+                self.cut =
+                    self.cut.take().or_else(|| Some((self.tables.take_snapshot().unwrap(), self.model.content())))
             }
-            Call::ReadSnapshot => self.read_cut(),
+            TierCall::ReadSnapshot => self.read_cut(),
         }
         let mut ranks = old_ranks;
         for id in &used {
@@ -193,7 +191,7 @@ impl<'a> Run<'a> {
         let whole = RowBatch { ids: rows.keys().copied().collect(), slots, access: Vec::new() };
         self.tables.table(0).unwrap().insert(&whole, &mut self.scratch).unwrap();
         for (id, value) in rows {
-            self.model.rows.insert(*id, Row { slot: slot(value), last: self.model.now, uses: 1 });
+            self.model.rows.insert(*id, ModelRow { slot: slot(value), last: self.model.now, uses: 1 });
         }
     }
 
@@ -214,8 +212,8 @@ impl<'a> Run<'a> {
     /// All rows, in memory and in the cold tier, equal the model.
     fn finish(mut self) {
         self.cut = None;
-        self.call(&Call::TableSnapshot);
-        self.call(&Call::ReadSnapshot);
+        self.call(&TierCall::TableSnapshot);
+        self.call(&TierCall::ReadSnapshot);
     }
 }
 
@@ -230,19 +228,19 @@ fn tables(retention: EvictionPolicy, stripes: usize, budget: usize) -> TableSet 
     }
 }
 
-fn calls() -> impl Strategy<Value = Vec<Call>> {
+fn calls() -> impl Strategy<Value = Vec<TierCall>> {
     let id = || 0_u64..250;
     let ids = prop::collection::vec(id(), 0..MOST_IDS);
     let rows = || prop::collection::btree_map(id(), -8_i8..8, 0..MOST_IDS);
     let access = prop_oneof![3 => Just(LookupMode::Train), 1 => Just(LookupMode::Read)];
     let call = prop_oneof![
-        8 => (access, ids).prop_map(|(access, ids)| Call::Lookup(access, ids)),
-        8 => rows().prop_map(Call::Push),
-        1 => rows().prop_map(Call::Insert),
-        4 => (1_u64..4).prop_map(Call::Tick),
-        2 => Just(Call::Tend),
-        1 => Just(Call::TableSnapshot),
-        1 => Just(Call::ReadSnapshot),
+        8 => (access, ids).prop_map(|(access, ids)| TierCall::Lookup(access, ids)),
+        8 => rows().prop_map(TierCall::Push),
+        1 => rows().prop_map(TierCall::Insert),
+        4 => (1_u64..4).prop_map(TierCall::Tick),
+        2 => Just(TierCall::Tend),
+        1 => Just(TierCall::TableSnapshot),
+        1 => Just(TierCall::ReadSnapshot),
     ];
     prop::collection::vec(call, 1..60)
 }
@@ -264,8 +262,8 @@ proptest! {
     ) {
         let tables = tables(retention, 1 << bits, budget);
         let hot = vec![BTreeSet::new(); 1 << bits];
-        let model = Model { retention, now: 0, rows: HashMap::new(), hot };
-        let mut run = Run { tables: &tables, model, scratch: RequestBuffers::new(), cut: None };
+        let model = TierModel { retention, now: 0, rows: HashMap::new(), hot };
+        let mut run = ModelRun { tables: &tables, model, scratch: RequestBuffers::new(), cut: None };
         for call in &calls {
             run.call(call);
         }

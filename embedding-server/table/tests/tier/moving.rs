@@ -13,11 +13,10 @@ use crate::support::{HookedStore, hot, ledger_config, push, read, tables_within,
 const IDS: u64 = 3000;
 const DIM: usize = 2;
 
-/// Ids that have changed.
 #[derive(Debug, Default)]
-struct Changed(Mutex<BTreeSet<u64>>);
+struct ChangedIds(Mutex<BTreeSet<u64>>);
 
-impl ChangeWatcher for Changed {
+impl ChangeWatcher for ChangedIds {
     fn changed(&self, _table: u32, _stripe: u32, ids: &[u64]) {
         self.0.lock().unwrap().extend(ids);
     }
@@ -49,8 +48,8 @@ fn a_copy_has_every_row_while_rows_change_their_tier() {
     let (tables, _) = tables_within(&[ledger_config(DIM, 4)], 40 << 10);
     let ids: Vec<u64> = (0..IDS).collect();
     ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
-    let (changed, done) = (Arc::<Changed>::default(), AtomicBool::new(false));
-    tables.watch(Arc::clone(&changed) as _);
+    let (changed, done) = (Arc::<ChangedIds>::default(), AtomicBool::new(false));
+    tables.set_watcher(Arc::clone(&changed) as _);
     let (table, mut copied) = (tables.table(0).unwrap(), BTreeMap::new());
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -95,7 +94,7 @@ fn a_copy_has_every_row_while_rows_change_their_tier() {
     for id in ids {
         assert_eq!(copied[&id], expected[id as usize * DIM], "row {id}");
     }
-    assert!(table.counts().evicted > IDS / 2 && table.counts().promoted > 0, "{:?}", table.counts());
+    assert!(table.event_counts().evicted > IDS / 2 && table.event_counts().promoted > 0, "{:?}", table.event_counts());
 }
 
 /// Row 1 is in the cold tier. Others are in memory.
@@ -146,7 +145,7 @@ fn removed_rows_are_gone_from_both_tiers_and_others_stay() {
     let ids: Vec<u64> = (0..IDS).collect();
     ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
     let table = tables.table(0).unwrap();
-    assert!(table.rows() < 2000 && store.size().rows > 1000);
+    assert!(table.row_count() < 2000 && store.size().rows > 1000);
     let removed: usize = (0..4).map(|stripe| table.remove_rows(stripe, |id| id % 3 == 0).unwrap()).sum();
     assert!(removed >= 1000, "{removed}");
     table.remove_ids(&ids[1000..1100]).unwrap();

@@ -18,7 +18,6 @@ fn cold_row() -> (Arc<TableSet>, Arc<HookedStore>) {
     (Arc::new(tables), store)
 }
 
-/// Fills the stripe with other rows.
 fn crowd(tables: &TableSet, from: u64) {
     train(tables, &(from..from + CROWD).collect::<Vec<_>>());
 }

@@ -33,7 +33,7 @@ fn expect(rows: &[(u64, f32)]) -> BTreeMap<u64, Vec<f32>> {
 fn a_snapshot_does_not_see_what_comes_after() {
     let tables = unlimited(EvictionPolicy::default(), 2);
     push(&tables, &[1, 2, 3], 1.0);
-    let snapshot = tables.snapshot().unwrap();
+    let snapshot = tables.take_snapshot().unwrap();
     push(&tables, &[2, 4], 1.0);
     train(&tables, &[5]);
     let rows = RowBatch { ids: vec![3, 6], slots: vec![0; 4], access: Vec::new() };
@@ -42,21 +42,21 @@ fn a_snapshot_does_not_see_what_comes_after() {
     push(&tables, &[1], 1.0);
     drop(snapshot);
     let all = [(1, -2.0), (2, -2.0), (3, 0.0), (4, -1.0), (5, 0.0), (6, 0.0)];
-    assert_eq!(content(&tables.snapshot().unwrap(), 2), expect(&all));
+    assert_eq!(content(&tables.take_snapshot().unwrap(), 2), expect(&all));
 }
 
 #[test]
 fn there_is_one_snapshot_at_a_time_and_a_stripe_is_read_once() {
     let tables = unlimited(EvictionPolicy::default(), 2);
-    let snapshot = tables.snapshot().unwrap();
-    assert_eq!(tables.snapshot().unwrap_err(), TableSnapshotError::Running);
+    let snapshot = tables.take_snapshot().unwrap();
+    assert_eq!(tables.take_snapshot().unwrap_err(), TableSnapshotError::Running);
     let mut rows = RowBatch::default();
     snapshot.read_stripe(0, 1, &mut rows).unwrap();
     let again = snapshot.read_stripe(0, 1, &mut rows).unwrap_err();
     assert_eq!(again, TableError::AlreadyRead { table: 0, stripe: 1 });
     assert!(matches!(snapshot.read_stripe(1, 0, &mut rows), Err(TableError::UnknownTable { table: 1, .. })));
     drop(snapshot);
-    tables.snapshot().unwrap().read_stripe(0, 1, &mut rows).unwrap();
+    tables.take_snapshot().unwrap().read_stripe(0, 1, &mut rows).unwrap();
 }
 
 /// Everything done under one guard is on one side of a snapshot.
@@ -68,7 +68,7 @@ fn a_snapshot_waits_for_running_requests() {
         let entry = tables.enter();
         let part = RequestPart { table: 0, dim: 2, ids: &[1] };
         entry.push(&[part], &[1.0, 1.0], 0, &mut RequestBuffers::new()).unwrap();
-        scope.spawn(|| tell.send(content(&tables.snapshot().unwrap(), 1)));
+        scope.spawn(|| tell.send(content(&tables.take_snapshot().unwrap(), 1)));
         assert!(reported.recv_timeout(Duration::from_millis(50)).is_err(), "the snapshot came between");
         entry.push(&[part], &[1.0, 1.0], 1, &mut RequestBuffers::new()).unwrap();
         drop(entry);
@@ -80,18 +80,18 @@ fn a_snapshot_waits_for_running_requests() {
 fn a_loaded_snapshot_is_the_same_table() {
     let (tables, _) = tiny(&[ledger_config(2, 2)]);
     for step in 1..10 {
-        tables.tick(step, 0);
+        tables.advance_clock(step, 0);
         push(&tables, &(step * 50..step * 50 + 100).collect::<Vec<_>>(), step as f32);
     }
-    let snapshot = tables.snapshot().unwrap();
+    let snapshot = tables.take_snapshot().unwrap();
     let mut rows = RowBatch::default();
     (0..2).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
-    assert_eq!((rows.ids.len(), snapshot.moment().steps), (500, 9));
+    assert_eq!((rows.ids.len(), snapshot.snapshot_time().steps), (500, 9));
     let (loaded, _) = tiny(&[ledger_config(2, 4)]);
-    loaded.tick(snapshot.moment().steps, snapshot.moment().seconds);
+    loaded.advance_clock(snapshot.snapshot_time().steps, snapshot.snapshot_time().seconds);
     assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap(), 500);
     assert_eq!(read(&loaded, &rows.ids), read(&tables, &rows.ids));
-    let (mut again, snapshot) = (RowBatch::default(), loaded.snapshot().unwrap());
+    let (mut again, snapshot) = (RowBatch::default(), loaded.take_snapshot().unwrap());
     (0..4).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut again).unwrap());
     let access =
         |rows: &RowBatch| rows.ids.iter().copied().zip_eq(rows.access.iter().copied()).collect::<BTreeMap<_, _>>();
@@ -113,16 +113,16 @@ fn rows_past_their_time_to_live_are_removed_from_memory_and_from_the_cold_tier()
     let (tables, store) = tiny(&[TableConfig { retention, ..ledger_config(2, 2) }]);
     let old: Vec<u64> = (0..500).collect();
     push(&tables, &old, 1.0);
-    tables.tick(5, 0);
+    tables.advance_clock(5, 0);
     push(&tables, &[1, 2, 3], 1.0);
-    tables.tick(10, 0);
+    tables.advance_clock(10, 0);
     assert_eq!(read(&tables, &[3, 4]), [-2.0, -2.0, 0.0, 0.0]);
-    assert_eq!(content(&tables.snapshot().unwrap(), 2), expect(&[(1, -2.0), (2, -2.0), (3, -2.0)]));
+    assert_eq!(content(&tables.take_snapshot().unwrap(), 2), expect(&[(1, -2.0), (2, -2.0), (3, -2.0)]));
     tend_all(&tables);
     assert!(hot(&tables).iter().all(|id| [1, 2, 3].contains(id)));
     // Copies of rows that are in memory again are void. They may stay.
     assert!(store.size().rows <= 3, "{:?}", store.size());
-    let counts = tables.table(0).unwrap().counts();
+    let counts = tables.table(0).unwrap().event_counts();
     assert_eq!(counts.expired, 497);
     assert_eq!(train(&tables, &[4]), [0.0, 0.0]);
 }
@@ -130,14 +130,14 @@ fn rows_past_their_time_to_live_are_removed_from_memory_and_from_the_cold_tier()
 #[test]
 fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
     let tables = unlimited(EvictionPolicy { ttl: Some(Ttl::Seconds(60)), ..EvictionPolicy::default() }, 1);
-    tables.tick(0, 1000);
+    tables.advance_clock(0, 1000);
     push(&tables, &[1], 1.0);
-    tables.tick(1_000_000, 1059);
+    tables.advance_clock(1_000_000, 1059);
     assert_eq!(read(&tables, &[1]), [-1.0, -1.0]);
-    tables.tick(1_000_000, 1060);
+    tables.advance_clock(1_000_000, 1060);
     assert_eq!(read(&tables, &[1]), [0.0, 0.0]);
     tend_all(&tables);
-    assert_eq!((hot(&tables), tables.table(0).unwrap().counts().expired), (vec![], 1));
+    assert_eq!((hot(&tables), tables.table(0).unwrap().event_counts().expired), (vec![], 1));
     let refused = EvictionPolicy {
         ttl: Some(Ttl::Seconds(60)),
         order: EvictionOrder::Lfu { half_life: 10 },
@@ -158,15 +158,15 @@ fn rows_of_small_norm_are_evicted() {
     let large: Vec<u64> = (0..100).collect();
     push(&tables, &large, 1.0);
     tend_all(&tables);
-    assert_eq!(tables.table(0).unwrap().rows(), 5000, "no sweep is due");
+    assert_eq!(tables.table(0).unwrap().row_count(), 5000, "no sweep is due");
     // A sweep may miss a row that moves in the index during the sweep. The next sweep finds it.
     for sweep in 1..4 {
-        tables.tick(1000 * sweep, 0);
+        tables.advance_clock(1000 * sweep, 0);
         tend_all(&tables);
     }
     let mut left = hot(&tables);
     left.sort_unstable();
-    assert_eq!((left, tables.table(0).unwrap().counts().dropped), (large, 4900));
+    assert_eq!((left, tables.table(0).unwrap().event_counts().dropped), (large, 4900));
     assert_eq!(read(&tables, &[0, 100]), [-2.0, -2.0, 0.0, 0.0]);
 }
 
@@ -189,8 +189,8 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
         let (tables, store) = tables_within(&[ledger_config(2, 1)], budget);
         ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
         assert_eq!(store.size().rows > 0, budget < 1 << 30);
-        let snapshot = tables.snapshot().unwrap();
-        let (mut parts, mut all, mut seed) = (snapshot.stripe(0, 0).unwrap(), RowBatch::default(), 1_u64);
+        let snapshot = tables.take_snapshot().unwrap();
+        let (mut parts, mut all, mut seed) = (snapshot.open_stripe(0, 0).unwrap(), RowBatch::default(), 1_u64);
         loop {
             let mut rows = RowBatch::default();
             let is_more = parts.read(70, &mut rows).unwrap();
@@ -212,7 +212,7 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
                 push(&tables, &some, 1.0);
             }
         }
-        assert!(snapshot.stripe(0, 0).is_err(), "it keeps nothing any more");
+        assert!(snapshot.open_stripe(0, 0).is_err(), "it keeps nothing any more");
         assert!(by_id(&all, 2).values().all(|row| row == &[-1.0, -1.0]) && all.access.len() == 3000);
         all.ids
     };
@@ -229,16 +229,16 @@ fn copies_for_a_snapshot_count_against_the_budget() {
     let (tables, _) = tables_within(&[ledger_config(62, 1)], 1 << 30);
     let ids: Vec<u64> = (0..2000).collect();
     push(&tables, &ids, 1.0);
-    let used = || tables.budget().unwrap().0;
+    let used = || tables.memory_budget().unwrap().0;
     let old_used = used();
-    let snapshot = tables.snapshot().unwrap();
+    let snapshot = tables.take_snapshot().unwrap();
     push(&tables, &ids, 1.0);
     assert!(used() >= old_used + 2000 * 63 * 4, "{} bytes, {old_used} before", used());
     // Rows that have not changed are read in their slots.
     drop(snapshot);
     assert_eq!(used(), old_used);
-    let snapshot = tables.snapshot().unwrap();
-    let (mut parts, mut rows) = (snapshot.stripe(0, 0).unwrap(), RowBatch::default());
+    let snapshot = tables.take_snapshot().unwrap();
+    let (mut parts, mut rows) = (snapshot.open_stripe(0, 0).unwrap(), RowBatch::default());
     while parts.read(100, &mut rows).unwrap() {
         rows = RowBatch::default();
         push(&tables, &[1], 0.0);

@@ -34,7 +34,6 @@ pub(crate) fn looking_ahead(configs: &[TableConfig], budget: usize, look_ahead: 
     (TableSet::new(0, configs, capacity).unwrap(), store)
 }
 
-/// An empty store for the rows of these tables.
 pub(crate) fn hooked(configs: &[TableConfig]) -> Arc<HookedStore> {
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
     Arc::new(HookedStore {
@@ -74,14 +73,12 @@ pub(crate) fn push(tables: &TableSet, ids: &[u64], amount: f32) {
     tables.push(&[part], &vec![amount; ids.len() * dim], 0, &mut RequestBuffers::new()).unwrap();
 }
 
-/// Ids of table 0 that are in memory.
 pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
     let (table, mut rows) = (tables.table(0).unwrap(), RowBatch::default());
     (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
     rows.ids
 }
 
-/// The rows of a snapshot, by id.
 pub(crate) fn by_id(rows: &RowBatch, stride: usize) -> BTreeMap<u64, Vec<f32>> {
     assert_eq!(rows.slots.len(), rows.ids.len() * stride);
     let floats = |slot: &[u32]| slot.iter().map(|word| f32::from_bits(*word)).collect();
@@ -100,12 +97,10 @@ pub(crate) struct HookedStore {
 }
 
 impl HookedStore {
-    /// Makes writes fail, or ends the failure.
     pub(crate) fn fail_writes(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
     }
 
-    /// Runs the hook after the next read.
     pub(crate) fn after_read(&self, hook: impl FnOnce() + Send + 'static) {
         self.hooks.lock().unwrap().push_back(Box::new(hook));
     }

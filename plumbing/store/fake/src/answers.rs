@@ -63,7 +63,7 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     let Ok(content) = to_bytes(body, MOST_BYTES).await else {
         return refused(StatusCode::BAD_REQUEST, "IncompleteBody");
     };
-    let answer = respond(&shared, &head.method, &key, &Query(query), &head.headers, content.to_vec(), halfway);
+    let answer = respond(&shared, &head.method, &key, &RequestQuery(query), &head.headers, content.to_vec(), halfway);
     if fault == Some(S3Fault::LosesAnswer) {
         cut();
     }
@@ -86,7 +86,7 @@ fn respond(
     shared: &ServerState,
     method: &Method,
     key: &str,
-    query: &Query,
+    query: &RequestQuery,
     headers: &HeaderMap,
     content: Vec<u8>,
     halfway: bool,
@@ -107,14 +107,14 @@ fn respond(
             let (prefix, after) = (query.get("prefix").unwrap_or_default(), query.get("continuation-token"));
             let delimiter = query.get("delimiter").and_then(|text| text.chars().next());
             let marker = after.or_else(|| query.get("marker")).unwrap_or_default();
-            let page = objects.list(prefix, delimiter, marker, PAGE);
+            let page = objects.list_page(prefix, delimiter, marker, PAGE);
             let is_azure = query.get("comp") == Some("list");
             if is_azure { list_of_azure(&page).into_response() } else { list(&page).into_response() }
         }
         ("GET" | "HEAD", None) => match objects.get(key) {
             Some(object) => {
                 let mut answer = read(&object, method == Method::HEAD, headers, halfway);
-                for (name, value) in objects.metadata(key) {
+                for (name, value) in objects.object_metadata(key) {
                     let header = (name.parse::<HeaderName>(), value.parse::<HeaderValue>());
                     if let (Ok(name), Ok(value)) = header {
                         answer.headers_mut().insert(name, value);
@@ -144,9 +144,9 @@ fn respond(
         }
         ("POST", Some(upload)) => {
             let done = "<CompleteMultipartUploadResult><ETag>\"0\"</ETag></CompleteMultipartUploadResult>";
-            of_upload(objects.complete(upload), done.into_response())
+            of_upload(objects.complete_upload(upload), done.into_response())
         }
-        ("DELETE", Some(upload)) => found(objects.abort(upload)),
+        ("DELETE", Some(upload)) => found(objects.abort_upload(upload)),
         ("DELETE", None) => {
             objects.delete(key);
             StatusCode::NO_CONTENT.into_response()
@@ -174,16 +174,16 @@ fn read(object: &[u8], head_only: bool, headers: &HeaderMap, halfway: bool) -> R
     let body = match (head_only, halfway) {
         (true, _) => Body::empty(),
         // The body is shorter than its stated length, then the connection closes.
-        (_, true) => Body::new(Halved(Some(part[..part.len() / 2].to_vec().into()))),
+        (_, true) => Body::new(HalvedBody(Some(part[..part.len() / 2].to_vec().into()))),
         _ => Body::from(part.to_vec()),
     };
     answer.body(body).unwrap_or_else(|_| refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
 }
 
 /// A body that fails after its first half.
-struct Halved(Option<Bytes>);
+struct HalvedBody(Option<Bytes>);
 
-impl HttpBody for Halved {
+impl HttpBody for HalvedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -228,10 +228,9 @@ fn refused(status: StatusCode, code: &str) -> Response {
     (status, format!("<Error><Code>{code}</Code><AWSAccessKeyId>{KEY}</AWSAccessKeyId></Error>")).into_response()
 }
 
-/// Names and values of a query.
-struct Query(Vec<(String, String)>);
+struct RequestQuery(Vec<(String, String)>);
 
-impl Query {
+impl RequestQuery {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -245,7 +244,6 @@ fn query(text: &str) -> Vec<(String, String)> {
     text.split('&').map(pair).collect()
 }
 
-/// Decodes percent signs.
 fn unescape(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, after @ ..] = rest {

@@ -89,18 +89,12 @@ struct InjectedFaults {
 
 impl FakeS3 {
     /// Starts a store with an empty bucket.
-    ///
-    /// # Panics
-    /// If the machine has no free port or thread.
     #[must_use]
     pub fn start(bucket: &str) -> Self {
         Self::start_with(bucket, false)
     }
 
     /// Starts a server that everyone may read, as a web server.
-    ///
-    /// # Panics
-    /// As [`Self::start`].
     #[must_use]
     pub fn start_open(bucket: &str) -> Self {
         Self::start_with(bucket, true)
@@ -128,7 +122,7 @@ impl FakeS3 {
 
     /// The environment variables with which a process uses this store.
     #[must_use]
-    pub fn environment(&self) -> Vec<(String, String)> {
+    pub fn environment_variables(&self) -> Vec<(String, String)> {
         let variables = [
             ("AWS_ACCESS_KEY_ID", KEY.to_owned()),
             ("AWS_SECRET_ACCESS_KEY", "test-secret".to_owned()),
@@ -139,9 +133,8 @@ impl FakeS3 {
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// The address, `http://127.0.0.1:port`.
     #[must_use]
-    pub fn url(&self) -> String {
+    pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
@@ -149,10 +142,10 @@ impl FakeS3 {
     #[must_use]
     pub fn environment_of_others(&self) -> Vec<(String, String)> {
         let variables = [
-            ("GOOGLE_BASE_URL", self.url()),
+            ("GOOGLE_BASE_URL", self.base_url()),
             ("GOOGLE_BEARER_TOKEN", KEY.to_owned()),
             ("GOOGLE_ALLOW_HTTP", "true".to_owned()),
-            ("AZURE_STORAGE_ENDPOINT", self.url()),
+            ("AZURE_STORAGE_ENDPOINT", self.base_url()),
             ("AZURE_STORAGE_ACCOUNT_NAME", KEY.to_owned()),
             ("AZURE_STORAGE_ACCOUNT_KEY", "dGVzdC1zZWNyZXQ=".to_owned()),
             ("AZURE_ALLOW_HTTP", "true".to_owned()),
@@ -161,39 +154,36 @@ impl FakeS3 {
     }
 
     /// Injects a fault into the next `times` requests whose `METHOD /bucket/key?query` starts with `matching`.
-    pub fn inject(&self, fault: S3Fault, matching: &str, times: usize) {
+    pub fn inject_fault(&self, fault: S3Fault, matching: &str, times: usize) {
         *self.shared.fault.lock() = Some(InjectedFaults { fault, matching: matching.to_owned(), times });
     }
 
     /// From now on, uploads in parts must keep to these limits.
-    pub fn limit(&self, limits: S3Limits) {
-        self.shared.objects.lock().limit(limits);
+    pub fn set_limits(&self, limits: S3Limits) {
+        self.shared.objects.lock().set_limits(limits);
     }
 
-    /// Removes all faults.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         *self.shared.fault.lock() = None;
     }
 
-    /// Keys of all objects, in ascending order.
     #[must_use]
-    pub fn keys(&self) -> Vec<String> {
+    pub fn object_keys(&self) -> Vec<String> {
         self.shared.objects.lock().keys()
     }
 
-    /// The content of an object.
     #[must_use]
-    pub fn object(&self, key: &str) -> Option<Vec<u8>> {
+    pub fn object_content(&self, key: &str) -> Option<Vec<u8>> {
         self.shared.objects.lock().get(key).map(|object| object.to_vec())
     }
 
     /// Puts an object, as another program would.
-    pub fn put(&self, key: &str, content: impl Into<Vec<u8>>) {
+    pub fn put_object(&self, key: &str, content: impl Into<Vec<u8>>) {
         self.shared.objects.lock().put(key, content.into());
     }
 
     /// Deletes an object, as another program would.
-    pub fn remove(&self, key: &str) {
+    pub fn remove_object(&self, key: &str) {
         self.shared.objects.lock().delete(key);
     }
 
@@ -205,7 +195,7 @@ impl FakeS3 {
 
     /// `METHOD /bucket/key` of every request with the right access key, in order.
     #[must_use]
-    pub fn requests(&self) -> Vec<String> {
+    pub fn request_log(&self) -> Vec<String> {
         self.shared.requests.lock().clone()
     }
 }

@@ -9,7 +9,7 @@ fn main() -> std::io::Result<()> {
     let bucket = std::env::args().nth(1).ok_or_else(|| std::io::Error::other("usage: zagros-fake-s3 BUCKET"))?;
     let store = FakeS3::start(&bucket);
     let mut out = std::io::stdout();
-    for (name, value) in store.environment() {
+    for (name, value) in store.environment_variables() {
         writeln!(out, "{name}={value}")?;
     }
     writeln!(out)?;

@@ -15,14 +15,13 @@ pub(crate) struct StoredObjects {
     /// Of objects that have some.
     metadata: BTreeMap<String, Metadata>,
     /// By upload number.
-    uploads: BTreeMap<u64, Upload>,
+    uploads: BTreeMap<u64, OpenUpload>,
     next_upload: u64,
     limits: S3Limits,
 }
 
-/// An upload that is not complete.
 #[derive(Debug, Default)]
-struct Upload {
+struct OpenUpload {
     key: String,
     metadata: Metadata,
     parts: BTreeMap<u32, Vec<u8>>,
@@ -66,11 +65,11 @@ impl StoredObjects {
         self.whole.remove(key);
     }
 
-    pub(crate) fn metadata(&self, key: &str) -> Metadata {
+    pub(crate) fn object_metadata(&self, key: &str) -> Metadata {
         self.metadata.get(key).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn limit(&mut self, limits: S3Limits) {
+    pub(crate) fn set_limits(&mut self, limits: S3Limits) {
         self.limits = limits;
     }
 
@@ -80,12 +79,11 @@ impl StoredObjects {
 
     pub(crate) fn begin_upload(&mut self, key: &str, metadata: Metadata) -> u64 {
         self.next_upload += 1;
-        let upload = Upload { key: key.to_owned(), metadata, parts: BTreeMap::new() };
+        let upload = OpenUpload { key: key.to_owned(), metadata, parts: BTreeMap::new() };
         self.uploads.insert(self.next_upload, upload);
         self.next_upload
     }
 
-    /// Adds a part to an upload.
     pub(crate) fn put_part(&mut self, upload: u64, number: u32, content: Vec<u8>) -> UploadOutcome {
         if !(1..=self.limits.parts).contains(&number) {
             return UploadOutcome::Refused("InvalidArgument");
@@ -98,8 +96,8 @@ impl StoredObjects {
         UploadOutcome::Done
     }
 
-    pub(crate) fn complete(&mut self, upload: u64) -> UploadOutcome {
-        let Some(Upload { key, metadata, parts }) = self.uploads.remove(&upload) else { return UploadOutcome::Unknown };
+    pub(crate) fn complete_upload(&mut self, upload: u64) -> UploadOutcome {
+        let Some(OpenUpload { key, metadata, parts }) = self.uploads.remove(&upload) else { return UploadOutcome::Unknown };
         let sizes: Vec<usize> = parts.values().map(Vec::len).collect();
         let [before @ .., last] = &sizes[..] else { return UploadOutcome::Refused("MalformedXML") };
         if before.iter().any(|bytes| *bytes < self.limits.smallest_part) {
@@ -114,13 +112,13 @@ impl StoredObjects {
         UploadOutcome::Done
     }
 
-    pub(crate) fn abort(&mut self, upload: u64) -> bool {
+    pub(crate) fn abort_upload(&mut self, upload: u64) -> bool {
         self.uploads.remove(&upload).is_some()
     }
 
     /// Lists at most `most` entries with `prefix` that come after `after`. With a delimiter, keys that share the next
     /// part of their name are one entry.
-    pub(crate) fn list(&self, prefix: &str, delimiter: Option<char>, after: &str, most: usize) -> ListPage {
+    pub(crate) fn list_page(&self, prefix: &str, delimiter: Option<char>, after: &str, most: usize) -> ListPage {
         let mut entries = BTreeSet::new();
         for (key, content) in &self.whole {
             let Some(rest) = key.strip_prefix(prefix) else { continue };
@@ -156,11 +154,11 @@ mod tests {
         for key in ["a/1/x", "a/1/y", "a/2", "b"] {
             objects.put(key, vec![0; 3]);
         }
-        let first = objects.list("a/", Some('/'), "", 1);
+        let first = objects.list_page("a/", Some('/'), "", 1);
         assert_eq!((first.prefixes, first.more_after.as_deref()), (vec!["a/1/".to_owned()], Some("a/1/")));
-        let second = objects.list("a/", Some('/'), "a/1/", 1);
+        let second = objects.list_page("a/", Some('/'), "a/1/", 1);
         assert_eq!(second, ListPage { objects: vec![("a/2".to_owned(), 3)], ..ListPage::default() });
-        assert_eq!(objects.list("", None, "", 10).objects.len(), 4);
+        assert_eq!(objects.list_page("", None, "", 10).objects.len(), 4);
     }
 
     #[test]
@@ -170,8 +168,8 @@ mod tests {
         let upload = objects.begin_upload("key", Metadata::new());
         assert_eq!([2, 1].map(|number| objects.put_part(upload, number, vec![number as u8])), [Done; 2]);
         assert_eq!(objects.get("key"), None);
-        assert_eq!([(); 2].map(|()| objects.complete(upload)), [Done, Unknown]);
-        assert!(!objects.abort(upload));
+        assert_eq!([(); 2].map(|()| objects.complete_upload(upload)), [Done, Unknown]);
+        assert!(!objects.abort_upload(upload));
         assert_eq!((&*objects.get("key").unwrap(), objects.open_uploads()), (&[1, 2][..], 0));
     }
 
@@ -188,7 +186,7 @@ mod tests {
                     refused => return refused,
                 }
             }
-            objects.complete(upload)
+            objects.complete_upload(upload)
         };
         assert_eq!([&[2, 2, 1][..], &[3, 3, 3], &[1]].map(&mut upload), [Done; 3]);
         assert_eq!(upload(&[2, 2, 2, 2]), Refused("InvalidArgument"));

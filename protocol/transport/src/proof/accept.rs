@@ -24,15 +24,15 @@ use super::{Credentials, Peer, ProofError};
 
 /// Accepts connections for ever. Each is checked in a task of its own, so that a slow peer delays no other. The listener
 /// limits the number of connections, and with it the number of tasks.
-pub(super) fn incoming(
+pub(super) fn accept_checked(
     listener: TcpListener,
     credentials: &Credentials,
     refused: IntCounter,
 ) -> impl Stream<Item = io::Result<CheckedConnection>> {
-    let accepting = Accepting {
+    let accepting = ConnectionAcceptor {
         listener: BoundedListener::new(listener),
         credentials: Arc::new(credentials.clone()),
-        refusals: Arc::new(Refusals { counter: refused, pace: LogPace::new(REFUSALS_PAUSE) }),
+        refusals: Arc::new(RefusalCounter { counter: refused, pace: LogPace::new(REFUSALS_PAUSE) }),
         checks: JoinSet::new(),
     };
     futures::stream::unfold(accepting, async |mut accepting| {
@@ -45,28 +45,28 @@ pub(super) fn incoming(
 const REFUSALS_PAUSE: Duration = Duration::from_secs(10);
 
 /// Connections without a valid proof. Each is counted; a stranger who makes thousands fills no disk with log lines.
-struct Refusals {
+struct RefusalCounter {
     counter: IntCounter,
     pace: LogPace,
 }
 
-impl Refusals {
+impl RefusalCounter {
     fn note(&self, peer: SocketAddr, error: &ProofError) {
         self.counter.inc();
-        if let Some(connections) = self.pace.count() {
+        if let Some(connections) = self.pace.count_event() {
             warn!(%peer, %error, connections, "refused connections without a valid proof of membership");
         }
     }
 }
 
-struct Accepting {
+struct ConnectionAcceptor {
     listener: BoundedListener,
     credentials: Arc<Credentials>,
-    refusals: Arc<Refusals>,
+    refusals: Arc<RefusalCounter>,
     checks: JoinSet<Option<CheckedConnection>>,
 }
 
-impl Accepting {
+impl ConnectionAcceptor {
     async fn next(&mut self) -> CheckedConnection {
         loop {
             tokio::select! {
@@ -111,7 +111,7 @@ async fn check(mut stream: BoundedConnection, credentials: &Credentials) -> Resu
         Credentials::Secret(key) => Some(key),
     };
     if first == GREETING {
-        let role = handshake::check(&mut stream, key).await?;
+        let role = handshake::check_client(&mut stream, key).await?;
         stream.set_proven();
         return Ok(CheckedConnection { stream, unread: Vec::new(), peer: Peer::Proven(role), bounds: None });
     }

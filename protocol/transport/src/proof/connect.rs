@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 use zagros_plumbing::link;
 
-use super::handshake::prove;
+use super::handshake::prove_role;
 use super::{ProofError, RoleKey};
 
 /// Opens a connection, and proves that this process knows a key if it has one.
@@ -39,7 +39,7 @@ impl Service<Uri> for ProvenConnector {
         Box::pin(async move {
             let mut stream = connect(&address).await.map_err(ProofError::Broken)?;
             if let Some(key) = &key {
-                prove(&mut stream, key).await?;
+                prove_role(&mut stream, key).await?;
             }
             Ok(TokioIo::new(stream))
         })
@@ -51,6 +51,6 @@ async fn connect(address: &Uri) -> io::Result<TcpStream> {
     let authority = address.authority().ok_or_else(no_address)?;
     let stream = TcpStream::connect(authority.as_str()).await?;
     // If it fails, the connection still works.
-    let _ = link::prepare(&stream);
+    let _ = link::prepare_stream(&stream);
     Ok(stream)
 }

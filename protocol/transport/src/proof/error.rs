@@ -11,13 +11,11 @@ pub enum ProofError {
     /// The connection could not be made, or broke before the proof. Another try may succeed.
     #[error("the connection could not be made, or broke at once: {0}")]
     Broken(#[source] io::Error),
-    /// The ends have different secrets.
     #[error(
         "the process that listens there has another run secret than this process: it belongs to another run, or one of \
          both was started with an old secret; give all processes of a run the same secret (docs/security.md)"
     )]
     OtherSecret,
-    /// The server has none.
     #[error(
         "the process that listens there has no run secret, but this process has one; start it with the run's secret \
          (ZAGROS_RUN_SECRET_FILE), or check the address"
@@ -29,7 +27,6 @@ pub enum ProofError {
          with the key of its own role (docs/security.md)"
     )]
     RoleAbove {
-        /// The role that was claimed.
         role: PeerRole,
     },
     /// The client is refused, as the server sees it.
@@ -49,7 +46,7 @@ impl ProofError {
 
     /// The proof error that a gRPC status was made from.
     #[must_use]
-    pub fn behind(status: &tonic::Status) -> Option<&Self> {
+    pub fn find_in_status(status: &tonic::Status) -> Option<&Self> {
         let mut error: Option<&(dyn Error + 'static)> = status.source();
         while let Some(found) = error {
             if let Some(proof) = found.downcast_ref::<Self>() {

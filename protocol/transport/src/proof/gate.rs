@@ -30,7 +30,6 @@ const PREFIX: usize = 5;
 pub enum Peer {
     /// This port asks for no proof: it listens for this machine only, or the job says `cluster.insecure`.
     Unchecked,
-    /// It has proven nothing.
     Unproven,
     Proven(PeerRole),
 }
@@ -43,10 +42,7 @@ impl Peer {
     }
 
     /// Accepts a peer of this role, or of a role with more rights. `what` is what the peer wants to do, for the message.
-    ///
-    /// # Errors
-    /// `Unauthenticated` for a peer that has proven nothing. `Forbidden` for a peer of another role.
-    pub fn needs(self, least: PeerRole, what: &str) -> Result<(), Refusal> {
+    pub fn require_role(self, least: PeerRole, what: &str) -> Result<(), Refusal> {
         match self {
             Self::Unchecked => Ok(()),
             Self::Proven(role) if role >= least => Ok(()),
@@ -68,7 +64,7 @@ impl Peer {
         }
         // A peer that has proven nothing does not learn which calls there are.
         let least = least_role(path);
-        self.needs(least.unwrap_or(PeerRole::Client), path).map_err(status_of)?;
+        self.require_role(least.unwrap_or(PeerRole::Client), path).map_err(status_of)?;
         least.map(|_| ()).ok_or_else(|| Status::unimplemented(format!("there is no call {path}")))
     }
 }
@@ -78,18 +74,18 @@ impl Peer {
 pub(super) struct GateLayer;
 
 impl<S> Layer<S> for GateLayer {
-    type Service = Gate<S>;
+    type Service = RequestGate<S>;
 
-    fn layer(&self, inner: S) -> Gate<S> {
-        Gate(inner)
+    fn layer(&self, inner: S) -> RequestGate<S> {
+        RequestGate(inner)
     }
 }
 
 /// The services behind the gate.
 #[derive(Clone, Debug)]
-pub(super) struct Gate<S>(S);
+pub(super) struct RequestGate<S>(S);
 
-impl<S> Service<Request<Body>> for Gate<S>
+impl<S> Service<Request<Body>> for RequestGate<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {

@@ -30,7 +30,7 @@ const MAC: usize = 32;
 
 /// The server's answer to a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum ServerVerdict {
     /// The server knows the key of the role, and its MAC follows.
     Proof,
     /// The server has no key at all.
@@ -39,7 +39,7 @@ enum Verdict {
     RoleAbove,
 }
 
-impl Verdict {
+impl ServerVerdict {
     const ALL: [Self; 3] = [Self::Proof, Self::NoSecret, Self::RoleAbove];
 
     fn byte(self) -> u8 {
@@ -57,35 +57,35 @@ impl Verdict {
 
 /// The two sides of a connection. Each signs with its own name, so that one cannot send the other's MAC back.
 #[derive(Clone, Copy)]
-enum Side {
+enum HandshakeSide {
     Client,
     Server,
 }
 
 /// What both sides sign.
-struct Transcript {
+struct HandshakeTranscript {
     role: PeerRole,
     client: [u8; NONCE],
     server: [u8; NONCE],
 }
 
-impl Transcript {
-    fn parts<'a>(&'a self, side: Side, role: &'a [u8; 1]) -> [&'a [u8]; 4] {
+impl HandshakeTranscript {
+    fn parts<'a>(&'a self, side: HandshakeSide, role: &'a [u8; 1]) -> [&'a [u8]; 4] {
         let name: &[u8] = match side {
-            Side::Client => b"zagros/1 client proof",
-            Side::Server => b"zagros/1 server proof",
+            HandshakeSide::Client => b"zagros/1 client proof",
+            HandshakeSide::Server => b"zagros/1 server proof",
         };
         [name, role, &self.client, &self.server]
     }
 
-    fn mac(&self, key: &RoleKey, side: Side) -> [u8; MAC] {
+    fn mac(&self, key: &RoleKey, side: HandshakeSide) -> [u8; MAC] {
         let mut mac = [0; MAC];
-        mac.copy_from_slice(key.tag(&self.parts(side, &[self.role.byte()])).as_ref());
+        mac.copy_from_slice(key.hmac_tag(&self.parts(side, &[self.role.to_byte()])).as_ref());
         mac
     }
 
-    fn is_mac(&self, key: &RoleKey, side: Side, mac: &[u8; MAC]) -> bool {
-        key.is_tag(&self.parts(side, &[self.role.byte()]), mac)
+    fn is_mac(&self, key: &RoleKey, side: HandshakeSide, mac: &[u8; MAC]) -> bool {
+        key.is_tag(&self.parts(side, &[self.role.to_byte()]), mac)
     }
 }
 
@@ -94,30 +94,30 @@ impl Transcript {
 ///
 /// # Errors
 /// If the other end does not prove it. Nothing but nonces and MACs was sent then.
-pub(super) async fn prove<S>(stream: &mut S, key: &RoleKey) -> Result<(), ProofError>
+pub(super) async fn prove_role<S>(stream: &mut S, key: &RoleKey) -> Result<(), ProofError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let client: [u8; NONCE] = rand::random();
-    let greeting = [&GREETING[..], &[key.role().byte()], &client].concat();
+    let greeting = [&GREETING[..], &[key.role().to_byte()], &client].concat();
     stream.write_all(&greeting).await.map_err(broken)?;
     let mut answer = [0; GREETING.len() + 1];
     stream.read_exact(&mut answer).await.map_err(broken)?;
-    let verdict = Verdict::of_byte(answer[GREETING.len()]).filter(|_| answer.starts_with(&GREETING));
+    let verdict = ServerVerdict::of_byte(answer[GREETING.len()]).filter(|_| answer.starts_with(&GREETING));
     match verdict {
-        Some(Verdict::Proof) => {}
-        Some(Verdict::NoSecret) => return Err(ProofError::NoSecretThere),
-        Some(Verdict::RoleAbove) => return Err(ProofError::RoleAbove { role: key.role() }),
+        Some(ServerVerdict::Proof) => {}
+        Some(ServerVerdict::NoSecret) => return Err(ProofError::NoSecretThere),
+        Some(ServerVerdict::RoleAbove) => return Err(ProofError::RoleAbove { role: key.role() }),
         None => return Err(ProofError::NotZagros),
     }
     let (mut server, mut mac) = ([0; NONCE], [0; MAC]);
     stream.read_exact(&mut server).await.map_err(broken)?;
     stream.read_exact(&mut mac).await.map_err(broken)?;
-    let transcript = Transcript { role: key.role(), client, server };
-    if !transcript.is_mac(key, Side::Server, &mac) {
+    let transcript = HandshakeTranscript { role: key.role(), client, server };
+    if !transcript.is_mac(key, HandshakeSide::Server, &mac) {
         return Err(ProofError::OtherSecret);
     }
-    stream.write_all(&transcript.mac(key, Side::Client)).await.map_err(broken)?;
+    stream.write_all(&transcript.mac(key, HandshakeSide::Client)).await.map_err(broken)?;
     Ok(())
 }
 
@@ -125,23 +125,23 @@ where
 ///
 /// # Errors
 /// If it proves nothing. The connection is then to be closed.
-pub(super) async fn check<S>(stream: &mut S, key: Option<&RoleKey>) -> Result<PeerRole, ProofError>
+pub(super) async fn check_client<S>(stream: &mut S, key: Option<&RoleKey>) -> Result<PeerRole, ProofError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (mut role, mut client) = ([0; 1], [0; NONCE]);
     stream.read_exact(&mut role).await.map_err(broken)?;
     stream.read_exact(&mut client).await.map_err(broken)?;
-    let Some(key) = key else { return Err(refuse(stream, Verdict::NoSecret, NO_SECRET_HERE).await) };
-    let claimed = PeerRole::of_byte(role[0]).and_then(|role| key.derive(role));
-    let Some(key) = claimed else { return Err(refuse(stream, Verdict::RoleAbove, ROLE_ABOVE).await) };
-    let transcript = Transcript { role: key.role(), client, server: rand::random() };
-    let mac = transcript.mac(&key, Side::Server);
-    let answer = [&GREETING[..], &[Verdict::Proof.byte()], &transcript.server, &mac].concat();
+    let Some(key) = key else { return Err(refuse(stream, ServerVerdict::NoSecret, NO_SECRET_HERE).await) };
+    let claimed = PeerRole::from_byte(role[0]).and_then(|role| key.derive_key(role));
+    let Some(key) = claimed else { return Err(refuse(stream, ServerVerdict::RoleAbove, ROLE_ABOVE).await) };
+    let transcript = HandshakeTranscript { role: key.role(), client, server: rand::random() };
+    let mac = transcript.mac(&key, HandshakeSide::Server);
+    let answer = [&GREETING[..], &[ServerVerdict::Proof.byte()], &transcript.server, &mac].concat();
     stream.write_all(&answer).await.map_err(broken)?;
     let mut mac = [0; MAC];
     stream.read_exact(&mut mac).await.map_err(broken)?;
-    if !transcript.is_mac(&key, Side::Client, &mac) {
+    if !transcript.is_mac(&key, HandshakeSide::Client, &mac) {
         return Err(ProofError::Refused(FALSE_PROOF));
     }
     Ok(key.role())
@@ -152,7 +152,7 @@ const ROLE_ABOVE: &str = "the peer claims a role that this process's key cannot 
 const FALSE_PROOF: &str = "the peer does not know this run's secret: it belongs to another run, has an old secret, or is a \
                            stranger";
 
-async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, verdict: Verdict, why: &'static str) -> ProofError {
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, verdict: ServerVerdict, why: &'static str) -> ProofError {
     let answer = [&GREETING[..], &[verdict.byte()]].concat();
     if let Err(error) = stream.write_all(&answer).await {
         return broken(error);
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     fn key(role: PeerRole) -> RoleKey {
-        RoleKey::parse(&"5".repeat(64)).unwrap().derive(role).unwrap()
+        RoleKey::parse(&"5".repeat(64)).unwrap().derive_key(role).unwrap()
     }
 
     /// Runs a client with one key against a server with another. Returns what the client and the server found.
@@ -185,12 +185,12 @@ mod tests {
             let mut greeting = [0; GREETING.len()];
             far.read_exact(&mut greeting).await.unwrap();
             assert_eq!(greeting, GREETING);
-            let checked = check(&mut far, server).await;
+            let checked = check_client(&mut far, server).await;
             drop(far);
             checked
         };
         let proving = async {
-            let proved = prove(&mut near, client).await;
+            let proved = prove_role(&mut near, client).await;
             // A client that was refused closes the connection.
             drop(near);
             proved
@@ -226,14 +226,14 @@ mod tests {
     #[tokio::test]
     async fn a_role_cannot_be_forged_with_the_key_of_a_lower_one() {
         let (mut near, mut far) = duplex(1024);
-        let serving = tokio::spawn(async move { check(&mut far, Some(&key(PeerRole::Coordinator))).await });
+        let serving = tokio::spawn(async move { check_client(&mut far, Some(&key(PeerRole::Coordinator))).await });
         let client = [7; NONCE];
         near.write_all(&[&[PeerRole::EmbeddingServer.byte()], &client[..]].concat()).await.unwrap();
         let mut answer = [0; GREETING.len() + 1 + NONCE + MAC];
         near.read_exact(&mut answer).await.unwrap();
         let server = answer[GREETING.len() + 1..][..NONCE].try_into().unwrap();
-        let transcript = Transcript { role: PeerRole::EmbeddingServer, client, server };
-        near.write_all(&transcript.mac(&key(PeerRole::DenseWorker), Side::Client)).await.unwrap();
+        let transcript = HandshakeTranscript { role: PeerRole::EmbeddingServer, client, server };
+        near.write_all(&transcript.mac(&key(PeerRole::DenseWorker), HandshakeSide::Client)).await.unwrap();
         assert!(matches!(serving.await.unwrap(), Err(ProofError::Refused(FALSE_PROOF))));
     }
 
@@ -246,14 +246,14 @@ mod tests {
         for reflected in [false, false, true] {
             let (mut near, mut far) = duplex(1024);
             let held = worker.clone();
-            let serving = tokio::spawn(async move { check(&mut far, Some(&held)).await });
-            near.write_all(&[&[worker.role().byte()], &client[..]].concat()).await.unwrap();
+            let serving = tokio::spawn(async move { check_client(&mut far, Some(&held)).await });
+            near.write_all(&[&[worker.role().to_byte()], &client[..]].concat()).await.unwrap();
             let mut answer = [0; GREETING.len() + 1 + NONCE + MAC];
             near.read_exact(&mut answer).await.unwrap();
             let (server, mac) = answer[GREETING.len() + 1..].split_at(NONCE);
-            let transcript = Transcript { role: worker.role(), client, server: server.try_into().unwrap() };
+            let transcript = HandshakeTranscript { role: worker.role(), client, server: server.try_into().unwrap() };
             let is_first = recorded.is_none();
-            let honest = *recorded.get_or_insert_with(|| transcript.mac(&worker, Side::Client));
+            let honest = *recorded.get_or_insert_with(|| transcript.mac(&worker, HandshakeSide::Client));
             let sent = if reflected { mac.try_into().unwrap() } else { honest };
             near.write_all(&sent).await.unwrap();
             assert_eq!(serving.await.unwrap().is_ok(), is_first, "reflected: {reflected}");

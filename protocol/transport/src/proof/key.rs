@@ -15,7 +15,6 @@ use ring::hmac::{HMAC_SHA256, Key, Tag, sign, verify};
 
 use super::PeerRole;
 
-/// Bytes of a key.
 const BYTES: usize = 32;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -42,21 +41,17 @@ impl RoleKey {
         Self { role: PeerRole::Coordinator, bytes: rand::random() }
     }
 
-    /// Reads a key as [`Self::reveal`] writes it. Digits without a role are a run secret.
-    ///
-    /// # Errors
-    /// If the text is neither.
+    /// Reads a key as [`Self::expose_secret`] writes it. Digits without a role are a run secret.
     pub fn parse(text: &str) -> Result<Self, BadKey> {
         let (role, digits) = match text.trim().split_once(':') {
             Some((name, digits)) => {
-                (PeerRole::named(name).ok_or_else(|| BadKey::Role(name.chars().take(32).collect()))?, digits)
+                (PeerRole::from_name(name).ok_or_else(|| BadKey::Role(name.chars().take(32).collect()))?, digits)
             }
             None => (PeerRole::Coordinator, text.trim()),
         };
         Ok(Self { role, bytes: from_hex(digits).ok_or(BadKey::Form)? })
     }
 
-    /// The role that the key proves.
     #[must_use]
     pub fn role(&self) -> PeerRole {
         self.role
@@ -64,7 +59,7 @@ impl RoleKey {
 
     /// The key of a role that is not above this key's. `None` for a role above it.
     #[must_use]
-    pub fn derive(&self, role: PeerRole) -> Option<Self> {
+    pub fn derive_key(&self, role: PeerRole) -> Option<Self> {
         let mut key = self.clone();
         while key.role > role {
             key = key.next()?;
@@ -75,24 +70,24 @@ impl RoleKey {
     /// The token that opens HTTP pages and metrics. Every role can make it.
     #[must_use]
     pub fn page_token(&self) -> String {
-        let client = self.derive(PeerRole::Client).unwrap_or_else(|| self.clone());
-        to_hex(&client.tag(&[b"zagros/1 page"]).as_ref()[..16])
+        let client = self.derive_key(PeerRole::Client).unwrap_or_else(|| self.clone());
+        to_hex(&client.hmac_tag(&[b"zagros/1 page"]).as_ref()[..16])
     }
 
     /// The key in plain text, for a file that its owner alone may read, or for the environment of a process.
     #[must_use]
-    pub fn reveal(&self) -> String {
+    pub fn expose_secret(&self) -> String {
         format!("{}:{}", self.role, to_hex(&self.bytes))
     }
 
     fn next(&self) -> Option<Self> {
         let role = PeerRole::ALL.into_iter().rev().find(|role| *role < self.role)?;
-        let tag = self.tag(&[b"zagros/1 key ", role.name().as_bytes()]);
+        let tag = self.hmac_tag(&[b"zagros/1 key ", role.name().as_bytes()]);
         Some(Self { role, bytes: tag.as_ref().try_into().ok()? })
     }
 
     /// HMAC-SHA256 of the parts. Callers choose parts whose concatenation has one meaning.
-    pub(super) fn tag(&self, parts: &[&[u8]]) -> Tag {
+    pub(super) fn hmac_tag(&self, parts: &[&[u8]]) -> Tag {
         sign(&Key::new(HMAC_SHA256, &self.bytes), &parts.concat())
     }
 
@@ -135,11 +130,11 @@ mod tests {
     fn a_key_makes_the_keys_of_the_roles_below_it_and_no_other() {
         let secret = secret();
         assert_eq!(secret.role(), PeerRole::Coordinator);
-        let worker = secret.derive(PeerRole::DenseWorker).unwrap();
-        let server = secret.derive(PeerRole::EmbeddingServer).unwrap();
-        assert_eq!(server.derive(PeerRole::DenseWorker), Some(worker.clone()));
-        assert_eq!((worker.derive(PeerRole::EmbeddingServer), worker.derive(PeerRole::Coordinator)), (None, None));
-        let keys: std::collections::HashSet<_> = PeerRole::ALL.map(|role| secret.derive(role).unwrap().bytes).into();
+        let worker = secret.derive_key(PeerRole::DenseWorker).unwrap();
+        let server = secret.derive_key(PeerRole::EmbeddingServer).unwrap();
+        assert_eq!(server.derive_key(PeerRole::DenseWorker), Some(worker.clone()));
+        assert_eq!((worker.derive_key(PeerRole::EmbeddingServer), worker.derive_key(PeerRole::Coordinator)), (None, None));
+        let keys: std::collections::HashSet<_> = PeerRole::ALL.map(|role| secret.derive_key(role).unwrap().bytes).into();
         assert_eq!(keys.len(), PeerRole::ALL.len());
         assert_eq!(worker.page_token(), secret.page_token());
         assert_ne!(RoleKey::random().bytes, RoleKey::random().bytes);
@@ -148,7 +143,7 @@ mod tests {
     /// Processes of different releases must agree on the keys. Computed with another implementation of HMAC-SHA256.
     #[test]
     fn the_keys_are_pinned() {
-        let client = secret().derive(PeerRole::Client).unwrap().reveal();
+        let client = secret().derive_key(PeerRole::Client).unwrap().expose_secret();
         assert_eq!(client, "client:ab672c9496a15d494a849a2bd932c65c1ad9f814d1421b83b07c3bc3cd24a3b8");
         assert_eq!(secret().page_token(), "b1c4cebe35dcfc2b6d39339705a3007e");
     }
@@ -156,8 +151,8 @@ mod tests {
     #[test]
     fn a_key_is_read_as_it_is_written_and_its_debug_form_hides_it() {
         for role in PeerRole::ALL {
-            let key = secret().derive(role).unwrap();
-            assert_eq!(RoleKey::parse(&format!("{}\n", key.reveal())), Ok(key.clone()));
+            let key = secret().derive_key(role).unwrap();
+            assert_eq!(RoleKey::parse(&format!("{}\n", key.expose_secret())), Ok(key.clone()));
             assert_eq!(format!("{key:?}"), format!("RoleKey({role}, …)"));
         }
         for bad in ["", "hunter2", &"0".repeat(63), &"g".repeat(64), "client:", &"é".repeat(32)] {

@@ -6,8 +6,8 @@
 //!              its role's key                   the role    CALLS: least role of each call
 //! ```
 //!
-//! [`channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets no other code make a gRPC channel or server. A
-//! new call is therefore behind the proof without a line of its own, and refused until [`CALLS`] lists it.
+//! [`open_channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets no other code make a gRPC channel or server.
+//! A new call is therefore behind the proof without a line of its own, and refused until [`CALLS`] lists it.
 
 mod accept;
 mod calls;
@@ -62,23 +62,17 @@ impl Credentials {
 
 /// A channel to a process of the role `to` at `host:port`. It connects on first use, and proves this process's role
 /// before the first request. The caller bounds each call.
-///
-/// # Errors
-/// If the address does not parse.
-pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
-    let endpoint = grpc::endpoint(address)?;
+pub fn open_channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
+    let endpoint = grpc::channel_endpoint(address)?;
     let key = match credentials {
         Credentials::Open => None,
         // The other end may not know a key above its own role.
-        Credentials::Secret(key) => Some(key.derive(to).unwrap_or_else(|| key.clone())),
+        Credentials::Secret(key) => Some(key.derive_key(to).unwrap_or_else(|| key.clone())),
     };
     Ok(endpoint.connect_with_connector_lazy(ProvenConnector::new(key)))
 }
 
 /// Serves the calls of `services` until `stop` is done, to peers that prove their role. Counts connections whose proof is refused.
-///
-/// # Errors
-/// If the port fails.
 pub async fn serve(
     listener: TcpListener,
     credentials: &Credentials,
@@ -86,7 +80,7 @@ pub async fn serve(
     services: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    let incoming = accept::incoming(listener, credentials, refused);
-    let mut server = grpc::server().layer(gate::GateLayer);
+    let incoming = accept::accept_checked(listener, credentials, refused);
+    let mut server = grpc::server_builder().layer(gate::GateLayer);
     server.add_routes(services).serve_with_incoming_shutdown(incoming, stop).await
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// What a process has proven to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerRole {
     /// Reads the status of the run.
@@ -29,18 +28,16 @@ impl PeerRole {
         }
     }
 
-    /// The role of this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// The role's byte in a handshake.
-    pub(super) fn byte(self) -> u8 {
+    pub(super) fn to_byte(self) -> u8 {
         Self::ALL.iter().position(|role| *role == self).map_or(0, |place| place as u8)
     }
 
-    pub(super) fn of_byte(byte: u8) -> Option<Self> {
+    pub(super) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.get(usize::from(byte)).copied()
     }
 }
@@ -58,9 +55,9 @@ mod tests {
     #[test]
     fn every_role_is_found_by_its_name_and_its_byte() {
         for role in PeerRole::ALL {
-            assert_eq!((PeerRole::named(role.name()), PeerRole::of_byte(role.byte())), (Some(role), Some(role)));
+            assert_eq!((PeerRole::from_name(role.name()), PeerRole::from_byte(role.to_byte())), (Some(role), Some(role)));
         }
-        assert_eq!((PeerRole::named("root"), PeerRole::of_byte(4)), (None, None));
+        assert_eq!((PeerRole::from_name("root"), PeerRole::from_byte(4)), (None, None));
         assert!(PeerRole::ALL.is_sorted());
     }
 }

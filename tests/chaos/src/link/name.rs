@@ -18,7 +18,7 @@ impl LinkName {
     pub(crate) fn display(self) -> String {
         match self {
             Self::Server(index) => format!("workers ↔ embedding server {index}"),
-            Self::Coordinator(member) => format!("{} ↔ coordinator", member.display()),
+            Self::Coordinator(member) => format!("{} ↔ coordinator", member.display_name()),
         }
     }
 
@@ -28,6 +28,6 @@ impl LinkName {
             Self::Server(index) => RoleName::EmbeddingServer(index),
             Self::Coordinator(_) => RoleName::Coordinator,
         };
-        Announcement::read(&role.announcement(run)).map(|announced| announced.address)
+        Announcement::read(&role.announcement_file(run)).map(|announced| announced.address)
     }
 }

@@ -126,7 +126,7 @@ mod tests {
             let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = server.local_addr().unwrap().to_string();
             let announced = Announcement { role: "r".into(), pid: 1, address, admin: String::new() };
-            announced.write(&RoleName::EmbeddingServer(0).announcement(folder.path())).unwrap();
+            announced.write(&RoleName::EmbeddingServer(0).announcement_file(folder.path())).unwrap();
             let links = RoundLinks::open(folder.path(), &[NAME]).await.unwrap();
             Self { folder, server, links }
         }

@@ -77,7 +77,7 @@ fn training() -> StatusReport {
     }
 }
 
-fn drawn(picture: &Picture, width: u16, height: u16) -> String {
+fn drawn(picture: &RunPicture, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, picture)).unwrap();
     let buffer = terminal.backend().buffer().clone();
@@ -85,12 +85,12 @@ fn drawn(picture: &Picture, width: u16, height: u16) -> String {
     (0..height).map(|y| line(y).trim_end().to_owned() + "\n").collect()
 }
 
-fn picture(status: StatusReport) -> Picture {
+fn picture(status: StatusReport) -> RunPicture {
     let lines = vec![
         "coordinator        │ INFO training starts".to_owned(),
         "dense worker 0     │ checkpoint after step 4000".to_owned(),
     ];
-    Picture {
+    RunPicture {
         status: Some(status),
         lines,
         keys: "q leaves this view, the run goes on   Ctrl-C stops the run",
@@ -129,7 +129,7 @@ fn trouble_is_reported_in_words_and_signs() {
     status.members[0].state = "lost".to_owned();
     status.members[1].silent_seconds = 7.2;
     status.members[2].waits = vec![WaitReport { server: 1, lookups: 1, pushes: 0, oldest_seconds: 3.2 }];
-    let shown = drawn(&Picture { trouble: Some("no answer".to_owned()), ..picture(status) }, 130, 34);
+    let shown = drawn(&RunPicture { trouble: Some("no answer".to_owned()), ..picture(status) }, 130, 34);
     for words in ["⚠ no answer", "⚠ warning 2", "⚠ and 3 more", "✕ lost", "◌ silent 7 s", "server 1 (3.2 s)"]
     {
         assert!(shown.contains(words), "no {words:?} in\n{shown}");
@@ -139,7 +139,7 @@ fn trouble_is_reported_in_words_and_signs() {
 
 #[test]
 fn an_empty_status_or_a_tiny_terminal_breaks_nothing() {
-    let waiting = drawn(&Picture { keys: "q leaves", ..Picture::default() }, 60, 10);
+    let waiting = drawn(&RunPicture { keys: "q leaves", ..RunPicture::default() }, 60, 10);
     assert!(waiting.contains("waiting for the coordinator") && waiting.contains("q leaves"), "{waiting}");
     drawn(&picture(StatusReport::default()), 60, 20);
     for (width, height) in [(1, 1), (20, 5), (40, 12), (300, 100)] {

@@ -118,7 +118,7 @@ fn rows_of_another_run_are_discarded_before_a_server_joins() {
 fn a_drain_waits_for_a_server_that_is_away_and_not_for_ever() {
     let (mut core, _, worker) = running();
     hear(&mut core, 2..=14, &worker);
-    core.drain(time(14), "the coordinator was asked to end");
+    core.drain_run(time(14), "the coordinator was asked to end");
     assert!(!beat(&mut core, 15, &worker).unwrap().stop);
     // A lease and the timeout, from its last heartbeat.
     hear(&mut core, 16..=40, &worker);

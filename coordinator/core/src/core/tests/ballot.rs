@@ -184,7 +184,7 @@ fn a_vote_without_a_reason_or_with_many_bytes_and_one_after_the_end_change_nothi
     let long = BarrierVote { counts: "0".repeat(4097), ..vote(BarrierReason::Ready, "") };
     assert_eq!(refused(long).message, "the vote of dense worker 0 has 4097 bytes of counts, at most 4096");
     assert_eq!(refused(BarrierVote::default()).message, "dense worker 0 votes without a reason");
-    core.end(time(2), RunOutcome::Interrupted("ctrl-c".to_owned()));
+    core.end_run(time(2), RunOutcome::Interrupted("ctrl-c".to_owned()));
     let refusal = core.barrier(time(2), &ask(&workers[0], 1, None)).unwrap_err();
     assert_eq!(
         (refusal.kind, refusal.message.as_str()),
@@ -266,7 +266,7 @@ fn a_run_that_drains_waits_for_those_that_stay_when_one_that_was_counted_leaves(
     {
         comes(&mut core, 1, &workers[worker], reason);
     }
-    core.drain(time(2), "a member was asked to end");
+    core.drain_run(time(2), "a member was asked to end");
     leave(&mut core, &workers[2], Outcome::Interrupted, "was asked to end").unwrap();
     assert_eq!(core.outcome(), None, "the others have not made their checkpoint");
 }

@@ -13,7 +13,7 @@ fn leaving(core: &mut Core, seconds: u64, member: &JoinResponse) -> HeartbeatRes
 #[test]
 fn workers_learn_of_a_drain_and_the_run_continues_until_they_have_left() {
     let (mut core, server, worker) = running();
-    core.drain(time(1), REASON);
+    core.drain_run(time(1), REASON);
     assert!(core.outcome().is_none());
     let response = beat(&mut core, 2, &worker).unwrap();
     assert_eq!((response.draining.as_str(), response.stop), (REASON, false));
@@ -23,7 +23,7 @@ fn workers_learn_of_a_drain_and_the_run_continues_until_they_have_left() {
     leave(&mut core, &worker, Outcome::Interrupted, "interrupted").unwrap();
     let response = beat(&mut core, 3, &server).unwrap();
     assert_eq!((response.stop, response.draining.as_str()), (true, ""));
-    assert_eq!(core.outcome().map(RunOutcome::word), Some("interrupted"));
+    assert_eq!(core.outcome().map(RunOutcome::as_str), Some("interrupted"));
     let events = core.take_events().iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(events[0], format!("{REASON}; waiting until dense worker 0 saved and left"));
 }
@@ -35,7 +35,7 @@ fn a_server_that_is_asked_to_end_drains_the_run() {
     let response = beat(&mut core, 2, &worker).unwrap();
     assert_eq!((response.draining.as_str(), response.stop), ("embedding server 0 was asked to end", false));
     // Later reasons change nothing.
-    core.drain(time(2), REASON);
+    core.drain_run(time(2), REASON);
     leave(&mut core, &worker, Outcome::Finished, "").unwrap();
     assert!(leaving(&mut core, 3, &server).stop);
 }
@@ -44,7 +44,7 @@ fn a_server_that_is_asked_to_end_drains_the_run() {
 fn a_drain_without_workers_ends_at_once() {
     let mut core = core(1, 1);
     let server = join(&mut core, 0, MemberSlot::server(0));
-    core.drain(time(1), REASON);
+    core.drain_run(time(1), REASON);
     assert!(beat(&mut core, 1, &server).unwrap().stop);
     assert_eq!(core.outcome(), Some(&RunOutcome::Interrupted(REASON.to_owned())));
 }
@@ -52,13 +52,13 @@ fn a_drain_without_workers_ends_at_once() {
 #[test]
 fn a_drain_does_not_wait_for_a_worker_that_is_lost_or_cannot_save() {
     let (mut core, server, worker) = running();
-    core.drain(time(1), REASON);
+    core.drain_run(time(1), REASON);
     for second in [5, 9, 12] {
         beat(&mut core, second, &server).unwrap();
     }
     assert_eq!(core.outcome(), Some(&RunOutcome::Interrupted(REASON.to_owned())), "the worker is lost");
     let (mut core, server, worker) = (running().0, server, worker);
-    core.drain(time(1), REASON);
+    core.drain_run(time(1), REASON);
     for second in [5, 9, 12] {
         let _ = beat(&mut core, second, &worker);
     }

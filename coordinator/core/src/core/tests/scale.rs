@@ -33,8 +33,8 @@ fn report(
 
 fn owned(core: &mut Core, servers: u32) -> Vec<usize> {
     let placement = core.placement(time(0));
-    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
-    let count = |server| (0..map.buckets()).filter(|bucket| map.owner(*bucket).unwrap().0 == server).count();
+    let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
+    let count = |server| (0..map.bucket_count()).filter(|bucket| map.bucket_owner(*bucket).unwrap().0 == server).count();
     (0..servers).map(count).collect()
 }
 
@@ -86,7 +86,7 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     let status = core.status(time(2)).scale.unwrap();
     assert_eq!((status.servers, status.wanted, status.buckets_left, status.doing.as_str()), (3, 3, 0, ""));
     // The run does not miss the server that has gone.
-    core.drain(time(3), "the test wants it");
+    core.drain_run(time(3), "the test wants it");
     assert_eq!(core.outcome(), None);
     // Another process may take the slot once more.
     assert!(core.join(time(3), &request(MemberSlot::server(3), 9)).is_err(), "it is not wanted now");
@@ -109,7 +109,7 @@ fn a_server_that_was_released_stays_so_when_the_run_wants_as_many_servers_again_
     assert!(doing.contains("no other process has joined in its place"), "{doing}");
     let heard = beat(&mut core, 1, &members[2]).unwrap();
     assert!(heard.stop && heard.reason.contains("handed over"), "{heard:?}");
-    assert!(leaving(&mut core, 1, &members[2]) && core.run.draining().is_none(), "its end ends nothing");
+    assert!(leaving(&mut core, 1, &members[2]) && core.run.drain_reason().is_none(), "its end ends nothing");
     let again = core.join(time(1), &request(MemberSlot::server(2), 1));
     assert_eq!(again.unwrap_err().kind, RefusalKind::Fenced, "a late copy of its join");
     let killed = JoinRequest { lineage: 7, recovered: true, ..request(MemberSlot::server(2), 8) };
@@ -136,17 +136,17 @@ fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_on
     move_all(&mut core, &members);
     assert!(leaving(&mut core, 1, &members[2]));
     leave(&mut core, &members[2], Outcome::Finished, "").unwrap();
-    assert_eq!((owned(&mut core, 3), core.outcome(), core.run.draining()), (vec![32, 32, 0], None, None));
+    assert_eq!((owned(&mut core, 3), core.outcome(), core.run.drain_reason()), (vec![32, 32, 0], None, None));
     // The servers before the last one cannot go alone: the indices of servers have no gap.
     assert!(!leaving(&mut core, 2, &members[0]));
-    assert_eq!(core.run.draining(), Some("embedding server 0 was asked to end"));
+    assert_eq!(core.run.drain_reason(), Some("embedding server 0 was asked to end"));
 }
 
 #[test]
 fn a_server_that_is_alone_drains_the_run() {
     let (mut core, members) = training(1);
     leaving(&mut core, 1, &members[0]);
-    assert!(core.run.draining().is_some(), "no other worker is there");
+    assert!(core.run.drain_reason().is_some(), "no other worker is there");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn what_a_run_cannot_do_is_refused_with_the_reason() {
     assert!(!core.take_events().iter().any(|event| matches!(event, RunEvent::ScaleRequested { .. })));
     let mut waiting = self::core(1, 1);
     assert_eq!(scale(&mut waiting, 1, 2).unwrap_err().kind, RefusalKind::Unavailable);
-    core.drain(time(2), "asked to end");
+    core.drain_run(time(2), "asked to end");
     assert!(refused(&mut core, 2, 0).contains("asked to end"));
 }
 

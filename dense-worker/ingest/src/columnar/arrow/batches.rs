@@ -13,7 +13,7 @@ use ::arrow_schema::{ArrowError, SchemaRef};
 
 use super::body::{BatchFailure, StoredMessage, used_buffers};
 use crate::IngestError;
-use crate::columnar::fault::{Fault, caught, fail};
+use crate::columnar::fault::{FileFault, catch_panics, fail};
 use crate::source::RandomAccess;
 
 /// Record batches that are held at least: the one that is read, and its neighbours.
@@ -22,9 +22,8 @@ const HELD: usize = 3;
 const HELD_BYTES: usize = 64 << 20;
 
 /// The arrays of a record batch by their fields; those of unused fields are not there.
-pub(crate) type Arrays = Arc<HashMap<usize, ArrayRef>>;
+pub(crate) type FieldArrays = Arc<HashMap<usize, ArrayRef>>;
 
-/// The record batches of a file.
 pub(crate) struct RecordBatches {
     path: PathBuf,
     file: RandomAccess,
@@ -33,7 +32,6 @@ pub(crate) struct RecordBatches {
     /// Those of the used columns, in the order of the file: later ones may add to earlier ones.
     dictionaries: Vec<StoredMessage>,
     batches: Vec<StoredMessage>,
-    /// The used fields.
     fields: Vec<usize>,
     entries: OnceLock<std::result::Result<HashMap<i64, ArrayRef>, String>>,
     held: Mutex<VecDeque<(usize, Arc<HeldBatch>)>>,
@@ -41,7 +39,7 @@ pub(crate) struct RecordBatches {
 
 /// A record batch that one thread decodes, and the others wait for.
 #[derive(Default)]
-struct HeldBatch(Mutex<Option<Arrays>>);
+struct HeldBatch(Mutex<Option<FieldArrays>>);
 
 impl fmt::Debug for RecordBatches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,7 +57,6 @@ impl PartialEq for RecordBatches {
 }
 
 impl RecordBatches {
-    /// The used `fields` of the record batches of a file.
     pub(super) fn new(
         path: &Path,
         file: RandomAccess,
@@ -74,16 +71,12 @@ impl RecordBatches {
     /// Decodes a record batch of a store ahead; that of a disk is decoded by the thread that needs it.
     pub(crate) fn prefetch(&self, number: usize) {
         if let RandomAccess::Object(..) = self.file {
-            drop(self.arrays(number));
+            drop(self.batch_arrays(number));
         }
     }
 
-    /// The arrays of a record batch.
-    ///
-    /// # Errors
-    /// If they cannot be read, or are damaged.
-    pub(crate) fn arrays(&self, number: usize) -> std::result::Result<Arrays, IngestError> {
-        let batch = self.hold(number);
+    pub(crate) fn batch_arrays(&self, number: usize) -> std::result::Result<FieldArrays, IngestError> {
+        let batch = self.hold_batch(number);
         let mut decoded = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(arrays) = &*decoded {
             return Ok(Arc::clone(arrays));
@@ -93,7 +86,7 @@ impl RecordBatches {
         Ok(arrays)
     }
 
-    fn hold(&self, number: usize) -> Arc<HeldBatch> {
+    fn hold_batch(&self, number: usize) -> Arc<HeldBatch> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, batch)) = held.iter().find(|(held, _)| *held == number) {
             return Arc::clone(batch);
@@ -109,29 +102,29 @@ impl RecordBatches {
     fn decode(&self, number: usize) -> std::result::Result<HashMap<usize, ArrayRef>, IngestError> {
         let dictionaries = self.dictionaries()?;
         let stored = &self.batches[number];
-        let damaged = |Fault(reason)| {
+        let damaged = |FileFault(reason)| {
             let unit = "record batch";
             IngestError::DamagedGroup { path: self.path.clone(), unit, number, reason }
         };
-        let batch = stored.message().and_then(|message| match message.header_as_record_batch() {
+        let batch = stored.parse_message().and_then(|message| match message.header_as_record_batch() {
             Some(batch) => Ok(batch),
             None => fail("it is no record batch"),
         });
         let batch = batch.map_err(damaged)?;
         let used = used_buffers(self.schema.fields(), &self.fields, self.version, batch).map_err(damaged)?;
-        let body = match stored.body(&self.path, &self.file, batch, &used) {
+        let body = match stored.read_body(&self.path, &self.file, batch, &used) {
             Ok(body) => body,
             Err(BatchFailure::Fault(fault)) => return Err(damaged(fault)),
             Err(BatchFailure::Unreadable(error)) => return Err(*error),
         };
         let array = |field: &usize| {
-            let decoded = caught(|| {
+            let decoded = catch_panics(|| {
                 let (schema, only) = (Arc::clone(&self.schema), [*field]);
                 let decoded =
                     read_record_batch(&body, batch, schema, dictionaries, Some(only.as_slice()), &self.version);
-                Ok(Arc::clone(decoded.map_err(fault)?.column(0)))
+                Ok(Arc::clone(decoded.map_err(arrow_fault)?.column(0)))
             });
-            decoded.map(|array| (*field, array)).map_err(|Fault(reason)| IngestError::DamagedColumn {
+            decoded.map(|array| (*field, array)).map_err(|FileFault(reason)| IngestError::DamagedColumn {
                 path: self.path.clone(),
                 unit: "record batch",
                 number,
@@ -142,7 +135,6 @@ impl RecordBatches {
         self.fields.iter().map(array).collect()
     }
 
-    /// The dictionaries of the used columns, which all record batches share.
     fn dictionaries(&self) -> std::result::Result<&HashMap<i64, ArrayRef>, IngestError> {
         let mut unreadable = None;
         let entries = self.entries.get_or_init(|| {
@@ -150,7 +142,7 @@ impl RecordBatches {
             for stored in &self.dictionaries {
                 match self.add_dictionary(stored, &mut entries) {
                     Ok(()) => {}
-                    Err(BatchFailure::Fault(Fault(reason))) => return Err(reason),
+                    Err(BatchFailure::Fault(FileFault(reason))) => return Err(reason),
                     Err(BatchFailure::Unreadable(error)) => {
                         let reason = error.to_string();
                         unreadable = Some(*error);
@@ -175,21 +167,20 @@ impl RecordBatches {
         stored: &StoredMessage,
         entries: &mut HashMap<i64, ArrayRef>,
     ) -> std::result::Result<(), BatchFailure> {
-        let message = stored.message()?;
+        let message = stored.parse_message()?;
         let dictionary = message.header_as_dictionary_batch();
         let Some((dictionary, batch)) = dictionary.and_then(|dictionary| Some((dictionary, dictionary.data()?))) else {
-            return Err(Fault::new("its message is none").into());
+            return Err(FileFault::new("its message is none").into());
         };
         // It has one column, of which everything is read.
         let buffers = batch.buffers().map_or(0, |buffers| buffers.len());
-        let body = stored.body(&self.path, &self.file, batch, &(0..buffers).collect::<Vec<_>>())?;
-        caught(|| read_dictionary(&body, dictionary, &self.schema, entries, &self.version).map_err(fault))?;
+        let body = stored.read_body(&self.path, &self.file, batch, &(0..buffers).collect::<Vec<_>>())?;
+        catch_panics(|| read_dictionary(&body, dictionary, &self.schema, entries, &self.version).map_err(arrow_fault))?;
         Ok(())
     }
 }
 
 impl HeldBatch {
-    /// Memory of what is decoded.
     fn bytes(&self) -> usize {
         let decoded = self.0.try_lock().ok();
         let arrays = decoded.as_ref().and_then(|decoded| decoded.as_ref());
@@ -197,14 +188,13 @@ impl HeldBatch {
     }
 }
 
-/// What the crate says.
-pub(super) fn fault(error: ArrowError) -> Fault {
+pub(super) fn arrow_fault(error: ArrowError) -> FileFault {
     match error {
         ArrowError::ParseError(text)
         | ArrowError::SchemaError(text)
         | ArrowError::IpcError(text)
         | ArrowError::InvalidArgumentError(text)
-        | ArrowError::NotYetImplemented(text) => Fault(text),
-        other => Fault(other.to_string()),
+        | ArrowError::NotYetImplemented(text) => FileFault(text),
+        other => FileFault(other.to_string()),
     }
 }

@@ -17,7 +17,7 @@ use ::arrow_schema::{DataType, Field, UnionMode};
 use bytes::Bytes;
 
 use crate::IngestError;
-use crate::columnar::fault::{Fault, Result, fail};
+use crate::columnar::fault::{FileFault, Result, fail};
 use crate::columnar::magic::ARROW_STREAM as CONTINUATION;
 use crate::source::RandomAccess;
 
@@ -30,18 +30,15 @@ const GAP: u64 = 64 << 10;
 /// Rows that cost no bytes: of columns that are null throughout.
 const FREE_ROWS: u64 = 1 << 16;
 
-/// A message of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredMessage {
     pub(super) metadata: Bytes,
-    /// Where its body is in the file.
     pub(super) body: Range<u64>,
 }
 
 impl StoredMessage {
-    /// The message that a block of a footer names.
-    pub(super) fn read(path: &Path, file: &RandomAccess, bytes: u64, block: &Block) -> Placed<Self> {
-        let (at, body) = Self::place(bytes, block)?;
+    pub(super) fn read(path: &Path, file: &RandomAccess, bytes: u64, block: &Block) -> BodyResult<Self> {
+        let (at, body) = Self::block_place(bytes, block)?;
         let metadata = file.read(path, at, (body.start - at) as usize).map_err(Box::new)?;
         Ok(Self { metadata, body })
     }
@@ -56,7 +53,7 @@ impl StoredMessage {
         bytes: u64,
         blocks: &[Block],
     ) -> std::result::Result<Vec<Result<Self>>, IngestError> {
-        let places: Vec<Result<(u64, Range<u64>)>> = blocks.iter().map(|block| Self::place(bytes, block)).collect();
+        let places: Vec<Result<(u64, Range<u64>)>> = blocks.iter().map(|block| Self::block_place(bytes, block)).collect();
         let wanted: Vec<Range<u64>> = places.iter().flatten().map(|(at, body)| *at..body.start).collect();
         let mut fetched = file.read_all(path, &wanted)?.into_iter();
         let message = |place: Result<(u64, Range<u64>)>| {
@@ -67,7 +64,7 @@ impl StoredMessage {
     }
 
     /// Where the metadata of a block starts, and where its body is.
-    fn place(bytes: u64, block: &Block) -> Result<(u64, Range<u64>)> {
+    fn block_place(bytes: u64, block: &Block) -> Result<(u64, Range<u64>)> {
         let (at, metadata, body) = (block.offset(), block.metaDataLength(), block.bodyLength());
         let metadata = Some(metadata).filter(|length| (8..=MOST_METADATA).contains(length));
         let place = metadata.and_then(|metadata| {
@@ -76,28 +73,27 @@ impl StoredMessage {
             let end = start.checked_add(u64::try_from(body).ok()?)?;
             (end <= bytes).then_some((offset, start..end))
         });
-        place.ok_or_else(|| Fault::new("it names a place outside of the file"))
+        place.ok_or_else(|| FileFault::new("it names a place outside of the file"))
     }
 
-    /// What the message says of itself.
-    pub(super) fn message(&self) -> Result<Message<'_>> {
+    pub(super) fn parse_message(&self) -> Result<Message<'_>> {
         let start = if self.metadata.starts_with(&CONTINUATION) { 8 } else { 4 };
         root_as_message(&self.metadata[start..]).or_else(|error| fail(format!("its metadata makes no sense: {error}")))
     }
 
     /// The buffers at `used`, decompressed, and nothing of others: a body of which they are read.
-    pub(super) fn body(
+    pub(super) fn read_body(
         &self,
         path: &Path,
         file: &RandomAccess,
         batch: RecordBatch<'_>,
         used: &[usize],
-    ) -> Placed<Buffer> {
+    ) -> BodyResult<Buffer> {
         let length = self.body.end - self.body.start;
         let mut body = vec![0; length as usize];
-        let places = places(batch, used, length)?;
+        let places = buffer_places(batch, used, length)?;
         let gap = if matches!(file, RandomAccess::Disk(_)) { 0 } else { GAP };
-        for part in merged(places.clone(), gap) {
+        for part in merge_places(places.clone(), gap) {
             let out = &mut body[part.start as usize..part.end as usize];
             file.read_into(path, self.body.start + part.start, out).map_err(Box::new)?;
         }
@@ -105,35 +101,31 @@ impl StoredMessage {
         let mut whole = 0_u64;
         for place in places {
             let start = &body[place.start as usize..place.end as usize];
-            whole = whole.saturating_add(if compressed { decompressed(start)? } else { start.len() as u64 });
+            whole = whole.saturating_add(if compressed { decompressed_bytes(start)? } else { start.len() as u64 });
         }
         if whole > MOST_BODY {
             let text =
                 format!("its used columns take {whole} bytes, the most is {MOST_BODY}; write smaller record batches");
-            return Err(Fault::new(text).into());
+            return Err(FileFault::new(text).into());
         }
         let rows = batch.length();
         if u64::try_from(rows).is_ok_and(|rows| rows / 8 <= whole + FREE_ROWS / 8) {
             return Ok(Buffer::from_vec(body));
         }
-        Err(Fault::new(format!("it claims {rows} rows in {whole} bytes")).into())
+        Err(FileFault::new(format!("it claims {rows} rows in {whole} bytes")).into())
     }
 }
 
-/// A result of reading a part of a file: what is wrong in it, or why it cannot be read.
-pub(super) type Placed<T> = std::result::Result<T, BatchFailure>;
+pub(super) type BodyResult<T> = std::result::Result<T, BatchFailure>;
 
-/// Why a part of a file was not read.
 #[derive(Debug)]
 pub(crate) enum BatchFailure {
-    /// What is wrong in it.
-    Fault(Fault),
-    /// The file itself.
+    Fault(FileFault),
     Unreadable(Box<IngestError>),
 }
 
-impl From<Fault> for BatchFailure {
-    fn from(fault: Fault) -> Self {
+impl From<FileFault> for BatchFailure {
+    fn from(fault: FileFault) -> Self {
         Self::Fault(fault)
     }
 }
@@ -145,7 +137,7 @@ impl From<Box<IngestError>> for BatchFailure {
 }
 
 /// Bytes of a buffer as its first eight say.
-fn decompressed(buffer: &[u8]) -> Result<u64> {
+fn decompressed_bytes(buffer: &[u8]) -> Result<u64> {
     if buffer.is_empty() {
         return Ok(0);
     }
@@ -158,7 +150,7 @@ fn decompressed(buffer: &[u8]) -> Result<u64> {
 }
 
 /// Where the used buffers are in a body of so many bytes.
-fn places(batch: RecordBatch<'_>, used: &[usize], length: u64) -> Result<Vec<Range<u64>>> {
+fn buffer_places(batch: RecordBatch<'_>, used: &[usize], length: u64) -> Result<Vec<Range<u64>>> {
     let Some(buffers) = batch.buffers() else { return fail("it has no list of its buffers") };
     let place = |index: &usize| {
         if *index >= buffers.len() {
@@ -173,7 +165,7 @@ fn places(batch: RecordBatch<'_>, used: &[usize], length: u64) -> Result<Vec<Ran
 }
 
 /// Places in order, those with less than a gap between them as one.
-fn merged(mut places: Vec<Range<u64>>, gap: u64) -> Vec<Range<u64>> {
+fn merge_places(mut places: Vec<Range<u64>>, gap: u64) -> Vec<Range<u64>> {
     places.sort_unstable_by_key(|place| place.start);
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(places.len());
     for place in places.into_iter().filter(|place| !place.is_empty()) {
@@ -196,7 +188,7 @@ pub(super) fn used_buffers(
     let most = batch.buffers().map_or(0, |buffers| buffers.len());
     let (mut buffers, mut at) = (Vec::new(), 0_usize);
     for (index, field) in fields.iter().enumerate() {
-        let end = at.saturating_add(count(field, version, &mut variadic));
+        let end = at.saturating_add(buffer_count(field, version, &mut variadic));
         if end > most {
             return fail(format!("it has {most} buffers, and its schema more"));
         }
@@ -208,10 +200,9 @@ pub(super) fn used_buffers(
     Ok(buffers)
 }
 
-/// Buffers of a field and of those inside.
-fn count(field: &Field, version: MetadataVersion, variadic: &mut VecDeque<i64>) -> usize {
+fn buffer_count(field: &Field, version: MetadataVersion, variadic: &mut VecDeque<i64>) -> usize {
     let mut sum = |fields: &[&Field]| {
-        fields.iter().fold(0_usize, |sum, field| sum.saturating_add(count(field, version, variadic)))
+        fields.iter().fold(0_usize, |sum, field| sum.saturating_add(buffer_count(field, version, variadic)))
     };
     match field.data_type() {
         DataType::Null => 0,
@@ -240,17 +231,17 @@ mod tests {
 
     #[test]
     fn neighbouring_places_are_read_at_once() {
-        assert_eq!(merged(vec![70..80, 0..10, 10..20, 25..30, 90..90], 0), [0..20, 25..30, 70..80]);
-        assert_eq!(merged(vec![70..80, 0..10, 10..20, 25..30, 5..7], 8), [0..30, 70..80]);
-        assert_eq!(merged(vec![0..100, 20..30, 200..201], 0), [0..100, 200..201]);
+        assert_eq!(merge_places(vec![70..80, 0..10, 10..20, 25..30, 90..90], 0), [0..20, 25..30, 70..80]);
+        assert_eq!(merge_places(vec![70..80, 0..10, 10..20, 25..30, 5..7], 8), [0..30, 70..80]);
+        assert_eq!(merge_places(vec![0..100, 20..30, 200..201], 0), [0..100, 200..201]);
     }
 
     #[test]
     fn the_size_of_a_compressed_buffer_is_checked() {
-        assert_eq!(decompressed(&[]), Ok(0));
-        assert_eq!(decompressed(&[&7_i64.to_le_bytes()[..], b"abc"].concat()), Ok(7));
-        assert_eq!(decompressed(&[&(-1_i64).to_le_bytes()[..], b"abc"].concat()), Ok(11));
-        assert!(decompressed(&(-2_i64).to_le_bytes()).is_err());
-        assert!(decompressed(b"short").is_err());
+        assert_eq!(decompressed_bytes(&[]), Ok(0));
+        assert_eq!(decompressed_bytes(&[&7_i64.to_le_bytes()[..], b"abc"].concat()), Ok(7));
+        assert_eq!(decompressed_bytes(&[&(-1_i64).to_le_bytes()[..], b"abc"].concat()), Ok(11));
+        assert!(decompressed_bytes(&(-2_i64).to_le_bytes()).is_err());
+        assert!(decompressed_bytes(b"short").is_err());
     }
 }

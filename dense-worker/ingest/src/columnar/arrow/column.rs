@@ -11,15 +11,14 @@ use ::arrow_array::{Array, ArrayRef};
 use ::arrow_buffer::{NullBuffer, ScalarBuffer};
 use ::arrow_schema::DataType;
 
-use super::schema::Leaf;
+use super::schema::ArrowLeaf;
 use super::values::{ArrayValues, StoredValues, WholeNumbers};
-use crate::columnar::fault::{Result, caught, fail};
-use crate::columnar::output::Output;
+use crate::columnar::fault::{Result, catch_panics, fail};
+use crate::columnar::output::ColumnOutput;
 
 /// Rows that name entries of a dictionary and are given at once.
 const PORTION: usize = 1024;
 
-/// Reads a column of a record batch.
 #[derive(Debug)]
 pub(crate) struct ArrowColumn {
     node: ArrayNode,
@@ -40,14 +39,13 @@ enum ArrayNode {
 
 /// Where an element is, and whether the output has the entries of the dictionary.
 #[derive(Clone, Copy)]
-struct Place {
+struct ElementPlace {
     remembered: bool,
     in_list: bool,
 }
 
-impl Place {
-    /// The element is null.
-    fn null<O: Output>(self, out: &mut O) {
+impl ElementPlace {
+    fn null<O: ColumnOutput>(self, out: &mut O) {
         if self.in_list { out.null_item() } else { out.null() }
     }
 }
@@ -62,19 +60,19 @@ enum ListEnds {
 
 impl ArrowColumn {
     /// The column `leaf` of the field with the values of `array`.
-    pub(crate) fn new(leaf: &Leaf, array: &ArrayRef) -> Result<Self> {
-        let node = caught(|| ArrayNode::new(array, &leaf.steps))?;
+    pub(crate) fn new(leaf: &ArrowLeaf, array: &ArrayRef) -> Result<Self> {
+        let node = catch_panics(|| ArrayNode::new(array, &leaf.steps))?;
         Ok(Self { node, rows: array.len(), at: 0, is_remembered: false })
     }
 
     /// Goes on behind the next `skipped` rows, and gives the `rows` rows after them to `out`.
-    pub(crate) fn read_slice<O: Output>(&mut self, skipped: usize, rows: usize, out: &mut O) -> Result<()> {
+    pub(crate) fn read_slice<O: ColumnOutput>(&mut self, skipped: usize, rows: usize, out: &mut O) -> Result<()> {
         let start = self.at.saturating_add(skipped);
         let end = start.saturating_add(rows);
         if end > self.rows {
             return fail("it has fewer rows than its record batch");
         }
-        caught(|| {
+        catch_panics(|| {
             self.remember(out);
             match &self.node {
                 ArrayNode::Values(values) if self.is_remembered => give_entries(values, start, end, out),
@@ -83,7 +81,7 @@ impl ArrowColumn {
                     Ok(())
                 }
                 node => (start..end).try_for_each(|row| {
-                    node.give(row, Place { remembered: self.is_remembered, in_list: false }, out)?;
+                    node.give(row, ElementPlace { remembered: self.is_remembered, in_list: false }, out)?;
                     out.end_row();
                     Ok(())
                 }),
@@ -94,7 +92,7 @@ impl ArrowColumn {
     }
 
     /// Gives the entries of a dictionary to `out`, unless the rows are fewer: then each row is converted by itself.
-    fn remember<O: Output>(&mut self, out: &mut O) {
+    fn remember<O: ColumnOutput>(&mut self, out: &mut O) {
         let StoredValues::Entries(_, entries) = &self.node.values().stored else { return };
         let count = entries.count;
         if self.is_remembered || count > self.rows.min(i32::MAX as usize) {
@@ -148,14 +146,14 @@ impl ArrayNode {
     }
 
     /// Gives the values of an element to `out`: one, or those of a list.
-    fn give<O: Output>(&self, index: usize, place: Place, out: &mut O) -> Result<()> {
+    fn give<O: ColumnOutput>(&self, index: usize, place: ElementPlace, out: &mut O) -> Result<()> {
         let (nulls, below) = match self {
             Self::Values(values) if values.is_null(index) => {
                 place.null(out);
                 return Ok(());
             }
             Self::Values(ArrayValues { stored: StoredValues::Entries(keys, _), .. }) if place.remembered => {
-                return out.entry(keys.place(index)).or_else(fail);
+                return out.entry(keys.entry_place(index)).or_else(fail);
             }
             Self::Values(values) => {
                 values.with_value(index, |value| out.value(value));
@@ -176,12 +174,11 @@ impl ArrayNode {
             // There is no list, or an empty one.
             out.null();
         }
-        (start..end).try_for_each(|index| below.give(index, Place { in_list: true, ..place }, out))
+        (start..end).try_for_each(|index| below.give(index, ElementPlace { in_list: true, ..place }, out))
     }
 }
 
 impl ListEnds {
-    /// Where a list starts and ends.
     #[inline]
     fn bounds(&self, index: usize) -> (usize, usize) {
         match self {
@@ -192,8 +189,7 @@ impl ListEnds {
     }
 }
 
-/// Gives rows of one value each.
-fn give_values<O: Output>(values: &ArrayValues, start: usize, end: usize, out: &mut O) {
+fn give_values<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize, out: &mut O) {
     let has_no_null = values.has_no_null();
     for row in start..end {
         if !has_no_null && values.is_null(row) {
@@ -205,8 +201,7 @@ fn give_values<O: Output>(values: &ArrayValues, start: usize, end: usize, out: &
     }
 }
 
-/// Gives rows of one entry each.
-fn give_entries<O: Output>(values: &ArrayValues, start: usize, end: usize, out: &mut O) -> Result<()> {
+fn give_entries<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize, out: &mut O) -> Result<()> {
     let StoredValues::Entries(keys, _) = &values.stored else { return fail("no dictionary") };
     if values.has_no_null() {
         return give_full(keys, start, end, out);
@@ -215,7 +210,7 @@ fn give_entries<O: Output>(values: &ArrayValues, start: usize, end: usize, out: 
         if values.is_null(row) {
             out.null();
         } else {
-            out.entry(keys.place(row)).or_else(fail)?;
+            out.entry(keys.entry_place(row)).or_else(fail)?;
         }
         out.end_row();
     }
@@ -223,13 +218,13 @@ fn give_entries<O: Output>(values: &ArrayValues, start: usize, end: usize, out: 
 }
 
 /// Gives rows that all have an entry.
-fn give_full<O: Output>(keys: &WholeNumbers, start: usize, end: usize, out: &mut O) -> Result<()> {
+fn give_full<O: ColumnOutput>(keys: &WholeNumbers, start: usize, end: usize, out: &mut O) -> Result<()> {
     let mut places = [0_i32; PORTION];
     let mut row = start;
     while row < end {
         let here = (end - row).min(PORTION);
         // A dictionary that is remembered has no more entries than its record batch has rows.
-        (0..here).for_each(|index| places[index] = keys.place(row + index) as i32);
+        (0..here).for_each(|index| places[index] = keys.entry_place(row + index) as i32);
         out.entries(&places[..here]).or_else(fail)?;
         row += here;
     }

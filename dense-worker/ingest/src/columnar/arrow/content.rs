@@ -7,16 +7,14 @@ use ::arrow_ipc::convert::try_fb_to_schema;
 use ::arrow_ipc::{Block, MetadataVersion, Schema};
 use ::arrow_schema::SchemaRef;
 
-use super::batches::fault;
-use super::schema::dictionaries;
+use super::batches::arrow_fault;
+use super::schema::collect_dictionaries;
 use crate::columnar::fault::{Result, fail};
 
-/// What a file holds.
 #[derive(Debug)]
 pub(super) struct FileContent {
     pub(super) schema: SchemaRef,
     pub(super) version: MetadataVersion,
-    /// Dictionaries, in the order of the file.
     pub(super) dictionaries: Vec<Block>,
     pub(super) batches: Vec<Block>,
     /// For each field of the schema, the dictionaries that it names.
@@ -31,10 +29,10 @@ impl FileContent {
                 "its numbers have their most significant byte first; write it on a machine with the other order",
             );
         }
-        let schema = Arc::new(try_fb_to_schema(written).map_err(fault)?);
+        let schema = Arc::new(try_fb_to_schema(written).map_err(arrow_fault)?);
         let mut named = vec![BTreeSet::new(); schema.fields().len()];
         for (index, field) in written.fields().into_iter().flatten().enumerate() {
-            dictionaries(field, 0, &mut named[index]);
+            collect_dictionaries(field, 0, &mut named[index]);
         }
         Ok(Self { schema, version, dictionaries: Vec::new(), batches: Vec::new(), named })
     }

@@ -11,11 +11,11 @@ use ::arrow_schema::SchemaRef;
 use super::batches::RecordBatches;
 use super::body::StoredMessage;
 use super::content::FileContent;
-use super::schema::{Leaf, leaves};
+use super::schema::{ArrowLeaf, schema_leaves};
 use super::stream;
 use crate::IngestError;
-use crate::columnar::fault::{Fault, Result, caught, fail};
-use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
+use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::magic::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
 use zagros_zip::ZipEq;
@@ -29,52 +29,47 @@ const START: u64 = 8;
 /// Bytes that are read at once at the end of a file: most footers, and one request to a store.
 const END: u64 = 64 << 10;
 
-/// An opened file.
 #[derive(Debug)]
 pub(crate) struct ArrowFooter {
     schema: SchemaRef,
     version: MetadataVersion,
-    leaves: Vec<Arc<Leaf>>,
+    leaves: Vec<Arc<ArrowLeaf>>,
     names: Vec<String>,
     /// Dictionaries with the columns that name them, and record batches.
     dictionaries: Vec<Block>,
     batches: Vec<Block>,
     /// For each field of the schema, the dictionaries that it names.
     named: Vec<BTreeSet<i64>>,
-    /// Size of the file.
     pub(crate) bytes: u64,
     source: RandomAccess,
 }
 
 impl ArrowFooter {
-    /// Reads the footer of a file.
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
-        let damaged = |Fault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
         let start = source.read(path, 0, bytes.min(START) as usize)?;
         let content = if start.starts_with(&CONTINUATION) {
-            stream::content(path, &source, bytes)?
+            stream::read_content(path, &source, bytes)?
         } else if start.starts_with(MAGIC) {
             let end = bytes.min(END);
             let last = source.read(path, bytes - end, end as usize)?;
             let length = footer_bytes(&last, bytes).map_err(damaged)?;
             let footer = source.read(path, bytes - TAIL - length, length as usize)?;
-            caught(|| described(&footer)).map_err(damaged)?
+            catch_panics(|| parse_footer(&footer)).map_err(damaged)?
         } else {
-            return Err(damaged(Fault(other_format(&start))));
+            return Err(damaged(FileFault(other_format(&start))));
         };
         let FileContent { schema, version, dictionaries, batches, named } = content;
-        let leaves: Vec<Arc<Leaf>> = leaves(&schema).into_iter().map(Arc::new).collect();
+        let leaves: Vec<Arc<ArrowLeaf>> = schema_leaves(&schema).into_iter().map(Arc::new).collect();
         let names = leaves.iter().map(|leaf| leaf.name.clone()).collect();
         Ok(Self { schema, version, leaves, names, dictionaries, batches, named, bytes, source })
     }
 
-    /// The names of the columns, in their order.
-    pub(crate) fn names(&self) -> &[String] {
+    pub(crate) fn column_names(&self) -> &[String] {
         &self.names
     }
 
-    /// The record batches with the columns at `positions`.
     pub(crate) fn row_groups(
         &self,
         path: &Path,
@@ -88,7 +83,7 @@ impl ArrowFooter {
                 column: leaf.name.clone(),
                 reason,
             })?;
-            let description = Description::Arrow(Arc::clone(leaf));
+            let description = ColumnDescription::Arrow(Arc::clone(leaf));
             Ok(UsedColumn { name: leaf.name.clone(), position, kind, description })
         };
         let columns = positions.into_iter().map(used).collect::<std::result::Result<Vec<_>, IngestError>>()?;
@@ -97,8 +92,8 @@ impl ArrowFooter {
         let (mut groups, mut batches, mut first_row, mut last_middle) = (Vec::new(), Vec::new(), 0_u64, 0);
         let messages = StoredMessage::read_all(path, &self.source, self.bytes, &self.batches)?;
         for (number, (block, read)) in self.batches.iter().zip_eq(messages).enumerate() {
-            let stored = read.and_then(|stored| Ok((rows(&stored)?, stored)));
-            let (rows, stored) = stored.map_err(|Fault(reason)| IngestError::DamagedGroup {
+            let stored = read.and_then(|stored| Ok((batch_rows(&stored)?, stored)));
+            let (rows, stored) = stored.map_err(|FileFault(reason)| IngestError::DamagedGroup {
                 path: path.into(),
                 unit: "record batch",
                 number,
@@ -116,7 +111,6 @@ impl ArrowFooter {
         Ok(RowGroups { columns, groups, place: GroupPlace::Batches(Arc::new(batches)) })
     }
 
-    /// The dictionaries that used fields name.
     fn used_dictionaries(
         &self,
         path: &Path,
@@ -131,7 +125,7 @@ impl ArrowFooter {
             match read.and_then(|stored| Ok((dictionary_id(&stored)?, stored))) {
                 Ok((id, stored)) if named.contains(&id) => used.push(stored),
                 Ok(_) => {}
-                Err(Fault(reason)) => {
+                Err(FileFault(reason)) => {
                     let reason = format!("a dictionary: {reason}; if the file is damaged, write it again");
                     return Err(IngestError::DamagedFooter { path: path.into(), reason });
                 }
@@ -141,7 +135,7 @@ impl ArrowFooter {
     }
 }
 
-fn described(footer: &[u8]) -> Result<FileContent> {
+fn parse_footer(footer: &[u8]) -> Result<FileContent> {
     let footer: Footer<'_> = match root_as_footer(footer) {
         Ok(footer) => footer,
         Err(error) => {
@@ -155,17 +149,16 @@ fn described(footer: &[u8]) -> Result<FileContent> {
     Ok(content)
 }
 
-/// Rows of a record batch.
-fn rows(stored: &StoredMessage) -> Result<u64> {
-    let message = stored.message()?;
+fn batch_rows(stored: &StoredMessage) -> Result<u64> {
+    let message = stored.parse_message()?;
     let rows = message.header_as_record_batch().and_then(|batch| u64::try_from(batch.length()).ok());
-    rows.ok_or_else(|| Fault::new("it is no record batch"))
+    rows.ok_or_else(|| FileFault::new("it is no record batch"))
 }
 
 fn dictionary_id(stored: &StoredMessage) -> Result<i64> {
-    let message = stored.message()?;
+    let message = stored.parse_message()?;
     let id = message.header_as_dictionary_batch().map(|dictionary| dictionary.id());
-    id.ok_or_else(|| Fault::new("its message is none"))
+    id.ok_or_else(|| FileFault::new("its message is none"))
 }
 
 /// Bytes of the footer of a file whose last bytes these are.

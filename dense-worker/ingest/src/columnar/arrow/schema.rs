@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use ::arrow_schema::{DataType, Field, Schema, TimeUnit};
 
-use crate::columnar::kind::Kind;
+use crate::columnar::kind::ValueKind;
 
 /// Columns inside columns.
 const MOST_DEPTH: usize = 32;
@@ -15,32 +15,29 @@ const MOST_DEPTH: usize = 32;
 /// The name by which a field says that its bytes are a UUID.
 const UUID: (&str, &str) = ("ARROW:extension:name", "arrow.uuid");
 
-/// A column of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Leaf {
+pub(crate) struct ArrowLeaf {
     pub(super) name: String,
     /// The field of the schema that it is in, from 0.
     pub(crate) field: usize,
     /// For each struct on the way, which of its fields.
     pub(super) steps: Vec<usize>,
-    /// Whether a row can have several values.
     pub(crate) is_list: bool,
     /// What the values mean, or why they cannot be read.
-    pub(super) kind: Result<Kind, String>,
+    pub(super) kind: Result<ValueKind, String>,
 }
 
-/// The columns of a schema, in order.
-pub(super) fn leaves(schema: &Schema) -> Vec<Leaf> {
+pub(super) fn schema_leaves(schema: &Schema) -> Vec<ArrowLeaf> {
     let mut leaves = Vec::new();
     for (index, field) in schema.fields().iter().enumerate() {
-        let start = Leaf { name: String::new(), field: index, steps: Vec::new(), is_list: false, kind: Ok(Kind::Text) };
-        visit(field, start, true, 0, &mut leaves);
+        let start = ArrowLeaf { name: String::new(), field: index, steps: Vec::new(), is_list: false, kind: Ok(ValueKind::Text) };
+        visit_field(field, start, true, 0, &mut leaves);
     }
     leaves
 }
 
 /// Adds the columns of a field. `here` is what is known above it, and `named` says whether its name is part of the path.
-fn visit(field: &Field, mut here: Leaf, named: bool, depth: usize, leaves: &mut Vec<Leaf>) {
+fn visit_field(field: &Field, mut here: ArrowLeaf, named: bool, depth: usize, leaves: &mut Vec<ArrowLeaf>) {
     if named {
         let dot = if here.name.is_empty() { "" } else { "." };
         here.name = format!("{}{dot}{}", here.name, field.name());
@@ -54,7 +51,7 @@ fn visit(field: &Field, mut here: Leaf, named: bool, depth: usize, leaves: &mut 
             for (index, child) in fields.iter().enumerate() {
                 let mut below = here.clone();
                 below.steps.push(index);
-                visit(child, below, true, depth + 1, leaves);
+                visit_field(child, below, true, depth + 1, leaves);
             }
         }
         DataType::List(item)
@@ -62,54 +59,53 @@ fn visit(field: &Field, mut here: Leaf, named: bool, depth: usize, leaves: &mut 
         | DataType::FixedSizeList(item, _)
         | DataType::Map(item, _) => {
             here.is_list = true;
-            visit(item, here, false, depth + 1, leaves);
+            visit_field(item, here, false, depth + 1, leaves);
         }
         _ => {
-            here.kind = kind(field);
+            here.kind = field_kind(field);
             leaves.push(here);
         }
     }
 }
 
 /// What the values of a field mean; `Err` says why it cannot be read, and what to do.
-fn kind(field: &Field) -> Result<Kind, String> {
+fn field_kind(field: &Field) -> Result<ValueKind, String> {
     let is_uuid = field.metadata().get(UUID.0).is_some_and(|name| name == UUID.1);
     Ok(match field.data_type() {
-        DataType::Boolean => Kind::Bool,
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Duration(_) => Kind::Integer,
-        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => Kind::Unsigned(32),
-        DataType::UInt64 => Kind::Unsigned(64),
-        DataType::Float16 => Kind::Half,
-        DataType::Float32 => Kind::Single,
-        DataType::Float64 => Kind::Double,
+        DataType::Boolean => ValueKind::Bool,
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Duration(_) => ValueKind::Integer,
+        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => ValueKind::Unsigned(32),
+        DataType::UInt64 => ValueKind::Unsigned(64),
+        DataType::Float16 => ValueKind::Half,
+        DataType::Float32 => ValueKind::Single,
+        DataType::Float64 => ValueKind::Double,
         DataType::Decimal32(_, scale)
         | DataType::Decimal64(_, scale)
         | DataType::Decimal128(_, scale)
         | DataType::Decimal256(_, scale) => match u32::try_from(*scale) {
-            Ok(scale) if scale <= 38 => Kind::Decimal(scale),
+            Ok(scale) if scale <= 38 => ValueKind::Decimal(scale),
             _ => return Err(format!("it holds decimals of scale {scale}; write them with a scale from 0 to 38")),
         },
-        DataType::Date32 | DataType::Date64 => Kind::Date,
-        DataType::Time32(unit) | DataType::Time64(unit) => Kind::Time(parts(*unit)),
-        DataType::Timestamp(unit, _) => Kind::Timestamp(parts(*unit)),
-        DataType::FixedSizeBinary(16) if is_uuid => Kind::Uuid,
+        DataType::Date32 | DataType::Date64 => ValueKind::Date,
+        DataType::Time32(unit) | DataType::Time64(unit) => ValueKind::Time(parts_of_second(*unit)),
+        DataType::Timestamp(unit, _) => ValueKind::Timestamp(parts_of_second(*unit)),
+        DataType::FixedSizeBinary(16) if is_uuid => ValueKind::Uuid,
         DataType::Utf8
         | DataType::LargeUtf8
         | DataType::Utf8View
         | DataType::Binary
         | DataType::LargeBinary
         | DataType::BinaryView
-        | DataType::FixedSizeBinary(_) => Kind::Text,
-        DataType::Null => Kind::Nothing,
-        DataType::Dictionary(_, values) => kind(&Field::new("", values.as_ref().clone(), true))?,
+        | DataType::FixedSizeBinary(_) => ValueKind::Text,
+        DataType::Null => ValueKind::Nothing,
+        DataType::Dictionary(_, values) => field_kind(&Field::new("", values.as_ref().clone(), true))?,
         other => {
             return Err(format!("it holds values of the type {other}, which are not read; write it as another type"));
         }
     })
 }
 
-/// Parts of a second.
-fn parts(unit: TimeUnit) -> i64 {
+fn parts_of_second(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,
         TimeUnit::Millisecond => 1_000,
@@ -118,11 +114,10 @@ fn parts(unit: TimeUnit) -> i64 {
     }
 }
 
-/// The dictionaries that a field of a file names.
-pub(super) fn dictionaries(field: ::arrow_ipc::Field<'_>, depth: usize, found: &mut BTreeSet<i64>) {
+pub(super) fn collect_dictionaries(field: ::arrow_ipc::Field<'_>, depth: usize, found: &mut BTreeSet<i64>) {
     found.extend(field.dictionary().map(|dictionary| dictionary.id()));
     if depth < MOST_DEPTH {
-        field.children().into_iter().flatten().for_each(|child| dictionaries(child, depth + 1, found));
+        field.children().into_iter().flatten().for_each(|child| collect_dictionaries(child, depth + 1, found));
     }
 }
 
@@ -134,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    fn found(fields: Vec<Field>) -> Vec<Leaf> {
-        leaves(&Schema::new(fields))
+    fn found(fields: Vec<Field>) -> Vec<ArrowLeaf> {
+        schema_leaves(&Schema::new(fields))
     }
 
     #[test]
@@ -178,7 +173,7 @@ mod tests {
         ]);
         assert!(leaves[0].kind.as_ref().unwrap_err().contains("Interval"), "{:?}", leaves[0]);
         assert!(leaves[1].kind.as_ref().unwrap_err().contains("scale -2"), "{:?}", leaves[1]);
-        assert_eq!(leaves[2].kind, Ok(Kind::Text));
+        assert_eq!(leaves[2].kind, Ok(ValueKind::Text));
     }
 
     #[test]

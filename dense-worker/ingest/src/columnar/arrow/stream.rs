@@ -14,21 +14,17 @@ use ::arrow_ipc::{Block, MessageHeader};
 use super::body::{BatchFailure, StoredMessage};
 use super::content::FileContent;
 use crate::IngestError;
-use crate::columnar::fault::{Fault, Result, caught, fail};
+use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::magic::ARROW_STREAM as CONTINUATION;
 use crate::source::RandomAccess;
 
 /// Bytes in front of the metadata of a message.
 const PREFIX: u64 = 8;
 
-/// What a stream holds.
-///
-/// # Errors
-/// If it cannot be read, is damaged, or replaces a dictionary.
-pub(super) fn content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::Result<FileContent, IngestError> {
+pub(super) fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::Result<FileContent, IngestError> {
     let (mut content, mut at, mut seen) = (None, 0, BTreeSet::new());
     while let Some(block) = next_block(path, source, bytes, at)? {
-        let damaged = |Fault(reason)| {
+        let damaged = |FileFault(reason)| {
             let reason =
                 format!("the message at byte {at} of the stream: {reason}; if the file is damaged, write it again");
             IngestError::DamagedFooter { path: path.into(), reason }
@@ -38,7 +34,7 @@ pub(super) fn content(path: &Path, source: &RandomAccess, bytes: u64) -> std::re
             Err(BatchFailure::Fault(fault)) => return Err(damaged(fault)),
             Err(BatchFailure::Unreadable(error)) => return Err(*error),
         };
-        let length = caught(|| add(&stored, block, &mut content, &mut seen)).map_err(damaged)?;
+        let length = catch_panics(|| add_message(&stored, block, &mut content, &mut seen)).map_err(damaged)?;
         at = stored.body.start.saturating_add(length);
     }
     content.ok_or_else(|| {
@@ -68,13 +64,13 @@ fn next_block(
 }
 
 /// Adds a message to the content. Returns the length of its body.
-fn add(
+fn add_message(
     stored: &StoredMessage,
     block: Block,
     content: &mut Option<FileContent>,
     seen: &mut BTreeSet<i64>,
 ) -> Result<u64> {
-    let message = stored.message()?;
+    let message = stored.parse_message()?;
     let Ok(length) = u64::try_from(message.bodyLength()) else { return fail("a body of negative length") };
     let block = Block::new(block.offset(), block.metaDataLength(), message.bodyLength());
     match (content, message.header_type()) {

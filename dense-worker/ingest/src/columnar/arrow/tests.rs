@@ -11,9 +11,9 @@ use ::arrow_schema::Schema;
 use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_job::{ColumnarFormat, Format, Job, PoolAt, Pooling, Values};
 
-use crate::fixture::{self, Dealt};
+use crate::fixture::{self, DealtSplits};
 use crate::source::use_store;
-use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
+use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, find_files};
 
 const ROWS: usize = 30_000;
 const BATCHES: usize = 5;
@@ -60,10 +60,10 @@ fn options() -> StreamOptions {
 /// The batches of a file in three splits.
 fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
     let path = PathBuf::from(path);
-    let bytes = files(job, std::slice::from_ref(&path))?[0].bytes;
+    let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
     let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
     let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
-    BatchStream::open(job, options(), Dealt::new(borders.windows(2).map(task).collect()))?.collect()
+    BatchStream::open(job, options(), DealtSplits::new(borders.windows(2).map(task).collect()))?.collect()
 }
 
 fn refused(job: &Job, bytes: &[u8]) -> String {
@@ -75,7 +75,7 @@ fn refused(job: &Job, bytes: &[u8]) -> String {
 fn an_object_gives_the_batches_of_a_file_and_only_used_columns_are_fetched() {
     let (store, content) = (FakeS3::start("arrow-logs"), arrow());
     use_store("s3://arrow-logs", &store);
-    store.put("day/a.arrow", content.clone());
+    store.put_object("day/a.arrow", content.clone());
     let (_folder, path) = fixture::file(&content);
     let mut job = job();
     job.data.threads = 1;
@@ -84,10 +84,10 @@ fn an_object_gives_the_batches_of_a_file_and_only_used_columns_are_fetched() {
     for threads in [1, 3] {
         job.data.threads = threads;
         assert_eq!(read(&job, path.to_str().unwrap()).unwrap(), expected);
-        let earlier_requests = store.requests().len();
+        let earlier_requests = store.request_log().len();
         assert_eq!(read(&job, "s3://arrow-logs/day/a.arrow").unwrap(), expected);
         // Twice the start, the end and each batch's metadata. 2 MB of a record batch are used, in pieces of 1 MiB, and 1 MB is not.
-        let requests = store.requests().len() - earlier_requests;
+        let requests = store.request_log().len() - earlier_requests;
         assert!((BATCHES * 4..BATCHES * 6 + 10).contains(&requests), "{requests} requests");
     }
 }
@@ -96,10 +96,10 @@ fn an_object_gives_the_batches_of_a_file_and_only_used_columns_are_fetched() {
 fn what_the_store_says_is_the_error() {
     let store = FakeS3::start("arrow-bad");
     use_store("s3://arrow-bad", &store);
-    store.put("a", arrow());
+    store.put_object("a", arrow());
     let path = PathBuf::from("s3://arrow-bad/a");
-    let found = files(&job(), std::slice::from_ref(&path)).unwrap();
-    store.inject(S3Fault::Denies, "GET /arrow-bad/a", 1_000);
+    let found = find_files(&job(), std::slice::from_ref(&path)).unwrap();
+    store.inject_fault(S3Fault::Denies, "GET /arrow-bad/a", 1_000);
     let stream = BatchStream::open(&job(), options(), Box::new(crate::WholeFiles::new(&found))).unwrap();
     let denied = stream.collect::<Result<Vec<_>, _>>().unwrap_err();
     assert!(denied.to_string().contains("(AccessDenied)"), "{denied}");
@@ -130,7 +130,7 @@ fn a_stream_gives_the_batches_of_a_file() {
     let whole = |path: &Path| read(&job(), path.to_str().unwrap()).unwrap();
     let samples = |batches: &[Batch]| {
         let mut all = batches[0].empty_like();
-        batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+        batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
         all
     };
     assert_eq!(samples(&whole(&path)), samples(&whole(&file)));

@@ -9,10 +9,9 @@ use ::arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarB
 use ::arrow_schema::DataType;
 
 use crate::columnar::fault::{Result, fail};
-use crate::columnar::kind::Value;
+use crate::columnar::kind::ColumnValue;
 
-/// Milliseconds of a day.
-const DAY: i64 = 86_400_000;
+const DAY_MILLIS: i64 = 86_400_000;
 
 /// An array whose values are not other arrays.
 #[derive(Debug)]
@@ -44,7 +43,6 @@ pub(super) enum StoredValues {
     Entries(WholeNumbers, Box<ArrayValues>),
 }
 
-/// Whole numbers of any width.
 #[derive(Debug)]
 pub(super) enum WholeNumbers {
     I8(ScalarBuffer<i8>),
@@ -63,30 +61,30 @@ impl ArrayValues {
         let stored = match array.data_type() {
             DataType::Null => StoredValues::Null,
             DataType::Boolean => StoredValues::Bool(array.as_boolean().values().clone()),
-            DataType::Int8 => whole(WholeNumbers::I8(numbers(array))),
-            DataType::Int16 => whole(WholeNumbers::I16(numbers(array))),
+            DataType::Int8 => whole(WholeNumbers::I8(number_buffer(array))),
+            DataType::Int16 => whole(WholeNumbers::I16(number_buffer(array))),
             DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(..) => {
-                whole(WholeNumbers::I32(numbers(array)))
+                whole(WholeNumbers::I32(number_buffer(array)))
             }
             DataType::Int64
             | DataType::Time64(_)
             | DataType::Timestamp(..)
             | DataType::Duration(_)
-            | DataType::Decimal64(..) => whole(WholeNumbers::I64(numbers(array))),
-            DataType::Date64 => StoredValues::Days(numbers(array)),
-            DataType::UInt8 => whole(WholeNumbers::U8(numbers(array))),
-            DataType::UInt16 => whole(WholeNumbers::U16(numbers(array))),
-            DataType::UInt32 => whole(WholeNumbers::U32(numbers(array))),
-            DataType::UInt64 => whole(WholeNumbers::U64(numbers(array))),
-            DataType::Float16 => StoredValues::F16(numbers(array)),
-            DataType::Float32 => StoredValues::F32(numbers(array)),
-            DataType::Float64 => StoredValues::F64(numbers(array)),
-            DataType::Decimal128(..) => StoredValues::I128(numbers(array)),
-            DataType::Decimal256(..) => StoredValues::I256(numbers(array)),
-            DataType::Utf8 => texts(array.as_string::<i32>(), StoredValues::Texts),
-            DataType::LargeUtf8 => texts(array.as_string::<i64>(), StoredValues::LongTexts),
-            DataType::Binary => texts(array.as_binary::<i32>(), StoredValues::Texts),
-            DataType::LargeBinary => texts(array.as_binary::<i64>(), StoredValues::LongTexts),
+            | DataType::Decimal64(..) => whole(WholeNumbers::I64(number_buffer(array))),
+            DataType::Date64 => StoredValues::Days(number_buffer(array)),
+            DataType::UInt8 => whole(WholeNumbers::U8(number_buffer(array))),
+            DataType::UInt16 => whole(WholeNumbers::U16(number_buffer(array))),
+            DataType::UInt32 => whole(WholeNumbers::U32(number_buffer(array))),
+            DataType::UInt64 => whole(WholeNumbers::U64(number_buffer(array))),
+            DataType::Float16 => StoredValues::F16(number_buffer(array)),
+            DataType::Float32 => StoredValues::F32(number_buffer(array)),
+            DataType::Float64 => StoredValues::F64(number_buffer(array)),
+            DataType::Decimal128(..) => StoredValues::I128(number_buffer(array)),
+            DataType::Decimal256(..) => StoredValues::I256(number_buffer(array)),
+            DataType::Utf8 => text_values(array.as_string::<i32>(), StoredValues::Texts),
+            DataType::LargeUtf8 => text_values(array.as_string::<i64>(), StoredValues::LongTexts),
+            DataType::Binary => text_values(array.as_binary::<i32>(), StoredValues::Texts),
+            DataType::LargeBinary => text_values(array.as_binary::<i64>(), StoredValues::LongTexts),
             DataType::Utf8View => StoredValues::Views(array.as_string_view().clone().to_binary_view()),
             DataType::BinaryView => StoredValues::Views(array.as_binary_view().clone()),
             DataType::FixedSizeBinary(width) => {
@@ -97,25 +95,23 @@ impl ArrayValues {
                 if matches!(entries.data_type(), DataType::Dictionary(..)) {
                     return fail("a dictionary of dictionaries");
                 }
-                StoredValues::Entries(keys(array, key)?, Box::new(Self::new(entries)?))
+                StoredValues::Entries(dictionary_keys(array, key)?, Box::new(Self::new(entries)?))
             }
             other => return fail(format!("values of the type {other}")),
         };
         Ok(Self { nulls: array.nulls().cloned(), stored, count: array.len() })
     }
 
-    /// Whether there is no value here.
     #[inline]
     pub(super) fn is_null(&self, index: usize) -> bool {
         match (&self.nulls, &self.stored) {
             (Some(nulls), _) if nulls.is_null(index) => true,
             (_, StoredValues::Null) => true,
-            (_, StoredValues::Entries(keys, entries)) => entries.is_null(keys.place(index)),
+            (_, StoredValues::Entries(keys, entries)) => entries.is_null(keys.entry_place(index)),
             _ => false,
         }
     }
 
-    /// Whether there is a value everywhere.
     pub(super) fn has_no_null(&self) -> bool {
         self.nulls.as_ref().is_none_or(|nulls| nulls.null_count() == 0)
             && match &self.stored {
@@ -125,29 +121,28 @@ impl ArrayValues {
             }
     }
 
-    /// Calls `take` with a value that is there.
     #[inline]
-    pub(super) fn with_value<R>(&self, index: usize, take: impl FnOnce(Value<'_>) -> R) -> R {
-        let int = |value: i64| Value::Int(value);
+    pub(super) fn with_value<R>(&self, index: usize, take: impl FnOnce(ColumnValue<'_>) -> R) -> R {
+        let int = |value: i64| ColumnValue::Int(value);
         match &self.stored {
-            StoredValues::Null => take(Value::Bytes(b"")),
+            StoredValues::Null => take(ColumnValue::Bytes(b"")),
             StoredValues::Bool(values) => take(int(i64::from(values.value(index)))),
             StoredValues::Whole(values) => take(int(values.get(index))),
-            StoredValues::F16(values) => take(Value::Bytes(&values[index].to_le_bytes())),
-            StoredValues::F32(values) => take(Value::Float(f64::from(values[index]))),
-            StoredValues::F64(values) => take(Value::Float(values[index])),
-            StoredValues::I128(values) => take(Value::Bytes(&values[index].to_be_bytes())),
-            StoredValues::I256(values) => take(Value::Bytes(&values[index].to_be_bytes())),
-            StoredValues::Days(values) => take(int(values[index].div_euclid(DAY))),
+            StoredValues::F16(values) => take(ColumnValue::Bytes(&values[index].to_le_bytes())),
+            StoredValues::F32(values) => take(ColumnValue::Float(f64::from(values[index]))),
+            StoredValues::F64(values) => take(ColumnValue::Float(values[index])),
+            StoredValues::I128(values) => take(ColumnValue::Bytes(&values[index].to_be_bytes())),
+            StoredValues::I256(values) => take(ColumnValue::Bytes(&values[index].to_be_bytes())),
+            StoredValues::Days(values) => take(int(values[index].div_euclid(DAY_MILLIS))),
             StoredValues::Texts(ends, bytes) => {
-                take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
+                take(ColumnValue::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
             }
             StoredValues::LongTexts(ends, bytes) => {
-                take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
+                take(ColumnValue::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
             }
-            StoredValues::Views(values) => take(Value::Bytes(values.value(index))),
-            StoredValues::Fixed(width, bytes) => take(Value::Bytes(&bytes[index * width..(index + 1) * width])),
-            StoredValues::Entries(keys, entries) => entries.with_value(keys.place(index), take),
+            StoredValues::Views(values) => take(ColumnValue::Bytes(values.value(index))),
+            StoredValues::Fixed(width, bytes) => take(ColumnValue::Bytes(&bytes[index * width..(index + 1) * width])),
+            StoredValues::Entries(keys, entries) => entries.with_value(keys.entry_place(index), take),
         }
     }
 }
@@ -170,34 +165,33 @@ impl WholeNumbers {
 
     /// A number that is the place of an entry in a dictionary.
     #[inline]
-    pub(super) fn place(&self, index: usize) -> usize {
+    pub(super) fn entry_place(&self, index: usize) -> usize {
         self.get(index) as usize
     }
 }
 
-/// The numbers of an array, whatever they mean.
-fn numbers<T: ArrowNativeType>(array: &ArrayRef) -> ScalarBuffer<T> {
+fn number_buffer<T: ArrowNativeType>(array: &ArrayRef) -> ScalarBuffer<T> {
     let data = array.to_data();
     ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
 }
 
-fn texts<T: ByteArrayType>(
+fn text_values<T: ByteArrayType>(
     array: &GenericByteArray<T>,
     stored: impl FnOnce(ScalarBuffer<T::Offset>, Buffer) -> StoredValues,
 ) -> StoredValues {
     stored(array.offsets().inner().clone(), array.values().clone())
 }
 
-fn keys(array: &ArrayRef, key: &DataType) -> Result<WholeNumbers> {
+fn dictionary_keys(array: &ArrayRef, key: &DataType) -> Result<WholeNumbers> {
     Ok(match key {
-        DataType::Int8 => WholeNumbers::I8(numbers(array)),
-        DataType::Int16 => WholeNumbers::I16(numbers(array)),
-        DataType::Int32 => WholeNumbers::I32(numbers(array)),
-        DataType::Int64 => WholeNumbers::I64(numbers(array)),
-        DataType::UInt8 => WholeNumbers::U8(numbers(array)),
-        DataType::UInt16 => WholeNumbers::U16(numbers(array)),
-        DataType::UInt32 => WholeNumbers::U32(numbers(array)),
-        DataType::UInt64 => WholeNumbers::U64(numbers(array)),
+        DataType::Int8 => WholeNumbers::I8(number_buffer(array)),
+        DataType::Int16 => WholeNumbers::I16(number_buffer(array)),
+        DataType::Int32 => WholeNumbers::I32(number_buffer(array)),
+        DataType::Int64 => WholeNumbers::I64(number_buffer(array)),
+        DataType::UInt8 => WholeNumbers::U8(number_buffer(array)),
+        DataType::UInt16 => WholeNumbers::U16(number_buffer(array)),
+        DataType::UInt32 => WholeNumbers::U32(number_buffer(array)),
+        DataType::UInt64 => WholeNumbers::U64(number_buffer(array)),
         other => return fail(format!("a dictionary whose places are of the type {other}")),
     })
 }

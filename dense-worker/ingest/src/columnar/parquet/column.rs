@@ -14,37 +14,32 @@ use ::parquet::file::metadata::ColumnChunkMetaData;
 use ::parquet::file::serialized_reader::SerializedPageReader;
 use ::parquet::schema::types::ColumnDescPtr;
 
-use super::decoder::{Decoded, Decoder, Levels, PORTION, Places};
+use super::decoder::{DecodedCounts, PageDecoder, EntryLevels, PORTION, PlaceDecoder};
 use super::pages::{ChunkPlace, PageFile};
-use crate::columnar::fault::{Result, caught, fail};
-use crate::columnar::output::{Output, Skipped};
+use crate::columnar::fault::{Result, catch_panics, fail};
+use crate::columnar::output::{ColumnOutput, SkippedRows};
 
 /// Entries of a page of lists: the levels of one long row are decoded at once.
 const MOST_ENTRIES: usize = 1 << 24;
 
-/// Reads a column of a row group.
 pub(crate) struct ColumnReader {
     pages: SerializedPageReader<PageFile>,
     column: ColumnDescPtr,
-    /// Decodes pages with values.
-    values: Decoder,
+    values: PageDecoder,
     /// Decodes pages with places in the dictionary, if there was one.
-    places: Option<Places>,
-    /// What the page that is being read has.
-    content: Content,
+    places: Option<PlaceDecoder>,
+    content: PageContent,
     /// Entries left in it.
     left: usize,
-    /// Levels that were decoded last.
-    levels: Levels,
+    levels: EntryLevels,
     /// How many of their entries a list column has done, and of the values.
-    done: Decoded,
+    done: DecodedCounts,
     /// Whether the newest row of a list column may go on.
     in_row: bool,
 }
 
-/// What a page has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
+enum PageContent {
     Values,
     Places,
 }
@@ -66,19 +61,19 @@ impl ColumnReader {
         Ok(Self {
             pages: SerializedPageReader::new(Arc::new(file), &chunk, 0, None)?,
             column: Arc::clone(column),
-            values: Decoder::new(column),
+            values: PageDecoder::new(column),
             places: None,
-            content: Content::Values,
+            content: PageContent::Values,
             left: 0,
-            levels: Levels::default(),
-            done: Decoded { values: 0, entries: 0 },
+            levels: EntryLevels::default(),
+            done: DecodedCounts { values: 0, entries: 0 },
             in_row: false,
         })
     }
 
     /// Goes on behind the next `skipped` rows, and gives the `rows` rows after them to `out`.
-    pub(crate) fn read_slice<O: Output>(&mut self, skipped: usize, rows: usize, out: &mut O) -> Result<()> {
-        caught(|| {
+    pub(crate) fn read_slice<O: ColumnOutput>(&mut self, skipped: usize, rows: usize, out: &mut O) -> Result<()> {
+        catch_panics(|| {
             self.skip(skipped, out)?;
             self.read(rows, out)
         })
@@ -88,20 +83,20 @@ impl ColumnReader {
         self.column.max_rep_level() > 0
     }
 
-    fn read<O: Output>(&mut self, rows: usize, out: &mut O) -> Result<()> {
+    fn read<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> Result<()> {
         if self.is_list() { self.read_lists(rows, out) } else { self.read_flat(rows, out) }
     }
 
     /// Goes on behind the next `rows` rows. Pages without other rows are not decompressed.
-    fn skip<O: Output>(&mut self, mut rows: usize, out: &mut O) -> Result<()> {
+    fn skip<O: ColumnOutput>(&mut self, mut rows: usize, out: &mut O) -> Result<()> {
         if self.is_list() {
-            return self.read_lists(rows, &mut Skipped(out));
+            return self.read_lists(rows, &mut SkippedRows(out));
         }
         while rows > 0 {
             if self.left > 0 {
                 let here = rows.min(self.left);
                 match (self.content, &mut self.places) {
-                    (Content::Places, Some(places)) => places.skip(here)?,
+                    (PageContent::Places, Some(places)) => places.skip(here)?,
                     _ => self.values.skip(here)?,
                 }
                 self.left -= here;
@@ -120,14 +115,14 @@ impl ColumnReader {
         Ok(())
     }
 
-    fn read_flat<O: Output>(&mut self, rows: usize, out: &mut O) -> Result<()> {
+    fn read_flat<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> Result<()> {
         let mut missing = rows;
         while missing > 0 {
             if self.left == 0 && !self.next_page(out)? {
                 return too_few_rows();
             }
             let here = missing.min(self.left).min(PORTION);
-            let Decoded { values, entries } = self.decode(here)?;
+            let DecodedCounts { values, entries } = self.decode(here)?;
             if entries != here {
                 return fail("a page has fewer values than its header says");
             }
@@ -142,7 +137,7 @@ impl ColumnReader {
     }
 
     /// Gives the rows that were decoded, some of them null.
-    fn give_optional<O: Output>(&self, out: &mut O) -> Result<()> {
+    fn give_optional<O: ColumnOutput>(&self, out: &mut O) -> Result<()> {
         let (full, mut at) = (self.column.max_def_level(), 0);
         for run in self.levels.definition.chunk_by(|a, b| (*a == full) == (*b == full)) {
             if run[0] == full {
@@ -158,7 +153,7 @@ impl ColumnReader {
         Ok(())
     }
 
-    fn read_lists<O: Output>(&mut self, rows: usize, out: &mut O) -> Result<()> {
+    fn read_lists<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> Result<()> {
         let (mut complete, full) = (0, self.column.max_def_level());
         // From this level on, an entry is a place in a list. Below it, there is no list, or an empty one.
         let item = self.column.repeated_ancestor_def_level();
@@ -172,7 +167,7 @@ impl ColumnReader {
                 return Ok(());
             }
             let next = self.done.entries;
-            let Levels { repetition, definition } = &self.levels;
+            let EntryLevels { repetition, definition } = &self.levels;
             if repetition[next] == 0 && self.in_row {
                 self.in_row = false;
                 out.end_row();
@@ -198,13 +193,13 @@ impl ColumnReader {
     }
 
     /// Decodes some more rows of a list column; false at the end of the column.
-    fn decode_rows<O: Output>(&mut self, out: &mut O) -> Result<bool> {
+    fn decode_rows<O: ColumnOutput>(&mut self, out: &mut O) -> Result<bool> {
         while self.left == 0 {
             if !self.next_page(out)? {
                 return Ok(false);
             }
         }
-        self.done = Decoded { values: 0, entries: 0 };
+        self.done = DecodedCounts { values: 0, entries: 0 };
         // The first call may find that the row of the page before is complete, and nothing more.
         if self.decode(PORTION)?.entries == 0 && self.decode(PORTION)?.entries == 0 {
             return fail("a page has fewer values than its header says");
@@ -213,10 +208,10 @@ impl ColumnReader {
     }
 
     /// Decodes at most so many rows of the page.
-    fn decode(&mut self, rows: usize) -> Result<Decoded> {
+    fn decode(&mut self, rows: usize) -> Result<DecodedCounts> {
         let mut levels = mem::take(&mut self.levels);
         let decoded = match (self.content, &mut self.places) {
-            (Content::Places, Some(places)) => places.decode(rows, &mut levels),
+            (PageContent::Places, Some(places)) => places.decode(rows, &mut levels),
             _ => self.values.decode(rows, &mut levels),
         };
         self.levels = levels;
@@ -225,9 +220,9 @@ impl ColumnReader {
         Ok(decoded)
     }
 
-    fn give<O: Output>(&self, values: Range<usize>, rows: bool, out: &mut O) -> Result<()> {
+    fn give<O: ColumnOutput>(&self, values: Range<usize>, rows: bool, out: &mut O) -> Result<()> {
         match (self.content, &self.places) {
-            (Content::Places, Some(places)) => places.give(values, rows, out),
+            (PageContent::Places, Some(places)) => places.give(values, rows, out),
             _ => {
                 self.values.give(values, rows, out);
                 Ok(())
@@ -236,11 +231,11 @@ impl ColumnReader {
     }
 
     /// Loads pages up to one with entries; false at the end of the column.
-    fn next_page<O: Output>(&mut self, out: &mut O) -> Result<bool> {
+    fn next_page<O: ColumnOutput>(&mut self, out: &mut O) -> Result<bool> {
         while let Some(page) = self.pages.get_next_page()? {
             if page.is_dictionary_page() {
-                let entries = Decoder::dictionary(&self.column, page, out)?;
-                self.places = Some(Places::of_dictionary(&self.column, entries)?);
+                let entries = PageDecoder::decode_dictionary(&self.column, page, out)?;
+                self.places = Some(PlaceDecoder::new_for_dictionary(&self.column, entries)?);
                 continue;
             }
             let entries = page.num_values() as usize;
@@ -262,12 +257,12 @@ impl ColumnReader {
 
     fn start_page(&mut self, page: Page) -> Result<()> {
         if !matches!(page.encoding(), Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY) {
-            self.content = Content::Values;
+            self.content = PageContent::Values;
             self.values.push(page);
             return Ok(());
         }
         let Some(places) = &self.places else { return fail("a page names entries of a dictionary that is not there") };
-        self.content = Content::Places;
+        self.content = PageContent::Places;
         places.push(page);
         Ok(())
     }
@@ -287,21 +282,21 @@ mod tests {
     use ::parquet::schema::parser::parse_message_type;
 
     use super::*;
-    use crate::columnar::groups::Description;
-    use crate::columnar::kind::Value;
+    use crate::columnar::groups::ColumnDescription;
+    use crate::columnar::kind::ColumnValue;
     use crate::columnar::parquet::file::ParquetFooter;
 
     /// Whole numbers that were read; no dictionary.
     #[derive(Default)]
-    struct Numbers(Vec<i64>);
+    struct NumberOutput(Vec<i64>);
 
-    impl Output for Numbers {
-        fn value(&mut self, value: Value<'_>) {
-            let Value::Int(number) = value else { panic!("{value:?}") };
+    impl ColumnOutput for NumberOutput {
+        fn value(&mut self, value: ColumnValue<'_>) {
+            let ColumnValue::Int(number) = value else { panic!("{value:?}") };
             self.0.push(number);
         }
 
-        fn remember(&mut self, _value: Value<'_>) {
+        fn remember(&mut self, _value: ColumnValue<'_>) {
             panic!("no dictionary was written");
         }
 
@@ -332,9 +327,9 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let row_groups = ParquetFooter::open(&path).unwrap().row_groups(&path, [0]).unwrap();
         let file = Arc::new(File::open(&path).unwrap());
-        let Description::Parquet(column) = &row_groups.columns[0].description else { panic!("no Parquet") };
+        let ColumnDescription::Parquet(column) = &row_groups.columns[0].description else { panic!("no Parquet") };
         let mut reader = ColumnReader::new(PageFile::Disk(file), row_groups.groups[0].chunks[0], column)?;
-        let mut numbers = Numbers::default();
+        let mut numbers = NumberOutput::default();
         reader.read_slice(1, 2, &mut numbers).map(|()| numbers.0)
     }
 

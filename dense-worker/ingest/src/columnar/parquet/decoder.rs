@@ -20,75 +20,73 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::columnar::fault::{Result, fail};
-use crate::columnar::kind::Value;
-use crate::columnar::output::Output;
+use crate::columnar::kind::ColumnValue;
+use crate::columnar::output::ColumnOutput;
 
 /// Rows decoded at once: their values stay in the processor's nearer caches.
 pub(super) const PORTION: usize = 1024;
 
 /// The levels of the entries that were decoded last.
 #[derive(Debug, Default)]
-pub(super) struct Levels {
+pub(super) struct EntryLevels {
     pub(super) repetition: Vec<i16>,
     pub(super) definition: Vec<i16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Decoded {
+pub(super) struct DecodedCounts {
     pub(super) values: usize,
     /// Values, and places without one.
     pub(super) entries: usize,
 }
 
-/// Decodes the values of a column.
-pub(super) enum Decoder {
-    Bool(Typed<BoolType>),
-    Int32(Typed<Int32Type>),
-    Int64(Typed<Int64Type>),
-    Int96(Typed<Int96Type>),
-    Float(Typed<FloatType>),
-    Double(Typed<DoubleType>),
-    Bytes(Typed<ByteArrayType>),
-    Fixed(Typed<FixedLenByteArrayType>),
+pub(super) enum PageDecoder {
+    Bool(TypedDecoder<BoolType>),
+    Int32(TypedDecoder<Int32Type>),
+    Int64(TypedDecoder<Int64Type>),
+    Int96(TypedDecoder<Int96Type>),
+    Float(TypedDecoder<FloatType>),
+    Double(TypedDecoder<DoubleType>),
+    Bytes(TypedDecoder<ByteArrayType>),
+    Fixed(TypedDecoder<FixedLenByteArrayType>),
 }
 
 /// A reader of the crate with the pages that it is given, and what it decoded last.
-pub(super) struct Typed<T: DataType> {
+pub(super) struct TypedDecoder<T: DataType> {
     pages: Sender<Page>,
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
 }
 
-/// Decodes the places of entries of a dictionary.
-pub(super) type Places = Typed<Int32Type>;
+pub(super) type PlaceDecoder = TypedDecoder<Int32Type>;
 
 /// Calls something for whichever type the values have.
 macro_rules! each {
     ($decoder:expr, $typed:ident => $call:expr) => {
         match $decoder {
-            Decoder::Bool($typed) => $call,
-            Decoder::Int32($typed) => $call,
-            Decoder::Int64($typed) => $call,
-            Decoder::Int96($typed) => $call,
-            Decoder::Float($typed) => $call,
-            Decoder::Double($typed) => $call,
-            Decoder::Bytes($typed) => $call,
-            Decoder::Fixed($typed) => $call,
+            PageDecoder::Bool($typed) => $call,
+            PageDecoder::Int32($typed) => $call,
+            PageDecoder::Int64($typed) => $call,
+            PageDecoder::Int96($typed) => $call,
+            PageDecoder::Float($typed) => $call,
+            PageDecoder::Double($typed) => $call,
+            PageDecoder::Bytes($typed) => $call,
+            PageDecoder::Fixed($typed) => $call,
         }
     };
 }
 
-impl Decoder {
+impl PageDecoder {
     pub(super) fn new(column: &ColumnDescPtr) -> Self {
         match column.physical_type() {
-            PhysicalType::BOOLEAN => Self::Bool(Typed::new(column)),
-            PhysicalType::INT32 => Self::Int32(Typed::new(column)),
-            PhysicalType::INT64 => Self::Int64(Typed::new(column)),
-            PhysicalType::INT96 => Self::Int96(Typed::new(column)),
-            PhysicalType::FLOAT => Self::Float(Typed::new(column)),
-            PhysicalType::DOUBLE => Self::Double(Typed::new(column)),
-            PhysicalType::BYTE_ARRAY => Self::Bytes(Typed::new(column)),
-            PhysicalType::FIXED_LEN_BYTE_ARRAY => Self::Fixed(Typed::new(column)),
+            PhysicalType::BOOLEAN => Self::Bool(TypedDecoder::new(column)),
+            PhysicalType::INT32 => Self::Int32(TypedDecoder::new(column)),
+            PhysicalType::INT64 => Self::Int64(TypedDecoder::new(column)),
+            PhysicalType::INT96 => Self::Int96(TypedDecoder::new(column)),
+            PhysicalType::FLOAT => Self::Float(TypedDecoder::new(column)),
+            PhysicalType::DOUBLE => Self::Double(TypedDecoder::new(column)),
+            PhysicalType::BYTE_ARRAY => Self::Bytes(TypedDecoder::new(column)),
+            PhysicalType::FIXED_LEN_BYTE_ARRAY => Self::Fixed(TypedDecoder::new(column)),
         }
     }
 
@@ -96,7 +94,7 @@ impl Decoder {
         each!(self, typed => typed.push(page));
     }
 
-    pub(super) fn decode(&mut self, rows: usize, levels: &mut Levels) -> Result<Decoded> {
+    pub(super) fn decode(&mut self, rows: usize, levels: &mut EntryLevels) -> Result<DecodedCounts> {
         each!(self, typed => typed.decode(rows, levels))
     }
 
@@ -105,7 +103,7 @@ impl Decoder {
     }
 
     /// Gives decoded values to `out`; with `rows` each is a row.
-    pub(super) fn give<O: Output>(&self, values: Range<usize>, rows: bool, out: &mut O) {
+    pub(super) fn give<O: ColumnOutput>(&self, values: Range<usize>, rows: bool, out: &mut O) {
         each!(self, typed => {
             for value in &typed.values[values] {
                 out.value(value.value());
@@ -117,7 +115,7 @@ impl Decoder {
     }
 
     /// Gives the entries of a dictionary to `out`, and says how many there are.
-    pub(super) fn dictionary<O: Output>(column: &ColumnDescriptor, page: Page, out: &mut O) -> Result<usize> {
+    pub(super) fn decode_dictionary<O: ColumnOutput>(column: &ColumnDescriptor, page: Page, out: &mut O) -> Result<usize> {
         let Page::DictionaryPage { buf, num_values, encoding, .. } = page else { return Ok(0) };
         if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY) {
             return fail(format!("a dictionary with the encoding {encoding}"));
@@ -140,7 +138,7 @@ impl Decoder {
         });
         let mut left = num_values as usize;
         while left > 0 {
-            let Decoded { values, .. } = decoder.decode(left.min(PORTION), &mut Levels::default())?;
+            let DecodedCounts { values, .. } = decoder.decode(left.min(PORTION), &mut EntryLevels::default())?;
             if values == 0 {
                 return fail(format!("a dictionary that has {left} entries less than its header says"));
             }
@@ -151,9 +149,9 @@ impl Decoder {
     }
 }
 
-impl Places {
+impl PlaceDecoder {
     /// Decodes the places in a dictionary of so many entries, of a column with the levels of `column`.
-    pub(super) fn of_dictionary(column: &ColumnDescriptor, entries: usize) -> Result<Self> {
+    pub(super) fn new_for_dictionary(column: &ColumnDescriptor, entries: usize) -> Result<Self> {
         let number = Type::primitive_type_builder("entry", PhysicalType::INT32).build()?;
         let (definition, repetition) = (column.max_def_level(), column.max_rep_level());
         let places = Self::new(&Arc::new(ColumnDescriptor::new(
@@ -173,7 +171,7 @@ impl Places {
     }
 
     /// Gives decoded places to `out`; with `rows` each is a row.
-    pub(super) fn give<O: Output>(&self, values: Range<usize>, rows: bool, out: &mut O) -> Result<()> {
+    pub(super) fn give<O: ColumnOutput>(&self, values: Range<usize>, rows: bool, out: &mut O) -> Result<()> {
         let places = &self.values[values];
         if rows {
             return out.entries(places).or_else(fail);
@@ -182,7 +180,7 @@ impl Places {
     }
 }
 
-impl<T: DataType> Typed<T> {
+impl<T: DataType> TypedDecoder<T> {
     fn new(column: &ColumnDescPtr) -> Self {
         let (pages, given) = unbounded();
         let reader = ColumnReaderImpl::new(Arc::clone(column), Box::new(GivenPages(given)));
@@ -196,14 +194,14 @@ impl<T: DataType> Typed<T> {
     }
 
     /// Decodes at most so many rows of the page.
-    pub(super) fn decode(&mut self, rows: usize, levels: &mut Levels) -> Result<Decoded> {
+    pub(super) fn decode(&mut self, rows: usize, levels: &mut EntryLevels) -> Result<DecodedCounts> {
         self.values.clear();
         levels.repetition.clear();
         levels.definition.clear();
-        let Levels { repetition, definition } = levels;
+        let EntryLevels { repetition, definition } = levels;
         let (_, values, entries) =
             self.reader.read_records(rows, Some(definition), Some(repetition), &mut self.values)?;
-        Ok(Decoded { values, entries })
+        Ok(DecodedCounts { values, entries })
     }
 
     pub(super) fn skip(&mut self, rows: usize) -> Result<()> {
@@ -214,7 +212,6 @@ impl<T: DataType> Typed<T> {
     }
 }
 
-/// The pages that a reader is given.
 struct GivenPages(Receiver<Page>);
 
 impl Iterator for GivenPages {
@@ -246,55 +243,54 @@ impl PageReader for GivenPages {
     }
 }
 
-/// A value as the crate gives it.
-trait Stored {
-    fn value(&self) -> Value<'_>;
+trait AsColumnValue {
+    fn value(&self) -> ColumnValue<'_>;
 }
 
-impl Stored for bool {
-    fn value(&self) -> Value<'_> {
-        Value::Int(i64::from(*self))
+impl AsColumnValue for bool {
+    fn value(&self) -> ColumnValue<'_> {
+        ColumnValue::Int(i64::from(*self))
     }
 }
 
-impl Stored for i32 {
-    fn value(&self) -> Value<'_> {
-        Value::Int(i64::from(*self))
+impl AsColumnValue for i32 {
+    fn value(&self) -> ColumnValue<'_> {
+        ColumnValue::Int(i64::from(*self))
     }
 }
 
-impl Stored for i64 {
-    fn value(&self) -> Value<'_> {
-        Value::Int(*self)
+impl AsColumnValue for i64 {
+    fn value(&self) -> ColumnValue<'_> {
+        ColumnValue::Int(*self)
     }
 }
 
-impl Stored for Int96 {
-    fn value(&self) -> Value<'_> {
-        Value::Int(self.to_nanos())
+impl AsColumnValue for Int96 {
+    fn value(&self) -> ColumnValue<'_> {
+        ColumnValue::Int(self.to_nanos())
     }
 }
 
-impl Stored for f32 {
-    fn value(&self) -> Value<'_> {
-        Value::Float(f64::from(*self))
+impl AsColumnValue for f32 {
+    fn value(&self) -> ColumnValue<'_> {
+        ColumnValue::Float(f64::from(*self))
     }
 }
 
-impl Stored for f64 {
-    fn value(&self) -> Value<'_> {
-        Value::Float(*self)
+impl AsColumnValue for f64 {
+    fn value(&self) -> ColumnValue<'_> {
+        ColumnValue::Float(*self)
     }
 }
 
-impl Stored for ByteArray {
-    fn value(&self) -> Value<'_> {
-        Value::Bytes(self.data())
+impl AsColumnValue for ByteArray {
+    fn value(&self) -> ColumnValue<'_> {
+        ColumnValue::Bytes(self.data())
     }
 }
 
-impl Stored for FixedLenByteArray {
-    fn value(&self) -> Value<'_> {
-        Value::Bytes(self.data())
+impl AsColumnValue for FixedLenByteArray {
+    fn value(&self) -> ColumnValue<'_> {
+        ColumnValue::Bytes(self.data())
     }
 }

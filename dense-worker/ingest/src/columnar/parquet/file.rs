@@ -13,8 +13,8 @@ use super::pages::ChunkPlace;
 use super::schema;
 use super::stored::StoredGroups;
 use crate::IngestError;
-use crate::columnar::fault::{Fault, Result, caught, fail};
-use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
+use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::magic::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
 
@@ -25,21 +25,18 @@ const TAIL: u64 = 8;
 /// Bytes that are read at once at the end of a file: most footers, and one request to a store.
 const END: u64 = 64 << 10;
 
-/// An opened file.
 #[derive(Debug)]
 pub(crate) struct ParquetFooter {
     metadata: ParquetMetaData,
     names: Vec<String>,
-    /// Size of the file.
     pub(crate) bytes: u64,
     source: RandomAccess,
 }
 
 impl ParquetFooter {
-    /// Reads the footer of a file.
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
-        let damaged = |Fault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
         let read = |at: u64, length: u64| source.read(path, at, length as usize);
         let end = bytes.min(END);
         let last = read(bytes - end, end)?;
@@ -48,7 +45,7 @@ impl ParquetFooter {
         let start = if ends_as_parquet { MAGIC[..].into() } else { read(0, bytes.min(TAIL))? };
         if !start.starts_with(MAGIC) || bytes < MAGIC.len() as u64 + TAIL {
             let none = "it does not start with PAR1, so it is no Parquet file; check data.format";
-            return Err(damaged(Fault::new(
+            return Err(damaged(FileFault::new(
                 other_format(&start).filter(|_| !start.starts_with(MAGIC)).unwrap_or(none),
             )));
         }
@@ -58,32 +55,30 @@ impl ParquetFooter {
             Some(start) => last.slice(start..last.len() - behind),
             None => read(bytes - whole as u64, length)?,
         };
-        let metadata = caught(|| {
+        let metadata = catch_panics(|| {
             let metadata = ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&without_statistics()))?;
-            let names = schema::names(metadata.file_metadata().schema())?;
+            let names = schema::column_names(metadata.file_metadata().schema())?;
             Ok((metadata, names))
         });
         let (metadata, names) = metadata.map_err(damaged)?;
         Ok(Self { metadata, names, bytes, source })
     }
 
-    /// The names of the columns, in their order.
-    pub(crate) fn names(&self) -> &[String] {
+    pub(crate) fn column_names(&self) -> &[String] {
         &self.names
     }
 
-    /// The row groups with the columns at `positions`.
     pub(crate) fn row_groups(
         &self,
         path: &Path,
         positions: impl IntoIterator<Item = usize>,
     ) -> std::result::Result<RowGroups, IngestError> {
         let columns: Vec<UsedColumn> =
-            positions.into_iter().map(|position| self.used(path, position)).collect::<std::result::Result<_, _>>()?;
+            positions.into_iter().map(|position| self.used_column(path, position)).collect::<std::result::Result<_, _>>()?;
         let (mut groups, mut first_row, mut last_middle) = (Vec::new(), 0_u64, 0);
         for (number, group) in self.metadata.row_groups().iter().enumerate() {
             let chunks = columns.iter().map(|column| {
-                self.place(group, column).map_err(|Fault(reason)| IngestError::DamagedColumn {
+                self.chunk_place(group, column).map_err(|FileFault(reason)| IngestError::DamagedColumn {
                     path: path.into(),
                     unit: "row group",
                     number,
@@ -93,7 +88,7 @@ impl ParquetFooter {
             });
             let chunks = chunks.collect::<std::result::Result<_, _>>()?;
             // Never before an earlier one, also where a writer sorted them otherwise: owners are found by bisection.
-            last_middle = self.middle(group).max(last_middle);
+            last_middle = self.group_middle(group).max(last_middle);
             let rows = group.num_rows().max(0).cast_unsigned();
             groups.push(RowGroup { first_row, rows, middle: last_middle, chunks });
             first_row = first_row.saturating_add(rows);
@@ -107,16 +102,16 @@ impl ParquetFooter {
         Ok(RowGroups { columns, groups, place })
     }
 
-    fn used(&self, path: &Path, position: usize) -> std::result::Result<UsedColumn, IngestError> {
+    fn used_column(&self, path: &Path, position: usize) -> std::result::Result<UsedColumn, IngestError> {
         let (name, column) =
             (self.names[position].clone(), self.metadata.file_metadata().schema_descr().column(position));
-        match caught(|| schema::kind(&column)) {
-            Ok(kind) => Ok(UsedColumn { name, position, kind, description: Description::Parquet(column) }),
-            Err(Fault(reason)) => Err(IngestError::UnusableColumn { path: path.into(), column: name, reason }),
+        match catch_panics(|| schema::column_kind(&column)) {
+            Ok(kind) => Ok(UsedColumn { name, position, kind, description: ColumnDescription::Parquet(column) }),
+            Err(FileFault(reason)) => Err(IngestError::UnusableColumn { path: path.into(), column: name, reason }),
         }
     }
 
-    fn place(&self, group: &RowGroupMetaData, column: &UsedColumn) -> Result<ChunkPlace> {
+    fn chunk_place(&self, group: &RowGroupMetaData, column: &UsedColumn) -> Result<ChunkPlace> {
         let Some(chunk) = group.columns().get(column.position) else {
             let (found, expected) = (group.num_columns(), self.names.len());
             return fail(format!("the row group has {found} columns, the schema has {expected}"));
@@ -129,7 +124,7 @@ impl ParquetFooter {
             // Writers say all kinds of things of pages that are not there.
             return Ok(ChunkPlace { start: MAGIC.len() as u64, end: MAGIC.len() as u64, codec });
         }
-        let end = start(chunk).and_then(|start| Some((start, start.checked_add(unsigned(chunk.compressed_size())?)?)));
+        let end = first_page(chunk).and_then(|start| Some((start, start.checked_add(to_unsigned(chunk.compressed_size())?)?)));
         let Some((start, end)) = end.filter(|(start, end)| *start >= MAGIC.len() as u64 && *end <= self.bytes - TAIL)
         else {
             let (start, size) = (chunk.data_page_offset(), chunk.compressed_size());
@@ -148,9 +143,9 @@ impl ParquetFooter {
     }
 
     /// The middle of all pages of a row group, inside the file.
-    fn middle(&self, group: &RowGroupMetaData) -> u64 {
-        let first = group.columns().iter().filter_map(start).min().unwrap_or(0);
-        let sizes = group.columns().iter().filter_map(|chunk| unsigned(chunk.compressed_size()));
+    fn group_middle(&self, group: &RowGroupMetaData) -> u64 {
+        let first = group.columns().iter().filter_map(first_page).min().unwrap_or(0);
+        let sizes = group.columns().iter().filter_map(|chunk| to_unsigned(chunk.compressed_size()));
         let bytes = sizes.fold(0_u64, u64::saturating_add);
         first.saturating_add(bytes / 2).min(self.bytes - 1)
     }
@@ -173,14 +168,13 @@ fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
     Ok(length)
 }
 
-/// Offset of the first page.
-fn start(chunk: &ColumnChunkMetaData) -> Option<u64> {
+fn first_page(chunk: &ColumnChunkMetaData) -> Option<u64> {
     // Some writers say 0 for no dictionary.
     let dictionary = chunk.dictionary_page_offset().filter(|start| *start > 0);
-    unsigned(dictionary.map_or(chunk.data_page_offset(), |start| start.min(chunk.data_page_offset())))
+    to_unsigned(dictionary.map_or(chunk.data_page_offset(), |start| start.min(chunk.data_page_offset())))
 }
 
-fn unsigned(number: i64) -> Option<u64> {
+fn to_unsigned(number: i64) -> Option<u64> {
     u64::try_from(number).ok()
 }
 

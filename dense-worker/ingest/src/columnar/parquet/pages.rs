@@ -17,7 +17,6 @@ const MOST_PAGE_BYTES: usize = 128 << 20;
 /// Bytes read at once for the header of a page, which has a few dozen, and more if it has the smallest and largest value.
 const HEADER_BYTES: usize = 512;
 
-/// Where the pages of a column in a row group are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkPlace {
     pub(super) start: u64,
@@ -33,7 +32,6 @@ pub(crate) enum PageFile {
     Object(Arc<ObjectRange>),
 }
 
-/// Reads on from an offset.
 #[derive(Debug)]
 pub(crate) struct ReadFrom {
     file: PageFile,
@@ -88,7 +86,7 @@ impl Length for PageFile {
     fn len(&self) -> u64 {
         match self {
             Self::Disk(file) => file.metadata().map_or(0, |metadata| metadata.len()),
-            Self::Object(range) => range.bounds().end,
+            Self::Object(range) => range.byte_range().end,
         }
     }
 }

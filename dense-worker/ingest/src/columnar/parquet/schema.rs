@@ -7,7 +7,7 @@ use ::parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as
 use ::parquet::schema::types::{ColumnDescriptor, Type};
 
 use crate::columnar::fault::{Result, fail};
-use crate::columnar::kind::Kind;
+use crate::columnar::kind::ValueKind;
 
 /// Groups inside groups.
 const MOST_DEPTH: usize = 32;
@@ -15,25 +15,23 @@ const MOST_DEPTH: usize = 32;
 /// Bytes of a value of a column whose values all have the same.
 const MOST_VALUE_BYTES: i32 = 1 << 20;
 
-/// The names of the columns of a schema, in their order.
-pub(super) fn names(schema: &Type) -> Result<Vec<String>> {
+pub(super) fn column_names(schema: &Type) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for node in schema.get_fields() {
-        visit(node, &Parent::default(), 0, &mut names)?;
+        visit_node(node, &ParentNode::default(), 0, &mut names)?;
     }
     Ok(names)
 }
 
-/// What a node inherits.
 #[derive(Clone, Debug, Default)]
-struct Parent {
+struct ParentNode {
     path: Vec<String>,
     /// Levels below that are not named.
-    unnamed: Unnamed,
+    unnamed: UnnamedLevels,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Unnamed {
+enum UnnamedLevels {
     #[default]
     None,
     /// The repeated node of a list, and its only child.
@@ -43,7 +41,7 @@ enum Unnamed {
     Element,
 }
 
-fn visit(node: &Type, parent: &Parent, depth: usize, names: &mut Vec<String>) -> Result<()> {
+fn visit_node(node: &Type, parent: &ParentNode, depth: usize, names: &mut Vec<String>) -> Result<()> {
     if depth > MOST_DEPTH {
         return fail(format!("it has groups inside groups, more than {MOST_DEPTH}"));
     }
@@ -52,28 +50,28 @@ fn visit(node: &Type, parent: &Parent, depth: usize, names: &mut Vec<String>) ->
         names.push(here.path.join("."));
         return Ok(());
     }
-    node.get_fields().iter().try_for_each(|child| visit(child, &here, depth + 1, names))
+    node.get_fields().iter().try_for_each(|child| visit_node(child, &here, depth + 1, names))
 }
 
-impl Parent {
+impl ParentNode {
     fn child(&self, node: &Type) -> Self {
         let (mut path, basic) = (self.path.clone(), node.get_basic_info());
         let is_repeated = basic.has_repetition() && basic.repetition() == Repetition::REPEATED;
         let unnamed = match self.unnamed {
-            Unnamed::ListAndElement if is_repeated && node.is_group() && node.get_fields().len() == 1 => {
-                Unnamed::Element
+            UnnamedLevels::ListAndElement if is_repeated && node.is_group() && node.get_fields().len() == 1 => {
+                UnnamedLevels::Element
             }
-            Unnamed::ListAndElement | Unnamed::Entries if is_repeated => Unnamed::None,
+            UnnamedLevels::ListAndElement | UnnamedLevels::Entries if is_repeated => UnnamedLevels::None,
             unnamed => {
-                if unnamed != Unnamed::Element {
+                if unnamed != UnnamedLevels::Element {
                     path.push(node.name().to_owned());
                 }
                 match (basic.logical_type_ref(), basic.converted_type()) {
-                    (Some(LogicalType::List), _) | (None, ConvertedType::LIST) => Unnamed::ListAndElement,
+                    (Some(LogicalType::List), _) | (None, ConvertedType::LIST) => UnnamedLevels::ListAndElement,
                     (Some(LogicalType::Map), _) | (None, ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE) => {
-                        Unnamed::Entries
+                        UnnamedLevels::Entries
                     }
-                    _ => Unnamed::None,
+                    _ => UnnamedLevels::None,
                 }
             }
         };
@@ -81,61 +79,59 @@ impl Parent {
     }
 }
 
-/// What a column's values mean.
-pub(super) fn kind(column: &ColumnDescriptor) -> Result<Kind> {
+pub(super) fn column_kind(column: &ColumnDescriptor) -> Result<ValueKind> {
     let stored = column.physical_type();
     if stored == PhysicalType::FIXED_LEN_BYTE_ARRAY && !(1..=MOST_VALUE_BYTES).contains(&column.type_length()) {
         return fail(format!("it has {} bytes a value", column.type_length()));
     }
     let is_int = matches!(stored, PhysicalType::INT32 | PhysicalType::INT64);
     Ok(match (column.logical_type_ref(), column.converted_type()) {
-        (Some(LogicalType::Unknown), _) => Kind::Nothing,
+        (Some(LogicalType::Unknown), _) => ValueKind::Nothing,
         (Some(LogicalType::Decimal(decimal)), _) => decimal_kind(decimal.scale)?,
         (None, ConvertedType::DECIMAL) => decimal_kind(column.type_scale())?,
-        (Some(LogicalType::Date), _) | (None, ConvertedType::DATE) if stored == PhysicalType::INT32 => Kind::Date,
-        (Some(LogicalType::Time(time)), _) if is_int => Kind::Time(parts(&time.unit)),
-        (Some(LogicalType::Timestamp(moment)), _) if is_int => Kind::Timestamp(parts(&moment.unit)),
-        (None, ConvertedType::TIME_MILLIS) if is_int => Kind::Time(1_000),
-        (None, ConvertedType::TIME_MICROS) if is_int => Kind::Time(1_000_000),
-        (None, ConvertedType::TIMESTAMP_MILLIS) if is_int => Kind::Timestamp(1_000),
-        (None, ConvertedType::TIMESTAMP_MICROS) if is_int => Kind::Timestamp(1_000_000),
-        (Some(LogicalType::Uuid), _) if column.type_length() == 16 => Kind::Uuid,
-        (Some(LogicalType::Float16), _) if column.type_length() == 2 => Kind::Half,
-        (Some(LogicalType::Integer(integer)), _) if !integer.is_signed && is_int => unsigned(stored),
+        (Some(LogicalType::Date), _) | (None, ConvertedType::DATE) if stored == PhysicalType::INT32 => ValueKind::Date,
+        (Some(LogicalType::Time(time)), _) if is_int => ValueKind::Time(parts_of_second(&time.unit)),
+        (Some(LogicalType::Timestamp(moment)), _) if is_int => ValueKind::Timestamp(parts_of_second(&moment.unit)),
+        (None, ConvertedType::TIME_MILLIS) if is_int => ValueKind::Time(1_000),
+        (None, ConvertedType::TIME_MICROS) if is_int => ValueKind::Time(1_000_000),
+        (None, ConvertedType::TIMESTAMP_MILLIS) if is_int => ValueKind::Timestamp(1_000),
+        (None, ConvertedType::TIMESTAMP_MICROS) if is_int => ValueKind::Timestamp(1_000_000),
+        (Some(LogicalType::Uuid), _) if column.type_length() == 16 => ValueKind::Uuid,
+        (Some(LogicalType::Float16), _) if column.type_length() == 2 => ValueKind::Half,
+        (Some(LogicalType::Integer(integer)), _) if !integer.is_signed && is_int => unsigned_kind(stored),
         (None, ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64)
             if is_int =>
         {
-            unsigned(stored)
+            unsigned_kind(stored)
         }
         _ => plain_kind(stored),
     })
 }
 
-fn plain_kind(stored: PhysicalType) -> Kind {
+fn plain_kind(stored: PhysicalType) -> ValueKind {
     match stored {
-        PhysicalType::BOOLEAN => Kind::Bool,
-        PhysicalType::INT32 | PhysicalType::INT64 => Kind::Integer,
+        PhysicalType::BOOLEAN => ValueKind::Bool,
+        PhysicalType::INT32 | PhysicalType::INT64 => ValueKind::Integer,
         // A timestamp of twelve bytes, which old writers use.
-        PhysicalType::INT96 => Kind::Timestamp(1_000_000_000),
-        PhysicalType::FLOAT => Kind::Single,
-        PhysicalType::DOUBLE => Kind::Double,
-        PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY => Kind::Text,
+        PhysicalType::INT96 => ValueKind::Timestamp(1_000_000_000),
+        PhysicalType::FLOAT => ValueKind::Single,
+        PhysicalType::DOUBLE => ValueKind::Double,
+        PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY => ValueKind::Text,
     }
 }
 
-fn unsigned(stored: PhysicalType) -> Kind {
-    Kind::Unsigned(if stored == PhysicalType::INT32 { 32 } else { 64 })
+fn unsigned_kind(stored: PhysicalType) -> ValueKind {
+    ValueKind::Unsigned(if stored == PhysicalType::INT32 { 32 } else { 64 })
 }
 
-fn decimal_kind(scale: i32) -> Result<Kind> {
+fn decimal_kind(scale: i32) -> Result<ValueKind> {
     match u32::try_from(scale) {
-        Ok(scale) if scale <= 38 => Ok(Kind::Decimal(scale)),
+        Ok(scale) if scale <= 38 => Ok(ValueKind::Decimal(scale)),
         _ => fail("a decimal with an impossible scale"),
     }
 }
 
-/// Parts of a second.
-fn parts(unit: &TimeUnit) -> i64 {
+fn parts_of_second(unit: &TimeUnit) -> i64 {
     match unit {
         TimeUnit::MILLIS => 1_000,
         TimeUnit::MICROS => 1_000_000,

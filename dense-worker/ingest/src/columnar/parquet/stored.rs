@@ -14,7 +14,6 @@ const HELD: usize = 3;
 /// The columns of a row group, in the order in which the job uses them.
 pub(crate) type GroupRanges = Arc<[Arc<ObjectRange>]>;
 
-/// The row groups of an object.
 #[derive(Debug)]
 pub(crate) struct StoredGroups {
     objects: Objects,
@@ -28,10 +27,7 @@ impl StoredGroups {
     }
 
     /// The columns of row group `group`, of which the first bytes are requested.
-    ///
-    /// # Errors
-    /// If the object has a key that a store cannot have.
-    pub(crate) fn group(&self, group: usize, chunks: &[ChunkPlace]) -> Result<GroupRanges, StoreError> {
+    pub(crate) fn group_ranges(&self, group: usize, chunks: &[ChunkPlace]) -> Result<GroupRanges, StoreError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ranges)) = held.iter().find(|(held, _)| *held == group) {
             return Ok(Arc::clone(ranges));
@@ -39,12 +35,12 @@ impl StoredGroups {
         let mut ranges: Vec<Arc<ObjectRange>> = Vec::with_capacity(chunks.len());
         for ChunkPlace { start, end, .. } in chunks {
             // A column that two features use is fetched once.
-            let same = ranges.iter().find(|range| range.bounds() == (*start..*end)).map(Arc::clone);
+            let same = ranges.iter().find(|range| range.byte_range() == (*start..*end)).map(Arc::clone);
             ranges.push(match same {
                 Some(range) => range,
                 None => {
-                    let range = self.objects.range(&self.object, *start..*end)?;
-                    range.begin();
+                    let range = self.objects.open_range(&self.object, *start..*end)?;
+                    range.begin_fetch();
                     Arc::new(range)
                 }
             });
@@ -77,9 +73,9 @@ mod tests {
     use zagros_fake_s3::{FakeS3, S3Fault};
     use zagros_job::{ColumnarFormat, Format, Job};
 
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
     use crate::source::use_store;
-    use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
+    use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, find_files};
 
     const SCHEMA: &str = "message rows { required int32 click; required int32 age; required binary city (UTF8);
         required binary tags (UTF8); required binary unused (UTF8); }";
@@ -126,30 +122,30 @@ mod tests {
 
     fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
         let path = PathBuf::from(path);
-        let bytes = files(job, std::slice::from_ref(&path))?[0].bytes;
+        let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
         let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
         let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
         let tasks = borders.windows(2).map(task).collect();
         let (start, cancel) = (StreamStart::default(), Arc::default());
         let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
-        BatchStream::open(job, options, Dealt::new(tasks))?.collect()
+        BatchStream::open(job, options, DealtSplits::new(tasks))?.collect()
     }
 
     #[test]
     fn an_object_gives_the_batches_of_a_file_and_only_used_columns_are_fetched() {
         let (store, content) = (FakeS3::start("parquet-logs"), parquet());
         use_store("s3://parquet-logs", &store);
-        store.put("day/a.parquet", content.clone());
+        store.put_object("day/a.parquet", content.clone());
         let (_folder, path) = fixture::file(&content);
         let mut job = job();
         let expected = read(&job, path.to_str().unwrap()).unwrap();
         assert_eq!(expected.iter().map(|batch| batch.size).sum::<usize>(), ROWS * GROUPS);
         for threads in [1, 3] {
             job.data.threads = threads;
-            let earlier_requests = store.requests().len();
+            let earlier_requests = store.request_log().len();
             assert_eq!(read(&job, "s3://parquet-logs/day/a.parquet").unwrap(), expected);
             // A row group has two small columns and two of two pieces; threads may fetch a few pieces again.
-            let requests = store.requests().len() - earlier_requests;
+            let requests = store.request_log().len() - earlier_requests;
             assert!((GROUPS * 6..GROUPS * 9).contains(&requests), "{requests} requests");
         }
     }
@@ -161,14 +157,14 @@ mod tests {
         let job = job();
         let error = |key: &str| read(&job, &format!("s3://parquet-bad/{key}")).unwrap_err().to_string();
         assert!(error("gone").contains("is neither an object nor a prefix of objects"), "{}", error("gone"));
-        store.put("cut", content[..content.len() / 2].to_vec());
+        store.put_object("cut", content[..content.len() / 2].to_vec());
         assert!(error("cut").contains("s3://parquet-bad/cut: it does not end with PAR1"), "{}", error("cut"));
-        store.put("text", "click,age\n1,2\n");
+        store.put_object("text", "click,age\n1,2\n");
         assert!(error("text").contains("it does not start with PAR1"), "{}", error("text"));
-        store.put("a", content);
+        store.put_object("a", content);
         let path = PathBuf::from("s3://parquet-bad/a");
-        let found = files(&job, std::slice::from_ref(&path)).unwrap();
-        store.inject(S3Fault::Denies, "GET /parquet-bad/a", 1_000);
+        let found = find_files(&job, std::slice::from_ref(&path)).unwrap();
+        store.inject_fault(S3Fault::Denies, "GET /parquet-bad/a", 1_000);
         let (start, cancel) = (StreamStart::default(), Arc::default());
         let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
         let stream = BatchStream::open(&job, options, Box::new(crate::WholeFiles::new(&found))).unwrap();

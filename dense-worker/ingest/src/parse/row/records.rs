@@ -7,7 +7,6 @@ use crate::read::layout::ColumnPositions;
 use crate::read::records::{RecordScanner, RecordSyntax};
 
 impl RowParser {
-    /// Parses whole records, which may go over several lines.
     pub(super) fn parse_records<S: RowSink>(
         &mut self,
         records: RecordSyntax,

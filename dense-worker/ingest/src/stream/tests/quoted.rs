@@ -138,7 +138,7 @@ proptest! {
         (job.data.max_bad_rows, job.data.max_line_bytes) = (1_000, max_line_bytes);
         // A record that may be many rows is an error.
         let read = |tasks, block_bytes| {
-            let mut stream = BatchStream::open_in_blocks(&job, options(DataPart::All), Dealt::new(tasks), block_bytes).unwrap();
+            let mut stream = BatchStream::open_in_blocks(&job, options(DataPart::All), DealtSplits::new(tasks), block_bytes).unwrap();
             let found = stream.by_ref().collect::<Result<Vec<Batch>, _>>().ok()?;
             Some((samples(&found), stream.stats().bad_rows))
         };

@@ -20,7 +20,7 @@ fn client(cluster: &Cluster) -> EmbeddingClient {
 }
 
 fn some_ids() -> RoutedIds {
-    let table = |table, dim| TableIds::rows(TableId(table), dim, (0..60).collect());
+    let table = |table, dim| TableIds::new(TableId(table), dim, (0..60).collect());
     UniqueIds { tables: vec![table(0, 2), table(4, 3)] }.into()
 }
 
@@ -40,7 +40,7 @@ fn expected(unique: &UniqueIds) -> BatchRows {
 
 /// For each row of a result, the positions in the table's ids that it sums.
 fn wanted(table: &TableIds) -> Vec<Vec<usize>> {
-    let direct = table.bags.as_ref().map_or(table.ids.len(), |bags| bags.direct());
+    let direct = table.bags.as_ref().map_or(table.ids.len(), |bags| bags.direct_rows());
     let sums = table.bags.iter().flat_map(|bags| bags.iter().map(|bag| bag.iter().map(|row| *row as usize).collect()));
     (0..direct).map(|row| vec![row]).chain(sums).collect()
 }
@@ -134,7 +134,7 @@ fn fault_or_delay() -> impl Strategy<Value = ScriptedFault> {
 /// A cluster of seven servers, of which only the first ones own buckets at first.
 fn grown(servers: u32, faults: &[(u32, ScriptedFault)]) -> Cluster {
     let cluster = Cluster::new(7);
-    let map = BucketMap::even(Generation(1), 64, servers);
+    let map = BucketMap::split_evenly(Generation(1), 64, servers);
     cluster.shards.iter().for_each(|shard| shard.adopt(map.clone()));
     cluster.announce_owners(&map);
     for (server, fault) in faults {
@@ -144,11 +144,11 @@ fn grown(servers: u32, faults: &[(u32, ScriptedFault)]) -> Cluster {
 }
 
 async fn make_moves(cluster: &Cluster, servers: u32, moves: &[ScriptedMove]) {
-    let mut map = BucketMap::even(Generation(1), 64, servers);
+    let mut map = BucketMap::split_evenly(Generation(1), 64, servers);
     for ScriptedMove { pause, buckets, target, late } in moves {
         tokio::time::sleep(*pause).await;
         cluster.move_buckets(&map, buckets, *target, *late).await;
-        map = map.moved(buckets, ServerIndex(*target));
+        map = map.with_moved(buckets, ServerIndex(*target));
     }
 }
 
@@ -218,7 +218,7 @@ fn a_part_that_was_acknowledged_is_not_sent_again_under_another_server() {
         let push = client.push(0, &unique, &gradients).map(Result::unwrap);
         let move_all = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            cluster.move_buckets(&BucketMap::even(Generation(1), 64, 2), &all, 2, Duration::ZERO).await;
+            cluster.move_buckets(&BucketMap::split_evenly(Generation(1), 64, 2), &all, 2, Duration::ZERO).await;
         };
         tokio::join!(push, move_all)
     });
@@ -234,8 +234,8 @@ fn storage_calls_begin_with_the_servers_of_the_newest_map() {
         |servers: Vec<Arc<dyn crate::Shard>>| servers.iter().map(|shard| shard.name().to_owned()).collect::<Vec<_>>();
     run(async {
         client.lookup(&some_ids(), Access::Train).await.unwrap();
-        cluster.announce_owners(&BucketMap::even(Generation(2), 64, 3));
-        assert_eq!(client.servers().len(), 2);
+        cluster.announce_owners(&BucketMap::split_evenly(Generation(2), 64, 3));
+        assert_eq!(client.known_servers().len(), 2);
         assert_eq!(names(client.newest_servers().await.unwrap()).len(), 3);
         cluster.control.placement.disconnect();
         assert_eq!(names(client.newest_servers().await.unwrap())[2], "embedding server 2 (fake)");
@@ -277,7 +277,7 @@ fn a_new_generation_is_followed_in_the_middle_of_a_run() {
         client.push(1, &ids, &expected(&ids)).await.unwrap();
     });
     assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
-    assert_eq!(client.servers().len(), 2);
+    assert_eq!(client.known_servers().len(), 2);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn a_hanging_server_or_coordinator_costs_no_more_than_the_timeout() {
     let refusals = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 5);
     cluster.shards[1].faults.lock().unwrap().extend(refusals.chain([ScriptedFault::Hang]));
     let (error, waited) = run(async {
-        client.refresh().await.unwrap();
+        client.refresh_placement().await.unwrap();
         let started = tokio::time::Instant::now();
         let error = client.lookup(&some_ids(), Access::Train).await.unwrap_err();
         (error.to_string(), started.elapsed())
@@ -349,7 +349,7 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
     let cluster = Cluster::new(4);
     let client = client(&cluster);
     let waited = run(async {
-        client.refresh().await.unwrap();
+        client.refresh_placement().await.unwrap();
         cluster.control.hang(u32::MAX);
         for shard in &cluster.shards {
             let away = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 1000);
@@ -380,7 +380,7 @@ fn a_restarted_server_ends_the_call_with_the_loss_named() {
     let cluster = Cluster::new(2);
     let client = client(&cluster);
     let error = run(async {
-        client.refresh().await.unwrap();
+        client.refresh_placement().await.unwrap();
         cluster.announce(2, |entry| ServerEntry { instance: 100 + u64::from(entry.index), ..entry });
         cluster.shards.iter().for_each(|shard| shard.set_generation(2));
         let unique = some_ids();
@@ -395,7 +395,7 @@ fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
     let cluster = Cluster::new(2);
     let client = client(&cluster);
     let rows = run(async {
-        client.refresh().await.unwrap();
+        client.refresh_placement().await.unwrap();
         cluster.control.placement.disconnect();
         cluster.shards[0].faults.lock().unwrap().push_back(ScriptedFault::Refuse(RefusalKind::Unavailable));
         client.lookup(&some_ids(), Access::Train).await.unwrap()
@@ -412,7 +412,7 @@ fn without_a_placement_the_coordinators_reason_is_reported() {
     let client = client(&cluster);
     let error = run(client.lookup(&some_ids(), Access::Train)).unwrap_err().to_string();
     assert!(error.contains("coordinator (fake) after 30.0s: embedding server 0 has not joined"), "{error}");
-    assert!(client.servers().is_empty());
+    assert!(client.known_servers().is_empty());
 }
 
 #[test]
@@ -437,10 +437,10 @@ fn sums_and_the_bytes_that_they_save_are_measured() {
     let mut unique = UniqueIds::clone(&some_ids());
     let members: Vec<u32> = (0..60).collect();
     let mut bags = TableBags::new(0);
-    bags.extend(&members, &[0, 30, 30, 60]);
+    bags.add_bags(&members, &[0, 30, 30, 60]);
     unique.tables[1].bags = Some(bags);
     run(client.lookup(&unique.into(), Access::Train)).unwrap();
-    let text = zagros_plumbing::metrics::render(&registry);
+    let text = zagros_plumbing::metrics::render_text(&registry);
     assert!(text.contains("zagros_client_bags_total{call=\"lookup\"} 2"), "{text}");
     // Two sums replace 60 rows of 12 bytes. They cost a count, a head, two lengths and 60 members.
     let spared = 58 * 12 - 4 * (1 + 4 + 2 + 60);
@@ -455,7 +455,7 @@ fn traffic_is_measured() {
     let registry = prometheus::Registry::new();
     let client = client(&cluster).with_metrics(&registry);
     run(client.lookup(&some_ids(), Access::Train)).unwrap();
-    let text = zagros_plumbing::metrics::render(&registry);
+    let text = zagros_plumbing::metrics::render_text(&registry);
     assert!(text.contains("zagros_client_retries_total{call=\"lookup\"} 1"), "{text}");
     assert!(text.contains("zagros_client_bytes_total{call=\"lookup\"} 1200"), "{text}");
     assert!(text.contains("zagros_client_lookup_seconds_count 1"), "{text}");
@@ -468,11 +468,11 @@ fn a_hint_reaches_the_owners_of_its_ids_once_and_no_failure_matters() {
         let client = client(&cluster);
         let ids = some_ids();
         assert!(client.hint(&ids).is_none(), "the servers are not known yet");
-        client.refresh().await.unwrap();
+        client.refresh_placement().await.unwrap();
         client.hint(&ids).unwrap().await;
         let hinted: Vec<u64> = cluster.shards.iter().flat_map(|shard| shard.hinted.lock().unwrap().concat()).collect();
         assert_eq!(hinted.len(), 120);
-        assert_eq!(client.look_ahead(), LookAheadCounts { hinted: 120, ..LookAheadCounts::default() });
+        assert_eq!(client.look_ahead_counts(), LookAheadCounts { hinted: 120, ..LookAheadCounts::default() });
         assert_eq!(client.lookup(&ids, Access::Train).await.unwrap(), expected(&ids));
     });
 }
@@ -484,8 +484,8 @@ fn a_hint_that_no_server_answers_ends_and_is_counted() {
         let shard: Arc<dyn Shard> = Arc::new(zagros_fakes::FakeShard::default().hanging());
         let config = ClientConfig { writer: 5, incarnation: 1, wire: Encoding::F32, timeout: TIMEOUT };
         let client = EmbeddingClient::new(config, control, Arc::new(move |_: &_| Ok(Arc::clone(&shard))));
-        client.refresh().await.unwrap();
+        client.refresh_placement().await.unwrap();
         client.hint(&some_ids()).unwrap().await;
-        assert_eq!(client.look_ahead(), LookAheadCounts { lost: 120, ..LookAheadCounts::default() });
+        assert_eq!(client.look_ahead_counts(), LookAheadCounts { lost: 120, ..LookAheadCounts::default() });
     });
 }

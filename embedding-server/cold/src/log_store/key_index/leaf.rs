@@ -8,7 +8,6 @@ use zagros_table::prefetch::prefetch;
 const ROOM: usize = 16;
 /// How far from its expected place a key is looked for first.
 const NEAR: usize = 8;
-/// Bytes of an address.
 const ADDRESS: usize = size_of::<u32>();
 
 /// Entries in the order of their keys, each `width` bytes of a key and an address. The keys are relative to the leaf's first.
@@ -31,13 +30,11 @@ impl Default for IndexLeaf {
 }
 
 impl IndexLeaf {
-    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Bytes of the entries and of their room.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.entries.len()
     }
 
@@ -45,12 +42,10 @@ impl IndexLeaf {
         self.width as usize
     }
 
-    /// Bytes of an entry.
     fn size(&self) -> usize {
         self.width() + ADDRESS
     }
 
-    /// The key in an entry.
     #[inline]
     pub(super) fn key(&self, place: usize) -> u64 {
         let start = place * self.size();
@@ -115,7 +110,6 @@ impl IndexLeaf {
         if low < self.len() && self.key(low) == key { Ok(low) } else { Err(low) }
     }
 
-    /// Sets the address of a key, and answers the address before.
     pub(super) fn insert(&mut self, key: u64, address: u32, end: LeafEnd) -> Option<u32> {
         match self.find(key, end) {
             Ok(place) => {
@@ -146,7 +140,6 @@ impl IndexLeaf {
         self.len += 1;
     }
 
-    /// Removes a key, and answers its address.
     pub(super) fn remove(&mut self, key: u64, end: LeafEnd) -> Option<u32> {
         let place = self.find(key, end).ok()?;
         let (old, size, end) = (self.address(place), self.size(), self.len() * self.size());
@@ -180,7 +173,6 @@ impl IndexLeaf {
     }
 }
 
-/// A copy of entries with room.
 fn copied(entries: &[u8], bytes: usize) -> Arc<[u8]> {
     let mut copy = Vec::with_capacity(bytes);
     copy.extend_from_slice(entries);

@@ -96,7 +96,7 @@ proptest! {
                 }
                 prop_assert_eq!(next, [steps.len(); 3]);
                 prop_assert_eq!(rows(&alone), rows(&together), "{:?} {:?}", optimizer, element);
-                prop_assert_eq!(together.counts().late_gradients, 0);
+                prop_assert_eq!(together.event_counts().late_gradients, 0);
             }
         }
     }
@@ -118,7 +118,7 @@ proptest! {
             late(&found);
             [&found, &expected].into_iter().for_each(open);
             prop_assert_eq!(rows(&found), rows(&expected), "{:?}", optimizer);
-            prop_assert_eq!((found.counts().late_gradients, expected.counts().late_gradients), (1, 1));
+            prop_assert_eq!((found.event_counts().late_gradients, expected.event_counts().late_gradients), (1, 1));
         }
     }
 }
@@ -132,7 +132,7 @@ fn a_late_push_is_an_update_of_its_own_and_loses_no_other() {
     for (number, value) in [(3, 0.5), (4, 0.25), (5, 1.0), (3, 2.0), (4, 4.0), (5, 0.125), (3, 8.0)] {
         push(&found, &[(7, value)], number, 0.5);
     }
-    assert_eq!(found.counts().late_gradients, 2);
+    assert_eq!(found.event_counts().late_gradients, 2);
     push(&expected, &[(7, 15.875)], 0, 1.0);
     assert_eq!(rows(&found), rows(&expected));
 }

@@ -19,7 +19,6 @@ use super::{LANES, RowNoise};
 
 /// All bits but the sign.
 const MAGNITUDE: u32 = 0x7FFF_FFFF;
-/// The largest code.
 const LARGEST: f32 = 127.0;
 /// A scale is kept while the largest weight is at least this many steps.
 const LEAST: f32 = 64.0;

@@ -26,7 +26,6 @@ impl StepNoise {
         Self { salt: key_of(table.wrapping_add(step.wrapping_mul(GOLDEN_64))) }
     }
 
-    /// The words of the row with this key.
     #[inline(always)]
     pub(crate) fn row(self, key: u64) -> RowNoise {
         let bits = key_of(key ^ self.salt);
