@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use zagros_shell::{Exit, Failure, OrInternal};
 
-/// In the folder of this program.
+/// The `zagros` in the folder of this program.
 pub(crate) fn zagros_program() -> Result<PathBuf, Failure> {
     find_zagros(&std::env::current_exe().or_internal()?)
 }

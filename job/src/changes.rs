@@ -205,8 +205,7 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Of the longest entry that is the key or one of its sections. A key without an entry, which a test rules out, is the
-/// worst.
+/// The effect of the longest entry that is the key or one of its sections. A key without an entry is the worst.
 fn effect(key: &str) -> ChangeEffect {
     let key = general(key);
     let entries = EFFECTS.iter().filter(|(entry, _)| is_within(&key, entry));

@@ -8,7 +8,7 @@ use crate::error::{JobProblem, SourcePlace, SourceText};
 
 pub const ENVIRONMENT_PREFIX: &str = "ZAGROS__";
 
-/// Those of the environment apply first, so arguments win. All are checked like the file.
+/// Settings of the environment apply first, so arguments win. All are checked like the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// Arguments `key=value`. The key is dotted as in TOML. The value is TOML; if it does not parse, it is text.

@@ -363,7 +363,7 @@ async fn tell_wait(look: &JobReconciliation<'_>, job: &HybridJob) {
     }
 }
 
-/// Also objects without an owner, so that a job deleted with `--cascade=orphan` leaves nothing but its Secret.
+/// Deletes also objects without an owner: a job deleted with `--cascade=orphan` leaves nothing but its Secret.
 async fn remove_rest(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
     let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
     look.cluster.end_pods(&observed.member_targets(RemovalScope::All)).await?;

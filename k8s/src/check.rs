@@ -25,7 +25,7 @@ const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'s
     RequiredRight { group, resource, verbs }
 }
 
-/// In each namespace of its jobs. The roles of the manifests give these, and rights on kinds of other operators.
+/// The rights in each namespace of jobs. The roles of the manifests give these, and rights on kinds of other operators.
 pub const RIGHTS: [RequiredRight; 15] = [
     right("zagros.dev", "hybridjobs", &["get", "list", "watch", "patch", "delete"]),
     right("zagros.dev", "hybridjobs/status", &["update", "patch"]),

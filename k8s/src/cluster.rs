@@ -247,7 +247,7 @@ impl JobClient {
         recorded.map_err(Error::failed_to(format!("record the status of HybridJob {}", self.job)))
     }
 
-    /// Unless another job has its name by now.
+    /// A job that has its name by now stays.
     pub async fn delete_job(&self, object: &HybridJob) -> Result<(), Error> {
         let this = Preconditions { uid: object.uid(), resource_version: None };
         let deleted = self.typed_jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;

@@ -53,8 +53,7 @@ impl LeaseHandle {
         (Self { lease, state, stop: stop.clone() }, LeaseKeeper { state: sender, stop })
     }
 
-    /// On a thread and a runtime of its own, with a client that is connected there: no work of the operator delays a
-    /// renewal.
+    /// The keeper has a thread, a runtime and a client of its own: no work of the operator delays a renewal.
     pub fn keep_apart<C>(lease: &'static str, candidate: C) -> std::io::Result<Self>
     where
         C: AsyncFnOnce() -> Result<LeaseCandidate, String> + Send + 'static,
@@ -180,7 +179,7 @@ impl LeaseCandidate {
         }
     }
 
-    /// So that the next leader does not wait for it to expire.
+    /// The next leader then does not wait for the lease to expire.
     pub async fn give_back(&mut self) -> Result<(), Error> {
         let Some(mut lease) = self.read().await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
@@ -192,7 +191,7 @@ impl LeaseCandidate {
         Ok(())
     }
 
-    /// If it is free, its own, or has expired. Fails when a request does, except when another operator was faster.
+    /// Takes or renews the lease if it is free, its own, or has expired. It is no error if another operator was faster.
     pub async fn try_once(&mut self) -> Result<LeaseHolder, Error> {
         let Some(mut lease) = self.read().await? else {
             let fresh = Lease {

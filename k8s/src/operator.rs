@@ -69,7 +69,7 @@ pub fn ask_coordinator() -> CoordinatorQuery {
     })
 }
 
-/// Until shutdown is requested or the lease is lost.
+/// Runs until shutdown is requested or the lease is lost.
 pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error> {
     // A separate token: the port stays open while reconciliations end.
     let life = Lifecycle::new(Shutdown::new());

@@ -17,7 +17,7 @@ pub struct ProbeError {
     reason: String,
 }
 
-/// At `host:port`, with the token of the run if it has one.
+/// `address` is `host:port`; `token` is that of the run if it has one.
 pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunProgress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
     let (status, body) = ask_with(address, "/status", token.map(PageToken::expose_secret), TIMEOUT)

@@ -55,7 +55,7 @@ fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
 }
 
 impl JobClient {
-    /// Unless it is there. Returns what of it can be read.
+    /// Makes the Secret unless it is there. Returns what of it can be read.
     pub async fn run_secret(&self, owner: &HybridJob) -> Result<RunAccess, Error> {
         let (name, api) = (secret_name(owner), self.secrets_api());
         let read = async || api.get_opt(&name).await.map_err(Error::failed_to(format!("read Secret {name}")));

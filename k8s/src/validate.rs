@@ -76,7 +76,7 @@ impl ValidJob {
         self.job.train.mode != Mode::Sync && cluster.max_workers.unwrap_or(cluster.workers).max(cluster.workers) > 1
     }
 
-    /// By the Secret that the operator makes. Not if the job file says `cluster.insecure`.
+    /// The proof is the Secret that the operator makes. A job file that says `cluster.insecure` needs none.
     #[must_use]
     pub fn asks_for_proof(&self) -> bool {
         !self.job.cluster.insecure

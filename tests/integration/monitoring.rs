@@ -10,7 +10,7 @@ use zagros_tests::{RunningCommand, dashboards, signal_process};
 use crate::faults::pid;
 use crate::fixture::Fixture;
 
-/// All that has metrics. A process that stands still is not declared dead while Prometheus looks at it.
+/// The run has all that has metrics. A process that stands still is not declared dead while Prometheus looks at it.
 const SETS: [&str; 11] = [
     // A server with a log comes back.
     "cluster.durability=checkpoint",

@@ -70,7 +70,7 @@ fn a_run_whose_worker_was_killed_goes_on_from_the_tiles_of_a_checkpoint() {
     assert!(tables.stdout.contains("(dense) layers.0.weight"), "{}", tables.stdout);
 }
 
-/// But for the order of sums. A checkpoint of theirs goes on as one of whole layers.
+/// Losses agree but for the order of sums. A checkpoint of slices goes on as one of whole layers.
 #[test]
 fn layers_in_slices_learn_the_same_and_go_on_whole() {
     let fixture = Fixture::new(ROWS);

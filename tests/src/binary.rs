@@ -36,7 +36,7 @@ impl TestProgram {
         }
     }
 
-    /// Of this checkout, built once per test process so that it is never stale.
+    /// The program of this checkout, built once per test process so that it is never stale.
     pub fn path(self) -> &'static Path {
         static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
         BUILT.get_or_init(build).get(self.name()).expect("cargo names the program")
@@ -82,17 +82,17 @@ fn flatten(text: &str) -> String {
         .join(" ")
 }
 
-/// In the checkout, to its end.
+/// Runs zagros in the checkout to its end.
 pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
     zagros_in(&super::repository(), arguments)
 }
 
-/// At the repository's root, to its end.
+/// Runs zagros-bench at the repository's root to its end.
 pub fn zagros_bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
     RunningCommand::start(TestProgram::Bench, &super::repository(), arguments, &[]).finish()
 }
 
-/// In a folder, to its end.
+/// Runs zagros in a folder to its end.
 pub fn zagros_in<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
     RunningCommand::start(TestProgram::Zagros, folder, arguments, &[]).finish()
 }
@@ -107,7 +107,7 @@ pub struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// With these variables added to the environment.
+    /// Starts it with these variables added to the environment.
     pub fn start<'a>(
         program: TestProgram,
         folder: &Path,
@@ -150,14 +150,14 @@ impl RunningCommand {
         signal_process(self.child.id(), signal);
     }
 
-    /// Also where it has ended by itself since.
+    /// The process may have ended by itself.
     pub fn kill(mut self) {
         // It may be gone.
         let _ = self.child.kill();
         self.child.wait().expect("the process is waited for");
     }
 
-    /// Of a process that was killed.
+    /// The process was killed.
     pub fn wait_for_end(&mut self) {
         while self.next_line().is_some() {}
         let status = self.child.wait().expect("the process is waited for");
@@ -201,7 +201,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Of a process that the test's own run started, known by its announced process id.
+/// The process was started by the test's own run, and is known by its announced process id.
 pub fn signal_process(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process id is not zero");
     kill_process(pid, signal).expect("the process is there");

@@ -52,7 +52,7 @@ impl PushCounts {
         Ok(())
     }
 
-    /// In memory and on disk.
+    /// Compares every row, in memory and on disk.
     pub(super) fn check_all(&self, tables: &TableSet) -> Result<(), Failure> {
         let (mut buffers, all) = (RequestBuffers::new(), (0..self.pushes.len() as u32).collect::<Vec<_>>());
         for numbers in all.chunks(CHUNK) {

@@ -27,7 +27,7 @@ pub(super) fn unix_seconds() -> f64 {
 }
 
 impl StepTimes {
-    /// Of the record of a run, whose last line may not be whole yet.
+    /// Reads the record of a run, whose last line may not be whole yet.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         Ok(Self::parse(&std::fs::read_to_string(path).or_internal()?))
     }

@@ -53,7 +53,7 @@ impl Job {
         self.dense_footprint_with(self.train.threads)
     }
 
-    /// With so many threads of a step.
+    /// As [`Self::dense_footprint`], with so many threads of a step.
     #[must_use]
     pub fn dense_footprint_with(&self, threads: usize) -> Option<DenseFootprint> {
         let layout = self.dense_layout()?;

@@ -51,15 +51,14 @@ impl Job {
         self.streamed_footprint_with(self.train.threads)
     }
 
-    /// With so many threads of a step.
+    /// As [`Self::streamed_footprint`], with so many threads of a step.
     #[must_use]
     pub fn streamed_footprint_with(&self, threads: usize) -> Option<StreamedFootprint> {
         let kept = if self.recomputes_with(threads) { KeptOutputs::OfSegments } else { KeptOutputs::All };
         self.streamed_footprint_keeping(threads, kept)
     }
 
-    /// Where the outputs of all layers are beyond `train.memory`, a streamed step keeps some and computes the others
-    /// again.
+    /// A streamed step whose outputs of all layers are beyond `train.memory` keeps some and computes the others again.
     #[must_use]
     pub fn recomputes_outputs(&self) -> bool {
         self.recomputes_with(self.train.threads)

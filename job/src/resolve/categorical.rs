@@ -241,7 +241,7 @@ impl JobResolver<'_> {
     }
 }
 
-/// Of features of one value: they may be part of a cross.
+/// Features of one value may be part of a cross.
 pub(super) fn names_of_parts(features: &[CategoricalFile]) -> Vec<&str> {
     features.iter().filter(|feature| is_part(feature)).filter_map(own_name).collect()
 }

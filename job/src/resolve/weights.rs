@@ -7,7 +7,7 @@ use crate::settings::{CollectiveKind, Device, Job, Mode, Precision, WeightStore,
 const VALUE_AND_GRADIENT: u64 = 2 * size_of::<f32>() as u64;
 
 impl Job {
-    /// Where a worker has them all; `None` for a user's module.
+    /// Bytes of weights, gradients and optimiser state at a worker that has all; `None` for a user's module.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         let vectors = self.dense_optimizer.update_rule().0.state_vectors().len() as u64;

@@ -95,7 +95,7 @@ impl Job {
     }
 }
 
-/// Without decay: decay acts on weights, and rows hold differences.
+/// The rule has no decay: decay acts on weights, and rows hold differences.
 fn table_optimizer(optimizer: DenseOptimizer) -> TableOptimizer {
     match optimizer {
         DenseOptimizer::Adam { lr, .. } | DenseOptimizer::AdamW { lr, .. } => {

@@ -90,7 +90,7 @@ impl DenseSegment {
 }
 
 impl Job {
-    /// In the order of its weights; `None` for a user's module, whose layers the job does not know.
+    /// The layers in the order of the weights; `None` for a user's module, whose layers the job does not know.
     #[must_use]
     pub fn dense_layers(&self) -> Option<Vec<StreamedLayer>> {
         let mut layers: Vec<StreamedLayer> = Vec::new();

@@ -122,7 +122,7 @@ impl LayoutBuilder {
         self.layout
     }
 
-    /// Without the job's norm and activation.
+    /// The layers that `make` adds do without the job's norm and activation.
     pub(super) fn with_plain_mlp<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::take(&mut self.mlp);
         let made = make(self);

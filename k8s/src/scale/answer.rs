@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::names::RunAttempt;
 use crate::reporting::{publish_event, record_status};
 
-/// Those of `wanted` that are not 0. A refusal stands in the status until the spec changes. Everything else is asked
-/// again with the next report of the coordinator.
+/// Asks for the numbers of `wanted` that are not 0. A refusal stands in the status until the spec changes. Everything
+/// else is asked again with the next report of the coordinator.
 pub(crate) async fn ask_for_numbers(
     look: &JobReconciliation<'_>,
     job: &mut HybridJob,

@@ -29,7 +29,7 @@ pub fn scale_by_coordinator() -> CoordinatorScale {
     })
 }
 
-/// At `host:port`. The same call again changes nothing.
+/// `address` is `host:port`. The same call again changes nothing.
 pub async fn ask_for_scale(address: &str, credentials: &Credentials, wanted: ScaleRequest) -> Result<(), Refusal> {
     let control = GrpcControlPlane::connect(address, TIMEOUT, credentials);
     let control = control.map_err(|error| Refusal::invalid(error.to_string()))?;

@@ -48,7 +48,8 @@ async fn a_server_and_a_coordinator_that_end_alone_are_waited_for() {
     operator.stop().await;
 }
 
-/// Also if the operator was away when it came: the coordinator ends with the same code each time it is started again.
+/// The operator may be away when the verdict comes: the coordinator ends with the same code each time it is started
+/// again.
 #[tokio::test(start_paused = true)]
 async fn the_verdict_of_the_coordinator_waits_for_the_operator() {
     let world = ClusterWorld::new();

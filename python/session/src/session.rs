@@ -198,7 +198,7 @@ impl Session {
         (self.window.batch_count(), self.link.pushes_in_flight())
     }
 
-    /// Until every push is acknowledged or has failed.
+    /// Waits until every push is acknowledged or has failed.
     pub fn wait_for_pushes(&self, look: Look<'_>) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Err(SessionError::Forked);
@@ -212,7 +212,7 @@ impl Session {
         self.link.forget_refusal();
     }
 
-    /// Until every push is acknowledged. Fails when one failed, or `look` ends the wait.
+    /// Waits until every push is acknowledged. Fails when one failed, or `look` ends the wait.
     pub fn flush(&self, look: Look<'_>) -> Result<(), SessionError> {
         self.check_usable()?;
         // A worker that knows why this push cannot succeed has ended the run.

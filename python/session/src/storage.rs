@@ -82,7 +82,7 @@ impl Session {
         Ok(loaded.iter().map(|loaded| loaded.rows).sum())
     }
 
-    /// On all servers, by table, after all pushes.
+    /// The rows of all servers, by table, after all pushes.
     pub fn describe_tables(&self, look: Look<'_>) -> Result<Vec<TableRows>, SessionError> {
         self.flush(look)?;
         let describe = async {

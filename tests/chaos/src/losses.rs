@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_shell::{Exit, Failure};
 
-/// In deviations of a step's loss: a run that lost nothing was 1.4 away, first weights in place of learned ones 11 to
-/// 13 (mode hybrid, the quickstart's job).
+/// The unit is the deviation of a step's loss: a run that lost nothing was 1.4 away, first weights in place of learned
+/// ones 11 to 13 (mode hybrid, the quickstart's job).
 const FARTHEST: f64 = 4.0;
 
 pub(crate) type Curve = Vec<(u64, f64)>;

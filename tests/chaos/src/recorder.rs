@@ -38,7 +38,7 @@ pub(crate) struct RoundRecorder {
 }
 
 impl RoundRecorder {
-    /// For a job with so many tables of features. What workers say is added to `ledger`.
+    /// The job has so many tables of features. What workers say is added to `ledger`.
     pub(crate) fn listen(path: &Path, tables: u32, ledger: PushLedger) -> io::Result<Self> {
         // That of a command that was killed.
         let _ = std::fs::remove_file(path);

@@ -9,7 +9,7 @@ use zagros_snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, de
 
 use crate::row::RowId;
 
-/// Of the tables named `tables`. Gives `take` the id and weights of each row.
+/// Gives `take` the id and weights of each row of the tables named `tables`.
 pub(crate) fn each(run: &Path, tables: &[String], take: &mut dyn FnMut(RowId, &[f32])) -> Result<(), Failure> {
     let model = run.join("model");
     let manifest = model.join("manifest.json");

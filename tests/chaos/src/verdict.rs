@@ -112,9 +112,9 @@ fn samples(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPr
     CheckedPromise::new(is_kept, what)
 }
 
-/// In mode `hybrid` but for the batch that a lost worker pushed and no worker counted, or the other way round, and but
-/// for pushes on their way. In mode `async` each worker counts for itself, and what it counted since its last barrier
-/// ends with it (ADR 47).
+/// The counts of the run and of acknowledged pushes agree; in mode `hybrid` but for the batch that a lost worker pushed
+/// and no worker counted, or the other way round, and but for pushes on their way. In mode `async` each worker counts
+/// for itself, and what it counted since its last barrier ends with it (ADR 47).
 fn count(job: &Job, round: &EndedRound) -> CheckedPromise {
     let (counted, pushed) = (round.facts.samples, round.incarnations.samples());
     let (lost, pushed_by_lost) = round.incarnations.lost();
@@ -130,7 +130,7 @@ fn count(job: &Job, round: &EndedRound) -> CheckedPromise {
     CheckedPromise::new(is_kept, format!("the run reports {counted} samples, and {pushed} were pushed"))
 }
 
-/// In mode `async` that is the table on the servers, as each worker reads it after the last barrier.
+/// In mode `async` the one network is the table on the servers, as each worker reads it after the last barrier.
 fn networks(job: &Job, round: &EndedRound) -> CheckedPromise {
     let (hashes, missing) = round.incarnations.networks(job.cluster.workers);
     let what = match (hashes.len(), missing) {

@@ -171,8 +171,8 @@ impl FakeShard {
         *self.map.lock().expect("no test panics under the lock") = map;
     }
 
-    /// With the pushes that were applied to them, as a move does that is committed. `bucket_move` numbers the moves of
-    /// the run. Neither server has another map by that.
+    /// The pushes that were applied to the rows go along, as with a move that is committed. `bucket_move` numbers the
+    /// moves of the run. Neither server has another map by that.
     pub fn hand_over(&self, target: &Self, buckets: &[u32], bucket_move: u64) {
         let map = self.map.lock().expect("no test panics under the lock");
         let moves = |key: &RowKey| buckets.contains(&bucket_of(*key, map.bucket_count()));
