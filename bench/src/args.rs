@@ -23,15 +23,15 @@ Examples:
 /// Measure the speed of Zagros on fixed workloads. Print ratios.
 #[derive(Debug, Parser)]
 #[command(name = "zagros-bench", version, after_help = EXAMPLES, arg_required_else_help = true)]
-pub(crate) struct Arguments {
+pub(crate) struct BenchArguments {
     #[command(subcommand)]
-    pub(crate) benchmark: Benchmark,
+    pub(crate) benchmark: BenchCommand,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Benchmark {
+pub(crate) enum BenchCommand {
     /// Train on a fixed workload from memory and show where each microsecond goes.
     Train(TrainArgs),
     /// Look up and update rows of embedding servers over loopback, and compare with the cost of the sockets alone.
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed_and_every_argument_is_explained() {
-        let mut commands = vec![Arguments::command()];
+        let mut commands = vec![BenchArguments::command()];
         commands[0].clone().debug_assert();
         while let Some(command) = commands.pop() {
             for argument in command.get_arguments() {

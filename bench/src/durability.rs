@@ -1,5 +1,5 @@
-//! `zagros-bench durability`: one job with each value of `cluster.durability` in turn. Coordinator, embedding servers and
-//! the dense worker are processes, because only a server of its own keeps a log.
+//! `zagros-bench durability`: one job with each value of `cluster.durability` in turn, each role a process: only a
+//! server of its own keeps a log.
 
 use std::path::Path;
 
@@ -17,7 +17,6 @@ const VALUES: [&str; 3] = ["checkpoint", "process", "machine"];
 /// Samples of `--quick`.
 const QUICK: u64 = 3 * workload::BATCH as u64;
 
-/// The printed figures.
 #[derive(Debug, Serialize)]
 struct DurabilityFigures {
     cores: usize,
@@ -25,11 +24,9 @@ struct DurabilityFigures {
     servers: u32,
     threads: usize,
     rounds: Vec<[DurabilityRun; VALUES.len()]>,
-    /// In the order of [`VALUES`].
     costs: Vec<DurabilityCost>,
 }
 
-/// One run with one value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct DurabilityRun {
     /// Samples per second of training, without start and end.
@@ -49,7 +46,6 @@ struct DurabilityCost {
     cpu_ratio: f64,
 }
 
-/// Runs all rounds, and prints.
 pub(crate) async fn run(args: DurabilityArgs) -> Result<Exit, Failure> {
     let (rounds, samples) = if args.quick { (1, QUICK) } else { (args.rounds, args.samples) };
     let temporary = TempDir::new().or_internal()?;
@@ -57,7 +53,7 @@ pub(crate) async fn run(args: DurabilityArgs) -> Result<Exit, Failure> {
     std::fs::create_dir_all(&folder).or_internal()?;
     workload::write_rows(&folder.join("train.csv"), samples)?;
     let mut figures = DurabilityFigures {
-        cores: zagros_job::threads::cores(),
+        cores: zagros_job::threads::core_count(),
         samples,
         servers: args.servers,
         threads: args.threads,
@@ -82,7 +78,6 @@ pub(crate) async fn run(args: DurabilityArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Trains on the rows in `folder` with one value.
 async fn train(folder: &Path, args: &DurabilityArgs, durability: &str) -> Result<DurabilityRun, Failure> {
     // Each run has its own folder, so that it does not resume another one, and leaves no log to the next one.
     let runs = TempDir::new_in(folder).or_internal()?;
@@ -151,7 +146,7 @@ fn print(figures: &DurabilityFigures) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Durability, Job, Overrides};
+    use zagros_job::{DurabilityLevel, Job, Overrides};
 
     use super::*;
 
@@ -161,7 +156,7 @@ mod tests {
             DurabilityArgs { rounds: 1, samples: 1, servers: 3, threads: 2, folder: None, quick: true, json: false };
         let text = job(&args, "machine", Path::new("runs"));
         let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
-        assert_eq!((job.cluster.servers, job.cluster.durability), (3, Durability::Machine));
+        assert_eq!((job.cluster.servers, job.cluster.durability), (3, DurabilityLevel::Machine));
         assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (13, 26));
         assert_eq!((job.train.threads, job.train.batch_size), (2, workload::BATCH));
     }

@@ -5,11 +5,7 @@ use std::path::Path;
 use zagros_plumbing::{disk, durable};
 use zagros_shell::{Exit, Failure};
 
-/// Writes a page.
-///
-/// # Errors
-/// When the file cannot be written.
-pub(crate) fn write(path: &Path, page: &str) -> Result<(), Failure> {
+pub(crate) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
     durable::write(path, page.as_bytes()).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
         Failure::with_help(Exit::Storage, what, disk::next_step(&error))

@@ -1,5 +1,5 @@
-//! `zagros-bench plan`: forecasts of `zagros plan` beside runs of `zagros up`, for several networks, batches and numbers of workers. Each
-//! forecast is made right before its run, from the same job file.
+//! `zagros-bench plan`: forecasts of `zagros plan` beside runs of `zagros up`. Each forecast is made right before its
+//! run, from the same job file.
 
 use std::path::Path;
 use std::time::Instant;
@@ -26,7 +26,6 @@ const NETWORKS: [(&str, &str); 3] = [
 /// Cores of other programs that disturb a run.
 const DISTURBED: f64 = 0.1;
 
-/// The figures of all cases.
 #[derive(Debug, Serialize)]
 struct PlanCases {
     cores: usize,
@@ -34,36 +33,32 @@ struct PlanCases {
     cases: Vec<PlanCase>,
 }
 
-/// A forecast and a run.
 #[derive(Clone, Debug, Serialize)]
 struct PlanCase {
     network: &'static str,
     batch: u64,
     workers: u64,
     bottleneck: String,
-    samples_per_second: Pair,
+    samples_per_second: ForecastPair,
     /// Of the first worker's process, µs a sample.
-    worker_cpu: Pair,
+    worker_cpu: ForecastPair,
     /// Cores that other programs kept busy during the run; `None` where the kernel does not report it. They make a run slower.
     cores_of_others: Option<f64>,
 }
 
-/// A figure as it was forecast and as it was.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Pair {
+struct ForecastPair {
     forecast: f64,
     measured: f64,
-    /// Forecast over measured.
     ratio: f64,
 }
 
-impl Pair {
+impl ForecastPair {
     fn new(forecast: f64, measured: f64) -> Self {
         Self { forecast, measured, ratio: forecast / measured.max(f64::MIN_POSITIVE) }
     }
 }
 
-/// What is read of `zagros plan --json`.
 #[derive(Debug, Deserialize)]
 struct ForecastAnswer {
     calibration: String,
@@ -72,13 +67,12 @@ struct ForecastAnswer {
     bottleneck: String,
 }
 
-/// Forecasts and trains every case, and prints.
 pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
     let (rows, batches) = if args.quick { (QUICK.0, vec![QUICK.1]) } else { (args.rows, args.batches.clone()) };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
     generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
-    let mut all = PlanCases { cores: zagros_job::threads::cores(), calibration: String::new(), cases: Vec::new() };
+    let mut all = PlanCases { cores: zagros_job::threads::core_count(), calibration: String::new(), cases: Vec::new() };
     for (network, keys) in NETWORKS {
         for batch in batches.iter().copied() {
             for workers in args.workers.iter().copied() {
@@ -95,8 +89,8 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                     batch,
                     workers,
                     bottleneck: forecast.bottleneck,
-                    samples_per_second: Pair::new(forecast.samples_per_second, summary.samples_per_second),
-                    worker_cpu: Pair::new(
+                    samples_per_second: ForecastPair::new(forecast.samples_per_second, summary.samples_per_second),
+                    worker_cpu: ForecastPair::new(
                         forecast.worker_cpu_us_per_sample,
                         summary.cost.cpu_us_per_sample.unwrap_or_default(),
                     ),
@@ -116,7 +110,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
 }
 
 async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
-    let mut plan = Command::new(program::zagros()?);
+    let mut plan = Command::new(program::zagros_program()?);
     plan.arg("plan").arg(job).args(["--json", "--servers", "1", "--workers", &workers.to_string()]);
     if let Some(file) = &args.calibration {
         plan.arg("--calibration").arg(file);
@@ -177,7 +171,7 @@ impl PlanCases {
                 cpu.ratio
             );
         }
-        let count_within = |pair: fn(&PlanCase) -> Pair| {
+        let count_within = |pair: fn(&PlanCase) -> ForecastPair| {
             self.cases.iter().filter(|case| (0.8..=1.25).contains(&pair(case).ratio)).count()
         };
         let cases = self.cases.len();
@@ -221,7 +215,7 @@ mod tests {
             let job = job.unwrap();
             assert_eq!((job.train.batch_size, job.cluster.workers, job.cluster.servers), (512, 2, 1));
         }
-        assert_eq!(Pair::new(3.0, 2.0).ratio, 1.5);
+        assert_eq!(ForecastPair::new(3.0, 2.0).ratio, 1.5);
     }
 
     #[test]

@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 use zagros_shell::{Exit, Failure, OrInternal};
 
 /// The `zagros` in the folder of this program.
-///
-/// # Errors
-/// When it is not there.
-pub(crate) fn zagros() -> Result<PathBuf, Failure> {
+pub(crate) fn zagros_program() -> Result<PathBuf, Failure> {
     find_zagros(&std::env::current_exe().or_internal()?)
 }
 

@@ -1,6 +1,7 @@
-//! `zagros-bench scale`: one run whose embedding servers and dense workers come and go while it trains. Every role is a process.
+//! `zagros-bench scale`: one run whose embedding servers and dense workers come and go while it trains, each role a
+//! process.
 //!
-//! The run's own record has the time of each step (`metrics.jsonl`), so that a stop of training is seen to a step's length.
+//! A stop of training is seen to a step's length, in the run's own record of its steps (`metrics.jsonl`).
 
 mod live_run;
 mod step_times;
@@ -20,10 +21,8 @@ use zagros_calibrate::workload;
 const START: (u32, u32) = (2, 1);
 /// What is asked for, one after the other.
 const CHANGES: [&str; 4] = ["servers=4", "servers=3", "workers=3", "workers=2"];
-/// Most workers of the run.
 const MOST_WORKERS: u32 = 3;
 
-/// How large the benchmark is.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct ScaleSize {
     samples: u64,
@@ -34,7 +33,6 @@ struct ScaleSize {
 
 const QUICK: ScaleSize = ScaleSize { samples: 20_000, batch: 512, window: 2.0 };
 
-/// The printed figures.
 #[derive(Debug, Serialize)]
 struct ScaleFigures {
     cores: usize,
@@ -51,7 +49,6 @@ struct ScaleFigures {
     longest_freeze: f64,
 }
 
-/// One change of the number of members.
 #[derive(Debug, Serialize)]
 struct ChangeFigures {
     asked: &'static str,
@@ -66,7 +63,6 @@ struct ChangeFigures {
     longest_freeze_so_far: f64,
 }
 
-/// Trains, scales, and prints.
 pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     let size = ScaleSize { samples: args.samples, batch: args.batch, window: args.window };
     let size = if args.quick { QUICK } else { size };
@@ -76,33 +72,33 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     std::fs::write(&job_file, job(size)).or_internal()?;
     let run = LiveRun::start(&job_file, &folder.path().join("runs")).await?;
     let window = Duration::from_secs_f64(size.window);
-    let undisturbed = step_times::now();
-    run.pause(window).await?;
-    let undisturbed = undisturbed..step_times::now();
+    let undisturbed = step_times::unix_seconds();
+    run.wait_for_step(window).await?;
+    let undisturbed = undisturbed..step_times::unix_seconds();
     let mut figures = ScaleFigures::new(size);
     let mut spans = Vec::new();
     for asked in CHANGES {
-        run.pause(window).await?;
-        let began = step_times::now();
-        run.scale(asked).await?;
-        let ended = step_times::now();
-        run.pause(window).await?;
-        let status = run.status().await?;
+        run.wait_for_step(window).await?;
+        let began = step_times::unix_seconds();
+        run.ask_scale(asked).await?;
+        let ended = step_times::unix_seconds();
+        run.wait_for_step(window).await?;
+        let status = run.move_status().await?;
         figures.note_status(&status);
         err!("{asked}: {:.1} s", ended - began);
         spans.push((asked, began..ended, status.longest_freeze_seconds));
     }
     let times = StepTimes::read(&run.metrics_file())?;
-    run.stop().await?;
+    run.stop_run().await?;
     figures.steps = times.last_step();
     figures.longest_undisturbed = times.longest_gap(undisturbed);
     for (asked, span, freeze) in spans {
         figures.changes.push(ChangeFigures {
             asked,
             seconds: span.end - span.start,
-            samples_per_second_before: times.rate(span.start - size.window..span.start),
-            samples_per_second_during: times.rate(span.clone()),
-            samples_per_second_after: times.rate(span.end..span.end + size.window),
+            samples_per_second_before: times.samples_per_second(span.start - size.window..span.start),
+            samples_per_second_during: times.samples_per_second(span.clone()),
+            samples_per_second_after: times.samples_per_second(span.end..span.end + size.window),
             longest_stop: times.longest_gap(span.start..span.end + size.window),
             longest_freeze_so_far: freeze,
         });
@@ -129,7 +125,7 @@ fn job(size: ScaleSize) -> String {
 impl ScaleFigures {
     fn new(size: ScaleSize) -> Self {
         Self {
-            cores: zagros_job::threads::cores(),
+            cores: zagros_job::threads::core_count(),
             size,
             changes: Vec::new(),
             longest_undisturbed: 0.0,
@@ -183,7 +179,6 @@ fn print(figures: &ScaleFigures) {
     explain(figures);
 }
 
-/// How to read the figures.
 fn explain(figures: &ScaleFigures) {
     out!(
         "\nHow to read it: a stop is the time between two steps, from the request to the end of the window after it. It is at"

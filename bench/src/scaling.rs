@@ -1,7 +1,5 @@
-//! `zagros-bench scaling`: one job with one dense worker, then with several. Each role is a process, and each worker has
-//! one thread for its network. By default the batch of all workers together stays the same. All runs then make the same
-//! steps on other parts of the rows, and end with the same AUC up to chance. Alternatively each worker's batch stays the
-//! same.
+//! `zagros-bench scaling`: one job with one dense worker, then with several, each role a process. By default the batch
+//! of all workers together stays the same, so all runs make the same steps and end with the same AUC up to chance.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +18,6 @@ const QUICK: (u64, usize) = (20_000, 512);
 /// Learning rates of the dense network's Adam and of the rows' Adagrad.
 const RATES: (f64, f64) = (0.001, 0.05);
 
-/// The printed figures.
 #[derive(Debug, Serialize)]
 struct ScalingFigures {
     cores: usize,
@@ -30,7 +27,6 @@ struct ScalingFigures {
     runs: Vec<ScalingRun>,
 }
 
-/// Samples per step.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct BatchSize {
     samples: usize,
@@ -39,8 +35,7 @@ struct BatchSize {
 }
 
 impl BatchSize {
-    /// A worker's batch, and the learning rate of the dense network's Adam. Adam's steps do not grow with the gradient, so
-    /// the usual rule is the square root of the growth.
+    /// Adam's steps do not grow with the gradient, so its learning rate takes the square root of the batch's growth.
     fn of_each(self, workers: u32) -> (usize, f64) {
         if self.grows {
             return (self.samples, RATES.0 * f64::from(workers).sqrt());
@@ -49,7 +44,6 @@ impl BatchSize {
     }
 }
 
-/// Number of workers.
 #[derive(Debug, Serialize)]
 struct ScalingRun {
     workers: u32,
@@ -67,14 +61,13 @@ struct ScalingRun {
     auc: Option<f64>,
 }
 
-/// Runs the job with each number of workers, and prints.
 pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
     let (rows, samples) = if args.quick { QUICK } else { (args.rows, args.batch) };
     let batch = BatchSize { samples, grows: args.grow_batch };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
     generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
-    let cores = zagros_job::threads::cores();
+    let cores = zagros_job::threads::core_count();
     let job_file = folder.path().join("job.toml");
     let mut figures = ScalingFigures { cores, rows, servers: args.servers, batch, runs: Vec::new() };
     for workers in args.workers {

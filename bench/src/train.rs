@@ -13,7 +13,6 @@ use zagros_calibrate::meter::{MeterWindow, StepMeter};
 use zagros_calibrate::workload;
 use zagros_launch::EmbeddedCluster;
 
-/// The printed figures.
 #[derive(Debug, Serialize)]
 struct TrainFigures {
     workload: &'static str,
@@ -26,8 +25,7 @@ struct TrainFigures {
     /// User and system time of the whole process, per sample.
     cpu_us_per_sample: f64,
     samples_per_second: f64,
-    /// Time of each stage on its own thread, per sample. Stages overlap. `lookup` and `push` are the times from request to
-    /// answer, so they include waiting.
+    /// Stages overlap, each on its own thread. `lookup` and `push` are the times from request to answer.
     split_us_per_sample: StageSplit,
     loss: f64,
 }
@@ -43,7 +41,6 @@ struct StageSplit {
     push: f64,
 }
 
-/// Warms up, counts, prints.
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let (warm_up, counted) = if args.quick { (2, 3) } else { (args.warm, args.steps) };
     let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;

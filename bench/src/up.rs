@@ -11,10 +11,8 @@ use zagros_shell::{Exit, Failure, OrInternal};
 
 use crate::program;
 
-/// The longest time of one run.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
-/// A finished run.
 #[derive(Debug)]
 pub(crate) struct UpRun {
     pub(crate) summary: Summary,
@@ -22,13 +20,10 @@ pub(crate) struct UpRun {
     pub(crate) cpu: Duration,
 }
 
-/// Runs the job, which writes to the folder `runs` and nothing else does. `what` names the run in errors.
-///
-/// # Errors
-/// When the run fails, takes more than an hour, or leaves no summary.
+/// The job alone writes to the folder `runs`. `what` names the run in errors.
 pub(crate) async fn run(job: &Path, runs: &Path, what: &str) -> Result<UpRun, Failure> {
     let cpu_before = cpu_time_of_children();
-    let mut up = Command::new(program::zagros()?);
+    let mut up = Command::new(program::zagros_program()?);
     up.arg("up").arg(job).kill_on_drop(true);
     let ended = up.stdin(Stdio::null()).output();
     let ended = tokio::time::timeout(DEADLINE, ended).await.map_err(|_| {

@@ -5,7 +5,7 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, find_files};
 use zagros_job::threads::Machine;
 use zagros_job::{
-    Attention, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint, Structure, Table,
+    AttentionPair, CrossStructure, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint, Table,
     TestPart, TimeBound, ValidationPart, WeightStore,
 };
 use zagros_launch::LogDisk;
@@ -182,8 +182,8 @@ fn model(job: &Job) -> String {
         Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
             let rank = rank.map_or_else(|| "full rank".to_owned(), |rank| format!("rank {rank}"));
             let structure = match structure {
-                Structure::Stacked => "stacked",
-                Structure::Parallel => "parallel",
+                CrossStructure::Stacked => "stacked",
+                CrossStructure::Parallel => "parallel",
             };
             format!("DCNv2, {cross_layers} cross layers of {rank}, {structure}, deep {hidden:?}")
         }
@@ -220,7 +220,7 @@ fn model(job: &Job) -> String {
 }
 
 /// The sequences of a network with their targets.
-fn pairs(attention: &[Attention]) -> String {
+fn pairs(attention: &[AttentionPair]) -> String {
     let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
     pairs.collect::<Vec<_>>().join(", ")
 }

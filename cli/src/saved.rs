@@ -189,7 +189,7 @@ pub(crate) fn snapshot_failure(error: SnapshotError) -> Failure {
         return Failure::from_error(Exit::Data, error);
     };
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let help = match zagros_job::nearest(name, &known) {
+    let help = match zagros_job::nearest_name(name, &known) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("its tables are {}", known.join(", ")),
     };

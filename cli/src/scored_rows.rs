@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use zagros_init::{InitError, describe_format, rows_format};
-use zagros_job::{Columnar, DecimalMark, Delimited, Format, Job, PredictRows};
+use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, Job, PredictRows};
 use zagros_shell::{Exit, Failure, note, parse_job};
 
 use crate::saved::SavedModel;
@@ -68,13 +68,13 @@ fn checked(job: &Job, sets: &[String]) -> Result<Job, Failure> {
 
 /// A format without any of its keys.
 fn default_of(name: &str) -> Option<Format> {
-    let columnar = Columnar::default;
+    let columnar = ColumnarFormat::default;
     Some(match name {
         "criteo" => Format::Criteo,
         "parquet" => Format::Parquet(columnar()),
         "arrow" => Format::Arrow(columnar()),
         "jsonl" => Format::Jsonl(columnar()),
-        "delimited" => Format::Delimited(Delimited {
+        "delimited" => Format::Delimited(DelimitedFormat {
             delimiter: b',',
             header: true,
             columns: Vec::new(),

@@ -109,7 +109,7 @@ pub(crate) fn announce_steps(job: &Job) {
 
 /// Gives a job with keys in epochs the steps of one: those that the run which it resumes began with, otherwise of its training rows.
 pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result<(), Failure> {
-    let keys = job.uncounted();
+    let keys = job.uncounted_keys();
     let Some(first) = keys.first() else { return Ok(()) };
     let steps = match point.and_then(ResumePoint::epoch_steps) {
         Some(steps) => steps,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use zagros_dense_worker::RunFolder;
-use zagros_job::threads::{Machine, cores};
+use zagros_job::threads::{Machine, core_count};
 use zagros_plumbing::{Deadline, exit_codes};
 use zagros_shell::{Exit, Failure, is_key_given, last_error};
 
@@ -72,7 +72,7 @@ pub(crate) fn folder_set(folder: &Path) -> String {
 
 /// Changes to the job that give a process its part of the cores, where neither the job file nor `sets` says how many threads it has.
 pub(crate) fn thread_sets(job: &Path, sets: &[String], processes: usize) -> Vec<String> {
-    let part = Machine { cores: (cores() / processes.max(1)).max(1), workers: 1, servers: 0 }.plan();
+    let part = Machine { cores: (core_count() / processes.max(1)).max(1), workers: 1, servers: 0 }.plan_threads();
     let threads =
         [("train.threads", part.torch), ("data.threads", part.parse), ("cluster.server_threads", part.server)];
     let planned = threads.into_iter().filter(|(key, _)| !is_key_given(job, sets, key));

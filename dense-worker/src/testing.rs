@@ -8,9 +8,10 @@ use std::time::Duration;
 pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, CategoryIds, IngestError, StreamStats};
 use zagros_job::{
-    Categorical, Checkpoint, Cluster, Data, DataOrder, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Keep, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, StartChanged, StartSteps,
-    Table, TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Categorical, CheckpointSettings, ClusterSettings, DataOrder, DataSettings, DenseOptimizer, DenseUpdates,
+    EvalSettings, Features, Format, Initializer, Job, KeptEnd, Mode, Model, Numeric, OutputSettings, PadSide, PoolAt,
+    Pooling, Sequence, StartChanged, StartSteps, Table, TableOptimizer, TableSettings, TestPart, TrainSettings,
+    ValidationPart, Values, WireFormat,
 };
 
 use crate::datapath::read::Batches;
@@ -24,9 +25,9 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
         tables: dims.iter().enumerate().map(|(index, dim)| table(index, *dim)).collect(),
         model,
         parametrization: zagros_job::Parametrization::Standard,
-        mlp: zagros_job::Mlp::default(),
+        mlp: zagros_job::MlpSettings::default(),
         dense_optimizer: DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 },
-        train: Train {
+        train: TrainSettings {
             batch_size: 8,
             epochs: 1,
             mode: Mode::Hybrid,
@@ -44,12 +45,12 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             epoch_steps: None,
             early_stop: None,
             updates: DenseUpdates::default(),
-            ..Train::default()
+            ..TrainSettings::default()
         },
-        eval: Eval { group_samples: 1000, ..Eval::default() },
-        checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },
+        eval: EvalSettings { group_samples: 1000, ..EvalSettings::default() },
+        checkpoint: CheckpointSettings { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },
         cluster: cluster(),
-        output: Output {
+        output: OutputSettings {
             folder: PathBuf::from("runs"),
             save_model: false,
             model_folder: None,
@@ -83,8 +84,8 @@ pub(crate) fn pool_at(job: &mut Job, index: usize, pooling: Pooling, pool_at: Po
 }
 
 /// Makes feature `index` a sequence of `length` positions.
-pub(crate) fn sequence(job: &mut Job, index: usize, length: usize, pad: Pad) {
-    let sequence = Sequence { length, keep: Keep::Last, pad };
+pub(crate) fn sequence(job: &mut Job, index: usize, length: usize, pad: PadSide) {
+    let sequence = Sequence { length, keep: KeptEnd::Last, pad };
     job.features.categorical[index].values = Values::Sequence { separator: "|".to_owned(), sequence };
 }
 
@@ -127,8 +128,8 @@ impl Batches for Scripted {
     }
 }
 
-fn data() -> Data {
-    Data {
+fn data() -> DataSettings {
+    DataSettings {
         format: Format::Criteo,
         train: Vec::new(),
         test: TestPart::None,
@@ -162,8 +163,8 @@ fn table(index: usize, dim: usize) -> Table {
     Table { name: format!("t{index}"), settings: TableSettings { dim, init, optimizer, ..TableSettings::default() } }
 }
 
-fn cluster() -> Cluster {
-    Cluster {
+fn cluster() -> ClusterSettings {
+    ClusterSettings {
         server_threads: 1,
         servers: 1,
         workers: 1,
@@ -173,14 +174,14 @@ fn cluster() -> Cluster {
         coordinator: "127.0.0.1:0".to_owned(),
         server_addresses: vec!["127.0.0.1:0".to_owned()],
         worker_address: "127.0.0.1:0".to_owned(),
-        collective: zagros_job::Collective::Gloo,
+        collective: zagros_job::CollectiveKind::Gloo,
         admin: "127.0.0.1:0".to_owned(),
         timeout: Duration::from_secs(5),
         lease: Duration::from_secs(2),
-        wire: Wire::F32,
+        wire: WireFormat::F32,
         memory: None,
         cold_folder: None,
-        durability: zagros_job::Durability::Checkpoint,
+        durability: zagros_job::DurabilityLevel::Checkpoint,
         log_folder: None,
         insecure: false,
     }

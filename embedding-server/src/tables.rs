@@ -98,7 +98,7 @@ mod tests {
     fn config(keys: &str) -> TableConfig {
         let text = format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\n{keys}\n");
         let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
-        let config = job.tables[0].config();
+        let config = job.tables[0].table_config();
         zagros_table::Table::new(1, 0, &config).unwrap();
         config
     }

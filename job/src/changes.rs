@@ -129,27 +129,21 @@ const EFFECTS: [(&str, ChangeEffect); 99] = [
     ("cluster.insecure", Operational),
 ];
 
-/// A key that has different values in two jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
-    /// `train.epochs`.
     pub key: String,
     /// The earlier value as TOML; `None` if there was none.
     pub before: Option<String>,
-    /// The present value as TOML; `None` if there is none.
     pub now: Option<String>,
-    /// The effect on a run that resumes with it.
     pub effect: ChangeEffect,
 }
 
 impl KeyChange {
-    /// Whether something else is learned with the present value.
     #[must_use]
     pub fn is_learning(&self) -> bool {
         self.effect != Operational
     }
 
-    /// Whether the learned values keep their meaning.
     #[must_use]
     pub fn may_go_on(&self) -> bool {
         self.effect != Meaning
@@ -164,7 +158,6 @@ impl std::fmt::Display for KeyChange {
 }
 
 impl Job {
-    /// Every key whose value differs from that of `earlier`, by name.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> Vec<KeyChange> {
         let (mut before, mut now) = (keys(earlier), keys(self));
@@ -188,7 +181,6 @@ impl Job {
 fn keys(job: &Job) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut job = job.clone();
-    // Measured values come from the data, not from the job file.
     job.features.forget_measured();
     // The addresses differ in every run of `zagros up`.
     let cluster = &mut job.cluster;
@@ -213,8 +205,7 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The effect of a key: that of the longest entry that is the key or one of its sections. A key without an entry, which a
-/// test rules out, counts as the worst.
+/// The effect of the longest entry that is the key or one of its sections. A key without an entry is the worst.
 fn effect(key: &str) -> ChangeEffect {
     let key = general(key);
     let entries = EFFECTS.iter().filter(|(entry, _)| is_within(&key, entry));
@@ -239,7 +230,7 @@ fn general(key: &str) -> String {
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, job};
-    use crate::shape::{self, Shape};
+    use crate::shape::{self, ValueShape};
 
     fn changes(before: &str, now: &str) -> Vec<(String, ChangeEffect)> {
         let changes = job(CRITEO, now).changes_since(&job(CRITEO, before));
@@ -247,17 +238,17 @@ mod tests {
     }
 
     /// Dotted keys of the job file. Keys of list items and of tables with a user's name occur once.
-    fn all_keys(path: &str, shape: &Shape, found: &mut Vec<String>) {
+    fn all_keys(path: &str, shape: &ValueShape, found: &mut Vec<String>) {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         match shape {
-            Shape::Table(fields) => fields.iter().for_each(|field| all_keys(&below(&field.name), &field.shape, found)),
-            Shape::Tagged { variants, .. } => {
+            ValueShape::Table(fields) => fields.iter().for_each(|field| all_keys(&below(&field.name), &field.shape, found)),
+            ValueShape::Tagged { variants, .. } => {
                 found.push(below(shape::TAG));
                 for field in variants.iter().flat_map(|variant| &variant.fields) {
                     all_keys(&below(&field.name), &field.shape, found);
                 }
             }
-            Shape::Named(item) => all_keys(&below("any"), item, found),
+            ValueShape::Named(item) => all_keys(&below("any"), item, found),
             _ => found.push(path.to_owned()),
         }
     }
@@ -266,7 +257,7 @@ mod tests {
     #[test]
     fn each_key_of_the_job_file_is_classified_and_nothing_else_is() {
         let mut keys = Vec::new();
-        all_keys("", &shape::job(), &mut keys);
+        all_keys("", &shape::job_shape(), &mut keys);
         let keys: Vec<String> = keys.iter().map(|key| general(key)).collect();
         assert!(keys.len() > 100, "{keys:?}");
         let is_classified = |key: &&String| EFFECTS.iter().any(|(entry, _)| is_within(key, entry));

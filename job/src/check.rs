@@ -1,45 +1,44 @@
-//! Checks a document against the shape of the job file: unknown keys, wrong types, ranges, missing keys. Continues after a
-//! problem, so that one run shows all of them.
+//! Checks a document against the shape of the job file, and goes on after a problem, so that one run shows all of them.
 
-use crate::document::{Entry, Node, Path, Value};
-use crate::error::{Place, Problem};
-use crate::shape::{Choice, Field, Shape, TAG, Variant};
+use crate::document::{KeyEntry, KeyPath, TomlNode, TomlValue};
+use crate::error::{JobProblem, SourcePlace};
+use crate::shape::{TAG, TableField, TaggedVariant, ValueShape, WordChoice};
 use crate::suggest;
 
-/// All problems of a document. A document without problems deserialises into [`crate::file::JobFile`]: a tagged table
-/// without a tag gets the default one.
-pub(crate) fn check(root: &mut Node, shape: &Shape) -> Vec<Problem> {
-    let mut checker = Checker { problems: Vec::new() };
+/// A document without problems deserialises into [`crate::file::JobFile`]: a tagged table without a tag gets the
+/// default one.
+pub(crate) fn check_shape(root: &mut TomlNode, shape: &ValueShape) -> Vec<JobProblem> {
+    let mut checker = ShapeChecker { problems: Vec::new() };
     let start = root.at.clone();
-    checker.value(root, shape, &Path::default(), &Place { span: 0..0, ..start });
+    checker.value(root, shape, &KeyPath::default(), &SourcePlace { span: 0..0, ..start });
     checker.problems
 }
 
-struct Checker {
-    problems: Vec<Problem>,
+struct ShapeChecker {
+    problems: Vec<JobProblem>,
 }
 
-impl Checker {
+impl ShapeChecker {
     /// `name_at` is the key to point at when something inside the table is missing.
-    fn value(&mut self, node: &mut Node, shape: &Shape, path: &Path, name_at: &Place) {
+    fn value(&mut self, node: &mut TomlNode, shape: &ValueShape, path: &KeyPath, name_at: &SourcePlace) {
         match (shape, &mut node.value) {
-            (Shape::Table(fields), Value::Table(entries)) => self.table(entries, fields, path, name_at),
-            (Shape::Tagged { variants, default }, Value::Table(entries)) => {
+            (ValueShape::Table(fields), TomlValue::Table(entries)) => self.table(entries, fields, path, name_at),
+            (ValueShape::Tagged { variants, default }, TomlValue::Table(entries)) => {
                 self.tagged(entries, variants, default.as_deref(), path, name_at);
             }
-            (Shape::Named(shape), Value::Table(entries)) => {
+            (ValueShape::Named(shape), TomlValue::Table(entries)) => {
                 for entry in entries {
                     self.value(&mut entry.node, shape, &path.key(&entry.key), &entry.key_at);
                 }
             }
-            (Shape::List { item, .. }, Value::List(items)) => {
+            (ValueShape::List { item, .. }, TomlValue::List(items)) => {
                 for (index, node) in items.iter_mut().enumerate() {
                     let place = node.at.clone();
                     self.value(node, item, &path.index(index), &place);
                 }
                 self.scalar(node, shape, path);
             }
-            (Shape::Either(shapes), _) => match shapes.iter().find(|shape| same_type(node, shape)) {
+            (ValueShape::Either(shapes), _) => match shapes.iter().find(|shape| same_type(node, shape)) {
                 Some(shape) => self.value(node, shape, path, name_at),
                 None => self.wrong_type(node, shape, path),
             },
@@ -47,7 +46,7 @@ impl Checker {
         }
     }
 
-    fn table(&mut self, entries: &mut [Entry], fields: &[Field], path: &Path, name_at: &Place) {
+    fn table(&mut self, entries: &mut [KeyEntry], fields: &[TableField], path: &KeyPath, name_at: &SourcePlace) {
         for field in fields.iter().filter(|field| field.required) {
             if entries.iter().all(|entry| entry.key != field.name) {
                 self.missing(&field.name, &field.doc, &field.shape, path, name_at);
@@ -64,11 +63,11 @@ impl Checker {
 
     fn tagged(
         &mut self,
-        entries: &mut Vec<Entry>,
-        variants: &[Variant],
+        entries: &mut Vec<KeyEntry>,
+        variants: &[TaggedVariant],
         default: Option<&str>,
-        path: &Path,
-        name_at: &Place,
+        path: &KeyPath,
+        name_at: &SourcePlace,
     ) {
         if let (None, Some(kind)) = (position(entries, TAG), default) {
             entries.insert(0, implied(TAG, kind, name_at));
@@ -84,15 +83,15 @@ impl Checker {
         entries.insert(0, tag);
     }
 
-    fn scalar(&mut self, node: &Node, shape: &Shape, path: &Path) {
+    fn scalar(&mut self, node: &TomlNode, shape: &ValueShape, path: &KeyPath) {
         let fits = match (shape, &node.value) {
-            (Shape::Boolean, Value::Boolean(_)) | (Shape::Anything, _) => true,
-            (Shape::Integer { min, max }, Value::Integer(value)) => (min..=max).contains(&value),
-            (Shape::Number(bounds), Value::Integer(value)) => bounds.contain(*value as f64),
-            (Shape::Number(bounds), Value::Float(value)) => bounds.contain(*value),
-            (Shape::Text { min_length }, Value::Text(text)) => text.chars().count() as u64 >= *min_length,
-            (Shape::List { min, max, .. }, Value::List(items)) => (*min..=*max).contains(&(items.len() as u64)),
-            (Shape::Words(choices), Value::Text(word)) => {
+            (ValueShape::Boolean, TomlValue::Boolean(_)) | (ValueShape::Anything, _) => true,
+            (ValueShape::Integer { min, max }, TomlValue::Integer(value)) => (min..=max).contains(&value),
+            (ValueShape::Number(bounds), TomlValue::Integer(value)) => bounds.contains(*value as f64),
+            (ValueShape::Number(bounds), TomlValue::Float(value)) => bounds.contains(*value),
+            (ValueShape::Text { min_length }, TomlValue::Text(text)) => text.chars().count() as u64 >= *min_length,
+            (ValueShape::List { min, max, .. }, TomlValue::List(items)) => (*min..=*max).contains(&(items.len() as u64)),
+            (ValueShape::Words(choices), TomlValue::Text(word)) => {
                 if choices.iter().any(|choice| choice.word == *word) {
                     return;
                 }
@@ -105,74 +104,74 @@ impl Checker {
         }
     }
 
-    fn missing(&mut self, key: &str, doc: &str, shape: &Shape, path: &Path, name_at: &Place) {
-        let problem = Problem::new(format!("missing key `{}`", path.key(key)));
+    fn missing(&mut self, key: &str, doc: &str, shape: &ValueShape, path: &KeyPath, name_at: &SourcePlace) {
+        let problem = JobProblem::new(format!("missing key `{}`", path.key(key)));
         let help = format!("`{key}` is {shape}. {doc}");
         self.problems.push(problem.at_place(name_at.clone(), "needed here").help(help.trim_end().to_owned()));
     }
 
-    fn unknown_key(&mut self, entry: &Entry, names: &[&str], path: &Path) {
-        let problem = Problem::new(format!("unknown key `{}`", path.key(&entry.key)));
-        let help = suggest::key(&entry.key, names);
+    fn unknown_key(&mut self, entry: &KeyEntry, names: &[&str], path: &KeyPath) {
+        let problem = JobProblem::new(format!("unknown key `{}`", path.key(&entry.key)));
+        let help = suggest::help_with_key(&entry.key, names);
         self.problems.push(problem.at_place(entry.key_at.clone(), "no such key").help(help));
     }
 
-    fn unknown_word(&mut self, node: &Node, word: &str, choices: &[Choice], path: &Path) {
+    fn unknown_word(&mut self, node: &TomlNode, word: &str, choices: &[WordChoice], path: &KeyPath) {
         let words: Vec<&str> = choices.iter().map(|choice| choice.word.as_str()).collect();
-        let problem = Problem::new(format!("`{path}` has no choice \"{word}\""));
-        let help = suggest::choice(word, &words);
+        let problem = JobProblem::new(format!("`{path}` has no choice \"{word}\""));
+        let help = suggest::help_with_choice(word, &words);
         let problem = problem.at_place(node.at.clone(), "no such choice").help(help);
-        self.problems.push(problem.maybe_help(suggest::setting(node, path)));
+        self.problems.push(problem.maybe_help(suggest::help_with_setting(node, path)));
     }
 
-    fn wrong_type(&mut self, node: &Node, shape: &Shape, path: &Path) {
-        let problem = Problem::new(format!("`{path}` is {}, expected {shape}", node.kind()));
-        let quote = matches!(shape, Shape::Text { .. } | Shape::Words(_) | Shape::Either(_))
-            && !matches!(node.value, Value::List(_) | Value::Table(_));
+    fn wrong_type(&mut self, node: &TomlNode, shape: &ValueShape, path: &KeyPath) {
+        let problem = JobProblem::new(format!("`{path}` is {}, expected {shape}", node.kind()));
+        let quote = matches!(shape, ValueShape::Text { .. } | ValueShape::Words(_) | ValueShape::Either(_))
+            && !matches!(node.value, TomlValue::List(_) | TomlValue::Table(_));
         let help = quote.then(|| format!("write text in quotes: \"{}\"", node.at.text()));
-        let help = suggest::setting(node, path).or(help);
+        let help = suggest::help_with_setting(node, path).or(help);
         self.problems.push(problem.at_place(node.at.clone(), format!("this is {}", node.kind())).maybe_help(help));
     }
 
-    fn out_of_range(&mut self, node: &Node, shape: &Shape, path: &Path) {
+    fn out_of_range(&mut self, node: &TomlNode, shape: &ValueShape, path: &KeyPath) {
         let expected = match shape {
-            Shape::List { min, .. } if *min > 0 => format!("at least {min} item{}", if *min == 1 { "" } else { "s" }),
-            Shape::List { max, .. } => format!("at most {max} items"),
-            Shape::Text { .. } => "text that is not empty".to_owned(),
+            ValueShape::List { min, .. } if *min > 0 => format!("at least {min} item{}", if *min == 1 { "" } else { "s" }),
+            ValueShape::List { max, .. } => format!("at most {max} items"),
+            ValueShape::Text { .. } => "text that is not empty".to_owned(),
             shape => shape.to_string(),
         };
-        let problem = Problem::new(format!("`{path}` is out of range, expected {expected}"));
+        let problem = JobProblem::new(format!("`{path}` is out of range, expected {expected}"));
         self.problems.push(problem.at_place(node.at.clone(), "out of range"));
     }
 }
 
-fn position(entries: &[Entry], key: &str) -> Option<usize> {
+fn position(entries: &[KeyEntry], key: &str) -> Option<usize> {
     entries.iter().position(|entry| entry.key == key)
 }
 
-fn implied(key: &str, text: &str, at: &Place) -> Entry {
-    let node = Node { value: Value::Text(text.to_owned()), at: at.clone() };
-    Entry { key: key.to_owned(), key_at: at.clone(), node }
+fn implied(key: &str, text: &str, at: &SourcePlace) -> KeyEntry {
+    let node = TomlNode { value: TomlValue::Text(text.to_owned()), at: at.clone() };
+    KeyEntry { key: key.to_owned(), key_at: at.clone(), node }
 }
 
-fn kinds(variants: &[Variant]) -> Shape {
-    let choice = |variant: &Variant| Choice { word: variant.kind.clone(), doc: variant.doc.clone() };
-    Shape::Words(variants.iter().map(choice).collect())
+fn kinds(variants: &[TaggedVariant]) -> ValueShape {
+    let choice = |variant: &TaggedVariant| WordChoice { word: variant.kind.clone(), doc: variant.doc.clone() };
+    ValueShape::Words(variants.iter().map(choice).collect())
 }
 
-fn is_text(node: &Node, text: &str) -> bool {
-    matches!(&node.value, Value::Text(found) if found == text)
+fn is_text(node: &TomlNode, text: &str) -> bool {
+    matches!(&node.value, TomlValue::Text(found) if found == text)
 }
 
-fn same_type(node: &Node, shape: &Shape) -> bool {
+fn same_type(node: &TomlNode, shape: &ValueShape) -> bool {
     matches!(
         (shape, &node.value),
-        (Shape::Boolean, Value::Boolean(_))
-            | (Shape::Text { .. } | Shape::Words(_), Value::Text(_))
-            | (Shape::Integer { .. } | Shape::Number(_), Value::Integer(_))
-            | (Shape::Number(_), Value::Float(_))
-            | (Shape::List { .. }, Value::List(_))
-            | (Shape::Table(_) | Shape::Named(_) | Shape::Tagged { .. }, Value::Table(_))
+        (ValueShape::Boolean, TomlValue::Boolean(_))
+            | (ValueShape::Text { .. } | ValueShape::Words(_), TomlValue::Text(_))
+            | (ValueShape::Integer { .. } | ValueShape::Number(_), TomlValue::Integer(_))
+            | (ValueShape::Number(_), TomlValue::Float(_))
+            | (ValueShape::List { .. }, TomlValue::List(_))
+            | (ValueShape::Table(_) | ValueShape::Named(_) | ValueShape::Tagged { .. }, TomlValue::Table(_))
     )
 }
 
@@ -182,7 +181,6 @@ mod tests {
 
     use crate::fixture::{CRITEO, checked};
 
-    /// Problems of a valid Criteo job with `rest` added.
     fn problems(rest: &str) -> Vec<String> {
         checked(&format!("{CRITEO}{rest}")).1
     }

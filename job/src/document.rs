@@ -7,61 +7,55 @@ use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{Place, Problem, Source};
+use crate::error::{JobProblem, SourcePlace, SourceText};
 use crate::nesting;
 
-/// A value and its position.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) value: Value,
+pub(crate) struct TomlNode {
+    pub(crate) value: TomlValue,
     /// Its position. For a table that a header opens, the position of the header.
-    pub(crate) at: Place,
+    pub(crate) at: SourcePlace,
 }
 
-/// A TOML value.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub(crate) enum TomlValue {
     Boolean(bool),
     /// Saturated at the limits of i128, far outside every range.
     Integer(i128),
     Float(f64),
     Text(String),
     Datetime,
-    List(Vec<Node>),
-    Table(Vec<Entry>),
+    List(Vec<TomlNode>),
+    Table(Vec<KeyEntry>),
 }
 
-/// A key of a table, and its value.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct KeyEntry {
     pub(crate) key: String,
-    /// The position of the key.
-    pub(crate) key_at: Place,
-    pub(crate) node: Node,
+    pub(crate) key_at: SourcePlace,
+    pub(crate) node: TomlNode,
 }
 
 /// The path of a value in the tree, shown as `features.numeric[3].column`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Path(Vec<Step>);
+pub(crate) struct KeyPath(Vec<PathStep>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
-impl Path {
-    /// The value under a key of this table.
+impl KeyPath {
     pub(crate) fn key(&self, key: &str) -> Self {
-        self.then(Step::Key(key.to_owned()))
+        self.then(PathStep::Key(key.to_owned()))
     }
 
-    /// An item of this list.
     pub(crate) fn index(&self, index: usize) -> Self {
-        self.then(Step::Index(index))
+        self.then(PathStep::Index(index))
     }
 
-    fn then(&self, step: Step) -> Self {
+    fn then(&self, step: PathStep) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);
         Self(steps)
@@ -69,35 +63,32 @@ impl Path {
 }
 
 /// `a.b` as keys, for paths in the code.
-impl From<&str> for Path {
+impl From<&str> for KeyPath {
     fn from(dotted: &str) -> Self {
-        Self(dotted.split('.').map(|key| Step::Key(key.to_owned())).collect())
+        Self(dotted.split('.').map(|key| PathStep::Key(key.to_owned())).collect())
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if position == 0 => f.write_str(key)?,
-                Step::Key(key) => write!(f, ".{key}")?,
-                Step::Index(index) => write!(f, "[{index}]")?,
+                PathStep::Key(key) if position == 0 => f.write_str(key)?,
+                PathStep::Key(key) => write!(f, ".{key}")?,
+                PathStep::Index(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())
     }
 }
 
-impl Node {
-    /// Parses a whole TOML document.
-    ///
-    /// # Errors
-    /// Every place where the text is not TOML.
-    pub(crate) fn parse(source: &Arc<Source>) -> Result<Self, Vec<Problem>> {
+impl TomlNode {
+    /// Fails with every place where the text is not TOML.
+    pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Self, Vec<JobProblem>> {
         if let Some(at) = nesting::too_deep(source.text()) {
-            let place = Place { source: Arc::clone(source), span: at..at + 1 };
+            let place = SourcePlace { source: Arc::clone(source), span: at..at + 1 };
             let problem =
-                Problem::new(format!("more than {} nested brackets: this is not a job file", nesting::DEEPEST));
+                JobProblem::new(format!("more than {} nested brackets: this is not a job file", nesting::DEEPEST));
             return Err(vec![
                 problem.at_place(place, "nested too deep").help("see docs/job-file.md for what a job file has"),
             ]);
@@ -107,96 +98,94 @@ impl Node {
             return Ok(table_node(source, table.span(), table.get_ref()));
         }
         let problem = |error: &toml::de::Error| {
-            let place = Place { source: Arc::clone(source), span: error.span().unwrap_or(0..0) };
-            Problem::new(format!("not TOML: {}", error.message())).at_place(place, "here")
+            let place = SourcePlace { source: Arc::clone(source), span: error.span().unwrap_or(0..0) };
+            JobProblem::new(format!("not TOML: {}", error.message())).at_place(place, "here")
         };
         Err(errors.iter().map(problem).collect())
     }
 
-    /// The value under a key, if this is a table that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
-        let Value::Table(entries) = &self.value else { return None };
+        let TomlValue::Table(entries) = &self.value else { return None };
         entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node)
     }
 
-    /// The value at a path.
-    pub(crate) fn find(&self, path: &Path) -> Option<&Self> {
+    pub(crate) fn find(&self, path: &KeyPath) -> Option<&Self> {
         path.0.iter().try_fold(self, Self::child)
     }
 
     /// The position of a path, or of its nearest written ancestor. For the whole document, its start.
-    pub(crate) fn place(&self, path: &Path) -> Place {
+    pub(crate) fn place(&self, path: &KeyPath) -> SourcePlace {
         let mut node = self;
         for (depth, step) in path.0.iter().enumerate() {
             match node.child(step) {
                 Some(child) => node = child,
-                None if depth == 0 => return Place { span: 0..0, ..self.at.clone() },
+                None if depth == 0 => return SourcePlace { span: 0..0, ..self.at.clone() },
                 None => break,
             }
         }
         node.at.clone()
     }
 
-    fn child(&self, step: &Step) -> Option<&Self> {
+    fn child(&self, step: &PathStep) -> Option<&Self> {
         match (step, &self.value) {
-            (Step::Key(key), _) => self.get(key),
-            (Step::Index(index), Value::List(items)) => items.get(*index),
-            (Step::Index(_), _) => None,
+            (PathStep::Key(key), _) => self.get(key),
+            (PathStep::Index(index), TomlValue::List(items)) => items.get(*index),
+            (PathStep::Index(_), _) => None,
         }
     }
 
     /// The type of the value in a user's words, with article.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Boolean(_) => "a boolean",
-            Value::Integer(_) => "an integer",
-            Value::Float(_) => "a number",
-            Value::Text(_) => "text",
-            Value::Datetime => "a date",
-            Value::List(_) => "a list",
-            Value::Table(_) => "a table",
+            TomlValue::Boolean(_) => "a boolean",
+            TomlValue::Integer(_) => "an integer",
+            TomlValue::Float(_) => "a number",
+            TomlValue::Text(_) => "text",
+            TomlValue::Datetime => "a date",
+            TomlValue::List(_) => "a list",
+            TomlValue::Table(_) => "a table",
         }
     }
 
     /// The tree as JSON, without positions, for serde.
     pub(crate) fn to_json(&self) -> Json {
         match &self.value {
-            Value::Boolean(value) => Json::from(*value),
-            Value::Integer(value) => i64::try_from(*value).map_or(Json::Null, Json::from),
-            Value::Float(value) => Json::from(*value),
-            Value::Text(value) => Json::from(value.as_str()),
-            Value::Datetime => Json::Null,
-            Value::List(items) => items.iter().map(Self::to_json).collect(),
-            Value::Table(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+            TomlValue::Boolean(value) => Json::from(*value),
+            TomlValue::Integer(value) => i64::try_from(*value).map_or(Json::Null, Json::from),
+            TomlValue::Float(value) => Json::from(*value),
+            TomlValue::Text(value) => Json::from(value.as_str()),
+            TomlValue::Datetime => Json::Null,
+            TomlValue::List(items) => items.iter().map(Self::to_json).collect(),
+            TomlValue::Table(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
         }
     }
 }
 
-fn node(source: &Arc<Source>, value: &Spanned<DeValue<'_>>) -> Node {
+fn node(source: &Arc<SourceText>, value: &Spanned<DeValue<'_>>) -> TomlNode {
     let converted = match value.get_ref() {
-        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::String(text) => TomlValue::Text(text.to_string()),
         DeValue::Integer(integer) => {
-            Value::Integer(i128::from_str_radix(integer.as_str(), integer.radix()).unwrap_or(i128::MAX))
+            TomlValue::Integer(i128::from_str_radix(integer.as_str(), integer.radix()).unwrap_or(i128::MAX))
         }
-        DeValue::Float(float) => Value::Float(float.as_str().parse().unwrap_or(f64::NAN)),
-        DeValue::Boolean(boolean) => Value::Boolean(*boolean),
-        DeValue::Datetime(_) => Value::Datetime,
-        DeValue::Array(items) => Value::List(items.iter().map(|item| node(source, item)).collect()),
+        DeValue::Float(float) => TomlValue::Float(float.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::Boolean(boolean) => TomlValue::Boolean(*boolean),
+        DeValue::Datetime(_) => TomlValue::Datetime,
+        DeValue::Array(items) => TomlValue::List(items.iter().map(|item| node(source, item)).collect()),
         DeValue::Table(table) => return table_node(source, value.span(), table),
     };
-    Node { value: converted, at: Place { source: Arc::clone(source), span: value.span() } }
+    TomlNode { value: converted, at: SourcePlace { source: Arc::clone(source), span: value.span() } }
 }
 
-fn table_node(source: &Arc<Source>, span: std::ops::Range<usize>, table: &DeTable<'_>) -> Node {
-    let place = |span| Place { source: Arc::clone(source), span };
-    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| Entry {
+fn table_node(source: &Arc<SourceText>, span: std::ops::Range<usize>, table: &DeTable<'_>) -> TomlNode {
+    let place = |span| SourcePlace { source: Arc::clone(source), span };
+    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| KeyEntry {
         key: ToString::to_string(key.get_ref() as &std::borrow::Cow<'_, str>),
         key_at: place(key.span()),
         node: node(source, value),
     };
-    let mut entries: Vec<Entry> = table.iter().map(entry).collect();
+    let mut entries: Vec<KeyEntry> = table.iter().map(entry).collect();
     entries.sort_by_key(|entry| entry.key_at.span.start);
-    Node { value: Value::Table(entries), at: place(span) }
+    TomlNode { value: TomlValue::Table(entries), at: place(span) }
 }
 
 #[cfg(test)]
@@ -207,11 +196,11 @@ mod tests {
 
     use super::*;
 
-    fn parse(text: &str) -> Node {
-        Node::parse(&Source::file("job.toml", text)).unwrap()
+    fn parse(text: &str) -> TomlNode {
+        TomlNode::parse(&SourceText::job_file("job.toml", text)).unwrap()
     }
 
-    fn text_at(node: &Node, path: &Path) -> String {
+    fn text_at(node: &TomlNode, path: &KeyPath) -> String {
         node.place(path).text().to_owned()
     }
 
@@ -227,49 +216,49 @@ mod tests {
 
     #[test]
     fn keys_keep_the_order_of_the_file() {
-        let Value::Table(entries) = parse("z = 1\nm = 2\na = 3\n").value else { panic!("no table") };
+        let TomlValue::Table(entries) = parse("z = 1\nm = 2\na = 3\n").value else { panic!("no table") };
         assert_eq!(entries.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>(), ["z", "m", "a"]);
     }
 
     #[test]
     fn a_path_leads_to_its_text_or_to_its_nearest_written_ancestor() {
         let document = parse("[data]\nlist = ['é', { key = 12 }]\n");
-        let list = Path::from("data.list");
+        let list = KeyPath::from("data.list");
         assert_eq!(text_at(&document, &list.index(0)), "'é'");
         assert_eq!(text_at(&document, &list.index(1).key("key")), "12");
         assert_eq!(text_at(&document, &list.index(1).key("other")), "{ key = 12 }");
         assert_eq!(text_at(&document, &list.index(7).key("x")), "['é', { key = 12 }]");
         assert_eq!(text_at(&document, &list.key("x")), "['é', { key = 12 }]");
-        assert_eq!(text_at(&document, &Path::from("data.none")), "[data]");
-        assert_eq!(document.place(&Path::from("none")).span, 0..0);
-        assert!(document.find(&Path::from("data.none")).is_none());
+        assert_eq!(text_at(&document, &KeyPath::from("data.none")), "[data]");
+        assert_eq!(document.place(&KeyPath::from("none")).span, 0..0);
+        assert!(document.find(&KeyPath::from("data.none")).is_none());
         assert!(document.find(&list.index(1)).is_some());
     }
 
     #[test]
     fn paths_read_like_toml() {
-        assert_eq!(Path::from("features.numeric").index(3).key("column").to_string(), "features.numeric[3].column");
-        assert_eq!(Path::default().key("name").to_string(), "name");
+        assert_eq!(KeyPath::from("features.numeric").index(3).key("column").to_string(), "features.numeric[3].column");
+        assert_eq!(KeyPath::default().key("name").to_string(), "name");
     }
 
     #[test]
     fn every_place_that_is_not_toml_is_reported() {
-        let problems = Node::parse(&Source::file("job.toml", "a = \nb = 1\nc = [1,\n")).unwrap_err();
+        let problems = TomlNode::parse(&SourceText::job_file("job.toml", "a = \nb = 1\nc = [1,\n")).unwrap_err();
         let lines: BTreeSet<_> = problems.iter().filter_map(|problem| Some(problem.location()?.1)).collect();
         assert!(lines.is_superset(&BTreeSet::from([1, 3])), "{problems:?}");
     }
 
     #[test]
     fn a_key_given_twice_is_an_error() {
-        let problems = Node::parse(&Source::file("job.toml", "a = 1\na = 2\n")).unwrap_err();
+        let problems = TomlNode::parse(&SourceText::job_file("job.toml", "a = 1\na = 2\n")).unwrap_err();
         assert_eq!(problems[0].location(), Some(("job.toml", 2, 1)));
     }
 
     #[test]
     fn deep_nesting_is_refused_before_it_is_parsed() {
         let text = format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(Node::parse(&Source::file("job.toml", &text)).is_err());
+        assert!(TomlNode::parse(&SourceText::job_file("job.toml", &text)).is_err());
         let text = format!("[{}a]\n{}b = 1\n", "a.".repeat(100_000), "b.".repeat(100_000));
-        assert!(Node::parse(&Source::file("job.toml", &text)).is_err());
+        assert!(TomlNode::parse(&SourceText::job_file("job.toml", &text)).is_err());
     }
 }

@@ -8,31 +8,28 @@ use miette::{
     Diagnostic, LabeledSpan, MietteError, MietteSpanContents, NamedSource, SourceCode, SourceSpan, SpanContents,
 };
 
-/// The most problems that are shown.
 const SHOWN: usize = 10;
 /// The longest source, in bytes, whose lines are shown whole. Of a longer line, a window is shown.
 const LONG: usize = 4 << 10;
-/// The longest message or help, in bytes.
 const LONGEST_TEXT: usize = 2_000;
 /// Bytes of a long line that are shown: before the problem, and from its start.
 const WINDOW: (usize, usize) = (40, 80);
 
 /// Text that settings come from: the job file, one `--set` argument or one environment variable.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     named: NamedSource<String>,
     /// Whether this is the job file. Relative data paths in the job file start at its folder.
     pub(crate) file: bool,
 }
 
-impl Source {
-    /// The job file.
-    pub(crate) fn file(name: &str, text: &str) -> Arc<Self> {
+impl SourceText {
+    pub(crate) fn job_file(name: &str, text: &str) -> Arc<Self> {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: true })
     }
 
     /// An override. `name` says where it comes from.
-    pub(crate) fn setting(name: &str, text: &str) -> Arc<Self> {
+    pub(crate) fn override_setting(name: &str, text: &str) -> Arc<Self> {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: false })
     }
 
@@ -51,9 +48,8 @@ impl Source {
     }
 }
 
-/// The text around a problem. A renderer counts columns in 16 bits and prints whole lines, so it gets only a window of a
-/// long line.
-impl SourceCode for Source {
+/// A renderer counts columns in 16 bits and prints whole lines, so it gets only a window of a long line.
+impl SourceCode for SourceText {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
@@ -78,16 +74,13 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (prefix.matches('\n').count(), prefix[line_start..].chars().count())
 }
 
-/// Part of a source.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// Where the text is.
-    pub(crate) source: Arc<Source>,
-    /// Bytes of the text.
+pub(crate) struct SourcePlace {
+    pub(crate) source: Arc<SourceText>,
     pub(crate) span: Range<usize>,
 }
 
-impl Place {
+impl SourcePlace {
     /// The text itself; empty if the span is outside the source.
     pub(crate) fn text(&self) -> &str {
         self.source.text().get(self.span.clone()).unwrap_or_default()
@@ -99,7 +92,6 @@ impl Place {
         (line + 1, column + 1)
     }
 
-    /// The part to underline: the start of a long text.
     fn underlined(&self) -> Range<usize> {
         let window = self.source.window(self.span.start.min(self.source.text().len()));
         if self.span.len() <= WINDOW.1 { self.span.clone() } else { self.span.start..window.end.max(self.span.start) }
@@ -108,42 +100,38 @@ impl Place {
 
 /// One problem of a job. Shown on one line, or as a [`Diagnostic`] with the line and a caret.
 #[derive(Clone, Debug)]
-pub struct Problem {
+pub struct JobProblem {
     message: String,
-    place: Option<Place>,
+    place: Option<SourcePlace>,
     label: String,
     help: Option<String>,
 }
 
-impl Problem {
-    /// A problem without a position.
+impl JobProblem {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: shortened(message.into()), place: None, label: String::new(), help: None }
     }
 
     /// Points at the text that causes the problem, with a short label beside the caret.
     #[must_use]
-    pub(crate) fn at_place(mut self, place: Place, label: impl Into<String>) -> Self {
+    pub(crate) fn at_place(mut self, place: SourcePlace, label: impl Into<String>) -> Self {
         self.place = Some(place);
         self.label = label.into();
         self
     }
 
-    /// Sets what to do about the problem.
     #[must_use]
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(shortened(help.into()));
         self
     }
 
-    /// As [`Self::help`], if there is any help.
     #[must_use]
     pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self
     }
 
-    /// The problem, in one sentence.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -157,8 +145,7 @@ impl Problem {
         Some((place.source.named.name(), line, column))
     }
 
-    /// The problem on one line, with position and help.
-    fn plain(&self) -> String {
+    fn plain_text(&self) -> String {
         let place = self.location().map(|(source, line, column)| format!("{source}:{line}:{column}: "));
         let help = self.help.as_ref().map(|help| format!("; {help}"));
         format!("{}{self}{}", place.unwrap_or_default(), help.unwrap_or_default())
@@ -174,15 +161,15 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for JobProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for JobProblem {}
 
-impl Diagnostic for Problem {
+impl Diagnostic for JobProblem {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
@@ -198,22 +185,21 @@ impl Diagnostic for Problem {
     }
 }
 
-/// The problems of a job in the order of the file: at least one, and at most ten, because a person corrects a few and tries
-/// again.
+/// The problems of a job in the order of the file: at least one, and at most ten, because a person corrects a few and
+/// tries again.
 ///
-/// Displayed as a headline, because a renderer of [`Diagnostic`] shows the problems below it. [`Self::plain`] and `{:?}`
-/// show everything, for logs.
+/// Displayed as a headline, because a renderer of [`Diagnostic`] shows the problems below it.
 #[derive(Clone)]
 pub struct JobErrors {
     name: String,
     /// How many problems there are, including those that are not shown.
     count: usize,
-    problems: Vec<Problem>,
+    problems: Vec<JobProblem>,
 }
 
 impl JobErrors {
     /// Sorts the problems by position: overrides first, then down the file.
-    pub(crate) fn new(name: impl Into<String>, mut problems: Vec<Problem>) -> Self {
+    pub(crate) fn new(name: impl Into<String>, mut problems: Vec<JobProblem>) -> Self {
         problems.sort_by_key(|problem| match &problem.place {
             Some(place) if place.source.file => (1, place.span.start),
             Some(place) => (0, place.span.start),
@@ -224,16 +210,15 @@ impl JobErrors {
         Self { name: name.into(), count, problems }
     }
 
-    /// The first problems, at most ten.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[JobProblem] {
         &self.problems
     }
 
     /// A headline, then `file:line:column: problem; what to do` for each.
     #[must_use]
-    pub fn plain(&self) -> String {
-        let lines = self.problems.iter().map(Problem::plain);
+    pub fn plain_text(&self) -> String {
+        let lines = self.problems.iter().map(JobProblem::plain_text);
         std::iter::once(self.to_string()).chain(lines).collect::<Vec<_>>().join("\n")
     }
 }
@@ -248,7 +233,7 @@ impl fmt::Display for JobErrors {
 
 impl fmt::Debug for JobErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.plain())
+        f.write_str(&self.plain_text())
     }
 }
 
@@ -264,8 +249,8 @@ impl Diagnostic for JobErrors {
 mod tests {
     use super::*;
 
-    fn problem(text: &str, span: Range<usize>) -> Problem {
-        Problem::new("wrong").at_place(Place { source: Source::file("job.toml", text), span }, "here")
+    fn problem(text: &str, span: Range<usize>) -> JobProblem {
+        JobProblem::new("wrong").at_place(SourcePlace { source: SourceText::job_file("job.toml", text), span }, "here")
     }
 
     #[test]
@@ -284,15 +269,15 @@ mod tests {
 
     #[test]
     fn problems_come_in_the_order_of_the_file_after_those_of_overrides() {
-        let setting = Place { source: Source::setting("--set", "x=1"), span: 2..3 };
+        let setting = SourcePlace { source: SourceText::override_setting("--set", "x=1"), span: 2..3 };
         let problems = vec![
-            Problem::new("nowhere"),
+            JobProblem::new("nowhere"),
             problem("a\nb", 2..3),
             problem("a\nb", 0..1),
-            Problem::new("set").at_place(setting, "").help("unset it"),
+            JobProblem::new("set").at_place(setting, "").help("unset it"),
         ];
         let expected =
             "job file j has 4 problems\n--set:1:3: set; unset it\njob.toml:1:1: wrong\njob.toml:2:1: wrong\nnowhere";
-        assert_eq!(JobErrors::new("j", problems).plain(), expected);
+        assert_eq!(JobErrors::new("j", problems).plain_text(), expected);
     }
 }

@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 pub(crate) use column::Column;
-pub(crate) use data::{DataFile, Layout, Paths};
+pub(crate) use data::{DataFile, DataLayout, DataPaths};
 pub(crate) use features::{CategoricalFile, FeaturesFile};
-pub(crate) use labels::{LabelFile, Labels};
+pub(crate) use labels::{LabelFile, LabelForms};
 pub(crate) use model::ModelFile;
 
 use crate::settings::{
-    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Mlp, Output, TableOverrides, TableSettings, Train, shorten,
+    CheckpointSettings, ClusterSettings, DenseOptimizer, EvalSettings, Job, MlpSettings, OutputSettings, TableOverrides,
+    TableSettings, TrainSettings, shorten,
 };
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
@@ -52,25 +53,25 @@ pub(crate) struct JobFile {
     pub(crate) model: ModelFile,
     /// What follows the hidden layers of the network's MLPs.
     #[serde(default)]
-    pub(crate) mlp: Mlp,
+    pub(crate) mlp: MlpSettings,
     /// Optimiser of the dense network.
     #[serde(default)]
     pub(crate) optimizer: DenseOptimizer,
     /// How training runs.
     #[serde(default)]
-    pub(crate) train: Train,
+    pub(crate) train: TrainSettings,
     /// How held-out rows are measured.
     #[serde(default)]
-    pub(crate) eval: Eval,
+    pub(crate) eval: EvalSettings,
     /// What a run saves while it trains, to resume from after an interruption.
     #[serde(default)]
-    pub(crate) checkpoint: Checkpoint,
+    pub(crate) checkpoint: CheckpointSettings,
     /// Who takes part, and where they listen.
     #[serde(default)]
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterSettings,
     /// What is written.
     #[serde(default)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputSettings,
 }
 
 impl JobFile {
@@ -106,9 +107,8 @@ fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOver
     all.filter(|(name, own)| !own.is_empty() || !named_by_feature(name)).collect()
 }
 
-/// The JSON schema of the job file. A key has one default: the one that its documentation gives in words, otherwise the one
-/// of its type.
-pub(crate) fn schema() -> Json {
+/// A key has one default: the one that its documentation gives in words, otherwise the one of its type.
+pub(crate) fn job_schema() -> Json {
     let mut schema = schema_for!(JobFile).to_value();
     shorten(&mut schema);
     drop_defaults_in_words(&mut schema);

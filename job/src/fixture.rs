@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::document::Node;
-use crate::error::{Problem, Source};
+use crate::document::TomlNode;
+use crate::error::{JobProblem, SourceText};
 use crate::settings::Job;
 use crate::{Overrides, check, shape};
 
@@ -14,24 +14,22 @@ pub(crate) const DELIMITED: &str =
 /// Criteo's layout, with defaults only.
 pub(crate) const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
 
-/// A valid job: `base` and then `rest`.
 pub(crate) fn job(base: &str, rest: &str) -> Job {
     Job::parse(&format!("{base}{rest}"), Path::new("/jobs/ads.toml"), &Overrides::none()).unwrap()
 }
 
-/// The problems of an invalid one.
 pub(crate) fn problems(base: &str, rest: &str) -> Vec<String> {
     let found = Job::parse(&format!("{base}{rest}"), Path::new("/jobs/ads.toml"), &Overrides::none());
     messages(found.unwrap_err().problems())
 }
 
 /// The document, and the problems that the schema alone finds.
-pub(crate) fn checked(text: &str) -> (Node, Vec<String>) {
-    let mut document = Node::parse(&Source::file("job.toml", text)).unwrap();
-    let problems = check::check(&mut document, &shape::job());
+pub(crate) fn checked(text: &str) -> (TomlNode, Vec<String>) {
+    let mut document = TomlNode::parse(&SourceText::job_file("job.toml", text)).unwrap();
+    let problems = check::check_shape(&mut document, &shape::job_shape());
     (document, messages(&problems))
 }
 
-fn messages(problems: &[Problem]) -> Vec<String> {
+fn messages(problems: &[JobProblem]) -> Vec<String> {
     problems.iter().map(|problem| problem.message().to_owned()).collect()
 }

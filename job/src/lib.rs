@@ -1,8 +1,8 @@
 //! The job file: read, checked as a whole, documented.
 //!
-//! [`settings`] holds one type per concept, with its keys, ranges, defaults and documentation. The checks, the reference
-//! page and the did-you-mean come from it. [`Job::load`] checks a file against these types, and then checks the rules
-//! between keys. Only it makes a whole [`Job`], so the other code reads valid settings.
+//! [`settings`] holds one type per concept, with its keys, ranges, defaults and documentation. [`Job::load`] checks a
+//! file against these types, and then the rules between keys. Only it makes a whole [`Job`], so the other code reads
+//! valid settings.
 
 mod changes;
 mod check;
@@ -29,10 +29,10 @@ pub mod threads;
 mod upgrade;
 
 pub use changes::{ChangeEffect, KeyChange};
-pub use error::{JobErrors, Problem};
+pub use error::{JobErrors, JobProblem};
 pub use footprint::{DenseFootprint, StreamedFootprint};
 pub use load::{is_given, removed_keys};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
 pub use settings::*;
 pub use shape::schema_json;
-pub use suggest::nearest;
+pub use suggest::nearest_name;

@@ -3,33 +3,26 @@
 use std::fs;
 use std::path::Path;
 
-use crate::document::Node;
-use crate::error::{JobErrors, Problem, Source};
+use crate::document::TomlNode;
+use crate::error::{JobErrors, JobProblem, SourceText};
 use crate::overrides::Overrides;
-use crate::resolve::{self, Context};
+use crate::resolve::{self, ResolveContext};
 use crate::settings::Job;
 use crate::threads::Machine;
 use crate::{check, document, shape, upgrade};
 
 /// Far above any job file. A data file that is given by mistake is refused before it is read into memory.
 const MAX_BYTES: u64 = 4 << 20;
-/// A text with at least this many lines may be data.
 const FEW_LINES: usize = 3;
 
 impl Job {
-    /// Reads a job file, applies the overrides, checks everything and resolves its defaults for this machine. Data files
-    /// are not opened.
-    ///
-    /// # Errors
-    /// All problems, each with its position.
+    /// Applies the overrides, checks everything and resolves defaults for this machine. Data files are not opened.
+    /// Fails with all problems, each with its position.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
         Self::load_for(path, overrides, &Machine::this())
     }
 
     /// As [`Self::load`], but plans the threads that are not given for `machine`.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
     pub fn load_for(path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Self, JobErrors> {
         let name = path.display().to_string();
         let text = read(path).map_err(|problem| JobErrors::new(name.clone(), vec![problem]))?;
@@ -37,49 +30,46 @@ impl Job {
     }
 
     /// As [`Self::load`], from text. `path` is for messages, the default name and relative data paths.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
         let parsed = parse(text, path, overrides, &Machine::this());
         parsed.map_err(|problems| JobErrors::new(path.display().to_string(), problems))
     }
 }
 
-/// Whether the job file or an override sets a key; false for a file that cannot be read.
+/// False for a file that cannot be read.
 #[must_use]
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let Ok(text) = read(path) else { return false };
-    let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return false };
+    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else { return false };
     let applied = overrides.apply(&mut document).is_ok();
-    upgrade::apply(&mut document);
-    applied && document.find(&document::Path::from(key)).is_some()
+    upgrade::remove_keys(&mut document);
+    applied && document.find(&document::KeyPath::from(key)).is_some()
 }
 
-/// A sentence for each key of the file or an override that is no more; none for a file that cannot be read.
+/// A sentence for each key that is no more; none for a file that cannot be read.
 #[must_use]
 pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     let Ok(text) = read(path) else { return Vec::new() };
-    let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return Vec::new() };
+    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else { return Vec::new() };
     if overrides.apply(&mut document).is_err() {
         return Vec::new();
     }
-    upgrade::apply(&mut document)
+    upgrade::remove_keys(&mut document)
 }
 
-/// Parse → override → take out keys that are no more → check against the schema → deserialise → check across keys. Each step needs the
-/// one before.
-fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<Problem>> {
-    let source = Source::file(&path.display().to_string(), text);
+/// Parse → override → take out keys that are no more → check the schema → deserialise → check across keys. Each step
+/// needs the one before.
+fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<JobProblem>> {
+    let source = SourceText::job_file(&path.display().to_string(), text);
     let mut document =
-        Node::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
+        TomlNode::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
     overrides.apply(&mut document)?;
-    upgrade::apply(&mut document);
-    let problems = check::check(&mut document, &shape::job());
+    upgrade::remove_keys(&mut document);
+    let problems = check::check_shape(&mut document, &shape::job_shape());
     if !problems.is_empty() {
         return Err(problems);
     }
-    let context = Context { document: &document, file: path, threads: machine.plan() };
+    let context = ResolveContext { document: &document, file: path, threads: machine.plan_threads() };
     resolve::resolve(&context)
 }
 
@@ -94,19 +84,19 @@ fn is_data(text: &str) -> bool {
     lines().take(FEW_LINES).count() == FEW_LINES && !lines().any(is_of_a_job)
 }
 
-fn data_file(path: &Path) -> Vec<Problem> {
+fn data_file(path: &Path) -> Vec<JobProblem> {
     let path = path.display();
     let message = format!("{path} is data, not a job: none of its lines has the form `key = value`");
     let help = format!(
         "write a job file that names it (docs/job-file.md, examples/quickstart.toml): [data] format = \"delimited\", \
          train = \"{path}\""
     );
-    vec![Problem::new(message).help(help)]
+    vec![JobProblem::new(message).help(help)]
 }
 
-fn read(path: &Path) -> Result<String, Problem> {
+fn read(path: &Path) -> Result<String, JobProblem> {
     let unreadable = |error: std::io::Error| {
-        Problem::new(format!("cannot read job file {}: {error}", path.display())).help("give the path of a job file")
+        JobProblem::new(format!("cannot read job file {}: {error}", path.display())).help("give the path of a job file")
     };
     let length = fs::metadata(path).map_err(unreadable)?.len();
     if length > MAX_BYTES {
@@ -114,12 +104,12 @@ fn read(path: &Path) -> Result<String, Problem> {
             "{} is not a job file: it has {length} bytes, and a job file has at most {MAX_BYTES}",
             path.display()
         );
-        return Err(Problem::new(message).help("data files are named in the job file, under [data]"));
+        return Err(JobProblem::new(message).help("data files are named in the job file, under [data]"));
     }
     let bytes = fs::read(path).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
-        Problem::new(format!("{}:{line}: not UTF-8", path.display())).help("save the file as UTF-8")
+        JobProblem::new(format!("{}:{line}: not UTF-8", path.display())).help("save the file as UTF-8")
     })
 }
 
@@ -169,7 +159,7 @@ mod tests {
     fn a_malformed_setting_stops_before_the_checks() {
         let errors = Job::parse("", Path::new("x"), &Overrides::sets(["train.seed"])).unwrap_err();
         assert_eq!(
-            errors.plain(),
+            errors.plain_text(),
             "job file x has 1 problem\n--set:1:1: setting `train.seed` has no `=`; write it like train.seed=3"
         );
     }
@@ -181,7 +171,7 @@ mod tests {
             "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, <=50K\n";
         let tabs = "0\t1\t\t5\t68fd1e64\t80e26c9b\n";
         for text in [row.repeat(30_000), tabs.repeat(100), format!("click,age\n{}", "1,2\n".repeat(100))] {
-            let errors = Job::parse(&text, Path::new("adult.data"), &Overrides::none()).unwrap_err().plain();
+            let errors = Job::parse(&text, Path::new("adult.data"), &Overrides::none()).unwrap_err().plain_text();
             assert!(errors.contains("adult.data is data, not a job") && errors.len() < 1_000, "{errors}");
         }
         for text in [
@@ -190,7 +180,7 @@ mod tests {
             "[data]\n1 2\n3 4\n".to_owned(),
             "a\nb\nc=3\n".to_owned(),
         ] {
-            let errors = Job::parse(&text, Path::new("ads.toml"), &Overrides::none()).unwrap_err().plain();
+            let errors = Job::parse(&text, Path::new("ads.toml"), &Overrides::none()).unwrap_err().plain_text();
             assert!(!errors.contains("not a job"), "{errors}");
         }
     }

@@ -1,10 +1,8 @@
 //! Limits the depth of nested brackets, because a parser that recovers from errors would follow all of them.
 
-/// Far more than any job file has.
 pub(crate) const DEEPEST: usize = 64;
 
-/// The position of the first bracket that is nested too deep. Text behind a `#` counts as a comment. Brackets in strings
-/// count, because an unclosed string must not hide the rest of the text.
+/// Text behind a `#` counts as a comment. Brackets in strings count, because an unclosed string must not hide the rest.
 pub(crate) fn too_deep(text: &str) -> Option<usize> {
     let (mut depth, mut is_comment) = (0_usize, false);
     for (at, byte) in text.bytes().enumerate() {

@@ -3,19 +3,16 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use crate::document::{Entry, Node, Value};
-use crate::error::{Place, Problem, Source};
+use crate::document::{KeyEntry, TomlNode, TomlValue};
+use crate::error::{JobProblem, SourcePlace, SourceText};
 
-/// Prefix of an environment variable that overrides a key.
 pub const ENVIRONMENT_PREFIX: &str = "ZAGROS__";
 
-/// Settings that override the job file. Those of the environment apply first, so arguments win. All are checked like the
-/// file.
+/// Settings of the environment apply first, so arguments win. All are checked like the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// Arguments `key=value`. The key is dotted as in TOML. The value is TOML; if it does not parse, it is text.
     sets: Vec<String>,
-    /// Dotted key and value, and the name of the variable.
     environment: Vec<(String, String)>,
 }
 
@@ -25,9 +22,9 @@ impl Overrides {
         Self::default()
     }
 
-    /// `sets` are the values of `--set`. Of `environment` (`std::env::vars_os()`), the variables that start with
-    /// [`ENVIRONMENT_PREFIX`] count: `ZAGROS__TRAIN__SEED` sets `train.seed`. Their names are read in lower case, so a key
-    /// with capitals, such as the name of a table, needs `--set`.
+    /// `sets` are the values of `--set`. Of `environment` (`std::env::vars_os()`), the variables with
+    /// [`ENVIRONMENT_PREFIX`] count. Their names are read in lower case, so a key with capitals, such as the name of a
+    /// table, needs `--set`.
     #[must_use]
     pub fn new(sets: Vec<String>, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let ours = |(name, value): (OsString, OsString)| {
@@ -44,13 +41,9 @@ impl Overrides {
         Self { sets: sets.into_iter().map(Into::into).collect(), environment: Vec::new() }
     }
 
-    /// Applies the overrides to a document.
-    ///
-    /// # Errors
-    /// Each setting that has no `=` or no key.
-    pub(crate) fn apply(&self, root: &mut Node) -> Result<(), Vec<Problem>> {
+    pub(crate) fn apply(&self, root: &mut TomlNode) -> Result<(), Vec<JobProblem>> {
         let environment = self.environment.iter().map(|(name, value)| from_environment(name, value));
-        let arguments = self.sets.iter().map(|argument| Setting::parse(&Source::setting("--set", argument)));
+        let arguments = self.sets.iter().map(|argument| OverrideSetting::parse(&SourceText::override_setting("--set", argument)));
         let mut problems = Vec::new();
         for setting in environment.chain(arguments) {
             match setting {
@@ -62,14 +55,13 @@ impl Overrides {
     }
 }
 
-struct Setting {
-    keys: Vec<(String, Place)>,
-    value: Node,
+struct OverrideSetting {
+    keys: Vec<(String, SourcePlace)>,
+    value: TomlNode,
 }
 
-impl Setting {
-    /// Parses `a.b=value`.
-    fn parse(source: &Arc<Source>) -> Result<Self, Problem> {
+impl OverrideSetting {
+    fn parse(source: &Arc<SourceText>) -> Result<Self, JobProblem> {
         let text = source.text();
         let split = equals_sign(text).ok_or_else(|| malformed(source, "has no `=`"))?;
         let keys = keys(source, split).ok_or_else(|| malformed(source, "has no key before `=`"))?;
@@ -77,19 +69,18 @@ impl Setting {
     }
 }
 
-fn from_environment(name: &str, value: &str) -> Result<Setting, Problem> {
+fn from_environment(name: &str, value: &str) -> Result<OverrideSetting, JobProblem> {
     let key = name.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or(name).to_lowercase().replace("__", ".");
-    Setting::parse(&Source::setting(&format!("environment variable {name}"), &format!("{key}={value}")))
+    OverrideSetting::parse(&SourceText::override_setting(&format!("environment variable {name}"), &format!("{key}={value}")))
 }
 
-fn malformed(source: &Arc<Source>, why: &str) -> Problem {
-    let place = Place { source: Arc::clone(source), span: 0..source.text().len() };
-    Problem::new(format!("setting `{}` {why}", source.text()))
+fn malformed(source: &Arc<SourceText>, why: &str) -> JobProblem {
+    let place = SourcePlace { source: Arc::clone(source), span: 0..source.text().len() };
+    JobProblem::new(format!("setting `{}` {why}", source.text()))
         .at_place(place, "here")
         .help("write it like train.seed=3")
 }
 
-/// The first `=` outside of quotes.
 fn equals_sign(text: &str) -> Option<usize> {
     let mut quote = None;
     for (position, byte) in text.bytes().enumerate() {
@@ -103,45 +94,44 @@ fn equals_sign(text: &str) -> Option<usize> {
     None
 }
 
-/// The dotted key before the `=`.
-fn keys(source: &Arc<Source>, split: usize) -> Option<Vec<(String, Place)>> {
-    let probe = Source::setting("", &format!("{}=0", &source.text()[..split]));
-    let mut node = Node::parse(&probe).ok()?;
+fn keys(source: &Arc<SourceText>, split: usize) -> Option<Vec<(String, SourcePlace)>> {
+    let probe = SourceText::override_setting("", &format!("{}=0", &source.text()[..split]));
+    let mut node = TomlNode::parse(&probe).ok()?;
     let mut keys = Vec::new();
-    while let Value::Table(entries) = node.value {
-        let [entry] = <[Entry; 1]>::try_from(entries).ok()?;
+    while let TomlValue::Table(entries) = node.value {
+        let [entry] = <[KeyEntry; 1]>::try_from(entries).ok()?;
         // The probe starts with the same text, so its spans fit the source.
-        keys.push((entry.key, Place { source: Arc::clone(source), span: entry.key_at.span }));
+        keys.push((entry.key, SourcePlace { source: Arc::clone(source), span: entry.key_at.span }));
         node = entry.node;
     }
     Some(keys)
 }
 
 /// The value after the `=`: TOML if it parses, otherwise text. Paths and words therefore need no quotes.
-fn value(source: &Arc<Source>, start: usize, depth: usize) -> Node {
+fn value(source: &Arc<SourceText>, start: usize, depth: usize) -> TomlNode {
     let text = &source.text()[start..];
-    let place = Place { source: Arc::clone(source), span: start..source.text().len() };
-    let only = |node: Node| match node.value {
-        Value::Table(entries) => <[Entry; 1]>::try_from(entries).ok().map(|[entry]| entry.node),
+    let place = SourcePlace { source: Arc::clone(source), span: start..source.text().len() };
+    let only = |node: TomlNode| match node.value {
+        TomlValue::Table(entries) => <[KeyEntry; 1]>::try_from(entries).ok().map(|[entry]| entry.node),
         _ => None,
     };
-    let parsed = (0..depth).try_fold(Node::parse(source).ok(), |node, _| node.and_then(only).map(Some));
-    parsed.flatten().unwrap_or_else(|| Node { value: Value::Text(text.to_owned()), at: place })
+    let parsed = (0..depth).try_fold(TomlNode::parse(source).ok(), |node, _| node.and_then(only).map(Some));
+    parsed.flatten().unwrap_or_else(|| TomlNode { value: TomlValue::Text(text.to_owned()), at: place })
 }
 
 /// Replaces the value at a dotted key. Makes missing tables on the way, in place of other values.
-fn put(node: &mut Node, keys: &[(String, Place)], value: Node) {
+fn put(node: &mut TomlNode, keys: &[(String, SourcePlace)], value: TomlNode) {
     let [(key, key_at), rest @ ..] = keys else {
         *node = value;
         return;
     };
-    if !matches!(node.value, Value::Table(_)) {
-        *node = Node { value: Value::Table(Vec::new()), at: key_at.clone() };
+    if !matches!(node.value, TomlValue::Table(_)) {
+        *node = TomlNode { value: TomlValue::Table(Vec::new()), at: key_at.clone() };
     }
-    let Value::Table(entries) = &mut node.value else { return };
+    let TomlValue::Table(entries) = &mut node.value else { return };
     let position = entries.iter().position(|entry| entry.key == *key).unwrap_or_else(|| {
-        let node = Node { value: Value::Table(Vec::new()), at: key_at.clone() };
-        entries.push(Entry { key: key.clone(), key_at: key_at.clone(), node });
+        let node = TomlNode { value: TomlValue::Table(Vec::new()), at: key_at.clone() };
+        entries.push(KeyEntry { key: key.clone(), key_at: key_at.clone(), node });
         entries.len() - 1
     });
     put(&mut entries[position].node, rest, value);
@@ -157,7 +147,7 @@ mod tests {
     const FILE: &str = "name = 'a'\n[train]\nseed = 1\nepochs = 2\n[model]\nkind = 'ffnn'\nhidden = [1]\n";
 
     fn applied(overrides: &Overrides) -> Result<serde_json::Value, Vec<String>> {
-        let mut root = Node::parse(&Source::file("job.toml", FILE)).unwrap();
+        let mut root = TomlNode::parse(&SourceText::job_file("job.toml", FILE)).unwrap();
         let result = overrides.apply(&mut root);
         result.map(|()| root.to_json()).map_err(|problems| problems.iter().map(ToString::to_string).collect())
     }

@@ -1,5 +1,4 @@
-//! Properties of the whole way from text to job: nothing panics, a document without problems deserialises, and the resolved
-//! form loads to an equal job.
+//! Nothing panics, a document without problems deserialises, and the resolved form loads to an equal job.
 
 use std::path::Path;
 
@@ -10,10 +9,10 @@ use proptest::strategy::Union;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use crate::document::Node;
-use crate::error::Source;
+use crate::document::TomlNode;
+use crate::error::SourceText;
 use crate::file::JobFile;
-use crate::shape::{self, Field, Shape, TAG, Variant};
+use crate::shape::{self, TAG, TableField, TaggedVariant, ValueShape};
 use crate::{Job, JobErrors, Overrides, check};
 
 const EXAMPLE: &str = include_str!("../../examples/adult.toml");
@@ -23,33 +22,33 @@ fn parse(text: &str) -> Result<Job, JobErrors> {
 }
 
 /// Any value of a shape: within its limits, with some of the optional keys.
-fn any_of(shape: &Shape) -> BoxedStrategy<Json> {
+fn any_of(shape: &ValueShape) -> BoxedStrategy<Json> {
     match shape {
-        Shape::Boolean => any::<bool>().prop_map(Json::from).boxed(),
-        Shape::Integer { min, max } => (*min as i64..=*max as i64).prop_map(Json::from).boxed(),
-        Shape::Number(bounds) => {
+        ValueShape::Boolean => any::<bool>().prop_map(Json::from).boxed(),
+        ValueShape::Integer { min, max } => (*min as i64..=*max as i64).prop_map(Json::from).boxed(),
+        ValueShape::Number(bounds) => {
             let low = bounds.min.unwrap_or_else(|| bounds.above.map_or(-1e6, |above| above + 1e-9));
             let high = bounds.max.unwrap_or_else(|| bounds.below.map_or(1e6, |below| below - 1e-9));
             (low..=high).prop_map(Json::from).boxed()
         }
-        Shape::Text { .. } => "[ -~é]{1,9}".prop_map(Json::from).boxed(),
-        Shape::Words(choices) => select(choices.clone()).prop_map(|choice| Json::from(choice.word)).boxed(),
-        Shape::List { item, min, max } => {
+        ValueShape::Text { .. } => "[ -~é]{1,9}".prop_map(Json::from).boxed(),
+        ValueShape::Words(choices) => select(choices.clone()).prop_map(|choice| Json::from(choice.word)).boxed(),
+        ValueShape::List { item, min, max } => {
             vec(any_of(item), *min as usize..=(*max).min(3) as usize).prop_map(Json::from).boxed()
         }
-        Shape::Table(fields) => any_fields(fields).prop_map(Json::Object).boxed(),
-        Shape::Named(item) => {
+        ValueShape::Table(fields) => any_fields(fields).prop_map(Json::Object).boxed(),
+        ValueShape::Named(item) => {
             btree_map("[a-z]{1,4}", any_of(item), 0..3).prop_map(|map| map.into_iter().collect()).boxed()
         }
-        Shape::Tagged { variants, default } => {
+        ValueShape::Tagged { variants, default } => {
             Union::new(variants.iter().map(|variant| any_variant(variant, default.as_deref()))).boxed()
         }
-        Shape::Either(shapes) => Union::new(shapes.iter().map(any_of)).boxed(),
-        Shape::Anything => Just(Json::Null).boxed(),
+        ValueShape::Either(shapes) => Union::new(shapes.iter().map(any_of)).boxed(),
+        ValueShape::Anything => Just(Json::Null).boxed(),
     }
 }
 
-fn any_fields(fields: &[Field]) -> BoxedStrategy<Map<String, Json>> {
+fn any_fields(fields: &[TableField]) -> BoxedStrategy<Map<String, Json>> {
     let start = Just(Map::new()).boxed();
     fields.iter().fold(start, |keys, field| {
         let (name, required) = (field.name.clone(), field.required);
@@ -65,7 +64,7 @@ fn any_fields(fields: &[Field]) -> BoxedStrategy<Map<String, Json>> {
 }
 
 /// The tag may be omitted if it is the default.
-fn any_variant(variant: &Variant, default: Option<&str>) -> BoxedStrategy<Json> {
+fn any_variant(variant: &TaggedVariant, default: Option<&str>) -> BoxedStrategy<Json> {
     let (kind, optional) = (variant.kind.clone(), default == Some(&variant.kind));
     let tagged = move |(mut keys, leave_out): (Map<String, Json>, bool)| {
         if !(optional && leave_out) {
@@ -77,27 +76,25 @@ fn any_variant(variant: &Variant, default: Option<&str>) -> BoxedStrategy<Json> 
 }
 
 /// Shape of a key such as `["features", "numeric"]`. For a list or named tables, the shape of an item.
-fn shape_of(path: &[&str]) -> Shape {
-    let child = |shape: Shape, key: &&str| match shape {
-        Shape::Table(fields) => fields.into_iter().find(|field| field.name == **key).map(|field| field.shape),
+fn shape_of(path: &[&str]) -> ValueShape {
+    let child = |shape: ValueShape, key: &&str| match shape {
+        ValueShape::Table(fields) => fields.into_iter().find(|field| field.name == **key).map(|field| field.shape),
         _ => None,
     };
-    let found = path.iter().try_fold(shape::job(), child);
+    let found = path.iter().try_fold(shape::job_shape(), child);
     match found.unwrap_or_else(|| panic!("no key {path:?}")) {
-        Shape::List { item, .. } | Shape::Named(item) => *item,
+        ValueShape::List { item, .. } | ValueShape::Named(item) => *item,
         shape => shape,
     }
 }
 
-/// The table form of a feature.
 fn any_feature(kind: &str, column: &'static str) -> impl Strategy<Value = Json> {
-    let Shape::Either(forms) = shape_of(&["features", kind]) else { panic!("{kind} has one form") };
-    let table = forms.into_iter().find(|form| matches!(form, Shape::Table(_)));
-    any_of(&table.unwrap_or(Shape::Anything))
+    let ValueShape::Either(forms) = shape_of(&["features", kind]) else { panic!("{kind} has one form") };
+    let table = forms.into_iter().find(|form| matches!(form, ValueShape::Table(_)));
+    any_of(&table.unwrap_or(ValueShape::Anything))
         .prop_map(move |feature| replace_keys(feature, json!({ "column": column })))
 }
 
-/// Replaces keys of a table. A null removes the key.
 fn replace_keys(mut table: Json, keys: Json) -> Json {
     if let (Json::Object(table), Json::Object(keys)) = (&mut table, keys) {
         table.extend(keys);
@@ -141,7 +138,6 @@ fn any_numeric(column: &'static str) -> impl Strategy<Value = Json> {
     })
 }
 
-/// One of the keys that exclude each other.
 fn any_source(feature: Json) -> Json {
     let (one, text) = (feature.get("separator").is_none(), feature.get("date").is_none());
     let edges = json!({ "quantiles": 4, "edges": [-1, 0.5] });
@@ -201,8 +197,8 @@ fn any_data(data: Json) -> Json {
     replace_keys(data, json!({ "shuffle_rows": window }))
 }
 
-/// The rank must be below the width of the input, and gates read features. A module must be trusted and hashed. Mode `async` has no
-/// Dice.
+/// The rank must be below the width of the input, and gates read features. A module must be trusted. Mode `async` has
+/// no Dice.
 fn any_model(model: Json, train: &Json) -> Json {
     // A size excludes most other keys, and a network of its own may have no hidden layer.
     let model = replace_keys(model, json!({ "size": null, "size_embeddings": null, "mup_base_width": null }));
@@ -289,10 +285,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_the_checks_accept_deserialises(job in any_of(&shape::job())) {
+    fn what_the_checks_accept_deserialises(job in any_of(&shape::job_shape())) {
         let text = toml::to_string(&job).unwrap();
-        let mut document = Node::parse(&Source::file("job.toml", &text)).unwrap();
-        let problems = check::check(&mut document, &shape::job());
+        let mut document = TomlNode::parse(&SourceText::job_file("job.toml", &text)).unwrap();
+        let problems = check::check_shape(&mut document, &shape::job_shape());
         prop_assert!(problems.is_empty(), "{problems:?} in {text}");
         let mut keys = document.to_json();
         // A later check reads the sizes.

@@ -1,9 +1,8 @@
-//! Guesses the TOML of a value that is not TOML: lists without brackets, words without quotes.
-//!
-//! Shells remove quotes, so `--set model={kind="dcnv2"}` arrives as `{kind=dcnv2}`.
+//! Guesses the TOML of a value that lost brackets or quotes: shells make `{kind=dcnv2}` of `--set
+//! model={kind="dcnv2"}`.
 
-use crate::document::Node;
-use crate::error::Source;
+use crate::document::TomlNode;
+use crate::error::SourceText;
 
 /// The text with the missing brackets and quotes; `None` if it is no list or table, or stays invalid.
 pub(crate) fn as_toml(text: &str) -> Option<String> {
@@ -13,10 +12,9 @@ pub(crate) fn as_toml(text: &str) -> Option<String> {
         return None;
     }
     let quoted = quote_words(&listed);
-    Node::parse(&Source::setting("", &format!("x={quoted}"))).ok().map(|_| quoted)
+    TomlNode::parse(&SourceText::override_setting("", &format!("x={quoted}"))).ok().map(|_| quoted)
 }
 
-/// Puts quotes around words that are neither keys nor numbers nor truth values.
 fn quote_words(text: &str) -> String {
     let mut quoted = String::new();
     let mut word = String::new();

@@ -1,13 +1,10 @@
-//! The recipe of each network: depth and widths by its number of weights.
-//!
-//! A recipe says how all hidden layers follow one width, and how many there are at a size. The width is then solved so that the network has
-//! as many weights as the job asks for, over the job's own features.
+//! The recipe of each network: depth and widths by its number of weights. All hidden layers follow one width, which is
+//! solved so that the network has as many weights as the job asks for, over the job's own features.
 
 use crate::settings::{ExpertLayers, Job, Model, ModelSize};
 
 /// The widest layer that a job may have.
 const WIDEST: u64 = 1 << 20;
-/// The narrowest layer that a recipe makes.
 const NARROWEST: u64 = 4;
 /// The share by which the least and the widest network may miss the size.
 const TOLERANCE: f64 = 0.05;
@@ -26,7 +23,6 @@ const DEPTHS: [(u64, usize); 8] = [
 const DIMS: [(u64, usize); 5] =
     [(100_000_000_000, 128), (1_000_000_000, 64), (10_000_000, 32), (1_000_000, 16), (0, 8)];
 
-/// Why a network of a size cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SizeError {
     /// The narrowest network has so many weights.
@@ -36,7 +32,7 @@ pub(crate) enum SizeError {
 }
 
 /// The keys that the recipe of a network gives, and that a job with `model.size` therefore lacks.
-pub(crate) fn keys(model: &Model) -> &'static [&'static str] {
+pub(crate) fn width_keys(model: &Model) -> &'static [&'static str] {
     match model {
         Model::Dlrm { .. } => &["bottom", "top"],
         Model::Ffnn { .. } | Model::DeepFm { .. } | Model::WideDeep { .. } | Model::Din { .. } | Model::Bst { .. } => {
@@ -52,14 +48,14 @@ pub(crate) fn keys(model: &Model) -> &'static [&'static str] {
 }
 
 /// Values of a row, with `model.size_embeddings`.
-pub(crate) fn dim(size: ModelSize) -> usize {
+pub(crate) fn table_dim(size: ModelSize) -> usize {
     value_for_size(&DIMS, size)
 }
 
 /// The network of the job with `size` weights over its features, as near as the steps of the width allow.
-pub(crate) fn solve(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
+pub(crate) fn solve_widths(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
     let count = |width: u64| {
-        let weights = job.layout_of(&sized(job, size, width)).map_or(0, |layout| layout.parameters());
+        let weights = job.layout_of(&sized(job, size, width)).map_or(0, |layout| layout.parameter_count());
         (weights, weights as f64 / size.0 as f64)
     };
     let unit = match &job.model {
@@ -101,7 +97,6 @@ fn value_for_size(steps: &[(u64, usize)], size: ModelSize) -> usize {
     steps.iter().find(|(from, _)| size.0 >= *from).map_or(0, |(_, value)| *value)
 }
 
-/// The network of the job with the depth of `size` and this width.
 fn sized(job: &Job, size: ModelSize, width: u64) -> Model {
     let depth = value_for_size(&DEPTHS, size);
     let units = |width: u64| i64::try_from(width.max(1)).unwrap_or(i64::MAX);
@@ -175,7 +170,7 @@ mod tests {
                 let miss = job.dense_parameters().unwrap() as f64 / size.0 as f64 - 1.0;
                 let allowed = if size.0 < 1_300_000 { 0.15 } else { 0.05 };
                 assert!(miss.abs() <= allowed, "{kind} {size}: {miss:+.3}, {:?}", job.model);
-                let width = job.model.width().unwrap();
+                let width = job.model.main_width().unwrap();
                 assert!(width.is_multiple_of(step(width)), "{kind} {size}: {width}");
                 widths.push(width);
             }
@@ -196,7 +191,7 @@ mod tests {
     fn heads_divide_the_streams_of_any_size() {
         for heads in [1, 3, 7, 12] {
             let text = format!("[model]\nkind = 'finalmlp'\nsize = '1.3m'\nheads = {heads}\n");
-            let width = job(CRITEO, &text).model.width().unwrap();
+            let width = job(CRITEO, &text).model.main_width().unwrap();
             assert!(width.is_multiple_of(heads), "{heads} {width}");
         }
     }

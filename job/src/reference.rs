@@ -5,14 +5,14 @@ use std::fmt::Write;
 use serde_json::Value as Json;
 
 use crate::overrides::ENVIRONMENT_PREFIX;
-use crate::shape::{self, Field, Shape, TAG, Variant};
+use crate::shape::{self, TAG, TableField, TaggedVariant, ValueShape};
 
 /// The page, in Markdown: `docs/job-file.md` holds it, and a test compares the two.
 #[must_use]
-pub fn reference() -> String {
-    let Shape::Table(sections) = shape::job() else { return String::new() };
-    let mut page = Page { text: introduction() };
-    let (tables, keys): (Vec<&Field>, Vec<&Field>) = sections.iter().partition(|field| is_section(&field.shape));
+pub fn reference_page() -> String {
+    let ValueShape::Table(sections) = shape::job_shape() else { return String::new() };
+    let mut page = ReferencePage { text: introduction() };
+    let (tables, keys): (Vec<&TableField>, Vec<&TableField>) = sections.iter().partition(|field| is_section(&field.shape));
     page.line(0, "\n## Top level\n");
     keys.iter().for_each(|field| page.field(field, 0));
     for section in tables {
@@ -38,26 +38,26 @@ fn introduction() -> String {
     )
 }
 
-struct Page {
+struct ReferencePage {
     text: String,
 }
 
-impl Page {
+impl ReferencePage {
     fn line(&mut self, indent: usize, line: &str) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.text, "{:1$}{line}", "", indent * 2);
     }
 
-    fn section(&mut self, section: &Field) {
+    fn section(&mut self, section: &TableField) {
         let heading = match &section.shape {
-            Shape::Named(_) => format!("[{}.<name>]", section.name),
+            ValueShape::Named(_) => format!("[{}.<name>]", section.name),
             _ => format!("[{}]", section.name),
         };
         self.line(0, &format!("\n## `{heading}`\n\n{}\n", section.doc));
         self.children(&section.shape, 0);
     }
 
-    fn field(&mut self, field: &Field, indent: usize) {
+    fn field(&mut self, field: &TableField, indent: usize) {
         let default = match &field.default {
             Some(default) => format!(", default `{}`", toml(default)),
             None if field.required => ", needed".to_owned(),
@@ -67,43 +67,42 @@ impl Page {
         self.children(&field.shape, indent + 1);
     }
 
-    fn children(&mut self, shape: &Shape, indent: usize) {
+    fn children(&mut self, shape: &ValueShape, indent: usize) {
         match shape {
-            Shape::Table(fields) => fields.iter().for_each(|field| self.field(field, indent)),
-            Shape::Tagged { variants, .. } => {
+            ValueShape::Table(fields) => fields.iter().for_each(|field| self.field(field, indent)),
+            ValueShape::Tagged { variants, .. } => {
                 let shared = shared_fields(variants);
                 shared.iter().for_each(|field| self.field(field, indent));
                 variants.iter().for_each(|variant| self.variant(variant, &shared, indent));
             }
-            Shape::Words(choices) => {
+            ValueShape::Words(choices) => {
                 choices
                     .iter()
                     .for_each(|choice| self.line(indent, &format!("- `\"{}\"`: {}", choice.word, choice.doc)));
             }
-            Shape::Named(item) | Shape::List { item, .. } => self.children(item, indent),
-            Shape::Either(shapes) => shapes.iter().for_each(|shape| self.children(shape, indent)),
+            ValueShape::Named(item) | ValueShape::List { item, .. } => self.children(item, indent),
+            ValueShape::Either(shapes) => shapes.iter().for_each(|shape| self.children(shape, indent)),
             _ => {}
         }
     }
 
     /// `shared` fields are written once for all kinds.
-    fn variant(&mut self, variant: &Variant, shared: &[&Field], indent: usize) {
+    fn variant(&mut self, variant: &TaggedVariant, shared: &[&TableField], indent: usize) {
         self.line(indent, &format!("- `{TAG} = \"{}\"`: {}", variant.kind, variant.doc));
         let own = variant.fields.iter().filter(|field| !shared.contains(field));
         own.for_each(|field| self.field(field, indent + 1));
     }
 }
 
-/// The fields that all of many kinds have.
-fn shared_fields(variants: &[Variant]) -> Vec<&Field> {
+fn shared_fields(variants: &[TaggedVariant]) -> Vec<&TableField> {
     const MANY: usize = 8;
     let Some((first, others)) = variants.split_first().filter(|_| variants.len() >= MANY) else { return Vec::new() };
-    let is_shared = |field: &&Field| others.iter().all(|variant| variant.fields.contains(field));
+    let is_shared = |field: &&TableField| others.iter().all(|variant| variant.fields.contains(field));
     first.fields.iter().filter(is_shared).collect()
 }
 
-fn is_section(shape: &Shape) -> bool {
-    matches!(shape, Shape::Table(_) | Shape::Named(_) | Shape::Tagged { .. })
+fn is_section(shape: &ValueShape) -> bool {
+    matches!(shape, ValueShape::Table(_) | ValueShape::Named(_) | ValueShape::Tagged { .. })
 }
 
 /// A value as a user would write it.
@@ -132,7 +131,7 @@ mod tests {
 
     #[test]
     fn nested_choices_are_indented_under_their_key() {
-        let page = reference();
+        let page = reference_page();
         let expected = "- **`optimizer`**: a table with kind \"sgd\" or \"adagrad\" or \"row_adagrad\" or \"adam\" or \"adamw\" or \"ftrl\", default `{ kind = \"adagrad\", lr = 0.02, \
              epsilon = 1e-8, initial_accumulator = 0.0, l2 = 0.0 }`. How rows learn.\n  \
              - `kind = \"sgd\"`: Gradient descent: v ← momentum·v + g; w ← w − lr·v. State: none, or with momentum one value per weight.\n    - **`lr`**: a number from 1e-12 to 1000, default `0.1`. Learning rate.\n";

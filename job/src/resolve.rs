@@ -1,5 +1,5 @@
-//! From the job file to the job: defaults that depend on other keys, references between sections, and rules across keys.
-//! Continues after a problem. A job with problems never leaves this module.
+//! From the job file to the job: defaults that depend on other keys, references between sections, and rules across
+//! keys.
 
 mod categorical;
 mod cluster;
@@ -26,52 +26,46 @@ use std::path::Path as FilePath;
 
 use serde::Deserialize;
 
-use crate::document::{Node, Path};
-use crate::error::Problem;
-use crate::file::{JobFile, Layout, ModelFile};
-use crate::settings::{Features, Job, Model, Output, Parametrization};
+use crate::document::{KeyPath, TomlNode};
+use crate::error::JobProblem;
+use crate::file::{DataLayout, JobFile, ModelFile};
+use crate::settings::{Features, Job, Model, OutputSettings, Parametrization};
 use crate::threads::ThreadPlan;
 
-/// The inputs of resolving besides the file's values.
-pub(crate) struct Context<'a> {
-    /// The tree of the values, for positions.
-    pub(crate) document: &'a Node,
-    /// The job file.
+pub(crate) struct ResolveContext<'a> {
+    pub(crate) document: &'a TomlNode,
     pub(crate) file: &'a FilePath,
     /// Threads of the machine, for keys that the job does not set.
     pub(crate) threads: ThreadPlan,
 }
 
-/// Makes the job of a document that has passed the check against the schema.
-///
-/// All broken rules. Every rule that is broken.
-pub(crate) fn resolve(context: &Context<'_>) -> Result<Job, Vec<Problem>> {
-    let mut resolver = Resolver { context, has_lists: false, problems: Vec::new() };
+/// `context.document` has passed the check against the schema. Fails with every broken rule.
+pub(crate) fn resolve(context: &ResolveContext<'_>) -> Result<Job, Vec<JobProblem>> {
+    let mut resolver = JobResolver { context, has_lists: false, problems: Vec::new() };
     let mut keys = context.document.to_json();
-    resolver.sizes(&mut keys);
-    let file = JobFile::deserialize(keys).map_err(|error| vec![Problem::new(error.to_string())])?;
-    let job = resolver.job(file);
+    resolver.read_sizes(&mut keys);
+    let file = JobFile::deserialize(keys).map_err(|error| vec![JobProblem::new(error.to_string())])?;
+    let job = resolver.resolve_job(file);
     if resolver.problems.is_empty() { Ok(job) } else { Err(resolver.problems) }
 }
 
-struct Resolver<'a> {
-    context: &'a Context<'a>,
-    /// Whether a cell of the data can be a list.
+struct JobResolver<'a> {
+    context: &'a ResolveContext<'a>,
     has_lists: bool,
-    problems: Vec<Problem>,
+    problems: Vec<JobProblem>,
 }
 
-impl Resolver<'_> {
-    fn job(&mut self, file: JobFile) -> Job {
+impl JobResolver<'_> {
+    fn resolve_job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
         self.calibration_fits(&file);
-        self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Arrow | Layout::Jsonl);
-        let columns = data::columns(&file.data);
-        let features = self.features(file.data.format, file.features, columns.as_deref());
+        self.has_lists = matches!(file.data.format, DataLayout::Parquet | DataLayout::Arrow | DataLayout::Jsonl);
+        let columns = data::known_columns(&file.data);
+        let features = self.resolve_features(file.data.format, file.features, columns.as_deref());
         let ModelFile { size, size_embeddings, mup_base_width, network } = file.model;
-        let size = self.size(size.as_deref(), &network);
+        let size = self.model_size(size.as_deref(), &network);
         let embedding = self.sized_tables(&file.embedding, size, size_embeddings);
-        let (tables, categorical) = self.tables(&features.categorical, &embedding, &file.tables);
+        let (tables, categorical) = self.resolve_tables(&features.categorical, &embedding, &file.tables);
         self.names_are_free(&file.train, &tables);
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
@@ -87,32 +81,32 @@ impl Resolver<'_> {
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let (stops_early, epoch_steps) = (file.train.early_stop.is_some(), file.train.epoch_steps);
         let mut job = Job {
-            mlp: self.mlp(file.mlp, &network, file.train.mode),
-            model: self.model(network, &features, &tables),
+            mlp: self.resolve_mlp(file.mlp, &network, file.train.mode),
+            model: self.resolve_model(network, &features, &tables),
             parametrization: Parametrization::Standard,
-            name: self.name(file.name),
-            data: self.data(&file.data, &features, columns.as_deref()),
+            name: self.run_name(file.name),
+            data: self.resolve_data(&file.data, &features, columns.as_deref()),
             tables,
             dense_optimizer: file.optimizer,
-            eval: self.eval(file.eval, &features.targets, columns.as_deref()),
-            checkpoint: self.checkpoint(file.checkpoint),
+            eval: self.resolve_eval(file.eval, &features.targets, columns.as_deref()),
+            checkpoint: self.resolve_checkpoint(file.checkpoint),
             cluster: {
                 self.min_workers_fit(&file.cluster, file.train.mode);
                 self.max_workers_fit(&file.cluster, file.train.mode);
                 self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
-                self.cluster(file.cluster)
+                self.resolve_cluster(file.cluster)
             },
             train: {
-                let train = self.measured(file.train, &features.targets);
+                let train = self.set_stop_metric(file.train, &features.targets);
                 self.penalties_fit(&train, &features);
-                self.train(train)
+                self.resolve_train(train)
             },
-            output: self.output(file.output, stops_early),
+            output: self.resolve_output(file.output, stops_early),
             features,
         };
-        self.sized(&mut job, size);
+        self.set_widths(&mut job, size);
         self.streams_split(&job.model);
-        job.parametrization = self.parametrization(mup_base_width, size.is_some(), &job.model);
+        job.parametrization = self.resolve_parametrization(mup_base_width, size.is_some(), &job.model);
         self.weights_fit(&mut job);
         if let Some(steps) = epoch_steps {
             job.count_epochs(steps);
@@ -120,7 +114,6 @@ impl Resolver<'_> {
         job
     }
 
-    /// Refuses embedded numbers for a network of the user's.
     fn embedding_fits(&mut self, model: &Model, features: &Features) {
         if features.numeric_embedding.is_some() && matches!(model, Model::TorchScript { .. }) {
             let message = "a TorchScript module reads numbers, and not `features.numeric_embedding`";
@@ -129,18 +122,17 @@ impl Resolver<'_> {
         }
     }
 
-    fn output(&mut self, output: Output, stops_early: bool) -> Output {
+    fn resolve_output(&mut self, output: OutputSettings, stops_early: bool) -> OutputSettings {
         self.names_a_folder("output.model_folder", output.model_folder.as_deref());
         let keep_best = if self.is_given("output.keep_best") { output.keep_best } else { u32::from(stops_early) };
-        Output { keep_best, ..output }
+        OutputSettings { keep_best, ..output }
     }
 
-    /// Whether a key is written, and not left to its default.
     fn is_given(&self, key: &str) -> bool {
-        self.context.document.find(&Path::from(key)).is_some()
+        self.context.document.find(&KeyPath::from(key)).is_some()
     }
 
-    fn name(&mut self, given: Option<String>) -> String {
+    fn run_name(&mut self, given: Option<String>) -> String {
         let Some(name) = given else {
             // This is always a valid name: odd characters of a file name are replaced, not refused.
             let stem = self.context.file.file_stem().unwrap_or_default().to_string_lossy();
@@ -162,13 +154,13 @@ impl Resolver<'_> {
     /// Notes a broken rule. Its position is that of the key, or of the nearest written table around it.
     fn problem(
         &mut self,
-        path: impl Into<Path>,
+        path: impl Into<KeyPath>,
         message: impl Into<String>,
         label: impl Into<String>,
         help: impl Into<String>,
     ) {
         let place = self.context.document.place(&path.into());
-        self.problems.push(Problem::new(message).at_place(place, label).help(help));
+        self.problems.push(JobProblem::new(message).at_place(place, label).help(help));
     }
 }
 

@@ -6,13 +6,11 @@ use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::file::JobFile;
-use crate::settings::{Device, Job, Model, TestPart, Train, ValidationPart};
+use crate::settings::{Device, Job, Model, TestPart, TrainSettings, ValidationPart};
 
 impl Job {
-    /// The resolved job as a job file: every key written, paths absolute. Loads to an equal job.
-    ///
-    /// # Panics
-    /// When a number does not fit into a job file, such as a seed above `i64::MAX`.
+    /// Every key written, paths absolute. Panics when a number does not fit into a job file, such as a seed above
+    /// `i64::MAX`.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let file =
@@ -20,9 +18,8 @@ impl Job {
         format!("# Resolved job, with every default. `zagros train` accepts this file.\n{file}")
     }
 
-    /// A number that two roles share only if they work on the same run: features, tables, model, optimisers, training, and
-    /// the cluster's size, wire form and collective. Paths, addresses, time limits and thread counts may differ between
-    /// machines and do not count. Whether statistics are already measured does not count either.
+    /// Equal for two roles only if they work on the same run. Paths, addresses, time limits and thread counts may
+    /// differ between machines and do not count, and neither does whether statistics are already measured.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut features = self.features.clone();
@@ -42,7 +39,7 @@ impl Job {
             "model": model,
             "parametrization": self.parametrization,
             "optimizer": self.dense_optimizer,
-            "train": Train { threads: 0, device: Device::Cpu, ..self.train.clone() },
+            "train": TrainSettings { threads: 0, device: Device::Cpu, ..self.train.clone() },
             "eval": self.eval,
             "cluster": counts.chain([most]).flatten().collect::<Vec<u32>>(),
             "wire": self.cluster.wire,

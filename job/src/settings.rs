@@ -1,8 +1,7 @@
-//! The settings of a job: one type per concept. A type has the key, range, default and documentation of each setting. The
-//! job file deserialises into these types, and every role reads them.
+//! The settings of a job: one type per concept, with the key, range, default and documentation of each setting.
 //!
-//! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`], after they have checked ranges, rules across keys and
-//! references. Settings of rows that a table needs unchanged are the table's own types, such as [`EvictionTarget`].
+//! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`], after all checks. Settings of rows that a table needs
+//! unchanged are the table's own types, such as [`EvictionTarget`].
 
 mod admission;
 mod categorical;
@@ -38,69 +37,64 @@ mod train;
 mod vocabulary;
 mod writing;
 
-pub use categorical::{Buckets, Categorical, DatePart, IdRange, PoolAt, Pooling, Reading, Source, Values};
-pub use cluster::{Cluster, Collective, Durability, Wire};
+pub use categorical::{Categorical, ColumnReading, DatePart, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values};
+pub use cluster::{ClusterSettings, CollectiveKind, DurabilityLevel, WireFormat};
 pub use data::{
-    Columnar, Data, DataOrder, DecimalMark, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart,
+    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Format, NewestRows, STDIN, TestPart,
+    TimeBound, ValidationPart,
 };
 pub use dense::{DENSE_TABLE, ServerTable, is_dense_table};
 pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor};
-pub use encoding::{EncodeBy, Encoding, EncodingTable};
+pub use encoding::{CategoryEncoding, EncodeBy, EncodingTable};
 pub use features::Features;
 pub use finalmlp::StreamGates;
-pub use layout::{DenseLayout, DenseTensor, Extent, FirstValues, TensorRole};
-pub use mlp::{Activation, Mlp, MlpNorm};
-pub use model::{ExpertLayers, Model, Structure};
+pub use layout::{DenseLayout, DenseTensor, FirstValues, LayerDim, TensorRole};
+pub use mlp::{MlpActivation, MlpNorm, MlpSettings};
+pub use model::{CrossStructure, ExpertLayers, Model};
 pub use model_size::{LADDER, ModelSize};
 pub(crate) use numbers::{shorten, size};
 pub use numeric::{MinMax, Numeric, Standardise};
 pub use numeric_embedding::NumericEmbedding;
 pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use parametrization::{BASE_WIDTH, DenseSegment, Parametrization};
-pub use parts::Part;
-pub use run::{CalibrationKind, Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
-pub use schedule::{EpochCount, Schedule, StepCount};
-pub use sequence::{Attention, AttentionActivation, Keep, Pad, Sequence};
-pub use statistics::{Measured, Statistic};
+pub use parts::ColumnPart;
+pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};
+pub use schedule::{EpochCount, RateSchedule, StepCount};
+pub use sequence::{AttentionActivation, AttentionPair, KeptEnd, PadSide, Sequence};
+pub use statistics::{FeatureStatistic, MeasuredValue};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
-pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, Train, WeightStore};
+pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore};
 pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
-pub use writing::{Writing, WrittenKind};
+pub use writing::{WrittenForm, WrittenKind};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
     NonFinitePolicy, WeightType,
 };
 
-/// A whole job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Name of the run, used in messages and metrics.
     pub name: String,
-    /// Where samples come from.
-    pub data: Data,
-    /// What a sample is made of.
+    pub data: DataSettings,
     pub features: Features,
     /// The embedding tables, in the order of their ids.
     pub tables: Vec<Table>,
-    /// The dense network.
     pub model: Model,
     /// How first values and learning rates of the dense network follow its width.
     pub parametrization: Parametrization,
     /// What follows the linear layers of its MLPs.
-    pub mlp: Mlp,
-    /// Optimiser of the dense network.
+    pub mlp: MlpSettings,
     pub dense_optimizer: DenseOptimizer,
-    /// How training runs.
-    pub train: Train,
+    pub train: TrainSettings,
     /// How held-out rows are measured.
-    pub eval: Eval,
+    pub eval: EvalSettings,
     /// What a run saves while it trains.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: CheckpointSettings,
     /// Who takes part.
-    pub cluster: Cluster,
+    pub cluster: ClusterSettings,
     /// What is written.
-    pub output: Output,
+    pub output: OutputSettings,
 }

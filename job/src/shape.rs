@@ -1,7 +1,7 @@
-//! The schema of the job file for the checks and the reference page: the keys of each table, and their values.
+//! The schema of the job file for the checks and the reference page.
 //!
-//! It is made from the JSON schema that `schemars` derives from [`crate::file::JobFile`]. This module reads the part of
-//! JSON schema that the derive produces. Anything else becomes [`Shape::Anything`], which a test rules out.
+//! It is read from the JSON schema that `schemars` derives from [`crate::file::JobFile`], as far as the derive goes.
+//! Anything else becomes [`ValueShape::Anything`], which a test rules out.
 
 use std::fmt;
 
@@ -9,9 +9,8 @@ use serde_json::{Map, Value as Json};
 
 use crate::file;
 
-/// The values of a key.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Shape {
+pub(crate) enum ValueShape {
     Boolean,
     /// A whole number in an inclusive range.
     Integer {
@@ -19,95 +18,80 @@ pub(crate) enum Shape {
         max: i128,
     },
     /// A finite number.
-    Number(Bounds),
+    Number(NumberBounds),
     /// Any text with a least number of characters.
     Text {
         min_length: u64,
     },
-    /// One of these words.
-    Words(Vec<Choice>),
+    Words(Vec<WordChoice>),
     /// A list with a least and a most number of items.
     List {
-        item: Box<Shape>,
+        item: Box<ValueShape>,
         min: u64,
         max: u64,
     },
     /// A table with these keys and no other.
-    Table(Vec<Field>),
+    Table(Vec<TableField>),
     /// A table with keys of the user's choice.
-    Named(Box<Shape>),
+    Named(Box<ValueShape>),
     /// A table whose `kind` decides its other keys. Without `kind` it is the default kind, if there is one.
     Tagged {
-        variants: Vec<Variant>,
+        variants: Vec<TaggedVariant>,
         default: Option<String>,
     },
     /// One of several shapes with different TOML types.
-    Either(Vec<Shape>),
+    Either(Vec<ValueShape>),
     /// A part of the schema that this module cannot read.
     Anything,
 }
 
-/// Limits of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Bounds {
+pub(crate) struct NumberBounds {
     pub(crate) min: Option<f64>,
     pub(crate) max: Option<f64>,
-    /// Greater than this.
     pub(crate) above: Option<f64>,
-    /// Less than this.
     pub(crate) below: Option<f64>,
 }
 
-/// A word that a key may hold.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Choice {
+pub(crate) struct WordChoice {
     pub(crate) word: String,
-    /// What it means.
     pub(crate) doc: String,
 }
 
-/// One form of a tagged table.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Variant {
-    /// Its `kind`.
+pub(crate) struct TaggedVariant {
     pub(crate) kind: String,
-    /// What it means.
     pub(crate) doc: String,
-    /// The other keys.
-    pub(crate) fields: Vec<Field>,
+    pub(crate) fields: Vec<TableField>,
 }
 
-/// A key of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Field {
+pub(crate) struct TableField {
     pub(crate) name: String,
-    /// What it means.
     pub(crate) doc: String,
-    /// Whether it must be given.
     pub(crate) required: bool,
     /// Its value if it is not given, unless `doc` gives a default in words.
     pub(crate) default: Option<Json>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: ValueShape,
 }
 
 /// The key that names the variant of a tagged table.
 pub(crate) const TAG: &str = "kind";
 
-/// Shape of the whole job file.
-pub(crate) fn job() -> Shape {
-    let schema = file::schema();
-    Reader { definitions: schema.get("$defs").and_then(Json::as_object) }.shape(&schema)
+pub(crate) fn job_shape() -> ValueShape {
+    let schema = file::job_schema();
+    SchemaReader { definitions: schema.get("$defs").and_then(Json::as_object) }.shape(&schema)
 }
 
 /// The JSON schema of the job file, pretty-printed, for editors that check TOML against one.
 #[must_use]
 pub fn schema_json() -> String {
-    format!("{:#}\n", file::schema())
+    format!("{:#}\n", file::job_schema())
 }
 
-impl Bounds {
-    /// Whether a number is within the limits. NaN never is.
-    pub(crate) fn contain(&self, number: f64) -> bool {
+impl NumberBounds {
+    pub(crate) fn contains(&self, number: f64) -> bool {
         number.is_finite()
             && self.min.is_none_or(|min| number >= min)
             && self.max.is_none_or(|max| number <= max)
@@ -117,7 +101,7 @@ impl Bounds {
 }
 
 /// The shape in a user's words, to follow "expected".
-impl fmt::Display for Shape {
+impl fmt::Display for ValueShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Boolean => f.write_str("true or false"),
@@ -143,7 +127,7 @@ impl fmt::Display for Shape {
 }
 
 /// ` from 0 to 1`, ` above 0 and below 1`.
-impl fmt::Display for Bounds {
+impl fmt::Display for NumberBounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lower = self.min.map(|min| ("from", min)).or(self.above.map(|above| ("above", above)));
         let (to, below) = match lower {
@@ -165,27 +149,27 @@ fn list(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item = String>) -> fmt:
 }
 
 /// Reads a schema with the help of its definitions.
-struct Reader<'a> {
+struct SchemaReader<'a> {
     definitions: Option<&'a Map<String, Json>>,
 }
 
-impl Reader<'_> {
-    fn shape(&self, schema: &Json) -> Shape {
+impl SchemaReader<'_> {
+    fn shape(&self, schema: &Json) -> ValueShape {
         let schema = self.dereference(schema);
         if let Some(options) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Json::as_array) {
             return self.alternatives(options);
         }
         match type_of(schema) {
-            Some("boolean") => Shape::Boolean,
+            Some("boolean") => ValueShape::Boolean,
             Some("integer") => {
-                Shape::Integer { min: integer(schema, "minimum", i64::MIN), max: integer(schema, "maximum", i64::MAX) }
+                ValueShape::Integer { min: integer(schema, "minimum", i64::MIN), max: integer(schema, "maximum", i64::MAX) }
             }
-            Some("number") => Shape::Number(bounds(schema)),
+            Some("number") => ValueShape::Number(bounds(schema)),
             Some("string") => words(std::slice::from_ref(schema))
-                .unwrap_or_else(|| Shape::Text { min_length: count(schema, "minLength", 0) }),
+                .unwrap_or_else(|| ValueShape::Text { min_length: count(schema, "minLength", 0) }),
             Some("array") => self.list(schema),
             Some("object") => self.table(schema),
-            _ => Shape::Anything,
+            _ => ValueShape::Anything,
         }
     }
 
@@ -195,7 +179,7 @@ impl Reader<'_> {
     }
 
     /// Optional keys have `null` as an alternative, but TOML has no null.
-    fn alternatives(&self, options: &[Json]) -> Shape {
+    fn alternatives(&self, options: &[Json]) -> ValueShape {
         let options: Vec<Json> = options.iter().filter(|option| type_of(option) != Some("null")).cloned().collect();
         if let [only] = options.as_slice() {
             return self.shape(only);
@@ -203,32 +187,32 @@ impl Reader<'_> {
         if let Some(words) = words(&options) {
             return words;
         }
-        let variants: Option<Vec<Variant>> = options.iter().map(|option| self.variant(option)).collect();
+        let variants: Option<Vec<TaggedVariant>> = options.iter().map(|option| self.variant(option)).collect();
         match variants {
-            Some(variants) => Shape::Tagged { variants, default: None },
-            None => Shape::Either(options.iter().map(|option| self.shape(option)).collect()),
+            Some(variants) => ValueShape::Tagged { variants, default: None },
+            None => ValueShape::Either(options.iter().map(|option| self.shape(option)).collect()),
         }
     }
 
-    fn variant(&self, schema: &Json) -> Option<Variant> {
+    fn variant(&self, schema: &Json) -> Option<TaggedVariant> {
         let kind = schema.pointer(&format!("/properties/{TAG}/const"))?.as_str()?.to_owned();
         let fields = self.fields(schema).into_iter().filter(|field| field.name != TAG).collect();
-        Some(Variant { kind, doc: doc(schema), fields })
+        Some(TaggedVariant { kind, doc: doc(schema), fields })
     }
 
-    fn list(&self, schema: &Json) -> Shape {
-        let item = Box::new(schema.get("items").map_or(Shape::Anything, |item| self.shape(item)));
-        Shape::List { item, min: count(schema, "minItems", 0), max: count(schema, "maxItems", u64::MAX) }
+    fn list(&self, schema: &Json) -> ValueShape {
+        let item = Box::new(schema.get("items").map_or(ValueShape::Anything, |item| self.shape(item)));
+        ValueShape::List { item, min: count(schema, "minItems", 0), max: count(schema, "maxItems", u64::MAX) }
     }
 
-    fn table(&self, schema: &Json) -> Shape {
+    fn table(&self, schema: &Json) -> ValueShape {
         match schema.get("additionalProperties") {
-            Some(of @ Json::Object(_)) => Shape::Named(Box::new(self.shape(of))),
-            _ => Shape::Table(self.fields(schema)),
+            Some(of @ Json::Object(_)) => ValueShape::Named(Box::new(self.shape(of))),
+            _ => ValueShape::Table(self.fields(schema)),
         }
     }
 
-    fn fields(&self, schema: &Json) -> Vec<Field> {
+    fn fields(&self, schema: &Json) -> Vec<TableField> {
         let required = |name: &str| {
             let names = schema.get("required").and_then(Json::as_array);
             names.is_some_and(|names| names.iter().any(|required| required == name))
@@ -238,13 +222,13 @@ impl Reader<'_> {
         properties.into_iter().flatten().map(field).collect()
     }
 
-    fn field(&self, name: &str, property: &Json, required: bool) -> Field {
+    fn field(&self, name: &str, property: &Json, required: bool) -> TableField {
         let default = property.get("default").filter(|default| !default.is_null()).cloned();
         let mut shape = self.shape(property);
-        if let Shape::Tagged { default: kind, .. } = &mut shape {
+        if let ValueShape::Tagged { default: kind, .. } = &mut shape {
             *kind = default.as_ref().and_then(|value| Some(value.get(TAG)?.as_str()?.to_owned()));
         }
-        Field { name: name.to_owned(), doc: doc(property), required, default, shape }
+        TableField { name: name.to_owned(), doc: doc(property), required, default, shape }
     }
 }
 
@@ -259,9 +243,9 @@ fn type_of(schema: &Json) -> Option<&str> {
     }
 }
 
-fn words(options: &[Json]) -> Option<Shape> {
-    let choice = |option: &Json| Some(Choice { word: option.get("const")?.as_str()?.to_owned(), doc: doc(option) });
-    options.iter().map(choice).collect::<Option<Vec<_>>>().map(Shape::Words)
+fn words(options: &[Json]) -> Option<ValueShape> {
+    let choice = |option: &Json| Some(WordChoice { word: option.get("const")?.as_str()?.to_owned(), doc: doc(option) });
+    options.iter().map(choice).collect::<Option<Vec<_>>>().map(ValueShape::Words)
 }
 
 fn integer(schema: &Json, key: &str, otherwise: i64) -> i128 {
@@ -274,9 +258,9 @@ fn count(schema: &Json, key: &str, otherwise: u64) -> u64 {
     schema.get(key).and_then(Json::as_u64).unwrap_or(otherwise)
 }
 
-fn bounds(schema: &Json) -> Bounds {
+fn bounds(schema: &Json) -> NumberBounds {
     let bound = |key| schema.get(key).and_then(Json::as_f64);
-    Bounds {
+    NumberBounds {
         min: bound("minimum"),
         max: bound("maximum"),
         above: bound("exclusiveMinimum"),
@@ -289,8 +273,8 @@ mod tests {
     use super::*;
 
     /// Calls `visit` with the path of every key of the job file.
-    fn each_field(shape: &Shape, path: &str, visit: &mut impl FnMut(&str, &Field)) {
-        let mut fields = |prefix: &str, fields: &[Field]| {
+    fn each_field(shape: &ValueShape, path: &str, visit: &mut impl FnMut(&str, &TableField)) {
+        let mut fields = |prefix: &str, fields: &[TableField]| {
             for field in fields {
                 let path = format!("{prefix}.{}", field.name);
                 visit(&path, field);
@@ -298,19 +282,19 @@ mod tests {
             }
         };
         match shape {
-            Shape::Table(all) => fields(path, all),
-            Shape::Tagged { variants, .. } => {
+            ValueShape::Table(all) => fields(path, all),
+            ValueShape::Tagged { variants, .. } => {
                 variants.iter().for_each(|variant| fields(&format!("{path}({})", variant.kind), &variant.fields));
             }
-            Shape::Named(item) | Shape::List { item, .. } => each_field(item, &format!("{path}[]"), visit),
-            Shape::Either(shapes) => shapes.iter().for_each(|shape| each_field(shape, path, visit)),
+            ValueShape::Named(item) | ValueShape::List { item, .. } => each_field(item, &format!("{path}[]"), visit),
+            ValueShape::Either(shapes) => shapes.iter().for_each(|shape| each_field(shape, path, visit)),
             _ => {}
         }
     }
 
-    fn fields() -> Vec<(String, Field)> {
+    fn fields() -> Vec<(String, TableField)> {
         let mut fields = Vec::new();
-        each_field(&job(), "job", &mut |path, field| fields.push((path.to_owned(), field.clone())));
+        each_field(&job_shape(), "job", &mut |path, field| fields.push((path.to_owned(), field.clone())));
         fields
     }
 
@@ -339,10 +323,10 @@ mod tests {
             // A mean may be any number.
             let free = path.ends_with(".mean");
             match field.shape {
-                Shape::Integer { min, max } => {
+                ValueShape::Integer { min, max } => {
                     assert!(min > i128::from(i64::MIN) && max <= i128::from(i64::MAX), "{path}")
                 }
-                Shape::Number(bounds) => assert!(free || bounds != Bounds::default(), "{path}"),
+                ValueShape::Number(bounds) => assert!(free || bounds != NumberBounds::default(), "{path}"),
                 _ => {}
             }
         }
@@ -351,7 +335,7 @@ mod tests {
     #[test]
     fn choices_are_documented() {
         for (path, field) in fields() {
-            if let Shape::Words(choices) = field.shape {
+            if let ValueShape::Words(choices) = field.shape {
                 assert!(
                     choices.len() > 1 && choices.iter().all(|choice| choice.doc.ends_with('.')),
                     "{path}: {choices:?}"
@@ -377,8 +361,8 @@ mod tests {
 
     #[test]
     fn bounds_hold_no_nan_and_no_infinity() {
-        let unit = Bounds { min: Some(0.0), below: Some(1.0), ..Bounds::default() };
-        assert!(unit.contain(0.0) && !unit.contain(1.0) && !unit.contain(-0.1));
-        assert!(!Bounds::default().contain(f64::NAN) && !Bounds::default().contain(f64::INFINITY));
+        let unit = NumberBounds { min: Some(0.0), below: Some(1.0), ..NumberBounds::default() };
+        assert!(unit.contains(0.0) && !unit.contains(1.0) && !unit.contains(-0.1));
+        assert!(!NumberBounds::default().contains(f64::NAN) && !NumberBounds::default().contains(f64::INFINITY));
     }
 }

@@ -1,29 +1,27 @@
 //! Suggestions: "did you mean".
 
-use crate::document::{Node, Path, Value};
+use crate::document::{KeyPath, TomlNode, TomlValue};
 use crate::quoting;
 
 /// Similarity (Jaro–Winkler, 0 to 1) above which a name counts as a misspelling of another.
 const ALIKE: f64 = 0.8;
 
-/// Help for an unknown key.
-pub(crate) fn key(found: &str, known: &[&str]) -> String {
+pub(crate) fn help_with_key(found: &str, known: &[&str]) -> String {
     help(found, known, "`", "the keys here are")
 }
 
-/// Help for an unknown choice.
-pub(crate) fn choice(found: &str, known: &[&str]) -> String {
+pub(crate) fn help_with_choice(found: &str, known: &[&str]) -> String {
     help(found, known, "\"", "the choices are")
 }
 
 /// Help for a name that refers to nothing. `others` introduces the list of existing names.
-pub(crate) fn name(found: &str, known: &[&str], others: &str) -> String {
+pub(crate) fn help_with_name(found: &str, known: &[&str], others: &str) -> String {
     help(found, known, "\"", others)
 }
 
 /// Help for a setting with text in place of a list or table: `64,32`, `{kind=dcnv2}`.
-pub(crate) fn setting(node: &Node, path: &Path) -> Option<String> {
-    let Value::Text(text) = &node.value else { return None };
+pub(crate) fn help_with_setting(node: &TomlNode, path: &KeyPath) -> Option<String> {
+    let TomlValue::Text(text) = &node.value else { return None };
     if node.at.source.file {
         return None;
     }
@@ -32,7 +30,7 @@ pub(crate) fn setting(node: &Node, path: &Path) -> Option<String> {
 }
 
 fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
-    match nearest(found, known) {
+    match nearest_name(found, known) {
         Some(near) => format!("did you mean {quote}{near}{quote}?"),
         None => {
             let known: Vec<String> = known.iter().map(|name| format!("{quote}{name}{quote}")).collect();
@@ -41,9 +39,8 @@ fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
     }
 }
 
-/// The most similar known name, if one is similar enough.
 #[must_use]
-pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest_name<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let found = found.to_lowercase().replace('-', "_");
     let score = |name: &str| strsim::jaro_winkler(&found, &name.to_lowercase());
     let best = known.iter().map(|name| (score(name), *name)).max_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -61,13 +58,13 @@ mod tests {
         for (found, meant) in
             [("batchsize", "batch_size"), ("Batch-Size", "batch_size"), ("epoch", "epochs"), ("stalness", "staleness")]
         {
-            assert_eq!(key(found, &KEYS), format!("did you mean `{meant}`?"));
+            assert_eq!(help_with_key(found, &KEYS), format!("did you mean `{meant}`?"));
         }
     }
 
     #[test]
     fn something_else_gets_the_list() {
-        assert_eq!(key("color", &["lr", "epsilon"]), "the keys here are `lr`, `epsilon`");
-        assert_eq!(choice("", &["sum", "mean"]), "the choices are \"sum\", \"mean\"");
+        assert_eq!(help_with_key("color", &["lr", "epsilon"]), "the keys here are `lr`, `epsilon`");
+        assert_eq!(help_with_choice("", &["sum", "mean"]), "the choices are \"sum\", \"mean\"");
     }
 }

@@ -1,20 +1,15 @@
 //! Divides a machine's cores if the job does not.
 
-/// The processes that share a machine's cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Cores of the machine.
     pub cores: usize,
-    /// Dense workers on it, one process each.
     pub workers: usize,
     /// Embedding servers on it, one process each; 0 if they are in a worker's process, or alone on their machine.
     pub servers: usize,
 }
 
-/// Threads of each part that needs many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPlan {
-    /// Parser threads of one dense worker.
     pub parse: usize,
     /// Threads of the dense network inside a step of one dense worker.
     pub torch: usize,
@@ -23,17 +18,16 @@ pub struct ThreadPlan {
 }
 
 impl Machine {
-    /// This machine, with one process for everything.
     #[must_use]
     pub fn this() -> Self {
-        Self { cores: cores(), workers: 1, servers: 0 }
+        Self { cores: core_count(), workers: 1, servers: 0 }
     }
 
-    /// Divides the cores. Each worker parses with one thread, or with two on more than four cores. From three cores on, one
-    /// core is for embedding rows and network traffic. If servers are separate processes, they share an eighth of the cores
-    /// instead. The rest is for the dense network. Each part gets at least one thread.
+    /// Each worker parses with one thread, or with two on more than four cores. From three cores on, one core is for
+    /// embedding rows and network traffic; separate servers share an eighth of the cores instead. The rest is for the
+    /// dense network.
     #[must_use]
-    pub fn plan(&self) -> ThreadPlan {
+    pub fn plan_threads(&self) -> ThreadPlan {
         let (workers, rows) = (self.workers.max(1), self.for_rows());
         let parse = if self.cores / workers <= 4 { 1 } else { 2 };
         let torch = (self.cores.saturating_sub(rows) / workers).saturating_sub(parse).max(1);
@@ -50,9 +44,8 @@ impl Machine {
         }
     }
 
-    /// The number of threads of each part, as one line. For servers: the cores that they share.
     #[must_use]
-    pub fn describe(&self, plan: &ThreadPlan) -> String {
+    pub fn describe_plan(&self, plan: &ThreadPlan) -> String {
         let workers = self.workers.max(1);
         let rows = (self.servers * plan.server).min(self.for_rows().max(plan.server));
         let mut line = format!("{} dense + {} parse", plan.torch, plan.parse);
@@ -75,7 +68,7 @@ impl Machine {
 
 /// Cores that this process may use; 1 if the system does not say.
 #[must_use]
-pub fn cores() -> usize {
+pub fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
@@ -84,7 +77,7 @@ mod tests {
     use super::*;
 
     fn plan(cores: usize, workers: usize, servers: usize) -> [usize; 3] {
-        let ThreadPlan { torch, parse, server } = Machine { cores, workers, servers }.plan();
+        let ThreadPlan { torch, parse, server } = Machine { cores, workers, servers }.plan_threads();
         [torch, parse, server]
     }
 
@@ -126,7 +119,7 @@ mod tests {
     fn the_line_has_the_threads_of_each_part_and_says_when_they_are_too_many() {
         let reported = |cores, workers, servers| {
             let machine = Machine { cores, workers, servers };
-            machine.describe(&machine.plan())
+            machine.describe_plan(&machine.plan_threads())
         };
         assert_eq!(reported(4, 1, 1), "2 dense + 1 parse + 1 server of 4 cores");
         assert_eq!(reported(3, 1, 0), "1 dense + 1 parse of 3 cores");
@@ -139,7 +132,7 @@ mod tests {
         let machine = Machine { cores: 4, workers: 1, servers: 0 };
         assert!(
             machine
-                .describe(&asked)
+                .describe_plan(&asked)
                 .ends_with("9 dense + 1 parse of 4 cores; 10 threads share them, which slows each down")
         );
     }

@@ -43,7 +43,7 @@ fn adult_reads_headerless_csv() {
     let job = load("adult.toml");
     let Format::Delimited(layout) = &job.data.format else { panic!("{:?}", job.data.format) };
     assert_eq!((layout.delimiter, layout.header, layout.columns.len(), layout.trim), (b',', false, 15, true));
-    let zagros_job::TargetKind::Click { positive, .. } = &job.features.main().kind else { panic!("a click") };
+    let zagros_job::TargetKind::Click { positive, .. } = &job.features.main_target().kind else { panic!("a click") };
     assert_eq!(*positive, [">50K", ">50K."]);
     assert!(matches!(job.model, Model::Ffnn { .. }));
 }

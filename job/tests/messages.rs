@@ -19,7 +19,7 @@ fn rendered(text: &str, sets: &[&str]) -> String {
 
 /// The lines of a log, without the headline.
 fn lines(text: &str) -> Vec<String> {
-    errors(text, &[]).plain().lines().skip(1).map(str::to_owned).collect()
+    errors(text, &[]).plain_text().lines().skip(1).map(str::to_owned).collect()
 }
 
 const GOOD: &str = "[data]\nformat = 'criteo'\ntrain = 'train.txt'\n";
@@ -179,7 +179,7 @@ fn a_cluster_can_be_bound_and_shared() {
 #[test]
 fn files_that_cannot_be_job_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let load = |path: &Path| Job::load(path, &Overrides::none()).unwrap_err().plain();
+    let load = |path: &Path| Job::load(path, &Overrides::none()).unwrap_err().plain_text();
     let missing = load(&folder.path().join("none.toml"));
     assert!(missing.contains("none.toml: No such file"), "{missing}");
     assert!(load(folder.path()).contains("cannot read job file"));
@@ -194,11 +194,11 @@ fn files_that_cannot_be_job_files_are_named() {
 #[test]
 fn a_value_whose_brackets_or_quotes_are_missing_is_shown_with_them() {
     let help = |set: &str| {
-        let errors = errors(GOOD, &[set]).plain();
+        let errors = errors(GOOD, &[set]).plain_text();
         errors.split("in single quotes for the shell: ").nth(1).map(str::to_owned).unwrap_or(errors)
     };
     let ffnn = "[data]\nformat = 'criteo'\ntrain = 'train.txt'\n[model]\nkind = 'ffnn'\n";
-    let widths = errors(ffnn, &["model.hidden=64,32"]).plain();
+    let widths = errors(ffnn, &["model.hidden=64,32"]).plain_text();
     assert!(widths.ends_with("in single quotes for the shell: 'model.hidden=[64,32]'"), "{widths}");
     assert_eq!(help("model={kind=dcnv2}"), "'model={kind=\"dcnv2\"}'");
     assert_eq!(help("model.bottom=64,32"), "'model.bottom=[64,32]'");
@@ -206,7 +206,7 @@ fn a_value_whose_brackets_or_quotes_are_missing_is_shown_with_them() {
         let sets = Overrides::sets([set]);
         assert!(Job::parse(ffnn, Path::new("job.toml"), &sets).is_ok(), "{set}");
     }
-    let plain = errors(GOOD, &["train.mode=hybird"]).plain();
+    let plain = errors(GOOD, &["train.mode=hybird"]).plain_text();
     assert!(plain.ends_with("did you mean \"hybrid\"?"), "{plain}");
 }
 
@@ -236,7 +236,7 @@ fn ten_problems_are_shown_of_many() {
 #[test]
 fn too_many_nested_brackets_are_refused() {
     for text in ["[".repeat(1_000_000), format!("a = {}", "{b = [".repeat(500_000)), "[[a]]\n".repeat(100)] {
-        let errors = errors(&text, &[]).plain();
+        let errors = errors(&text, &[]).plain_text();
         assert!(!errors.is_empty());
     }
     let page = rendered(&format!("a = {}", "[".repeat(1_000_000)), &[]);

@@ -6,7 +6,7 @@ use std::path::Path;
 #[test]
 fn the_reference_page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/job-file.md");
-    let page = zagros_job::reference::reference();
+    let page = zagros_job::reference::reference_page();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &page).unwrap();
     }

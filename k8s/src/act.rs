@@ -12,17 +12,17 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::build::{BuildPlan, BuildStage, ObjectManifest, SharedObject, build};
 use crate::cache::JobObjects;
 use crate::cluster::FINALIZER;
-use crate::conditions::{Conditions, READY, RECONCILED};
-use crate::context::{Reconciliation, status};
-use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, Phase};
-use crate::decide::{Decision, EventNote, OperatorWork};
+use crate::conditions::{READY, RECONCILED, StatusConditions};
+use crate::context::{JobReconciliation, recorded_status};
+use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, RunPhase};
+use crate::decide::{EventNote, JobDecision, OperatorWork};
 use crate::error::Error;
-use crate::judge::elapsed;
+use crate::judge::elapsed_time;
 use crate::memory::KnownRequest;
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
 use crate::removal::{RemovalScope, RemovalStep};
-use crate::reporting::{publish, record, refusal};
+use crate::reporting::{publish_event, record_status, refusal_message};
 use crate::rollout::ServerFacts;
 use crate::scale::answer::ask_for_numbers;
 use crate::validate::ValidJob;
@@ -33,29 +33,28 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// How long a deleted job waits for the end of its workers to be requested, whatever keeps Kubernetes from it.
 const LATE: Duration = Duration::from_secs(300);
 
-/// What a decision was made on.
 pub(crate) struct DecisionInput<'a> {
-    pub(crate) attempt: &'a Attempt,
+    pub(crate) attempt: &'a RunAttempt,
     pub(crate) valid: Option<&'a ValidJob>,
     pub(crate) observed: &'a ObservedObjects,
     /// How many servers the coordinator counts as alive, if it was asked just now.
     pub(crate) alive: Option<i32>,
 }
 
-/// Records the status, then acts: an attempt is known before its objects exist. `None` when the next step is due at once.
-pub(crate) async fn act(
-    look: &Reconciliation<'_>,
+/// The status first: an attempt is known before its objects exist. `None` when the next step is due at once.
+pub(crate) async fn carry_out_decision(
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
     looked: &DecisionInput<'_>,
-    decision: Decision,
+    decision: JobDecision,
 ) -> Result<Option<Action>, Error> {
-    let Decision { status: next, work, again, news, asks_for, given_up } = decision;
-    if next.last_failure != status(job).last_failure {
+    let JobDecision { status: next, work, again, news, asks_for, given_up } = decision;
+    if next.last_failure != recorded_status(job).last_failure {
         look.context.metrics.failed_attempts.inc();
     }
-    *job = record(look, job, next.clone()).await?;
+    *job = record_status(look, job, next.clone()).await?;
     if let Some(news) = news {
-        publish(look, job, looked.attempt.number, &news).await;
+        publish_event(look, job, looked.attempt.number, &news).await;
     }
     let (mut next, observed, number) = (next, looked.observed, looked.attempt.number);
     match (work, looked.valid) {
@@ -75,7 +74,7 @@ pub(crate) async fn act(
         }
         (OperatorWork::Clear, _) => remove(look, job, observed, RemovalScope::All).await?,
         (OperatorWork::Tidy(policy), _) => {
-            let removal = observed.tidying(number, policy, look.now());
+            let removal = observed.tidying_step(number, policy, look.now());
             let scope = if is_of_others(observed, number, look) {
                 RemovalScope::Others(number)
             } else {
@@ -84,7 +83,7 @@ pub(crate) async fn act(
             let is_tidy = removal == RemovalStep::Done && policy != CleanPodPolicy::None;
             carry_out(look, job, removal, scope).await?;
             // The model is saved. After a failure the claims stay as long as the HybridJob.
-            if is_tidy && status(job).phase == Some(Phase::Succeeded) {
+            if is_tidy && recorded_status(job).phase == Some(RunPhase::Succeeded) {
                 once(look, job, "claims", look.cluster.remove_claims(RemovalScope::All)).await?;
             }
             // A run that is over must not keep a node from being drained.
@@ -92,19 +91,19 @@ pub(crate) async fn act(
                 withdraw(look, job, budget).await?;
             }
         }
-        (OperatorWork::Delete, _) => look.cluster.delete(job).await?,
+        (OperatorWork::Delete, _) => look.cluster.delete_job(job).await?,
     }
     settle(look, job, next).await?;
     Ok(Some(pause(look, job, work, again)))
 }
 
-fn is_of_others(observed: &ObservedObjects, number: i32, look: &Reconciliation<'_>) -> bool {
-    observed.removal(RemovalScope::Others(number), look.now()) != RemovalStep::Done
+fn is_of_others(observed: &ObservedObjects, number: i32, look: &JobReconciliation<'_>) -> bool {
+    observed.removal_step(RemovalScope::Others(number), look.now()) != RemovalStep::Done
 }
 
 /// When to look again. A run that makes pods is looked at when its coordinator is to be asked.
-fn pause(look: &Reconciliation<'_>, job: &HybridJob, work: OperatorWork, again: Option<Duration>) -> Action {
-    let ask = look.memory(job, |memory| memory.next_ask(look.now()));
+fn pause(look: &JobReconciliation<'_>, job: &HybridJob, work: OperatorWork, again: Option<Duration>) -> Action {
+    let ask = look.with_memory(job, |memory| memory.next_ask(look.now()));
     match again {
         Some(again) if matches!(work, OperatorWork::Run(_)) => Action::requeue(again.min(ask)),
         Some(again) => Action::requeue(again),
@@ -113,25 +112,24 @@ fn pause(look: &Reconciliation<'_>, job: &HybridJob, work: OperatorWork, again: 
 }
 
 /// Notes that the work was done, so that no person has to act any more.
-async fn settle(look: &Reconciliation<'_>, job: &mut HybridJob, mut next: HybridJobStatus) -> Result<(), Error> {
-    if refusal(&next).is_none() {
+async fn settle(look: &JobReconciliation<'_>, job: &mut HybridJob, mut next: HybridJobStatus) -> Result<(), Error> {
+    if refusal_message(&next).is_none() {
         return Ok(());
     }
-    Conditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, true, "Done", "");
-    *job = record(look, job, next).await?;
+    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, true, "Done", "");
+    *job = record_status(look, job, next).await?;
     Ok(())
 }
 
-/// Makes the objects of an attempt, and removes those of other attempts by one more step.
 async fn run(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
     plan: &BuildPlan<'_>,
     stage: BuildStage,
     observed: &ObservedObjects,
 ) -> Result<(), Error> {
     if !is_held(job) {
-        *job = look.cluster.hold(job, true).await?;
+        *job = look.cluster.set_finalizer(job, true).await?;
     }
     remove(look, job, observed, RemovalScope::Others(plan.attempt.number)).await?;
     for shared in SharedObject::ALL.into_iter().filter(|one| !one.is_wanted(plan)) {
@@ -140,12 +138,12 @@ async fn run(
     if plan.job.asks_for_proof() {
         let secret = async {
             let access = look.cluster.run_secret(job).await?;
-            look.memory(job, |memory| memory.keep_access(access));
+            look.with_memory(job, |memory| memory.keep_access(access));
             Ok(())
         };
         once(look, job, "Secret of the run", secret).await?;
     }
-    let objects = look.context.caches.objects(&look.key);
+    let objects = look.context.caches.objects_of_job(&look.key);
     // Objects that pods mount or are found by come before the objects that make pods.
     let (workloads, others): (Vec<_>, Vec<_>) =
         build(plan, stage).into_iter().partition(|one| ["Job", "StatefulSet"].contains(&one.resource.kind.as_str()));
@@ -156,54 +154,52 @@ async fn run(
     Ok(())
 }
 
-/// Applies an object, unless it is known to be as it should be.
 async fn apply(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     manifest: &ObjectManifest,
     objects: &JobObjects,
 ) -> Result<(), Error> {
     let (title, now) = (manifest.title(), look.now());
     let hash = xxh3_64(serde_json::to_string(&manifest.object).unwrap_or_default().as_bytes());
-    match look.memory(job, |memory| memory.known(&title, hash, now)) {
+    match look.with_memory(job, |memory| memory.known_request(&title, hash, now)) {
         KnownRequest::Refused(error) => return Err(error),
         KnownRequest::Applied { generation } if !has_drifted(manifest, generation, objects) => return Ok(()),
         KnownRequest::Applied { .. } | KnownRequest::Nothing => {}
     }
     let applied = look.cluster.apply(manifest).await;
     debug!(object = title, is_applied = applied.is_ok(), "applied");
-    look.memory(job, |memory| match &applied {
-        Ok(generation) => memory.applied(&title, hash, *generation, now),
-        Err(error) if error.needs_a_person() => memory.refused(&title, hash, error, now),
+    look.with_memory(job, |memory| match &applied {
+        Ok(generation) => memory.note_applied(&title, hash, *generation, now),
+        Err(error) if error.needs_a_person() => memory.note_refused(&title, hash, error, now),
         Err(_) => {}
     });
     applied.map(|_| ())
 }
 
-/// Removes a shared object that the spec does not ask for.
-async fn withdraw(look: &Reconciliation<'_>, job: &HybridJob, shared: SharedObject) -> Result<(), Error> {
-    let title = format!("{} {}", shared.resource().kind, shared.name(&look.key.name));
-    once(look, job, &title, look.cluster.withdraw(shared)).await
+async fn withdraw(look: &JobReconciliation<'_>, job: &HybridJob, shared: SharedObject) -> Result<(), Error> {
+    let title = format!("{} {}", shared.api_resource().kind, shared.object_name(&look.key.name));
+    once(look, job, &title, look.cluster.delete_shared(shared)).await
 }
 
 /// Makes a request, unless that was done a short time ago.
 async fn once(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     title: &str,
     request: impl Future<Output = Result<(), Error>>,
 ) -> Result<(), Error> {
     const ABSENT: u64 = 0;
     let now = look.now();
-    match look.memory(job, |memory| memory.known(title, ABSENT, now)) {
+    match look.with_memory(job, |memory| memory.known_request(title, ABSENT, now)) {
         KnownRequest::Refused(error) => return Err(error),
         KnownRequest::Applied { .. } => return Ok(()),
         KnownRequest::Nothing => {}
     }
     let done = request.await;
-    look.memory(job, |memory| match &done {
-        Ok(()) => memory.applied(title, ABSENT, None, now),
-        Err(error) if error.needs_a_person() => memory.refused(title, ABSENT, error, now),
+    look.with_memory(job, |memory| match &done {
+        Ok(()) => memory.note_applied(title, ABSENT, None, now),
+        Err(error) if error.needs_a_person() => memory.note_refused(title, ABSENT, error, now),
         Err(_) => {}
     });
     done
@@ -248,17 +244,17 @@ fn has_fields(seen: &Value, applied: &Value) -> bool {
 }
 
 async fn remove(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     observed: &ObservedObjects,
     scope: RemovalScope,
 ) -> Result<(), Error> {
-    carry_out(look, job, observed.removal(scope, look.now()), scope).await
+    carry_out(look, job, observed.removal_step(scope, look.now()), scope).await
 }
 
 /// Takes one step of a removal. A step that was refused is not repeated at once.
 pub(crate) async fn carry_out(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     removal: RemovalStep,
     scope: RemovalScope,
@@ -267,37 +263,37 @@ pub(crate) async fn carry_out(
         return Ok(());
     }
     let (title, now) = (format!("removal {removal:?}"), look.now());
-    if let KnownRequest::Refused(error) = look.memory(job, |memory| memory.known(&title, 0, now)) {
+    if let KnownRequest::Refused(error) = look.with_memory(job, |memory| memory.known_request(&title, 0, now)) {
         return Err(error);
     }
     let removed = remove_step(look, &removal, scope).await;
-    look.memory(job, |memory| match &removed {
-        Ok(()) => memory.done(&title, scope == RemovalScope::All),
-        Err(error) if error.needs_a_person() => memory.refused(&title, 0, error, now),
+    look.with_memory(job, |memory| match &removed {
+        Ok(()) => memory.note_removed(&title, scope == RemovalScope::All),
+        Err(error) if error.needs_a_person() => memory.note_refused(&title, 0, error, now),
         Err(_) => {}
     });
     removed
 }
 
-async fn remove_step(look: &Reconciliation<'_>, removal: &RemovalStep, scope: RemovalScope) -> Result<(), Error> {
+async fn remove_step(look: &JobReconciliation<'_>, removal: &RemovalStep, scope: RemovalScope) -> Result<(), Error> {
     match removal {
-        RemovalStep::Workers(targets) => look.cluster.end(targets).await,
+        RemovalStep::Workers(targets) => look.cluster.end_pods(targets).await,
         // The cache may not know a new worker, and servers must not end before their workers.
         RemovalStep::Members(_) if look.cluster.has_workers(scope, look.now()).await? => Ok(()),
-        RemovalStep::Members(targets) => look.cluster.end(targets).await,
+        RemovalStep::Members(targets) => look.cluster.end_pods(targets).await,
         RemovalStep::Services => look.cluster.remove_services(scope).await,
         RemovalStep::Wait(_) | RemovalStep::Done => Ok(()),
     }
 }
 
-async fn give_up(look: &Reconciliation<'_>, job: &HybridJob, attempt: i32, pods: &[String]) -> Result<(), Error> {
+async fn give_up(look: &JobReconciliation<'_>, job: &HybridJob, attempt: i32, pods: &[String]) -> Result<(), Error> {
     for pod in pods {
         look.cluster.give_up(pod).await?;
         let note = format!(
             "{pod} should have ended long ago, but its node does not report: the pod is given up, and another starts in its \
              place"
         );
-        publish(look, job, attempt, &EventNote { is_warning: true, reason: "WorkerGivenUp", note }).await;
+        publish_event(look, job, attempt, &EventNote { is_warning: true, reason: "WorkerGivenUp", note }).await;
     }
     Ok(())
 }
@@ -307,24 +303,23 @@ fn is_held(job: &HybridJob) -> bool {
 }
 
 /// Removes the finalizer of a job that has no workers and gets none: nothing has to end in order.
-pub(crate) async fn release(
-    look: &Reconciliation<'_>,
+pub(crate) async fn release_finalizer(
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
     observed: &ObservedObjects,
 ) -> Result<(), Error> {
     let has_workers = observed.has_active_workers(RemovalScope::All)
         || observed.awaited_worker(RemovalScope::All, look.now()).is_some();
-    let will_have = status(job).phase.is_some_and(Phase::makes_pods);
+    let will_have = recorded_status(job).phase.is_some_and(RunPhase::makes_pods);
     if !has_workers && !will_have && is_held(job) {
-        *job = look.cluster.hold(job, false).await?;
+        *job = look.cluster.set_finalizer(job, false).await?;
     }
     Ok(())
 }
 
-/// Ends a deleted job. Its workers end first and write a checkpoint. Then everything else is deleted. The finalizer holds
-/// the job until then and no longer: a right that the operator lost, or a pod that never ends, does not hold it.
-/// Kubernetes itself deletes the remaining objects, because their owner is gone.
-pub(crate) async fn farewell(look: &Reconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
+/// Workers end first and write a checkpoint; then everything else is deleted. The finalizer holds the job until then
+/// and no longer: a right that the operator lost, or a pod that never ends, does not hold it.
+pub(crate) async fn end_deleted_job(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
     if !is_held(job) {
         return Ok(Action::await_change());
     }
@@ -346,50 +341,48 @@ pub(crate) async fn farewell(look: &Reconciliation<'_>, job: &HybridJob) -> Resu
         }
         Err(error) => return Err(error),
     }
-    match look.cluster.hold(job, false).await {
+    match look.cluster.set_finalizer(job, false).await {
         Err(error) if !error.is_missing() => Err(error),
         _ => {
-            look.context.memory.forget(&look.key);
+            look.context.memory.forget_job(&look.key);
             Ok(Action::await_change())
         }
     }
 }
 
 /// Says in the status which worker a deleted job waits for. Its end does not depend on that.
-async fn tell_wait(look: &Reconciliation<'_>, job: &HybridJob) {
-    let mut next = status(job);
-    let observed = ObservedObjects::new(next.attempt, &look.context.caches.objects(&look.key));
+async fn tell_wait(look: &JobReconciliation<'_>, job: &HybridJob) {
+    let mut next = recorded_status(job);
+    let observed = ObservedObjects::new(next.attempt, &look.context.caches.objects_of_job(&look.key));
     let Some(pod) = observed.awaited_worker(RemovalScope::All, look.now()) else { return };
     let message = format!("is deleted once its workers have ended; {} has not ended yet", pod.name);
     next.message = Some(message.clone());
-    Conditions::new(&mut next, job.meta().generation, look.now()).set(READY, false, "Deleting", message);
-    if let Err(error) = record(look, job, next).await {
+    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(READY, false, "Deleting", message);
+    if let Err(error) = record_status(look, job, next).await {
         debug!(job = look.key.name, %error, "the status of a deleted job was not recorded");
     }
 }
 
-/// Deletes also objects without an owner, so that a job deleted with `--cascade=orphan` leaves nothing but its Secret, which
-/// the operator has no right to delete.
-async fn remove_rest(look: &Reconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
-    let observed = ObservedObjects::new(status(job).attempt, &look.context.caches.objects(&look.key));
-    look.cluster.end(&observed.members(RemovalScope::All)).await?;
+/// Deletes also objects without an owner: a job deleted with `--cascade=orphan` leaves nothing but its Secret.
+async fn remove_rest(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
+    let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
+    look.cluster.end_pods(&observed.member_targets(RemovalScope::All)).await?;
     look.cluster.remove_services(RemovalScope::All).await?;
     for shared in SharedObject::ALL {
-        look.cluster.withdraw(shared).await?;
+        look.cluster.delete_shared(shared).await?;
     }
     Ok(())
 }
 
-/// Whether the end of a deleted job waits for no worker any more. A worker that was asked to end gets its time. A worker
-/// that could not be asked for long is not waited for.
-async fn end_workers(look: &Reconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
+/// A worker that was asked to end gets its time. One that could not be asked for long is not waited for.
+async fn end_workers(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
     let now = look.now();
     let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);
-    let is_late = deleted.is_some_and(|deleted| elapsed(deleted, now) >= LATE);
-    if let Err(error) = look.context.caches.listed().await {
+    let is_late = deleted.is_some_and(|deleted| elapsed_time(deleted, now) >= LATE);
+    if let Err(error) = look.context.caches.wait_until_listed().await {
         return if is_late { Ok(true) } else { Err(error) };
     }
-    let observed = ObservedObjects::new(status(job).attempt, &look.context.caches.objects(&look.key));
+    let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
     let removal = observed.workers_removal(RemovalScope::All, now);
     let is_reported = observed.awaited_worker(RemovalScope::All, now).is_some_and(|pod| pod.until.is_some());
     match removal {

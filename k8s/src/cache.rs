@@ -1,7 +1,7 @@
-//! Caches of the watched objects, by job. To look at a job, the operator therefore asks Kubernetes for no list.
+//! Caches of the watched objects, by job, so that a look asks Kubernetes for no list.
 //!
-//! A cache may be some milliseconds old. An action that it leads to can be repeated without harm. An action that cannot be
-//! repeated first asks Kubernetes itself (`JobClient::has_workers`).
+//! A cache may be some milliseconds old. An action that cannot be repeated without harm first asks Kubernetes itself
+//! (`JobClient::has_workers`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -25,12 +25,10 @@ use tracing::debug;
 use crate::error::Error;
 use crate::names::{JOB_LABEL, MANAGER};
 
-/// How long a look waits for the first lists.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused watch counts as a fault of its cache. A watch that is tried again fails at least this often.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// A job: its namespace and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobKey {
     pub namespace: String,
@@ -45,38 +43,34 @@ pub struct JobObjects {
     pub services: Vec<Arc<Service>>,
 }
 
-/// The caches of all kinds that are watched.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectCaches {
-    jobs: Cache<Job>,
-    sets: Cache<StatefulSet>,
-    pods: Cache<Pod>,
-    services: Cache<Service>,
+    jobs: KindCache<Job>,
+    sets: KindCache<StatefulSet>,
+    pods: KindCache<Pod>,
+    services: KindCache<Service>,
 }
 
 impl ObjectCaches {
     /// Fills the caches for ever, and reports each job whose objects changed.
     pub async fn fill(&self, client: &Client, namespace: Option<&str>, changed: UnboundedSender<JobKey>) {
         futures::join!(
-            self.jobs.fill(scoped(client, namespace), changed.clone()),
-            self.sets.fill(scoped(client, namespace), changed.clone()),
-            self.pods.fill(scoped(client, namespace), changed.clone()),
-            self.services.fill(scoped(client, namespace), changed),
+            self.jobs.fill(scoped_api(client, namespace), changed.clone()),
+            self.sets.fill(scoped_api(client, namespace), changed.clone()),
+            self.pods.fill(scoped_api(client, namespace), changed.clone()),
+            self.services.fill(scoped_api(client, namespace), changed),
         );
     }
 
-    /// Waits until all kinds are listed.
-    ///
-    /// # Errors
-    /// When that takes too long, or Kubernetes refuses to list or to watch a kind.
-    pub async fn listed(&self) -> Result<(), Error> {
-        let (jobs, sets) = futures::join!(self.jobs.listed(), self.sets.listed());
-        let (pods, services) = futures::join!(self.pods.listed(), self.services.listed());
+    /// Fails when that takes too long, or Kubernetes refuses to list or to watch a kind.
+    pub async fn wait_until_listed(&self) -> Result<(), Error> {
+        let (jobs, sets) = futures::join!(self.jobs.wait_until_listed(), self.sets.wait_until_listed());
+        let (pods, services) = futures::join!(self.pods.wait_until_listed(), self.services.wait_until_listed());
         jobs.and(sets).and(pods).and(services)
     }
 
     #[must_use]
-    pub fn objects(&self, job: &JobKey) -> JobObjects {
+    pub fn objects_of_job(&self, job: &JobKey) -> JobObjects {
         JobObjects {
             jobs: self.jobs.objects_of(job),
             sets: self.sets.objects_of(job),
@@ -86,9 +80,8 @@ impl ObjectCaches {
     }
 }
 
-/// An API for a kind, in one namespace or in all.
 #[must_use]
-pub fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+pub fn scoped_api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
@@ -98,9 +91,8 @@ where
     }
 }
 
-/// Objects of one kind.
 #[derive(Debug)]
-struct Cache<K> {
+struct KindCache<K> {
     state: Arc<Mutex<CacheState<K>>>,
     turns: Arc<watch::Sender<()>>,
 }
@@ -111,26 +103,25 @@ type ByJob<K> = HashMap<JobKey, BTreeMap<String, Arc<K>>>;
 struct CacheState<K> {
     /// `None` before the first list.
     listed: Option<ByJob<K>>,
-    /// A list that is arriving.
     arriving: ByJob<K>,
     /// Why the kind could not be listed or watched, and when that was.
     failure: Option<(Instant, Error)>,
 }
 
-impl<K> Clone for Cache<K> {
+impl<K> Clone for KindCache<K> {
     fn clone(&self) -> Self {
         Self { state: Arc::clone(&self.state), turns: Arc::clone(&self.turns) }
     }
 }
 
-impl<K> Default for Cache<K> {
+impl<K> Default for KindCache<K> {
     fn default() -> Self {
         let state = CacheState { listed: None, arriving: HashMap::new(), failure: None };
         Self { state: Arc::new(Mutex::new(state)), turns: Arc::new(watch::Sender::new(())) }
     }
 }
 
-impl<K> Cache<K>
+impl<K> KindCache<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -152,7 +143,7 @@ where
         }
     }
 
-    async fn listed(&self) -> Result<(), Error> {
+    async fn wait_until_listed(&self) -> Result<(), Error> {
         let mut turns = self.turns.subscribe();
         let waited = timeout(TIMEOUT, async {
             loop {
@@ -269,7 +260,7 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
-    fn names(cache: &Cache<Service>, job: &str) -> Vec<String> {
+    fn names(cache: &KindCache<Service>, job: &str) -> Vec<String> {
         cache.objects_of(&key(job)).iter().map(|service| service.name_any()).collect()
     }
 
@@ -279,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_list_drops_objects_that_went_while_nobody_watched_and_reports_their_job() {
-        let cache = Cache::<Service>::default();
+        let cache = KindCache::<Service>::default();
         assert!(cache.state().verdict().is_none(), "not listed");
         let list = |services: &[(&str, &str)]| {
             assert!(cache.state().take(Event::Init).is_empty());
@@ -296,7 +287,7 @@ mod tests {
 
     #[test]
     fn changes_are_kept_by_job() {
-        let cache = Cache::<Service>::default();
+        let cache = KindCache::<Service>::default();
         cache.state().take(Event::InitDone);
         assert_eq!(cache.state().take(Event::Apply(service("a", "a-1"))), [key("a")].into());
         cache.state().take(Event::Apply(service("a", "a-2")));
@@ -309,25 +300,25 @@ mod tests {
     /// A cache whose watch is refused grows old. That is reported, and no longer once the watch works again.
     #[tokio::test(start_paused = true)]
     async fn a_refused_watch_is_reported_and_a_broken_one_is_not() {
-        let cache = Cache::<Service>::default();
+        let cache = KindCache::<Service>::default();
         let refuse = |code: u16| {
             let status = kube::core::Status { code, ..kube::core::Status::default() };
             let error = failure::<Service>(watcher::Error::WatchError(Box::new(status)));
             cache.state().failure = error.map(|error| (Instant::now(), error));
         };
         refuse(403);
-        assert!(cache.listed().await.unwrap_err().needs_a_person());
+        assert!(cache.wait_until_listed().await.unwrap_err().needs_a_person());
         refuse(500);
         assert!(
-            cache.listed().await.unwrap_err().to_string().starts_with("the services of the cluster are not listed")
+            cache.wait_until_listed().await.unwrap_err().to_string().starts_with("the services of the cluster are not listed")
         );
         cache.state().take(Event::InitDone);
-        assert!(cache.listed().await.is_ok());
+        assert!(cache.wait_until_listed().await.is_ok());
         refuse(500);
-        assert!(cache.listed().await.is_ok());
+        assert!(cache.wait_until_listed().await.is_ok());
         refuse(403);
-        assert!(cache.listed().await.is_err());
+        assert!(cache.wait_until_listed().await.is_err());
         tokio::time::advance(REFUSED).await;
-        assert!(cache.listed().await.is_ok());
+        assert!(cache.wait_until_listed().await.is_ok());
     }
 }

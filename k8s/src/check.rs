@@ -11,16 +11,13 @@ use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::names::MANAGER;
 
-/// How long Kubernetes may take to answer one question.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Verbs on a resource.
 #[derive(Clone, Copy, Debug)]
 pub struct RequiredRight {
     pub group: &'static str,
     /// Plural, with its subresource: `hybridjobs/status`.
     pub resource: &'static str,
-    /// What is done with it.
     pub verbs: &'static [&'static str],
 }
 
@@ -28,8 +25,7 @@ const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'s
     RequiredRight { group, resource, verbs }
 }
 
-/// The rights that the operator needs in each namespace of its jobs. The roles of the manifests give these, and rights on
-/// kinds of other operators.
+/// The rights in each namespace of jobs. The roles of the manifests give these, and rights on kinds of other operators.
 pub const RIGHTS: [RequiredRight; 15] = [
     right("zagros.dev", "hybridjobs", &["get", "list", "watch", "patch", "delete"]),
     right("zagros.dev", "hybridjobs/status", &["update", "patch"]),
@@ -48,20 +44,14 @@ pub const RIGHTS: [RequiredRight; 15] = [
     right("events.k8s.io", "events", &["create", "patch"]),
 ];
 
-/// The result of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckFindings {
-    /// What is as it should be.
     pub good: Vec<String>,
-    /// What is wrong, and what to do.
     pub problems: Vec<String>,
 }
 
-/// Checks the rights in a namespace (`None`: in all), the definition, and who leads by the lease in `lease_namespace`.
-///
-/// # Errors
-/// When Kubernetes cannot be asked.
-pub async fn check(
+/// `namespace`: `None` for all. Also checks the definition, and who leads by the lease in `lease_namespace`.
+pub async fn check_cluster(
     client: &Client,
     namespace: Option<&str>,
     lease_namespace: Option<&str>,
@@ -75,18 +65,14 @@ pub async fn check(
     Ok(findings)
 }
 
-/// Why Kubernetes could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// A request failed.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// No answer came.
     #[error(
         "Kubernetes' API server does not answer within {TIMEOUT:?} ({what}); check the address in KUBECONFIG and the network"
     )]
     Late {
-        /// What was asked.
         what: String,
     },
 }

@@ -26,7 +26,6 @@ use crate::removal::{RemovalMethod, RemovalScope, RemovalTarget};
 /// The finalizer that keeps a job until its workers have ended.
 pub const FINALIZER: &str = "zagros.dev/pods";
 
-/// Access to one job and its namespace.
 #[derive(Clone)]
 pub struct JobClient {
     client: Client,
@@ -36,7 +35,6 @@ pub struct JobClient {
 }
 
 impl JobClient {
-    /// Access to this job.
     #[must_use]
     pub fn new(client: Client, namespace: &str, job: &str) -> Self {
         Self { client, namespace: namespace.to_owned(), job: job.to_owned(), gang: None }
@@ -48,47 +46,36 @@ impl JobClient {
         Self { gang, ..self.clone() }
     }
 
-    /// The HybridJobs of the namespace.
     #[must_use]
-    pub fn jobs(&self) -> Api<HybridJob> {
+    pub fn typed_jobs(&self) -> Api<HybridJob> {
         self.api()
     }
 
     /// The same without a type, for an object that cannot be parsed.
     #[must_use]
-    pub fn raw(&self) -> Api<kube::api::DynamicObject> {
+    pub fn untyped_jobs(&self) -> Api<kube::api::DynamicObject> {
         let resource = kube::api::ApiResource::erase::<HybridJob>(&());
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// The Secrets of the namespace.
     #[must_use]
-    pub(crate) fn secrets(&self) -> Api<Secret> {
+    pub(crate) fn secrets_api(&self) -> Api<Secret> {
         self.api()
     }
 
-    /// The HybridJob as it is now. The state that a watch reported may be old.
-    ///
-    /// # Errors
-    /// When the request fails.
-    pub async fn current(&self) -> Result<Option<HybridJob>, Error> {
-        if_there(self.jobs().get(&self.job).await, format!("read HybridJob {}", self.job))
+    /// As it is now: the state that a watch reported may be old.
+    pub async fn read_job(&self) -> Result<Option<HybridJob>, Error> {
+        if_there(self.typed_jobs().get(&self.job).await, format!("read HybridJob {}", self.job))
     }
 
-    /// A value of a ConfigMap. `None` when the ConfigMap or its key is missing.
-    ///
-    /// # Errors
-    /// When the request fails.
-    pub async fn config(&self, name: &str, key: &str) -> Result<Option<String>, Error> {
+    /// `None` when the ConfigMap or its key is missing.
+    pub async fn read_config(&self, name: &str, key: &str) -> Result<Option<String>, Error> {
         let api: Api<ConfigMap> = self.api();
         let found = if_there(api.get(name).await, format!("read ConfigMap {name}"))?;
         Ok(found.and_then(|map| map.data?.remove(key)))
     }
 
-    /// Whether the job's namespace is being deleted. Unknown, and so false, to an operator that may not read namespaces.
-    ///
-    /// # Errors
-    /// When the request fails.
+    /// Unknown, and so false, to an operator that may not read namespaces.
     pub async fn is_namespace_deleted(&self) -> Result<bool, Error> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let read = namespaces.get_metadata(&self.namespace).await;
@@ -99,9 +86,6 @@ impl JobClient {
     }
 
     /// Whether Kubernetes, not a cache, still has workers that must end before their servers may.
-    ///
-    /// # Errors
-    /// When a request fails.
     pub async fn has_workers(&self, scope: RemovalScope, now: Timestamp) -> Result<bool, Error> {
         let (jobs, pods) = tokio::try_join!(self.list::<Job>(), self.list::<Pod>())?;
         let observed = ObservedObjects::new(0, &JobObjects { jobs, pods, ..JobObjects::default() });
@@ -118,10 +102,7 @@ impl JobClient {
         Ok(listed.items.into_iter().map(Arc::new).collect())
     }
 
-    /// Applies an object, and takes over fields that others changed. Returns its generation, if its kind has one.
-    ///
-    /// # Errors
-    /// When the request fails.
+    /// Takes over fields that others changed. Returns the object's generation, if its kind has one.
     pub async fn apply(&self, manifest: &ObjectManifest) -> Result<Option<i64>, Error> {
         let api: Api<kube::api::DynamicObject> =
             Api::namespaced_with(self.client.clone(), &self.namespace, &manifest.resource);
@@ -142,12 +123,9 @@ impl JobClient {
         Ok(if_there(found, format!("read {}", manifest.title()))?.is_some())
     }
 
-    /// Deletes a shared object of this job, if it exists. An object of the same name without the job's labels stays.
-    ///
-    /// # Errors
-    /// When a request fails.
-    pub async fn withdraw(&self, shared: SharedObject) -> Result<(), Error> {
-        let (resource, name) = (shared.resource(), shared.name(&self.job));
+    /// An object of the same name without the job's labels stays.
+    pub async fn delete_shared(&self, shared: SharedObject) -> Result<(), Error> {
+        let (resource, name) = (shared.api_resource(), shared.object_name(&self.job));
         let title = format!("{} {name}", resource.kind);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
         let found = if_there(api.get_metadata(&name).await, format!("read {title}"))?;
@@ -161,11 +139,7 @@ impl JobClient {
         gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete {title}"))))
     }
 
-    /// Asks the pods of these objects to end.
-    ///
-    /// # Errors
-    /// When a request fails.
-    pub async fn end(&self, targets: &[RemovalTarget]) -> Result<(), Error> {
+    pub async fn end_pods(&self, targets: &[RemovalTarget]) -> Result<(), Error> {
         for RemovalTarget { kind, name, how } in targets {
             info!(job = self.job, name, "pods are asked to end");
             match (kind, how) {
@@ -184,11 +158,7 @@ impl JobClient {
         gone_is_fine(suspended.map(|_| ()).map_err(Error::failed_to(format!("suspend Job {job}"))))
     }
 
-    /// Removes the objects that pods mount or are found by. Services go last: as long as one is there, something is left to
-    /// remove.
-    ///
-    /// # Errors
-    /// When a request fails.
+    /// Services go last: as long as one is there, something is left to remove.
     pub async fn remove_services(&self, scope: RemovalScope) -> Result<(), Error> {
         let which = self.in_scope(scope);
         info!(job = self.job, "services and claims are removed");
@@ -198,18 +168,13 @@ impl JobClient {
         self.remove::<Service>(&which).await
     }
 
-    /// Removes the claims of coordinators and servers, with what is on them. Claims that the user wants to retain stay: they
-    /// have no owner, and say so by a label.
-    ///
-    /// # Errors
-    /// When a request fails.
+    /// Claims that the user wants to retain stay: they have no owner, and say so by a label.
     pub async fn remove_claims(&self, scope: RemovalScope) -> Result<(), Error> {
         let ListParams { label_selector, .. } = self.in_scope(scope);
         let selector = format!("{},{RETAIN_LABEL}!=true", label_selector.unwrap_or_default());
         self.remove::<PersistentVolumeClaim>(&ListParams::default().labels(&selector)).await
     }
 
-    /// Selects the objects of attempts.
     fn in_scope(&self, scope: RemovalScope) -> ListParams {
         let all = format!("{JOB_LABEL}={},{ATTEMPT_LABEL}", self.job);
         ListParams::default().labels(&match scope {
@@ -236,12 +201,9 @@ impl JobClient {
         removed.map(|_| ()).map_err(Error::failed_to(format!("delete {} of {}", K::plural(&()), self.job)))
     }
 
-    /// Gives up a pod whose node does not report. The pod counts as failed, so its Job makes another in its place, and the
-    /// pod is deleted without its kubelet's confirmation. Kubernetes does the same with the pods of a node that is marked
-    /// as out of service. If the old worker still lives, it was fenced long ago (invariant MB-1).
-    ///
-    /// # Errors
-    /// When a request fails.
+    /// The pod counts as failed, so its Job makes another in its place, and it is deleted without its kubelet's
+    /// confirmation, as on a node that is marked as out of service. If the old worker still lives, it was fenced long
+    /// ago (invariant MB-1).
     pub async fn give_up(&self, pod: &str) -> Result<(), Error> {
         info!(job = self.job, pod, "pod is given up: its node does not report");
         let message = "its node does not report, and it should have ended long ago";
@@ -253,11 +215,8 @@ impl JobClient {
         gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete pod {pod}"))))
     }
 
-    /// Sets or removes the finalizer. Refused when the job was changed since it was read.
-    ///
-    /// # Errors
-    /// When the request fails.
-    pub async fn hold(&self, object: &HybridJob, is_held: bool) -> Result<HybridJob, Error> {
+    /// Refused when the job was changed since it was read.
+    pub async fn set_finalizer(&self, object: &HybridJob, is_held: bool) -> Result<HybridJob, Error> {
         let mut finalizers = object.finalizers().to_vec();
         finalizers.retain(|one| one != FINALIZER);
         if is_held {
@@ -265,7 +224,7 @@ impl JobClient {
         }
         let metadata = json!({ "resourceVersion": object.resource_version(), "finalizers": finalizers });
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let held = self.jobs().patch(&self.job, &PatchParams::default(), &patch).await;
+        let held = self.typed_jobs().patch(&self.job, &PatchParams::default(), &patch).await;
         held.map_err(Error::failed_to(format!("set the finalizer of HybridJob {}", self.job)))
     }
 
@@ -282,22 +241,16 @@ impl JobClient {
         }
     }
 
-    /// Records a status. Refused when the job was changed since it was read.
-    ///
-    /// # Errors
-    /// When the request fails.
-    pub async fn record(&self, object: &HybridJob) -> Result<HybridJob, Error> {
-        let recorded = self.jobs().replace_status(&self.job, &PostParams::default(), object).await;
+    /// Refused when the job was changed since it was read.
+    pub async fn record_status(&self, object: &HybridJob) -> Result<HybridJob, Error> {
+        let recorded = self.typed_jobs().replace_status(&self.job, &PostParams::default(), object).await;
         recorded.map_err(Error::failed_to(format!("record the status of HybridJob {}", self.job)))
     }
 
-    /// Deletes the job itself, unless another job has its name by now.
-    ///
-    /// # Errors
-    /// When the request fails.
-    pub async fn delete(&self, object: &HybridJob) -> Result<(), Error> {
+    /// A job that has its name by now stays.
+    pub async fn delete_job(&self, object: &HybridJob) -> Result<(), Error> {
         let this = Preconditions { uid: object.uid(), resource_version: None };
-        let deleted = self.jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
+        let deleted = self.typed_jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
         gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete HybridJob {}", self.job))))
     }
 
@@ -309,8 +262,8 @@ impl JobClient {
     }
 }
 
-/// What was read; `None` if the object is not there. An object whose kind is not installed is not there either: for a kind
-/// of an unknown group the API server answers 404 in plain text, without the reason that `get_opt` looks for.
+/// For a kind of an unknown group the API server answers 404 in plain text, without the reason that `get_opt` looks
+/// for.
 fn if_there<T>(read: kube::Result<T>, what: String) -> Result<Option<T>, Error> {
     match read.map_err(Error::failed_to(what)) {
         Err(error) if error.is_missing() => Ok(None),
@@ -318,7 +271,6 @@ fn if_there<T>(read: kube::Result<T>, what: String) -> Result<Option<T>, Error> 
     }
 }
 
-/// Accepts that an object to delete is already gone.
 fn gone_is_fine(result: Result<(), Error>) -> Result<(), Error> {
     match result {
         Err(error) if error.is_missing() => Ok(()),

@@ -11,63 +11,53 @@ use zagros_plumbing::admin::PageToken;
 
 use crate::cache::{JobKey, ObjectCaches};
 use crate::cluster::JobClient;
-use crate::crd::{HybridJob, HybridJobStatus, Progress};
+use crate::crd::{HybridJob, HybridJobStatus, RunProgress};
 use crate::memory::{JobMemory, OperatorMemory};
 use crate::metrics::OperatorMetrics;
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::scale::ask::CoordinatorScale;
 
 /// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
 pub type CoordinatorQuery =
-    Arc<dyn Fn(Attempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send>> + Send + Sync>;
+    Arc<dyn Fn(RunAttempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<RunProgress>> + Send>> + Send + Sync>;
 
-/// The current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The parts of the operator that a reconciliation works with.
 #[derive(Clone)]
 pub struct OperatorContext {
-    /// The client of Kubernetes.
     pub client: Client,
     pub recorder: Recorder,
-    /// The operator's metrics.
     pub metrics: OperatorMetrics,
-    /// Asks the coordinators.
     pub asker: CoordinatorQuery,
-    /// Asks the coordinators for another number of embedding servers.
     pub scaler: CoordinatorScale,
     pub clock: Clock,
     /// Whether HybridJobs may have folders of nodes and privileged containers.
     pub allows_host_access: bool,
-    /// The watched objects.
     pub caches: ObjectCaches,
-    /// What earlier reconciliations did.
     pub memory: Arc<OperatorMemory>,
 }
 
-/// One reconciliation of one job.
-pub(crate) struct Reconciliation<'a> {
+pub(crate) struct JobReconciliation<'a> {
     pub(crate) key: JobKey,
     pub(crate) cluster: JobClient,
     pub(crate) context: &'a OperatorContext,
 }
 
-impl Reconciliation<'_> {
+impl JobReconciliation<'_> {
     pub(crate) fn now(&self) -> Timestamp {
         (self.context.clock)()
     }
 
-    pub(crate) fn memory<T>(&self, job: &HybridJob, look: impl FnOnce(&mut JobMemory) -> T) -> T {
+    pub(crate) fn with_memory<T>(&self, job: &HybridJob, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.with_job(&self.key, job.metadata.uid.as_deref(), look)
     }
 
     /// The memory of whichever job has this name.
-    pub(crate) fn named<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
+    pub(crate) fn with_memory_of_name<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.with_job(&self.key, None, look)
     }
 }
 
-/// The status of a job; empty before the first is recorded.
-pub(crate) fn status(job: &HybridJob) -> HybridJobStatus {
+pub(crate) fn recorded_status(job: &HybridJob) -> HybridJobStatus {
     job.status.clone().unwrap_or_default()
 }

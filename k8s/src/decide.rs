@@ -1,7 +1,7 @@
-//! Decides what to do: from a spec, a status and the observed objects to the next status and the next work.
+//! From a spec, a status and the observed objects to the next status and the next work.
 //!
-//! Pure: the time is an argument. An attempt is recorded in the status before any of its objects is made. An operator that
-//! ends half-way, or takes over, therefore finds in the status which attempt was started.
+//! Pure: the time is an argument. An attempt is recorded in the status before any of its objects is made, so an
+//! operator that ends half-way, or takes over, finds in the status which attempt was started.
 
 mod decision;
 mod fleet;
@@ -13,22 +13,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::build::BuildStage;
-use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
-use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, Phase, Recovery, RunPolicy};
-use crate::judge::{AttemptVerdict, elapsed, judge};
-use crate::names::{Attempt, Role, selector};
+use crate::conditions::{COMPLETE, FAILED, READY, RECONCILED, SUSPENDED, StatusConditions, VALID};
+use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, RowsRecovery, RunPhase, RunPolicy};
+use crate::judge::{AttemptVerdict, elapsed_time, judge_attempt};
+use crate::names::{PodRole, RunAttempt, label_selector};
 use crate::observe::{ObservedObjects, PodState};
 use crate::readiness;
 use crate::removal::{RemovalScope, RemovalStep, is_overdue};
 use crate::scale::ScaleStep;
 use crate::spec_hash::SpecHash;
-pub use decision::{Decision, DecisionFacts, EventNote, OperatorWork};
-use fleet::{Fleet, back, worker_restarts};
+pub use decision::{DecisionFacts, EventNote, JobDecision, OperatorWork};
+use fleet::{WorkerFleet, worker_restarts, workers_back};
 pub(crate) use scaling::REFUSED as SCALE_REFUSED;
 
 /// The pause before the second attempt. It doubles for each further one.
 const BACKOFF: Duration = Duration::from_secs(10);
-/// The longest pause before an attempt.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
 /// How often a running job is looked at, because its progress changes without an event.
 const GLANCE: Duration = Duration::from_secs(15);
@@ -37,11 +36,10 @@ const GIVE_UP: SignedDuration = SignedDuration::from_secs(60);
 /// Records this step before the next.
 const AT_ONCE: Duration = Duration::ZERO;
 
-/// Decides what to do.
 #[must_use]
-pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
+pub fn decide(facts: &DecisionFacts<'_>) -> JobDecision {
     let policy = &facts.spec.run_policy;
-    if facts.status.phase.is_some_and(Phase::is_final) {
+    if facts.status.phase.is_some_and(RunPhase::is_final) {
         return clean_up(facts);
     }
     if policy.suspend {
@@ -55,41 +53,40 @@ pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
     }
     if let Some(wait) = backoff(facts) {
         let again = Some(wait.min(GLANCE));
-        return Decision { work: OperatorWork::Clear, again, ..record(facts, |_, _| ()) };
+        return JobDecision { work: OperatorWork::Clear, again, ..record(facts, |_, _| ()) };
     }
     if let Some(worker) = held_up_by(facts) {
         return drain(facts, &worker);
     }
     let observed = facts
         .observed
-        .without_replaced(back(facts))
-        .without_members_from(facts.servers.staying(), facts.workers.pods());
-    match judge(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
+        .without_replaced(workers_back(facts))
+        .without_members_from(facts.servers.staying_count(), facts.workers.pod_count());
+    match judge_attempt(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
         AttemptVerdict::Going => going(facts, None),
         AttemptVerdict::Settling(left) => going(facts, Some(left)),
         AttemptVerdict::Succeeded => {
             let attempt = facts.status.attempt;
             let note = format!("trained to the end in attempt {attempt}; the run folder is below {}", output(facts));
-            end(facts, Phase::Succeeded, "Succeeded", note)
+            end(facts, RunPhase::Succeeded, "Succeeded", note)
         }
         AttemptVerdict::Exhausted { cause } => exhausted(facts, cause),
         AttemptVerdict::Failed { cause, retryable } => failed(facts, cause, retryable),
     }
 }
 
-/// Records the present status, changed by `change`.
-fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &DecisionFacts<'_>)) -> Decision {
+fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &DecisionFacts<'_>)) -> JobDecision {
     let mut status = facts.status.clone();
     status.observed_generation = facts.generation;
     // Only `act` knows whether the work succeeded, and says so afterwards.
     let is_first = !status.conditions.iter().any(|one| one.type_ == RECONCILED);
-    let mut conditions = Conditions::new(&mut status, facts.generation, facts.now);
+    let mut conditions = StatusConditions::new(&mut status, facts.generation, facts.now);
     conditions.set(VALID, true, "Accepted", "the spec can be carried out");
     if is_first {
         conditions.set(RECONCILED, true, "Done", "");
     }
     change(&mut status, facts);
-    Decision {
+    JobDecision {
         status,
         work: OperatorWork::Record,
         again: Some(AT_ONCE),
@@ -99,53 +96,53 @@ fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &
     }
 }
 
-fn clean_up(facts: &DecisionFacts<'_>) -> Decision {
+fn clean_up(facts: &DecisionFacts<'_>) -> JobDecision {
     let policy = &facts.spec.run_policy;
     let ended = facts.status.completion_time.as_ref().map_or(facts.now, |time| time.0);
     let left = policy.ttl_seconds_after_finished.map(|seconds| {
         let ttl = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-        ttl.saturating_sub(elapsed(ended, facts.now))
+        ttl.saturating_sub(elapsed_time(ended, facts.now))
     });
     let work =
         if left == Some(Duration::ZERO) { OperatorWork::Delete } else { OperatorWork::Tidy(policy.clean_pod_policy) };
-    let tidying = facts.observed.tidying(facts.status.attempt, policy.clean_pod_policy, facts.now);
+    let tidying = facts.observed.tidying_step(facts.status.attempt, policy.clean_pod_policy, facts.now);
     let again = if tidying == RemovalStep::Done { left } else { Some(left.unwrap_or(GLANCE).min(GLANCE)) };
-    Decision { work, again, ..record(facts, |_, _| ()) }
+    JobDecision { work, again, ..record(facts, |_, _| ()) }
 }
 
-fn suspend(facts: &DecisionFacts<'_>) -> Decision {
-    let removal = facts.observed.removal(RemovalScope::All, facts.now);
+fn suspend(facts: &DecisionFacts<'_>) -> JobDecision {
+    let removal = facts.observed.removal_step(RemovalScope::All, facts.now);
     let mut decision = record(facts, |status, facts| {
         let note = match &removal {
             RemovalStep::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
             _ => "waits: runPolicy.suspend is true".to_owned(),
         };
-        status.phase = Some(Phase::Suspended);
+        status.phase = Some(RunPhase::Suspended);
         status.message = Some(note.clone());
         status.start_time = None;
         status.progress = None;
-        status.roles = Some(readiness::counts(facts.spec, &ObservedObjects::default()));
+        status.roles = Some(readiness::role_counts(facts.spec, &ObservedObjects::default()));
         status.workers = 0;
-        Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, true, "Suspended", note.clone()).set(
+        StatusConditions::new(status, facts.generation, facts.now).set(SUSPENDED, true, "Suspended", note.clone()).set(
             READY,
             false,
             "Suspended",
             note,
         );
     });
-    let is_news = facts.status.phase != Some(Phase::Suspended);
+    let is_news = facts.status.phase != Some(RunPhase::Suspended);
     decision.news = is_news.then(|| news(false, "Suspended", "all pods go until runPolicy.suspend is false"));
     let again = (removal != RemovalStep::Done).then_some(GLANCE);
-    Decision { work: OperatorWork::Clear, again, ..decision }
+    JobDecision { work: OperatorWork::Clear, again, ..decision }
 }
 
-fn deadline(facts: &DecisionFacts<'_>) -> Option<Decision> {
+fn deadline(facts: &DecisionFacts<'_>) -> Option<JobDecision> {
     let seconds = facts.spec.run_policy.active_deadline_seconds?;
     let started = facts.status.start_time.as_ref()?.0;
     let limit = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-    (elapsed(started, facts.now) >= limit).then(|| {
+    (elapsed_time(started, facts.now) >= limit).then(|| {
         let note = format!("not done within runPolicy.activeDeadlineSeconds ({seconds} s)");
-        end(facts, Phase::Failed, "DeadlineExceeded", note)
+        end(facts, RunPhase::Failed, "DeadlineExceeded", note)
     })
 }
 
@@ -155,8 +152,8 @@ fn reason_to_begin(facts: &DecisionFacts<'_>) -> Option<&'static str> {
     let is_other = is_edited(facts) && !is_applied_live(facts);
     match status.phase {
         _ if status.attempt == 0 => Some("Started"),
-        Some(Phase::Suspended) => Some("Resumed"),
-        Some(Phase::Invalid) => Some("Corrected"),
+        Some(RunPhase::Suspended) => Some("Resumed"),
+        Some(RunPhase::Invalid) => Some("Corrected"),
         _ if is_other => Some("SpecChanged"),
         _ => None,
     }
@@ -168,15 +165,15 @@ fn is_edited(facts: &DecisionFacts<'_>) -> bool {
 
 /// Whether the edit concerns the servers' pods alone, and these come back with their rows: they are restarted one by one.
 fn is_applied_live(facts: &DecisionFacts<'_>) -> bool {
-    facts.recovery == Recovery::Log && facts.status.fixed_hash.as_deref() == Some(&facts.running.fixed)
+    facts.recovery == RowsRecovery::Log && facts.status.fixed_hash.as_deref() == Some(&facts.running.fixed)
 }
 
-fn begin(facts: &DecisionFacts<'_>, reason: &'static str) -> Decision {
+fn begin(facts: &DecisionFacts<'_>, reason: &'static str) -> JobDecision {
     let number = facts.status.attempt + 1;
     let mut decision = record(facts, |status, facts| {
         status.start_time = status.start_time.take().or(Some(Time(facts.now)));
-        enter(status, facts, number, Phase::Starting, format!("attempt {number} starts"));
-        Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, false, reason, "");
+        enter(status, facts, number, RunPhase::Starting, format!("attempt {number} starts"));
+        StatusConditions::new(status, facts.generation, facts.now).set(SUSPENDED, false, reason, "");
     });
     decision.news = Some(news(false, reason, &format!("attempt {number} starts")));
     decision
@@ -189,9 +186,8 @@ fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, hash: &Spe
     status.recovery = Some(facts.recovery);
 }
 
-/// Starts an attempt in the status.
-fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, phase: Phase, message: String) {
-    let attempt = Attempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
+fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, phase: RunPhase, message: String) {
+    let attempt = RunAttempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
     note_spec(status, facts, facts.next);
     status.attempt = number;
     status.phase = Some(phase);
@@ -199,22 +195,21 @@ fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, p
     status.worker_restarts = 0;
     status.workers_lost = None;
     status.workers_back = None;
-    status.output = Some(attempt.output());
-    status.selector = Some(selector(&attempt.role_labels(Role::Worker)));
+    status.output = Some(attempt.output_folder());
+    status.selector = Some(label_selector(&attempt.role_labels(PodRole::Worker)));
     status.workers = 0;
-    status.roles = Some(readiness::counts(facts.spec, &ObservedObjects::default()));
+    status.roles = Some(readiness::role_counts(facts.spec, &ObservedObjects::default()));
     scaling::forget(status);
-    Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message.clone());
+    StatusConditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message.clone());
     status.message = Some(message);
 }
 
-/// The time left before the next attempt follows a failed one.
 fn backoff(facts: &DecisionFacts<'_>) -> Option<Duration> {
-    if facts.status.phase != Some(Phase::Restarting) {
+    if facts.status.phase != Some(RunPhase::Restarting) {
         return None;
     }
     let failed = facts.status.last_failure.as_ref()?.at.as_ref()?.0;
-    let left = pause(facts.status.restarts).saturating_sub(elapsed(failed, facts.now));
+    let left = pause(facts.status.restarts).saturating_sub(elapsed_time(failed, facts.now));
     (!left.is_zero()).then_some(left)
 }
 
@@ -224,39 +219,39 @@ fn pause(restarts: i32) -> Duration {
 }
 
 /// Makes nothing of the attempt while a worker of another attempt runs.
-fn drain(facts: &DecisionFacts<'_>, worker: &str) -> Decision {
+fn drain(facts: &DecisionFacts<'_>, worker: &str) -> JobDecision {
     let decision = record(facts, |status, facts| {
         let number = status.attempt;
         let message = format!("attempt {number} starts once {worker} of an earlier attempt has ended");
-        status.phase = Some(Phase::Starting);
-        status.roles = Some(readiness::counts(facts.present, facts.observed));
+        status.phase = Some(RunPhase::Starting);
+        status.roles = Some(readiness::role_counts(facts.present, facts.observed));
         status.message = Some(message.clone());
-        Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message);
+        StatusConditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message);
     });
-    Decision { work: OperatorWork::Drain, again: Some(GLANCE), ..decision }
+    JobDecision { work: OperatorWork::Drain, again: Some(GLANCE), ..decision }
 }
 
-fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
+fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> JobDecision {
     let stage = stage(facts);
-    let staying = facts.observed.without_members_from(facts.servers.staying(), facts.workers.pods());
+    let staying = facts.observed.without_members_from(facts.servers.staying_count(), facts.workers.pod_count());
     let state = readiness::assess(facts.present, &staying, stage, facts.now);
-    let fleet = Fleet::new(facts, &staying, state.is_ready);
+    let fleet = WorkerFleet::new(facts, &staying, state.is_ready);
     let step = scaling::step(facts);
-    let state = state.waiting_for(fleet.loss().as_deref());
+    let state = state.waiting_for(fleet.loss_message().as_deref());
     let mut decision = record(facts, |status, facts| {
         let phase =
-            if state.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
+            if state.is_ready || status.phase == Some(RunPhase::Running) { RunPhase::Running } else { RunPhase::Starting };
         note_spec(status, facts, facts.running);
         status.phase = Some(phase);
         status.message = Some(state.message.clone());
-        status.roles = Some(readiness::counts(facts.present, facts.observed));
-        status.workers = staying.ready(Role::Worker);
+        status.roles = Some(readiness::role_counts(facts.present, facts.observed));
+        status.workers = staying.ready_count(PodRole::Worker);
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         status.worker_restarts = worker_restarts(facts);
-        fleet.record(status, facts.now);
+        fleet.record_loss(status, facts.now);
         scaling::record(status, facts, &step);
-        Conditions::new(status, facts.generation, facts.now)
+        StatusConditions::new(status, facts.generation, facts.now)
             .set(READY, state.is_ready, &state.reason, state.message.clone())
             .set(SUSPENDED, false, "Running", "");
     });
@@ -267,14 +262,14 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     decision.asks_for = (step == ScaleStep::Ask).then(|| scaling::request(facts));
     decision.given_up = given_up(facts);
     let again = settling.unwrap_or(GLANCE).min(due(facts));
-    Decision { work: OperatorWork::Run(stage), again: Some(again), ..decision }
+    JobDecision { work: OperatorWork::Run(stage), again: Some(again), ..decision }
 }
 
-/// Workers' pods that should have gone long ago. Their kubelet does not report, and their Job makes no other pod in their
-/// place before they have ended.
+/// Pods that should have gone long ago. Their kubelet does not report, and their Job makes no other pod before they
+/// have ended.
 fn given_up(facts: &DecisionFacts<'_>) -> Vec<String> {
     let hangs =
-        |pod: &&PodState| pod.role == Role::Worker && !pod.has_ended && is_overdue(pod.until, GIVE_UP, facts.now);
+        |pod: &&PodState| pod.role == PodRole::Worker && !pod.has_ended && is_overdue(pod.until, GIVE_UP, facts.now);
     let pods = facts.observed.pods.iter().filter(|_| facts.rejoins).filter(hangs);
     pods.map(|pod| pod.name.clone()).collect()
 }
@@ -287,8 +282,7 @@ fn last_checkpoint(facts: &DecisionFacts<'_>) -> Option<LastCheckpoint> {
     if is_new { Some(LastCheckpoint { step, seen: Time(facts.now) }) } else { known }
 }
 
-/// The change since the last look, for an Event.
-fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness::PodReadiness) -> Option<EventNote> {
+fn what_happened(facts: &DecisionFacts<'_>, fleet: &WorkerFleet<'_>, state: &readiness::PodReadiness) -> Option<EventNote> {
     let last_reason =
         facts.status.conditions.iter().find(|one| one.type_ == READY).map_or("", |one| one.reason.as_str());
     let reported = [readiness::JOB_SUSPENDED, readiness::SERVER_LOST, readiness::COORDINATOR_LOST];
@@ -302,51 +296,50 @@ fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness
         return Some(news(false, "CoordinatorBack", "the coordinator is back and continues the run"));
     }
     match fleet {
-        Fleet::Lost(_) => {
-            let (how, limit) = (fleet.loss().unwrap_or_default(), facts.spec.run_policy.backoff_limit);
+        WorkerFleet::Lost(_) => {
+            let (how, limit) = (fleet.loss_message().unwrap_or_default(), facts.spec.run_policy.backoff_limit);
             let note = format!("{how}; it restarts and the others wait for it (at most {limit} times each)");
             Some(news(true, "WorkerLost", &note))
         }
-        Fleet::Back => Some(news(false, "WorkerBack", "all workers are back and continue together")),
-        Fleet::Whole | Fleet::Waiting(_) => {
-            let is_new = facts.status.phase != Some(Phase::Running) && state.is_ready;
+        WorkerFleet::Back => Some(news(false, "WorkerBack", "all workers are back and continue together")),
+        WorkerFleet::Whole | WorkerFleet::Waiting(_) => {
+            let is_new = facts.status.phase != Some(RunPhase::Running) && state.is_ready;
             is_new.then(|| news(false, "Running", "every role is ready"))
         }
     }
 }
 
-/// The time until the deadline.
 fn due(facts: &DecisionFacts<'_>) -> Duration {
     let (Some(seconds), Some(started)) = (facts.spec.run_policy.active_deadline_seconds, &facts.status.start_time)
     else {
         return Duration::MAX;
     };
     let end = started.0.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-    elapsed(facts.now, end).max(Duration::from_secs(1))
+    elapsed_time(facts.now, end).max(Duration::from_secs(1))
 }
 
 /// Workers start once coordinator and servers are ready. A gang is scheduled whole, so its workers start at once.
 fn stage(facts: &DecisionFacts<'_>) -> BuildStage {
     let observed = facts.observed;
-    let servers = observed.ready(Role::Server) >= facts.present.embedding_servers.replicas;
-    let ready = servers && observed.ready(Role::Coordinator) > 0;
+    let servers = observed.ready_count(PodRole::Server) >= facts.present.embedding_servers.replicas;
+    let ready = servers && observed.ready_count(PodRole::Coordinator) > 0;
     let is_gang = facts.spec.scheduling.gang.is_some();
     if is_gang || ready || observed.workers.is_some() { BuildStage::Everything } else { BuildStage::Servers }
 }
 
 /// Ends the job: another attempt would start with the same worker.
-fn exhausted(facts: &DecisionFacts<'_>, mut cause: AttemptFailure) -> Decision {
+fn exhausted(facts: &DecisionFacts<'_>, mut cause: AttemptFailure) -> JobDecision {
     cause.at = Some(Time(facts.now));
     let limit = facts.spec.run_policy.backoff_limit;
     let why = format!("it was restarted {limit} times, which is the limit (runPolicy.backoffLimit)");
     let note = format!("attempt {} failed: {}; {why}", cause.attempt, cause.message);
-    let mut decision = end(facts, Phase::Failed, "BackoffLimitExceeded", note);
+    let mut decision = end(facts, RunPhase::Failed, "BackoffLimitExceeded", note);
     decision.status.last_failure = Some(cause);
     decision
 }
 
-/// A worker of an earlier attempt that may still write to the run folder, so that two attempts would write checkpoints
-/// there. Members made now would give up waiting for it if it takes long to end.
+/// A worker of an earlier attempt that may still write to the run folder. Members made now would give up waiting for
+/// it.
 fn held_up_by(facts: &DecisionFacts<'_>) -> Option<String> {
     let others = RemovalScope::Others(facts.status.attempt);
     match facts.observed.workers_removal(others, facts.now) {
@@ -357,7 +350,7 @@ fn held_up_by(facts: &DecisionFacts<'_>) -> Option<String> {
     }
 }
 
-fn failed(facts: &DecisionFacts<'_>, mut cause: AttemptFailure, retryable: bool) -> Decision {
+fn failed(facts: &DecisionFacts<'_>, mut cause: AttemptFailure, retryable: bool) -> JobDecision {
     cause.at = Some(Time(facts.now));
     let RunPolicy { backoff_limit, .. } = facts.spec.run_policy;
     let note = format!("attempt {} failed: {}", cause.attempt, cause.message);
@@ -368,7 +361,7 @@ fn failed(facts: &DecisionFacts<'_>, mut cause: AttemptFailure, retryable: bool)
         } else {
             ("PermanentFailure", "; another attempt would fail alike: docs/exit-codes.md says what to do".to_owned())
         };
-        let mut decision = end(facts, Phase::Failed, reason, note + &why);
+        let mut decision = end(facts, RunPhase::Failed, reason, note + &why);
         decision.status.last_failure = Some(cause);
         return decision;
     }
@@ -378,23 +371,23 @@ fn failed(facts: &DecisionFacts<'_>, mut cause: AttemptFailure, retryable: bool)
         status.restarts = restarts;
         status.last_failure = Some(cause);
         let message = format!("{note}; attempt {number} starts {wait} s later");
-        enter(status, facts, number, Phase::Restarting, message);
+        enter(status, facts, number, RunPhase::Restarting, message);
     });
     decision.news = Some(news(true, "AttemptFailed", &note));
     decision
 }
 
-fn end(facts: &DecisionFacts<'_>, phase: Phase, reason: &'static str, note: String) -> Decision {
-    let succeeded = phase == Phase::Succeeded;
+fn end(facts: &DecisionFacts<'_>, phase: RunPhase, reason: &'static str, note: String) -> JobDecision {
+    let succeeded = phase == RunPhase::Succeeded;
     let mut decision = record(facts, |status, facts| {
         status.phase = Some(phase);
         status.completion_time = Some(Time(facts.now));
         status.message = Some(note.clone());
-        status.roles = Some(readiness::counts(facts.present, facts.observed));
+        status.roles = Some(readiness::role_counts(facts.present, facts.observed));
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         let type_ = if succeeded { COMPLETE } else { FAILED };
-        Conditions::new(status, facts.generation, facts.now).set(type_, true, reason, note.clone()).set(
+        StatusConditions::new(status, facts.generation, facts.now).set(type_, true, reason, note.clone()).set(
             READY,
             false,
             reason,

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use kube::core::Status;
 
-/// An error of the operator.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// A request failed.
     #[error("cannot {what}: {}", words(source))]
     Kube {
         /// `apply Service ctr-1-server`.
@@ -15,38 +13,26 @@ pub enum Error {
         #[source]
         source: Arc<kube::Error>,
     },
-    /// A cache of watched objects was not filled in time.
     #[error("the {kind} of the cluster are not listed after {seconds} s; the operator tries again")]
     Unlisted {
-        /// Plural of the kind.
         kind: String,
-        /// How long the operator waited.
         seconds: u64,
     },
-    /// The object has no namespace or no name.
     #[error("a HybridJob without name or namespace cannot be carried out")]
     Unnamed,
-    /// Another operator leads now.
     #[error("the lease {lease} is held by {holder}: this operator stops; once restarted, it waits for the lease")]
     Deposed {
-        /// Name of the lease.
         lease: String,
-        /// The present holder.
         holder: String,
     },
-    /// The lease could not be renewed in time.
     #[error("the lease {lease} could not be renewed for {seconds} s, last because: {cause}")]
     LeaseLost {
-        /// Name of the lease.
         lease: String,
-        /// How long the operator tried.
         seconds: u64,
-        /// The last failure.
         cause: String,
     },
 }
 
-/// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorRemedy {
     /// Try again soon and report nothing: another writer was faster.
@@ -58,13 +44,11 @@ pub enum ErrorRemedy {
 }
 
 impl Error {
-    /// Wraps a failed request.
     pub fn failed_to(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let what = what.into();
         move |source| Self::Kube { what, source: Arc::new(source) }
     }
 
-    /// What to do.
     #[must_use]
     pub fn remedy(&self) -> ErrorRemedy {
         match self {
@@ -73,7 +57,6 @@ impl Error {
         }
     }
 
-    /// Whether the requested object or kind does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 404))
@@ -91,7 +74,6 @@ impl Error {
         matches!(self.remedy(), ErrorRemedy::Report(_))
     }
 
-    /// Whether another writer changed the object in between.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.remedy() == ErrorRemedy::Again

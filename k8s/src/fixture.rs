@@ -4,10 +4,9 @@ use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::crd::HybridJob;
-use crate::names::{Attempt, Role};
+use crate::names::{PodRole, RunAttempt};
 use crate::observe::PodState;
 
-/// A job file.
 pub(crate) const JOB_TEXT: &str = "\
 # What the user wrote stays.
 [data]
@@ -39,12 +38,12 @@ pub(crate) fn hybrid_job() -> HybridJob {
     job
 }
 
-pub(crate) fn attempt(number: i32) -> Attempt {
-    Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
+pub(crate) fn attempt(number: i32) -> RunAttempt {
+    RunAttempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
 }
 
 /// A pod that is not ready, has not ended, and has no fault.
-pub(crate) fn pod(name: &str, role: Role) -> PodState {
+pub(crate) fn pod(name: &str, role: PodRole) -> PodState {
     PodState {
         name: name.to_owned(),
         role,
@@ -60,7 +59,6 @@ pub(crate) fn pod(name: &str, role: Role) -> PodState {
     }
 }
 
-/// Merges the fields of `over` into a value.
 pub(crate) fn merge(value: &mut Value, over: &Value) {
     match (value, over) {
         (Value::Object(fields), Value::Object(over)) => {

@@ -1,17 +1,14 @@
 //! What would give a HybridJob its nodes: folders of their disks, and containers with all rights.
 //!
-//! Who may create HybridJobs need not be allowed to create pods. The operator creates them, so it refuses what only an
-//! administrator of the nodes should have, unless it runs with `--allow-host-access` (docs/security.md).
+//! Who may create HybridJobs need not be allowed to create pods, so the operator refuses these unless it runs with
+//! `--allow-host-access` (docs/security.md).
 
 use k8s_openapi::api::core::v1::SecurityContext;
 
 use crate::crd::{HybridJobSpec, PodSettings};
 use crate::problem::{SpecProblem, problem};
 
-/// Adds what of a spec would give it its nodes to the problems of the spec, unless that is allowed.
-///
-/// # Errors
-/// All problems.
+/// Adds them to the problems of the spec, and fails with all.
 pub fn refuse_host_access<T>(
     spec: &HybridJobSpec,
     is_allowed: bool,
@@ -44,7 +41,6 @@ fn host_access(spec: &HybridJobSpec) -> Vec<SpecProblem> {
     folders.chain(containers.map(|field| refused(field, "gives a container all rights on its node"))).collect()
 }
 
-/// The fields that give a container of a pod all rights.
 fn privileged(path: &str, pod: &PodSettings) -> Vec<String> {
     let own = (format!("{path}.containerSecurityContext"), pod.container_security_context.as_ref());
     let sidecars = pod.sidecars.iter().enumerate();

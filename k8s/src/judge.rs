@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use zagros_plumbing::exit_codes;
 
 use crate::crd::{AttemptFailure, ExitCodes};
-use crate::names::Role;
+use crate::names::PodRole;
 use crate::observe::{JobEnd, JobState, ObservedObjects, PodState};
 
 /// How long other exit codes are waited for after the first Job failed: the first failure that is seen is rarely the cause.
@@ -15,30 +15,24 @@ pub const GRACE: Duration = Duration::from_secs(15);
 /// Reasons of an indexed Job in which one index failed as often as it may.
 const GIVEN_UP: [&str; 2] = ["MaxFailedIndexesExceeded", "FailedIndexes"];
 
-/// The state of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptVerdict {
-    /// It runs or starts.
     Going,
     /// It ends. The cause is known after this time.
     Settling(Duration),
-    /// Trained to the end.
     Succeeded,
-    /// A worker was restarted as often as it may be.
     Exhausted {
-        /// Which worker, and how it ended last.
         cause: AttemptFailure,
     },
     Failed {
         cause: AttemptFailure,
-        /// Whether another attempt may succeed.
         retryable: bool,
     },
 }
 
 /// Looks at the Jobs and at the ends of containers.
 #[must_use]
-pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: Timestamp) -> AttemptVerdict {
+pub fn judge_attempt(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: Timestamp) -> AttemptVerdict {
     let ends = [&observed.coordinator, &observed.workers].map(|job| job.as_ref().and_then(|job| job.end.as_ref()));
     if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete { .. }))) || is_finished_without_some(observed) {
         return AttemptVerdict::Succeeded;
@@ -56,7 +50,7 @@ pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: T
     let Some((since, message)) = failures.min_by_key(|(at, _)| *at) else {
         return hopeless.map_or(AttemptVerdict::Going, |pod| failed(attempt, pod, codes));
     };
-    let left = GRACE.saturating_sub(elapsed(since, now));
+    let left = GRACE.saturating_sub(elapsed_time(since, now));
     let is_over = [&observed.coordinator, &observed.workers].into_iter().all(|job| !is_running(job));
     if hopeless.is_none() && !is_over && !left.is_zero() {
         return AttemptVerdict::Settling(left);
@@ -67,7 +61,7 @@ pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: T
     }
 }
 
-/// Whether coordinator and worker 0, which reports and saves, have ended well: the run continued without another worker
+/// Coordinator and worker 0, which reports and saves, have ended well: the run continued without another worker
 /// (`cluster.min_workers`), or lost it after the last step.
 fn is_finished_without_some(observed: &ObservedObjects) -> bool {
     let is_led = matches!(observed.coordinator, Some(JobState { end: Some(JobEnd::Complete { .. }), .. }));
@@ -77,11 +71,10 @@ fn is_finished_without_some(observed: &ObservedObjects) -> bool {
     matches!(workers.end, Some(JobEnd::Failed { .. })) || observed.lost_worker(None).is_some()
 }
 
-/// The failure of a worker that Kubernetes gave up, if the worker itself is the cause.
 fn exhausted(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes) -> Option<AttemptFailure> {
     let end = observed.workers.as_ref()?.end.as_ref();
     let is_given_up = matches!(end, Some(JobEnd::Failed { reason, .. }) if GIVEN_UP.contains(&reason.as_str()));
-    let pod = culprit(observed, codes).filter(|pod| is_given_up && pod.role == Role::Worker)?;
+    let pod = culprit(observed, codes).filter(|pod| is_given_up && pod.role == PodRole::Worker)?;
     let is_own_doing = is_retryable(pod, codes) && echo(pod) == 0;
     is_own_doing.then(|| blame(attempt, pod))
 }
@@ -91,8 +84,8 @@ fn is_running(job: &Option<JobState>) -> bool {
     job.as_ref().is_some_and(|job| job.end.is_none() || job.is_ending)
 }
 
-/// The failed pod that is the likeliest cause: first a code that no retry can mend, then a death of its own, then "another
-/// process was gone". Of several such pods, the first to end.
+/// First a code that no retry can mend, then a death of its own, then "another process was gone". Of several such pods,
+/// the first to end.
 fn culprit<'a>(observed: &'a ObservedObjects, codes: &ExitCodes) -> Option<&'a PodState> {
     let rank = |pod: &PodState| {
         let end_time = pod.exit.as_ref().and_then(|exit| exit.at);
@@ -141,7 +134,6 @@ fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailu
     AttemptFailure { attempt, pod, exit_code: None, at: None, message }
 }
 
-/// What an exit code means, in a few words.
 fn exit_words(code: i32, reason: &str) -> String {
     let words = match code {
         137 if reason == "OOMKilled" => "it used more memory than its limit",
@@ -151,7 +143,7 @@ fn exit_words(code: i32, reason: &str) -> String {
     words.to_owned()
 }
 
-pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn elapsed_time(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
@@ -165,7 +157,7 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    fn pod(name: &str, role: Role, code: i32, seconds: i64) -> PodState {
+    fn pod(name: &str, role: PodRole, code: i32, seconds: i64) -> PodState {
         let (reason, message) = ("Error".to_owned(), "why".to_owned());
         let exit = (code != 0).then(|| PodExit { code, reason, message, at: Some(timestamp(seconds)) });
         PodState { exit, ..fixture::pod(name, role) }
@@ -188,7 +180,7 @@ mod tests {
     }
 
     fn verdict(observed: &ObservedObjects, now: i64) -> AttemptVerdict {
-        judge(1, observed, &ExitCodes::default(), timestamp(now))
+        judge_attempt(1, observed, &ExitCodes::default(), timestamp(now))
     }
 
     fn blamed(verdict: AttemptVerdict) -> (String, bool) {
@@ -210,7 +202,7 @@ mod tests {
     #[test]
     fn the_cause_is_named_and_not_its_consequence() {
         let pods =
-            vec![pod("c", Role::Coordinator, 4, 10), pod("w1", Role::Worker, 4, 11), pod("w0", Role::Worker, 3, 12)];
+            vec![pod("c", PodRole::Coordinator, 4, 10), pod("w1", PodRole::Worker, 4, 11), pod("w0", PodRole::Worker, 3, 12)];
         let seen = ObservedObjects {
             coordinator: job(broken(10)),
             workers: job(broken(12)),
@@ -224,9 +216,9 @@ mod tests {
 
     #[test]
     fn a_killed_server_is_named_and_the_group_may_restart() {
-        let mut server = pod("s2", Role::Server, 137, 9);
+        let mut server = pod("s2", PodRole::Server, 137, 9);
         server.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
-        let pods = vec![pod("c", Role::Coordinator, 4, 8), server, pod("w0", Role::Worker, 143, 7)];
+        let pods = vec![pod("c", PodRole::Coordinator, 4, 8), server, pod("w0", PodRole::Worker, 143, 7)];
         let seen = ObservedObjects {
             coordinator: job(broken(10)),
             workers: job(broken(12)),
@@ -242,7 +234,7 @@ mod tests {
 
     #[test]
     fn exit_codes_of_others_are_awaited_for_a_short_time() {
-        let pods = vec![pod("c", Role::Coordinator, 4, 10)];
+        let pods = vec![pod("c", PodRole::Coordinator, 4, 10)];
         let seen =
             ObservedObjects { coordinator: job(broken(10)), workers: job(None), pods, ..ObservedObjects::default() };
         assert_eq!(verdict(&seen, 12), AttemptVerdict::Settling(Duration::from_secs(13)));
@@ -254,13 +246,13 @@ mod tests {
     fn a_permanent_exit_code_of_a_server_ends_the_attempt_at_once() {
         let seen = ObservedObjects {
             coordinator: job(None),
-            pods: vec![pod("s0", Role::Server, 2, 5)],
+            pods: vec![pod("s0", PodRole::Server, 2, 5)],
             ..ObservedObjects::default()
         };
         assert!(!blamed(verdict(&seen, 6)).1);
         let seen = ObservedObjects {
             coordinator: job(None),
-            pods: vec![pod("s0", Role::Server, 4, 5)],
+            pods: vec![pod("s0", PodRole::Server, 4, 5)],
             ..ObservedObjects::default()
         };
         assert_eq!(verdict(&seen, 6), AttemptVerdict::Going);
@@ -268,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_pod_without_a_code_was_lost_with_its_node() {
-        let mut gone = pod("w0", Role::Worker, 0, 0);
+        let mut gone = pod("w0", PodRole::Worker, 0, 0);
         gone.departure = Some("n7".to_owned());
         let mut seen = ObservedObjects { workers: job(broken(10)), pods: vec![gone], ..ObservedObjects::default() };
         assert_eq!(blamed(verdict(&seen, 40)), ("w0 was lost with n7 or deleted".to_owned(), true));
@@ -279,7 +271,7 @@ mod tests {
     /// Kubernetes restarts the worker, and the others wait: nothing has failed yet.
     #[test]
     fn a_worker_that_is_replaced_fails_nothing() {
-        let pods = vec![pod("w0", Role::Worker, 137, 5)];
+        let pods = vec![pod("w0", PodRole::Worker, 137, 5)];
         let mut seen =
             ObservedObjects { coordinator: job(None), workers: job(None), pods, ..ObservedObjects::default() };
         assert_eq!(verdict(&seen, 1000), AttemptVerdict::Going);
@@ -292,7 +284,7 @@ mod tests {
     /// The model is saved. Another attempt would start from nothing.
     #[test]
     fn a_run_that_ended_well_without_a_worker_is_done() {
-        let pods = vec![pod("w1", Role::Worker, 137, 995)];
+        let pods = vec![pod("w1", PodRole::Worker, 137, 995)];
         let workers = Some(JobState { first_is_done: true, failed: 1, ..JobState::default() });
         let mut seen =
             ObservedObjects { coordinator: job(complete(1000)), workers, pods, ..ObservedObjects::default() };
@@ -305,8 +297,8 @@ mod tests {
 
     #[test]
     fn a_worker_that_was_replaced_before_is_not_named_as_the_cause() {
-        let pods = vec![pod("w0", Role::Worker, 137, 5), pod("w0b", Role::Worker, 4, 101)];
-        let coordinator = pod("c", Role::Coordinator, 1, 100);
+        let pods = vec![pod("w0", PodRole::Worker, 137, 5), pod("w0b", PodRole::Worker, 4, 101)];
+        let coordinator = pod("c", PodRole::Coordinator, 1, 100);
         let pods = [pods, vec![coordinator]].concat();
         let seen =
             ObservedObjects { coordinator: job(broken(100)), workers: job(None), pods, ..ObservedObjects::default() };
@@ -316,13 +308,13 @@ mod tests {
 
     #[test]
     fn a_worker_that_fails_again_and_again_is_given_up() {
-        let pods = vec![pod("w0", Role::Worker, 139, 50), pod("w1", Role::Worker, 143, 52)];
+        let pods = vec![pod("w0", PodRole::Worker, 139, 50), pod("w1", PodRole::Worker, 143, 52)];
         let workers = job(ended("MaxFailedIndexesExceeded", 51));
         let mut seen = ObservedObjects { coordinator: job(None), workers, pods, ..ObservedObjects::default() };
         let AttemptVerdict::Exhausted { cause } = verdict(&seen, 52) else { panic!("given up") };
         assert_eq!((cause.pod.as_deref(), cause.exit_code), (Some("w0"), Some(139)));
         // The worker found no coordinator, because that had died: the worker is not the cause.
-        seen.pods = vec![pod("c", Role::Coordinator, 137, 49), pod("w0", Role::Worker, 4, 50)];
+        seen.pods = vec![pod("c", PodRole::Coordinator, 137, 49), pod("w0", PodRole::Worker, 4, 50)];
         seen.coordinator = job(broken(49));
         assert!(blamed(verdict(&seen, 70)).0.starts_with("c ended with 137"));
     }
@@ -331,11 +323,11 @@ mod tests {
     fn the_policy_says_which_codes_are_tried_again() {
         let seen = ObservedObjects {
             coordinator: job(broken(1)),
-            pods: vec![pod("w", Role::Worker, 5, 1)],
+            pods: vec![pod("w", PodRole::Worker, 5, 1)],
             ..ObservedObjects::default()
         };
         let policy = ExitCodes { retryable: vec![5] };
-        let AttemptVerdict::Failed { retryable, .. } = judge(1, &seen, &policy, timestamp(60)) else {
+        let AttemptVerdict::Failed { retryable, .. } = judge_attempt(1, &seen, &policy, timestamp(60)) else {
             panic!("failed")
         };
         assert!(retryable);

@@ -1,7 +1,7 @@
 //! Leader election: of several operators, the one whose name is in a Lease leads.
 //!
-//! A follower uses its own clock: it counts from when it saw the lease change, so clocks need not agree. A leader that
-//! cannot renew its lease stops before a follower may take over.
+//! A follower counts from when it saw the lease change, so clocks need not agree. A leader that cannot renew its lease
+//! stops before a follower may take over.
 
 use std::time::Duration;
 
@@ -21,10 +21,8 @@ use crate::error::Error;
 const HOLDS: Duration = Duration::from_secs(15);
 /// When a leader that cannot renew stops.
 const GIVES_UP: Duration = Duration::from_secs(10);
-/// Pause between two reads of the lease.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How a lease stands.
 #[derive(Clone, Debug)]
 enum LeaseState {
     Waits,
@@ -48,7 +46,6 @@ pub struct LeaseKeeper {
 }
 
 impl LeaseHandle {
-    /// Both sides of a lease.
     #[must_use]
     pub fn new(lease: &'static str) -> (Self, LeaseKeeper) {
         let (sender, state) = watch::channel(LeaseState::Waits);
@@ -56,11 +53,7 @@ impl LeaseHandle {
         (Self { lease, state, stop: stop.clone() }, LeaseKeeper { state: sender, stop })
     }
 
-    /// Keeps a lease on a thread and a runtime of its own, with a client that is connected there: no work of the operator
-    /// delays a renewal.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
+    /// The keeper has a thread, a runtime and a client of its own: no work of the operator delays a renewal.
     pub fn keep_apart<C>(lease: &'static str, candidate: C) -> std::io::Result<Self>
     where
         C: AsyncFnOnce() -> Result<LeaseCandidate, String> + Send + 'static,
@@ -68,24 +61,19 @@ impl LeaseHandle {
         let (handle, keeper) = Self::new(lease);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let keep = async move || match candidate().await {
-            Ok(candidate) => keeper.keep(candidate).await,
+            Ok(candidate) => keeper.keep_lease(candidate).await,
             Err(error) => error!(lease, error, "the lease cannot be taken"),
         };
         std::thread::Builder::new().name("lease".to_owned()).spawn(move || runtime.block_on(keep()))?;
         Ok(handle)
     }
 
-    /// Waits until this operator leads.
-    ///
-    /// # Errors
-    /// When nothing keeps the lease.
-    pub async fn leads(&mut self) -> Result<(), Error> {
+    pub async fn wait_until_leading(&mut self) -> Result<(), Error> {
         let leads = self.state.wait_for(|state| matches!(state, LeaseState::Leads)).await.map(|_| ());
         leads.map_err(|_| self.unkept())
     }
 
-    /// Waits until this operator no longer leads. Returns why.
-    pub async fn lost(&mut self) -> Error {
+    pub async fn wait_until_lost(&mut self) -> Error {
         let lost = match self.state.wait_for(|state| matches!(state, LeaseState::Lost(_))).await.as_deref() {
             Ok(LeaseState::Lost(error)) => Some(error.clone()),
             _ => None,
@@ -94,7 +82,7 @@ impl LeaseHandle {
     }
 
     /// Gives the lease back, so that the next leader does not wait for it to expire.
-    pub async fn release(mut self) {
+    pub async fn give_back(mut self) {
         self.stop.request();
         // The other side is gone once it has.
         while self.state.changed().await.is_ok() {}
@@ -107,19 +95,18 @@ impl LeaseHandle {
 }
 
 impl LeaseKeeper {
-    /// Takes the lease and renews it until it is lost or given back.
-    pub async fn keep(self, mut candidate: LeaseCandidate) {
+    pub async fn keep_lease(self, mut candidate: LeaseCandidate) {
         let held = async {
-            candidate.lead().await;
+            candidate.take_lease().await;
             self.state.send_replace(LeaseState::Leads);
-            candidate.hold().await
+            candidate.renew_lease().await
         };
         tokio::select! {
             lost = held => {
                 self.state.send_replace(LeaseState::Lost(lost));
             }
             () = self.stop.requested() => {
-                if let Err(error) = candidate.release().await {
+                if let Err(error) = candidate.give_back().await {
                     warn!(%error, "the lease was not given back: the next operator waits until it expires");
                 }
             }
@@ -129,7 +116,6 @@ impl LeaseKeeper {
     }
 }
 
-/// An operator that wants to lead.
 pub struct LeaseCandidate {
     leases: Api<Lease>,
     lease: String,
@@ -137,13 +123,11 @@ pub struct LeaseCandidate {
     seen: Option<ObservedLease>,
 }
 
-/// The lease as last seen, and since when it has been unchanged.
 struct ObservedLease {
     version: Option<String>,
     since: Instant,
 }
 
-/// Who holds the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseHolder {
     Mine,
@@ -159,7 +143,7 @@ impl LeaseCandidate {
     }
 
     /// Waits until it leads. Retries failures: an operator that cannot reach Kubernetes has nothing else to do.
-    pub async fn lead(&mut self) {
+    pub async fn take_lease(&mut self) {
         let mut waits_for = String::new();
         loop {
             match self.try_once().await {
@@ -177,7 +161,7 @@ impl LeaseCandidate {
     }
 
     /// Renews the lease for as long as it can. Returns why it no longer leads.
-    pub async fn hold(&mut self) -> Error {
+    pub async fn renew_lease(&mut self) -> Error {
         let mut renewed = Instant::now();
         let mut cause = String::new();
         loop {
@@ -195,11 +179,8 @@ impl LeaseCandidate {
         }
     }
 
-    /// Gives the lease back, so that the next leader does not wait for it to expire.
-    ///
-    /// # Errors
-    /// When a request fails.
-    pub async fn release(&mut self) -> Result<(), Error> {
+    /// The next leader then does not wait for the lease to expire.
+    pub async fn give_back(&mut self) -> Result<(), Error> {
         let Some(mut lease) = self.read().await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
         if spec.holder_identity.as_deref() == Some(&self.identity) {
@@ -210,10 +191,7 @@ impl LeaseCandidate {
         Ok(())
     }
 
-    /// Takes or renews the lease if it is free, its own, or has expired.
-    ///
-    /// # Errors
-    /// When a request fails, except when another operator was faster.
+    /// Takes or renews the lease if it is free, its own, or has expired. It is no error if another operator was faster.
     pub async fn try_once(&mut self) -> Result<LeaseHolder, Error> {
         let Some(mut lease) = self.read().await? else {
             let fresh = Lease {

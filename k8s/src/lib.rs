@@ -1,7 +1,7 @@
 //! The Kubernetes operator: it makes a cluster from each HybridJob and trains the job on it.
 //!
-//! [`reconcile`] looks at one job: it reads the objects that the spec names, [`validate`]s, [`observe`]s what exists,
-//! [`decide`]s, and applies the objects of [`build`]. Everything between the requests is a pure function of values.
+//! [`reconcile`] looks at one job: it [`validate`]s, [`observe`]s what exists, [`decide`]s, and applies the objects of
+//! [`build`]. Everything between the requests is a pure function of values.
 
 mod act;
 mod amount;

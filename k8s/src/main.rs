@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use kube::Client;
 use tokio::net::TcpListener;
-use zagros_operator::check::check;
+use zagros_operator::check::check_cluster;
 use zagros_operator::crd::definition_yaml;
 use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
 use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
-use zagros_operator::render::render;
+use zagros_operator::render::render_objects;
 use zagros_operator::scale::ask::scale_by_coordinator;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::lifecycle::StopSignals;
@@ -110,7 +110,7 @@ fn print_definition() -> Result<ExitCode, String> {
 fn print_objects(args: &RenderArgs) -> Result<ExitCode, String> {
     let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
     let config = args.config.as_deref().map(read).transpose()?;
-    let rendered = render(&read(&args.job)?, config.as_deref(), args.host.allow_host_access);
+    let rendered = render_objects(&read(&args.job)?, config.as_deref(), args.host.allow_host_access);
     print!("{}", rendered.map_err(|error| format!("{}: {error}", args.job.display()))?);
     Ok(ExitCode::SUCCESS)
 }
@@ -118,7 +118,7 @@ fn print_objects(args: &RenderArgs) -> Result<ExitCode, String> {
 /// Prints all findings at once.
 async fn print_findings(place: OperatorPlace) -> Result<ExitCode, String> {
     let (namespace, lease) = (given(place.namespace), given(place.lease_namespace));
-    let found = check(&client().await?, namespace.as_deref(), lease.as_deref()).await;
+    let found = check_cluster(&client().await?, namespace.as_deref(), lease.as_deref()).await;
     let found = found.map_err(|error| error.to_string())?;
     found.good.iter().for_each(|good| println!("{good}"));
     found.problems.iter().for_each(|problem| eprintln!("error: {problem}"));

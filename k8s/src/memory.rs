@@ -1,6 +1,5 @@
-//! The operator's memory of a job between two looks: what it applied, what was refused, when it asked.
-//!
-//! The memory ends with the operator. The next operator then applies or asks once more.
+//! The operator's memory of a job between two looks. It ends with the operator; the next one then applies or asks once
+//! more.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,20 +9,17 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::cache::JobKey;
 use crate::error::Error;
-use crate::judge::elapsed;
+use crate::judge::elapsed_time;
 use crate::run_secret::RunAccess;
 use crate::validate::{JobText, SpecProblem, ValidJob};
 
-/// How often a coordinator is asked for its progress.
 pub const ASK: Duration = Duration::from_secs(15);
 /// An object is applied again after this time, because another client may have changed an object that is not watched.
 const REPAIR: Duration = Duration::from_secs(300);
 /// First pause after a failure. It doubles for each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause after a failure.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The memories of all jobs.
 #[derive(Debug, Default)]
 pub struct OperatorMemory {
     jobs: Mutex<HashMap<JobKey, JobMemory>>,
@@ -35,41 +31,35 @@ pub struct JobMemory {
     requests: HashMap<String, RememberedRequest>,
     /// The attempt whose coordinator was asked last, and when.
     asked: Option<(i32, Timestamp)>,
-    /// The job file of an attempt, which does not change.
     config: Option<(i32, String)>,
     /// What opens the ports of the run.
     access: Option<RunAccess>,
     /// The last spec that was checked, and what the check found.
     checked: Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>,
-    failures: Option<Pause>,
+    failures: Option<RetryPause>,
 }
 
-/// What the check of a spec depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedSpec {
-    /// Generation of the HybridJob.
     pub generation: Option<i64>,
-    /// Number of the attempt.
     pub attempt: i32,
-    /// The job file.
     pub text: JobText,
 }
 
-/// The result of a request.
 #[derive(Debug)]
 enum RememberedRequest {
     Applied { hash: u64, generation: Option<i64>, at: Timestamp },
-    Refused { hash: u64, error: Error, pause: Pause },
+    Refused { hash: u64, error: Error, pause: RetryPause },
 }
 
 /// The failures in a row, and until when nothing is tried.
 #[derive(Clone, Copy, Debug)]
-struct Pause {
+struct RetryPause {
     count: u32,
     until: Timestamp,
 }
 
-impl Pause {
+impl RetryPause {
     fn following(before: Option<Self>, now: Timestamp) -> Self {
         let count = before.map_or(0, |pause| pause.count.saturating_add(1));
         let pause = FIRST_PAUSE.saturating_mul(1 << count.min(16)).min(LONGEST_PAUSE);
@@ -77,21 +67,18 @@ impl Pause {
     }
 
     fn left(self, now: Timestamp) -> Option<Duration> {
-        (self.until > now).then(|| elapsed(now, self.until))
+        (self.until > now).then(|| elapsed_time(now, self.until))
     }
 }
 
-/// What is known about a request before it is made.
 #[derive(Debug)]
 pub enum KnownRequest {
-    /// Nothing: make the request.
     Nothing,
     /// The object was applied with this content, and then had this generation.
     Applied {
         /// `None` for a kind without generations.
         generation: Option<i64>,
     },
-    /// The request was refused a moment ago.
     Refused(Error),
 }
 
@@ -106,12 +93,12 @@ impl OperatorMemory {
         look(memory)
     }
 
-    pub fn forget(&self, job: &JobKey) {
+    pub fn forget_job(&self, job: &JobKey) {
         self.jobs().remove(job);
     }
 
     /// Forgets unknown jobs, once the memory holds many.
-    pub fn tidy(&self, known: usize, is_known: impl Fn(&JobKey) -> bool) {
+    pub fn forget_unknown(&self, known: usize, is_known: impl Fn(&JobKey) -> bool) {
         const SLACK: usize = 64;
         let mut jobs = self.jobs();
         if jobs.len() > known + SLACK {
@@ -125,12 +112,11 @@ impl OperatorMemory {
 }
 
 impl JobMemory {
-    /// What is known about a request with this content.
     #[must_use]
-    pub fn known(&self, request: &str, content: u64, now: Timestamp) -> KnownRequest {
+    pub fn known_request(&self, request: &str, content: u64, now: Timestamp) -> KnownRequest {
         match self.requests.get(request) {
             Some(RememberedRequest::Applied { hash, generation, at })
-                if *hash == content && elapsed(*at, now) < REPAIR =>
+                if *hash == content && elapsed_time(*at, now) < REPAIR =>
             {
                 KnownRequest::Applied { generation: *generation }
             }
@@ -143,13 +129,12 @@ impl JobMemory {
         }
     }
 
-    /// Notes that an object was applied.
-    pub fn applied(&mut self, request: &str, hash: u64, generation: Option<i64>, at: Timestamp) {
+    pub fn note_applied(&mut self, request: &str, hash: u64, generation: Option<i64>, at: Timestamp) {
         self.requests.insert(request.to_owned(), RememberedRequest::Applied { hash, generation, at });
     }
 
     /// Notes that objects were removed. `is_all`: of all attempts, so that what was applied is forgotten too.
-    pub fn done(&mut self, request: &str, is_all: bool) {
+    pub fn note_removed(&mut self, request: &str, is_all: bool) {
         self.requests.remove(request);
         if is_all {
             self.requests.retain(|_, request| matches!(request, RememberedRequest::Refused { .. }));
@@ -158,19 +143,18 @@ impl JobMemory {
     }
 
     /// Notes that a request was refused. It is made again after a pause, or with another content.
-    pub fn refused(&mut self, request: &str, hash: u64, error: &Error, now: Timestamp) {
+    pub fn note_refused(&mut self, request: &str, hash: u64, error: &Error, now: Timestamp) {
         let last_pause = self.requests.get(request).and_then(|known| match known {
             RememberedRequest::Refused { hash: last_hash, pause, .. } if *last_hash == hash => Some(*pause),
             _ => None,
         });
         let refused =
-            RememberedRequest::Refused { hash, error: error.clone(), pause: Pause::following(last_pause, now) };
+            RememberedRequest::Refused { hash, error: error.clone(), pause: RetryPause::following(last_pause, now) };
         self.requests.insert(request.to_owned(), refused);
     }
 
-    /// When the next refused request may be made again.
     #[must_use]
-    pub fn retry(&self, now: Timestamp) -> Option<Duration> {
+    pub fn next_retry(&self, now: Timestamp) -> Option<Duration> {
         let pauses = self.requests.values().filter_map(|request| match request {
             RememberedRequest::Refused { pause, .. } => pause.left(now),
             RememberedRequest::Applied { .. } => None,
@@ -179,50 +163,44 @@ impl JobMemory {
     }
 
     /// Whether to ask the coordinator of an attempt now. If so, notes that it was asked.
-    pub fn asks(&mut self, attempt: i32, now: Timestamp) -> bool {
-        let is_due = self.asked.is_none_or(|(asked, at)| asked != attempt || elapsed(at, now) >= ASK);
+    pub fn take_turn_to_ask(&mut self, attempt: i32, now: Timestamp) -> bool {
+        let is_due = self.asked.is_none_or(|(asked, at)| asked != attempt || elapsed_time(at, now) >= ASK);
         if is_due {
             self.asked = Some((attempt, now));
         }
         is_due
     }
 
-    /// The time until the coordinator is asked again.
     #[must_use]
     pub fn next_ask(&self, now: Timestamp) -> Duration {
-        self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed(at, now))).max(FIRST_PAUSE)
+        self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed_time(at, now))).max(FIRST_PAUSE)
     }
 
-    /// The job file of an attempt, if it was read before.
     #[must_use]
-    pub fn config(&self, attempt: i32) -> Option<String> {
+    pub fn known_config(&self, attempt: i32) -> Option<String> {
         self.config.as_ref().filter(|(of, _)| *of == attempt).map(|(_, text)| text.clone())
     }
 
-    /// Remembers the job file of an attempt.
     pub fn keep_config(&mut self, attempt: i32, text: &str) {
         self.config = Some((attempt, text.to_owned()));
     }
 
     /// What the check of a spec found, if it was the last that was checked.
     #[must_use]
-    pub fn checked(&self, spec: &CheckedSpec) -> Option<Result<ValidJob, Vec<SpecProblem>>> {
+    pub fn known_check(&self, spec: &CheckedSpec) -> Option<Result<ValidJob, Vec<SpecProblem>>> {
         let (known, found) = self.checked.as_ref()?;
         (known == spec && spec.generation.is_some()).then(|| found.clone())
     }
 
-    /// Remembers what the check of a spec found.
     pub fn keep_checked(&mut self, spec: CheckedSpec, found: Result<ValidJob, Vec<SpecProblem>>) {
         self.checked = Some((spec, found));
     }
 
-    /// What opens the ports of the run, if it was read before.
     #[must_use]
-    pub fn access(&self) -> Option<RunAccess> {
+    pub fn run_access(&self) -> Option<RunAccess> {
         self.access.clone()
     }
 
-    /// Remembers what opens the ports of the run.
     pub fn keep_access(&mut self, access: RunAccess) {
         self.access = Some(access);
     }
@@ -233,20 +211,18 @@ impl JobMemory {
     }
 
     /// Notes that a look failed. Returns the pause before the next.
-    pub fn failed(&mut self, now: Timestamp) -> Duration {
-        let pause = Pause::following(self.failures, now);
+    pub fn note_failure(&mut self, now: Timestamp) -> Duration {
+        let pause = RetryPause::following(self.failures, now);
         self.failures = Some(pause);
         pause.left(now).unwrap_or(FIRST_PAUSE)
     }
 
-    /// Notes that a look succeeded.
-    pub fn succeeded(&mut self) {
+    pub fn note_success(&mut self) {
         self.failures = None;
     }
 
-    /// The time left of the pause after a failure.
     #[must_use]
-    pub fn paused(&self, now: Timestamp) -> Option<Duration> {
+    pub fn pause_left(&self, now: Timestamp) -> Option<Duration> {
         self.failures.and_then(|pause| pause.left(now))
     }
 }
@@ -262,11 +238,11 @@ mod tests {
     #[test]
     fn an_object_is_applied_again_when_it_changes_and_after_a_while() {
         let mut memory = JobMemory::default();
-        assert!(matches!(memory.known("Service a", 1, timestamp(0)), KnownRequest::Nothing));
-        memory.applied("Service a", 1, Some(7), timestamp(0));
-        assert!(matches!(memory.known("Service a", 1, timestamp(299)), KnownRequest::Applied { generation: Some(7) }));
-        assert!(matches!(memory.known("Service a", 2, timestamp(1)), KnownRequest::Nothing));
-        assert!(matches!(memory.known("Service a", 1, timestamp(300)), KnownRequest::Nothing));
+        assert!(matches!(memory.known_request("Service a", 1, timestamp(0)), KnownRequest::Nothing));
+        memory.note_applied("Service a", 1, Some(7), timestamp(0));
+        assert!(matches!(memory.known_request("Service a", 1, timestamp(299)), KnownRequest::Applied { generation: Some(7) }));
+        assert!(matches!(memory.known_request("Service a", 2, timestamp(1)), KnownRequest::Nothing));
+        assert!(matches!(memory.known_request("Service a", 1, timestamp(300)), KnownRequest::Nothing));
     }
 
     #[test]
@@ -275,34 +251,34 @@ mod tests {
         let mut now = 0;
         let mut waits = Vec::new();
         for _ in 0..8 {
-            memory.refused("Service a", 1, &Error::Unnamed, timestamp(now));
-            assert!(matches!(memory.known("Service a", 1, timestamp(now)), KnownRequest::Refused(Error::Unnamed)));
-            assert!(matches!(memory.known("Service a", 2, timestamp(now)), KnownRequest::Nothing));
-            let wait = memory.retry(timestamp(now)).unwrap().as_secs();
+            memory.note_refused("Service a", 1, &Error::Unnamed, timestamp(now));
+            assert!(matches!(memory.known_request("Service a", 1, timestamp(now)), KnownRequest::Refused(Error::Unnamed)));
+            assert!(matches!(memory.known_request("Service a", 2, timestamp(now)), KnownRequest::Nothing));
+            let wait = memory.next_retry(timestamp(now)).unwrap().as_secs();
             waits.push(wait);
             now += i64::try_from(wait).unwrap();
-            assert!(matches!(memory.known("Service a", 1, timestamp(now)), KnownRequest::Nothing));
+            assert!(matches!(memory.known_request("Service a", 1, timestamp(now)), KnownRequest::Nothing));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
-        memory.refused("Service a", 2, &Error::Unnamed, timestamp(now));
-        assert_eq!(memory.retry(timestamp(now)).unwrap().as_secs(), 1);
-        memory.applied("Service a", 2, None, timestamp(now));
-        assert_eq!(memory.retry(timestamp(now)), None);
+        memory.note_refused("Service a", 2, &Error::Unnamed, timestamp(now));
+        assert_eq!(memory.next_retry(timestamp(now)).unwrap().as_secs(), 1);
+        memory.note_applied("Service a", 2, None, timestamp(now));
+        assert_eq!(memory.next_retry(timestamp(now)), None);
     }
 
     #[test]
     fn a_coordinator_is_asked_every_fifteen_seconds_and_a_new_one_at_once() {
         let mut memory = JobMemory::default();
         assert!(
-            memory.asks(1, timestamp(0))
-                && !memory.asks(1, timestamp(14))
-                && memory.asks(1, timestamp(15))
-                && memory.asks(2, timestamp(16))
+            memory.take_turn_to_ask(1, timestamp(0))
+                && !memory.take_turn_to_ask(1, timestamp(14))
+                && memory.take_turn_to_ask(1, timestamp(15))
+                && memory.take_turn_to_ask(2, timestamp(16))
         );
         assert_eq!(memory.next_ask(timestamp(20)).as_secs(), 11);
         memory.ask_again();
         assert_eq!(memory.next_ask(timestamp(20)), FIRST_PAUSE);
-        assert!(memory.asks(2, timestamp(20)) && !memory.asks(2, timestamp(21)));
+        assert!(memory.take_turn_to_ask(2, timestamp(20)) && !memory.take_turn_to_ask(2, timestamp(21)));
     }
 
     #[test]
@@ -310,8 +286,8 @@ mod tests {
         let memory = OperatorMemory::default();
         let job = JobKey { namespace: "ads".to_owned(), name: "ctr".to_owned() };
         memory.with_job(&job, Some("u1"), |memory| memory.keep_config(1, "text"));
-        assert_eq!(memory.with_job(&job, Some("u1"), |memory| memory.config(1)), Some("text".to_owned()));
-        assert_eq!(memory.with_job(&job, Some("u1"), |memory| memory.config(2)), None);
-        assert_eq!(memory.with_job(&job, Some("u2"), |memory| memory.config(1)), None);
+        assert_eq!(memory.with_job(&job, Some("u1"), |memory| memory.known_config(1)), Some("text".to_owned()));
+        assert_eq!(memory.with_job(&job, Some("u1"), |memory| memory.known_config(2)), None);
+        assert_eq!(memory.with_job(&job, Some("u2"), |memory| memory.known_config(1)), None);
     }
 }

@@ -4,22 +4,17 @@ use zagros_plumbing::metrics::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, latency_buckets, register,
 };
 
-/// Counters of one operator.
 #[derive(Clone, Debug)]
 pub struct OperatorMetrics {
     /// Reconciliations by `outcome`: `done`, `reported` (the user has to act), `retried`.
     pub reconciles: IntCounterVec,
-    /// Seconds of a reconciliation.
     pub seconds: Histogram,
-    /// Checks of specs.
     pub checks: IntCounter,
     pub failed_attempts: IntCounter,
-    /// 1 while this operator leads.
     pub leads: IntGauge,
 }
 
 impl OperatorMetrics {
-    /// Registers the counters.
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let reconciles = Opts::new("zagros_operator_reconciles_total", "Reconciliations, by how they ended.");

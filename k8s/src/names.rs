@@ -1,46 +1,41 @@
 //! Names, labels, ports and addresses of the objects of a run.
 //!
-//! The names of an attempt's objects contain its number. Members of a new attempt therefore never meet those of an old one,
-//! even if a lost node keeps an old pod for hours: they connect to another coordinator.
+//! The names of an attempt's objects contain its number, so its members never meet those of an old one, even if a lost
+//! node keeps an old pod for hours.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Field manager, and value of `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "zagros-operator";
-/// Label with the name of the HybridJob.
 pub const JOB_LABEL: &str = "zagros.dev/job";
-/// Label with the number of the attempt.
 pub const ATTEMPT_LABEL: &str = "zagros.dev/attempt";
 /// Label of claims that outlive their HybridJob, with the value `true`.
 pub const RETAIN_LABEL: &str = "zagros.dev/retain";
 pub const ROLE_LABEL: &str = "zagros.dev/role";
 /// Ends the name of the coordinator's StatefulSet.
 pub const COORDINATOR_SUFFIX: &str = "-coord";
-/// gRPC of the coordinator.
 pub const COORDINATOR_PORT: u16 = 7700;
-/// gRPC of an embedding server.
 pub const SERVER_PORT: u16 = 7701;
 /// Port at which a dense worker accepts the connections of other workers.
 pub const WORKER_PORT: u16 = 7702;
 /// HTTP of every role: health, metrics, and the coordinator's status.
 pub const ADMIN_PORT: u16 = 7780;
 
-/// A role of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum PodRole {
     /// Decides which server owns which rows.
     Coordinator,
     Server,
     Worker,
 }
 
-impl Role {
+impl PodRole {
     pub const ALL: [Self; 3] = [Self::Coordinator, Self::Server, Self::Worker];
 
     /// The role in names of objects, in the role's label, and as the container's name.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn short_name(self) -> &'static str {
         match self {
             Self::Coordinator => "coordinator",
             Self::Server => "server",
@@ -48,15 +43,13 @@ impl Role {
         }
     }
 
-    /// The role of a label's value.
     #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.word() == word)
+    pub fn from_short_name(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.short_name() == word)
     }
 
-    /// The data port.
     #[must_use]
-    pub fn port(self) -> u16 {
+    pub fn data_port(self) -> u16 {
         match self {
             Self::Coordinator => COORDINATOR_PORT,
             Self::Server => SERVER_PORT,
@@ -64,7 +57,6 @@ impl Role {
         }
     }
 
-    /// The subcommand of `zagros`.
     #[must_use]
     pub fn command(self) -> &'static str {
         match self {
@@ -75,7 +67,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for PodRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Coordinator => "coordinator",
@@ -85,72 +77,63 @@ impl fmt::Display for Role {
     }
 }
 
-/// One attempt of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    /// Name of the HybridJob.
+pub struct RunAttempt {
     pub job: String,
     pub namespace: String,
     /// From 1.
     pub number: i32,
 }
 
-impl Attempt {
-    /// Name of a role's Service.
+impl RunAttempt {
     #[must_use]
-    pub fn name(&self, role: Role) -> String {
-        format!("{}-{}-{}", self.job, self.number, role.word())
+    pub fn service_name(&self, role: PodRole) -> String {
+        format!("{}-{}-{}", self.job, self.number, role.short_name())
     }
 
-    /// Name of a role's StatefulSet or Job. Pods are named after it. Kubernetes labels the pods of a StatefulSet with its name
-    /// and eleven more characters, and a label has at most 63: so the coordinator's is short.
+    /// Pods are named after it. Kubernetes labels the pods of a StatefulSet with its name and eleven more characters,
+    /// and a label has at most 63: so the coordinator's is short.
     #[must_use]
-    pub fn workload(&self, role: Role) -> String {
+    pub fn workload_name(&self, role: PodRole) -> String {
         match role {
-            Role::Coordinator => format!("{}-{}{COORDINATOR_SUFFIX}", self.job, self.number),
-            Role::Server | Role::Worker => self.name(role),
+            PodRole::Coordinator => format!("{}-{}{COORDINATOR_SUFFIX}", self.job, self.number),
+            PodRole::Server | PodRole::Worker => self.service_name(role),
         }
     }
 
-    /// Name of the ConfigMap with the job file.
     #[must_use]
-    pub fn config(&self) -> String {
+    pub fn config_name(&self) -> String {
         format!("{}-{}-job", self.job, self.number)
     }
 
-    /// Name of the PodGroup.
     #[must_use]
-    pub fn gang(&self) -> String {
+    pub fn pod_group_name(&self) -> String {
         format!("{}-{}", self.job, self.number)
     }
 
-    /// Host of a role's Service.
     #[must_use]
-    pub fn host(&self, role: Role) -> String {
-        format!("{}.{}.svc", self.name(role), self.namespace)
+    pub fn service_host(&self, role: PodRole) -> String {
+        format!("{}.{}.svc", self.service_name(role), self.namespace)
     }
 
-    /// Where the coordinator's gRPC is reached.
     #[must_use]
-    pub fn coordinator(&self) -> String {
-        format!("{}:{COORDINATOR_PORT}", self.host(Role::Coordinator))
+    pub fn coordinator_address(&self) -> String {
+        format!("{}:{COORDINATOR_PORT}", self.service_host(PodRole::Coordinator))
     }
 
-    /// Where the coordinator's HTTP is reached.
     #[must_use]
     pub fn status_address(&self) -> String {
-        format!("{}:{ADMIN_PORT}", self.host(Role::Coordinator))
+        format!("{}:{ADMIN_PORT}", self.service_host(PodRole::Coordinator))
     }
 
     /// Parent of the run folder. All attempts share it, so that each continues from the checkpoints of the earlier ones.
     #[must_use]
-    pub fn output(&self) -> String {
+    pub fn output_folder(&self) -> String {
         format!("{}/{}", crate::paths::OUTPUT_PATH, self.job)
     }
 
-    /// Labels of every object of the attempt.
     #[must_use]
-    pub fn labels(&self) -> BTreeMap<String, String> {
+    pub fn object_labels(&self) -> BTreeMap<String, String> {
         let mut labels = job_labels(&self.job);
         labels.insert(ATTEMPT_LABEL.to_owned(), self.number.to_string());
         labels
@@ -158,23 +141,21 @@ impl Attempt {
 
     /// Labels of a role's pods. They are also the selector.
     #[must_use]
-    pub fn role_labels(&self, role: Role) -> BTreeMap<String, String> {
-        let mut labels = self.labels();
-        labels.insert(ROLE_LABEL.to_owned(), role.word().to_owned());
+    pub fn role_labels(&self, role: PodRole) -> BTreeMap<String, String> {
+        let mut labels = self.object_labels();
+        labels.insert(ROLE_LABEL.to_owned(), role.short_name().to_owned());
         labels
     }
 }
 
-/// Labels of every object of a job.
 #[must_use]
 pub fn job_labels(job: &str) -> BTreeMap<String, String> {
     let pairs = [("app.kubernetes.io/name", "zagros"), ("app.kubernetes.io/managed-by", MANAGER), (JOB_LABEL, job)];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// A selector of labels as text.
 #[must_use]
-pub fn selector(labels: &BTreeMap<String, String>) -> String {
+pub fn label_selector(labels: &BTreeMap<String, String>) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
@@ -184,26 +165,26 @@ mod tests {
 
     #[test]
     fn no_name_is_too_long_for_a_host() {
-        let attempt = Attempt { job: "j".repeat(40), namespace: "ads".to_owned(), number: 1001 };
-        for role in Role::ALL {
+        let attempt = RunAttempt { job: "j".repeat(40), namespace: "ads".to_owned(), number: 1001 };
+        for role in PodRole::ALL {
             // The longest pod: <name>-<index>, up to 1023.
-            assert!(attempt.workload(role).len() + "-1023".len() <= 63, "{}", attempt.workload(role));
-            assert!(attempt.name(role).len() <= 63, "{}", attempt.name(role));
+            assert!(attempt.workload_name(role).len() + "-1023".len() <= 63, "{}", attempt.workload_name(role));
+            assert!(attempt.service_name(role).len() <= 63, "{}", attempt.service_name(role));
         }
         // The value of the label controller-revision-hash: <StatefulSet>-<hash of at most ten characters>.
-        for role in [Role::Coordinator, Role::Server] {
-            assert!(attempt.workload(role).len() + "-0123456789".len() <= 63, "{}", attempt.workload(role));
+        for role in [PodRole::Coordinator, PodRole::Server] {
+            assert!(attempt.workload_name(role).len() + "-0123456789".len() <= 63, "{}", attempt.workload_name(role));
         }
     }
 
     #[test]
     fn attempts_share_no_name_and_no_address() {
-        let attempt = |number| Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number };
-        assert_eq!(attempt(1).coordinator(), "ctr-1-coordinator.ads.svc:7700");
-        assert_ne!(attempt(1).coordinator(), attempt(2).coordinator());
-        assert_ne!(attempt(1).labels(), attempt(2).labels());
-        assert!(selector(&attempt(2).labels()).contains("zagros.dev/attempt=2,zagros.dev/job=ctr"));
-        assert_eq!(Role::from_word("server"), Some(Role::Server));
-        assert_eq!(Role::from_word("gateway"), None);
+        let attempt = |number| RunAttempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number };
+        assert_eq!(attempt(1).coordinator_address(), "ctr-1-coordinator.ads.svc:7700");
+        assert_ne!(attempt(1).coordinator_address(), attempt(2).coordinator_address());
+        assert_ne!(attempt(1).object_labels(), attempt(2).object_labels());
+        assert!(label_selector(&attempt(2).object_labels()).contains("zagros.dev/attempt=2,zagros.dev/job=ctr"));
+        assert_eq!(PodRole::from_short_name("server"), Some(PodRole::Server));
+        assert_eq!(PodRole::from_short_name("gateway"), None);
     }
 }

@@ -11,8 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 
 use crate::cache::JobObjects;
-use crate::crd::Progress;
-use crate::names::{ATTEMPT_LABEL, COORDINATOR_SUFFIX, ROLE_LABEL, Role};
+use crate::crd::RunProgress;
+use crate::names::{ATTEMPT_LABEL, COORDINATOR_SUFFIX, PodRole, ROLE_LABEL};
 use crate::rollout::{ServerFacts, ServerPod, ServerSet};
 use ends::{done, end_report, exit, is_verdict, started};
 
@@ -28,27 +28,22 @@ const STUCK: [&str; 8] = [
     "CrashLoopBackOff",
 ];
 
-/// All objects of a job, seen at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedObjects {
     /// The coordinator, if its StatefulSet exists: as a Job would be, because it runs to an end.
     pub coordinator: Option<JobState>,
     pub workers: Option<JobState>,
-    /// How many servers are ready, if the StatefulSet exists.
     pub servers: Option<i32>,
     /// The servers' StatefulSet and pods in detail, for an update of them.
     pub server_facts: ServerFacts,
-    /// Pods of the attempt.
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,
-    /// Pods of all attempts that have not ended.
     pub remaining: Vec<RemainingPod>,
     /// The last report of a coordinator whose run has ended well.
-    pub end_report: Option<Progress>,
+    pub end_report: Option<RunProgress>,
 }
 
-/// An object of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedObject {
     pub kind: OwnedKind,
@@ -57,18 +52,13 @@ pub struct OwnedObject {
     pub attempt: Option<i32>,
     /// Whether a Job has neither ended nor been suspended. Always true for other kinds.
     pub is_active: bool,
-    /// Whether its deletion was requested.
     pub is_deleting: bool,
 }
 
-/// What an object of an attempt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnedKind {
-    /// The coordinator's StatefulSet.
     Coordinator,
-    /// The workers' Job.
     Workers,
-    /// The servers' StatefulSet.
     Servers,
     Service,
 }
@@ -81,24 +71,20 @@ impl OwnedKind {
     }
 }
 
-/// A pod that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemainingPod {
     pub name: String,
     /// Its attempt, where its label is a number.
     pub attempt: Option<i32>,
-    pub role: Role,
+    pub role: PodRole,
     /// When the kubelet kills it, if its deletion was requested.
     pub until: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobState {
-    /// Pods that are ready.
     pub ready: i32,
-    /// Pods that ended well.
     pub succeeded: i32,
-    /// Pods that failed or were lost.
     pub failed: i32,
     /// Whether the pod of number 0 ended well.
     pub first_is_done: bool,
@@ -114,7 +100,6 @@ pub struct JobState {
 pub enum JobEnd {
     /// All its pods ended with 0.
     Complete { at: Timestamp },
-    /// A pod failed or was lost.
     Failed {
         at: Timestamp,
         /// Kubernetes' word: `BackoffLimitExceeded`.
@@ -127,8 +112,7 @@ pub enum JobEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodState {
     pub name: String,
-    pub role: Role,
-    /// Whether it is ready.
+    pub role: PodRole,
     pub is_ready: bool,
     /// The last end of its container with another code than 0.
     pub exit: Option<PodExit>,
@@ -136,7 +120,6 @@ pub struct PodState {
     pub revision: Option<String>,
     /// When its container ended last, if that was with 0.
     pub done: Option<Timestamp>,
-    /// What keeps it from starting.
     pub trouble: Option<PodTrouble>,
     /// Since when its container is being created. A mount may be missing, which the kubelet does not report here.
     pub creating: Option<Timestamp>,
@@ -144,11 +127,9 @@ pub struct PodState {
     pub departure: Option<String>,
     /// When the kubelet kills it, if its deletion was requested.
     pub until: Option<Timestamp>,
-    /// Whether it has ended, well or badly.
     pub has_ended: bool,
 }
 
-/// How a container ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodExit {
     pub code: i32,
@@ -159,17 +140,14 @@ pub struct PodExit {
     pub at: Option<Timestamp>,
 }
 
-/// What keeps a pod from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodTrouble {
     /// Kubernetes' word: `ImagePullBackOff`, `Unschedulable`.
     pub reason: String,
-    /// In Kubernetes' words.
     pub message: String,
 }
 
 impl ObservedObjects {
-    /// The facts about an attempt.
     #[must_use]
     pub fn new(attempt: i32, objects: &JobObjects) -> Self {
         let pods: Vec<PodState> = (objects.pods.iter())
@@ -177,19 +155,19 @@ impl ObservedObjects {
             .filter_map(|pod| PodState::from_pod(pod))
             .collect();
         // Counts the pods themselves, because the counts of their controllers may be older.
-        let ready = |role: Role| count(&pods, role);
-        let job = |role: Role| {
+        let ready = |role: PodRole| count(&pods, role);
+        let job = |role: PodRole| {
             let of_role = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && role_of_job(job) == Some(role);
             let found = objects.jobs.iter().find(of_role);
             found.map(|job| JobState { ready: ready(role), ..JobState::from_job(job) })
         };
-        let has_set = |role: Role| {
+        let has_set = |role: PodRole| {
             objects.sets.iter().any(|set| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == role)
         };
         Self {
-            coordinator: has_set(Role::Coordinator).then(|| coordinator(&pods)),
-            workers: job(Role::Worker),
-            servers: has_set(Role::Server).then(|| ready(Role::Server)),
+            coordinator: has_set(PodRole::Coordinator).then(|| coordinator(&pods)),
+            workers: job(PodRole::Worker),
+            servers: has_set(PodRole::Server).then(|| ready(PodRole::Server)),
             server_facts: server_facts(attempt, objects, &pods),
             owned: owned(objects),
             remaining: objects.pods.iter().filter_map(|pod| RemainingPod::from_pod(pod)).collect(),
@@ -205,7 +183,7 @@ impl ObservedObjects {
     /// The worker that ended last with another code than 0. Workers that were replaced before `back` do not count.
     #[must_use]
     pub fn lost_worker(&self, back: Option<Timestamp>) -> Option<&PodState> {
-        let workers = self.pods.iter().filter(|pod| pod.role == Role::Worker && pod.ended_after(back));
+        let workers = self.pods.iter().filter(|pod| pod.role == PodRole::Worker && pod.ended_after(back));
         workers.max_by_key(|pod| pod.exit.as_ref().and_then(|exit| exit.at))
     }
 
@@ -213,24 +191,23 @@ impl ObservedObjects {
     #[must_use]
     pub fn without_replaced(&self, back: Option<Timestamp>) -> Self {
         let mut observed = self.clone();
-        let is_replaced = |pod: &PodState| pod.role == Role::Worker && pod.exit.is_some() && !pod.ended_after(back);
+        let is_replaced = |pod: &PodState| pod.role == PodRole::Worker && pod.exit.is_some() && !pod.ended_after(back);
         observed.pods.retain(|pod| !is_replaced(pod));
         observed
     }
 
-    /// The same without servers and workers of these indices and above: they leave the run, and how they end is of no
-    /// consequence.
+    /// They leave the run, and how they end is of no consequence.
     #[must_use]
     pub fn without_members_from(&self, server: i32, worker: i32) -> Self {
         let mut observed = self.clone();
-        let bound = |role: Role| match role {
-            Role::Coordinator => i32::MAX,
-            Role::Server => server,
-            Role::Worker => worker,
+        let bound = |role: PodRole| match role {
+            PodRole::Coordinator => i32::MAX,
+            PodRole::Server => server,
+            PodRole::Worker => worker,
         };
         observed.pods.retain(|pod| pod.index().is_none_or(|index| index < bound(pod.role)));
-        let leaving = |role: Role| count(&self.pods, role) - count(&observed.pods, role);
-        let (servers, workers) = (leaving(Role::Server), leaving(Role::Worker));
+        let leaving = |role: PodRole| count(&self.pods, role) - count(&observed.pods, role);
+        let (servers, workers) = (leaving(PodRole::Server), leaving(PodRole::Worker));
         observed.servers = self.servers.map(|ready| ready - servers);
         if let Some(job) = &mut observed.workers {
             job.ready -= workers;
@@ -238,20 +215,18 @@ impl ObservedObjects {
         observed
     }
 
-    /// The number of a role's pods that are ready or ended well.
     #[must_use]
-    pub fn ready(&self, role: Role) -> i32 {
+    pub fn ready_count(&self, role: PodRole) -> i32 {
         let of_job = |job: &Option<JobState>| job.as_ref().map_or(0, |job| job.ready + job.succeeded);
         match role {
-            Role::Coordinator => of_job(&self.coordinator),
-            Role::Server => self.servers.unwrap_or(0),
-            Role::Worker => of_job(&self.workers),
+            PodRole::Coordinator => of_job(&self.coordinator),
+            PodRole::Server => self.servers.unwrap_or(0),
+            PodRole::Worker => of_job(&self.workers),
         }
     }
 }
 
-/// The number of a role's pods that are ready.
-fn count(pods: &[PodState], role: Role) -> i32 {
+fn count(pods: &[PodState], role: PodRole) -> i32 {
     let ready = pods.iter().filter(|pod| pod.role == role && pod.is_ready).count();
     i32::try_from(ready).unwrap_or(i32::MAX)
 }
@@ -261,21 +236,20 @@ fn attempt_of<K: Resource>(object: &K) -> Option<i32> {
 }
 
 /// Goes by the name, because the objects of all roles have the same labels.
-fn role_of_job(job: &Job) -> Option<Role> {
+fn role_of_job(job: &Job) -> Option<PodRole> {
     let name = job.name_any();
-    [Role::Coordinator, Role::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.word())))
+    [PodRole::Coordinator, PodRole::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.short_name())))
 }
 
-/// As [`role_of_job`].
-fn role_of_set(set: &StatefulSet) -> Role {
-    if set.name_any().ends_with(COORDINATOR_SUFFIX) { Role::Coordinator } else { Role::Server }
+fn role_of_set(set: &StatefulSet) -> PodRole {
+    if set.name_any().ends_with(COORDINATOR_SUFFIX) { PodRole::Coordinator } else { PodRole::Server }
 }
 
 fn server_facts(attempt: i32, objects: &JobObjects, pods: &[PodState]) -> ServerFacts {
     let is_one =
-        |set: &&Arc<StatefulSet>| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == Role::Server;
+        |set: &&Arc<StatefulSet>| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == PodRole::Server;
     let set = objects.sets.iter().find(is_one).map(|set| ServerSet::from_set(set));
-    let servers = pods.iter().filter(|pod| pod.role == Role::Server);
+    let servers = pods.iter().filter(|pod| pod.role == PodRole::Server);
     let pods = servers.filter_map(|pod| {
         Some(ServerPod { index: pod.index()?, revision: pod.revision.clone(), is_ready: pod.is_ready })
     });
@@ -284,7 +258,7 @@ fn server_facts(attempt: i32, objects: &JobObjects, pods: &[PodState]) -> Server
 
 /// The coordinator. Its container is started again whenever it ends, and ends with the same code once the run is over.
 fn coordinator(pods: &[PodState]) -> JobState {
-    let pod = pods.iter().find(|pod| pod.role == Role::Coordinator);
+    let pod = pods.iter().find(|pod| pod.role == PodRole::Coordinator);
     let end = pod.and_then(PodState::verdict);
     let is_ready = end.is_none() && pod.is_some_and(|pod| pod.is_ready);
     let is_done = matches!(end, Some(JobEnd::Complete { .. }));
@@ -307,7 +281,7 @@ fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
     let sets = objects.sets.iter().filter(|set| is_of_an_attempt(set.as_ref()));
     let services = objects.services.iter().filter(|service| is_of_an_attempt(service.as_ref()));
     let sets = sets.map(|set| {
-        let is_coordinator = role_of_set(set) == Role::Coordinator;
+        let is_coordinator = role_of_set(set) == PodRole::Coordinator;
         one(set.as_ref(), if is_coordinator { OwnedKind::Coordinator } else { OwnedKind::Servers }, true)
     });
     jobs.chain(sets).chain(services.map(|service| one(service.as_ref(), OwnedKind::Service, true))).collect()
@@ -355,7 +329,7 @@ fn failure(failed: &JobCondition) -> JobEnd {
 
 impl RemainingPod {
     fn from_pod(pod: &Pod) -> Option<Self> {
-        let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
+        let role = PodRole::from_short_name(pod.labels().get(ROLE_LABEL)?)?;
         let until = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
         (!has_ended(pod)).then(|| Self { name: pod.name_any(), attempt: attempt_of(pod), role, until })
     }
@@ -367,8 +341,8 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 impl PodState {
-    /// How the run ended, if this is the coordinator's pod and says so: 0 when the run is over, 4 when it has failed. With any
-    /// other code the coordinator ended alone, and the next process continues the run.
+    /// 0 when the run is over, 4 when it has failed. With any other code the coordinator ended alone, and the next
+    /// process continues the run.
     fn verdict(&self) -> Option<JobEnd> {
         let or_epoch = |at: Option<Timestamp>| at.unwrap_or(Timestamp::UNIX_EPOCH);
         let failed = |exit: &PodExit| JobEnd::Failed {
@@ -377,20 +351,19 @@ impl PodState {
             message: exit.message.clone(),
         };
         let exit = self.exit.as_ref().filter(|exit| is_verdict(self.role, exit)).map(failed);
-        let done = self.done.filter(|_| self.role == Role::Coordinator);
+        let done = self.done.filter(|_| self.role == PodRole::Coordinator);
         exit.or_else(|| done.map(|at| JobEnd::Complete { at }))
     }
 
     /// Whether the process after the one that ended badly does its work: that end is of no consequence.
     #[must_use]
     pub fn has_recovered(&self) -> bool {
-        self.role != Role::Worker && self.is_ready && self.verdict().is_none()
+        self.role != PodRole::Worker && self.is_ready && self.verdict().is_none()
     }
 
-    /// The index of a server's pod.
     /// Its number among the pods of its role. The name of a worker's pod ends with a part that is new for each pod.
     fn index(&self) -> Option<i32> {
-        self.name.rsplit('-').nth(usize::from(self.role == Role::Worker))?.parse().ok()
+        self.name.rsplit('-').nth(usize::from(self.role == PodRole::Worker))?.parse().ok()
     }
 
     fn ended_after(&self, moment: Option<Timestamp>) -> bool {
@@ -398,10 +371,10 @@ impl PodState {
     }
 
     fn from_pod(pod: &Pod) -> Option<Self> {
-        let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
+        let role = PodRole::from_short_name(pod.labels().get(ROLE_LABEL)?)?;
         let status = pod.status.clone().unwrap_or_default();
         // By its name: other containers in the pod, such as a mesh's, end for reasons of their own.
-        let container = status.container_statuses.iter().flatten().find(|one| one.name == role.word());
+        let container = status.container_statuses.iter().flatten().find(|one| one.name == role.short_name());
         let others = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
         let conditions = status.conditions.unwrap_or_default();
         let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");

@@ -21,13 +21,13 @@ use zagros_plumbing::admin::{self, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
-use crate::cache::{JobKey, ObjectCaches, scoped};
+use crate::cache::{JobKey, ObjectCaches, scoped_api};
 use crate::context::{Clock, CoordinatorQuery, OperatorContext};
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::LeaseHandle;
 use crate::metrics::OperatorMetrics;
-use crate::names::{Attempt, MANAGER};
+use crate::names::{MANAGER, RunAttempt};
 use crate::probe;
 use crate::reconcile::{error_policy, reconcile};
 use crate::scale::ask::CoordinatorScale;
@@ -38,26 +38,20 @@ const DEBOUNCE: Duration = Duration::from_millis(500);
 const LOOKS: usize = 16;
 /// The most jobs that are looked at at the same time, whatever the number of cores.
 const MOST_LOOKS: usize = 64;
-/// How long running work may take to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The settings of an operator.
 pub struct OperatorConfig {
-    /// The client of Kubernetes.
     pub client: Client,
     /// The namespace whose jobs it manages; all if `None`.
     pub namespace: Option<String>,
     /// Its pod's name.
     pub identity: String,
-    /// Its lease. Without one it leads from the start.
     pub lease: Option<LeaseHandle>,
     /// Whether HybridJobs may have folders of nodes and privileged containers.
     pub allows_host_access: bool,
     /// Port of `/healthz`, `/readyz` and `/metrics`.
     pub admin: TcpListener,
-    /// Where its metrics are registered.
     pub registry: Registry,
-    /// How coordinators are asked.
     pub asker: CoordinatorQuery,
     /// How they are asked for another number of embedding servers.
     pub scaler: CoordinatorScale,
@@ -67,18 +61,15 @@ pub struct OperatorConfig {
 /// Asks coordinators by the names of their Services.
 #[must_use]
 pub fn ask_coordinator() -> CoordinatorQuery {
-    Arc::new(|attempt: Attempt, token: Option<PageToken>| {
+    Arc::new(|attempt: RunAttempt, token: Option<PageToken>| {
         Box::pin(async move {
-            let asked = probe::ask(&attempt.status_address(), token.as_ref()).await;
+            let asked = probe::ask_status(&attempt.status_address(), token.as_ref()).await;
             asked.inspect_err(|error| debug!(%error, "the progress is unknown")).ok()
         })
     })
 }
 
-/// Runs until shutdown is requested or another operator leads.
-///
-/// # Errors
-/// When the lease is lost.
+/// Runs until shutdown is requested or the lease is lost.
 pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error> {
     // A separate token: the port stays open while reconciliations end.
     let life = Lifecycle::new(Shutdown::new());
@@ -103,7 +94,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     let mut lease = config.lease;
     let ended = async {
         if let Some(lease) = &mut lease {
-            lease.leads().await?;
+            lease.wait_until_leading().await?;
         }
         metrics.leads.set(1);
         waits.store(false, Ordering::Release);
@@ -128,7 +119,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     };
     metrics.leads.set(0);
     if let (Some(lease), Ok(())) = (lease, &ended)
-        && tokio::time::timeout(TIMEOUT, lease.release()).await.is_err()
+        && tokio::time::timeout(TIMEOUT, lease.give_back()).await.is_err()
     {
         warn!("the lease was not given back: the next operator waits until it expires");
     }
@@ -138,7 +129,6 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     ended
 }
 
-/// Waits for shutdown while another operator leads.
 async fn until_stopped_waiting(shutdown: &Shutdown, waits: &AtomicBool) {
     shutdown.requested().await;
     if !waits.load(Ordering::Acquire) {
@@ -154,7 +144,7 @@ async fn hold(lease: Option<&mut LeaseHandle>, shutdown: &Shutdown) -> Result<()
             Ok(())
         }
         Some(lease) => tokio::select! {
-            lost = lease.lost() => Err(lost),
+            lost = lease.wait_until_lost() => Err(lost),
             () = shutdown.requested() => Ok(()),
         },
     }
@@ -177,10 +167,9 @@ fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc
 /// A job that may be unreadable.
 type Guarded = DeserializeGuard<HybridJob>;
 
-/// Watches the jobs and their objects.
 async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorContext>, stop: Shutdown) {
     let (known, writer) = reflector::store();
-    let jobs = edited_jobs(scoped(&client, namespace), writer);
+    let jobs = edited_jobs(scoped_api(&client, namespace), writer);
     let (changed, changes) = mpsc::unbounded_channel();
     let (caches, memory) = (context.caches.clone(), Arc::clone(&context.memory));
     let others = futures::stream::unfold(changes, async |mut changes| Some((changes.recv().await?, changes)));
@@ -194,7 +183,7 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorC
         if let Err(error) = result {
             debug!(%error, "a reconciliation failed");
         }
-        memory.tidy(store.len(), |key| store.get(&reference(key)).is_some());
+        memory.forget_unknown(store.len(), |key| store.get(&reference(key)).is_some());
     });
     tokio::select! {
         () = reconciled => {}
@@ -209,8 +198,7 @@ fn concurrency() -> u16 {
     u16::try_from(cores.saturating_mul(LOOKS).min(MOST_LOOKS)).unwrap_or(u16::MAX)
 }
 
-/// The jobs that were created or edited, or that are to be deleted. A change of the status does not count: the operator
-/// itself made it.
+/// A change of the status does not count: the operator itself made it.
 fn edited_jobs(api: Api<Guarded>, writer: reflector::store::Writer<Guarded>) -> impl Stream<Item = ObjectRef<Guarded>> {
     let events = watcher(api, watcher::Config::default()).default_backoff();
     let edited =
@@ -233,8 +221,7 @@ fn reference(job: &JobKey) -> ObjectRef<Guarded> {
     ObjectRef::new(&job.name).within(&job.namespace)
 }
 
-/// Waits for shutdown before the first list has arrived. An `applier` that is asked to end then would wait for that list
-/// for ever, because nothing fetches it any more.
+/// An `applier` that is asked to end before the first list has arrived would wait for it for ever.
 async fn asked_to_end_before_it_began(stop: &Shutdown, known: &Store<Guarded>) {
     stop.requested().await;
     if known.wait_until_ready().now_or_never().is_some() {

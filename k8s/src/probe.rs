@@ -6,12 +6,10 @@ use serde::Deserialize;
 use zagros_plumbing::admin::PageToken;
 use zagros_plumbing::ask::ask_with;
 
-use crate::crd::{Progress, ServerScaling};
+use crate::crd::{RunProgress, ServerScaling};
 
-/// How long a coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a coordinator could not be asked.
 #[derive(Debug, thiserror::Error)]
 #[error("the coordinator at {address} did not report its status: {reason}")]
 pub struct ProbeError {
@@ -19,11 +17,8 @@ pub struct ProbeError {
     reason: String,
 }
 
-/// Asks the coordinator at `host:port`, with the token of its run if it has one.
-///
-/// # Errors
-/// When it does not answer in time, or something else answers.
-pub async fn ask(address: &str, token: Option<&PageToken>) -> Result<Progress, ProbeError> {
+/// `address` is `host:port`; `token` is that of the run if it has one.
+pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunProgress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
     let (status, body) = ask_with(address, "/status", token.map(PageToken::expose_secret), TIMEOUT)
         .await
@@ -31,10 +26,9 @@ pub async fn ask(address: &str, token: Option<&PageToken>) -> Result<Progress, P
     if !status.is_success() {
         return Err(failed(format!("it answers {status}")));
     }
-    parse(&body).map_err(|error| failed(format!("not a status: {error}")))
+    parse_status(&body).map_err(|error| failed(format!("not a status: {error}")))
 }
 
-/// The fields of the coordinator's report that the operator uses. It ignores others.
 #[derive(Deserialize)]
 struct ProbedReport {
     state: String,
@@ -94,8 +88,7 @@ struct ProbedEvaluation {
     logloss: Option<f64>,
 }
 
-/// The progress in a report of the coordinator.
-pub(crate) fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
+pub(crate) fn parse_status(body: &[u8]) -> Result<RunProgress, serde_json::Error> {
     let report: ProbedReport = serde_json::from_slice(body)?;
     let workers = || report.members.iter().filter_map(|member| member.progress.as_ref());
     let foremost = workers().max_by_key(|worker| worker.step);
@@ -106,7 +99,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
     let rate: f64 = workers().filter_map(|worker| worker.samples_per_second).sum();
     let is_serving = |one: &&ProbedMember| one.role == "embedding server" && one.state == "alive";
     let servers = report.members.iter().filter(is_serving).count();
-    Ok(Progress {
+    Ok(RunProgress {
         servers: i32::try_from(servers).unwrap_or(i32::MAX),
         step: foremost.map_or(0, |worker| worker.step),
         checkpoint_step: written.max().unwrap_or(0),
@@ -142,7 +135,6 @@ mod tests {
         MemberReport { role: "embedding server".to_owned(), state: state.to_owned(), ..MemberReport::default() }
     }
 
-    /// A report as the coordinator's own code writes it.
     fn report() -> String {
         let evaluation = EvaluationReport { step: 9, epoch: 0, samples: 5, auc: 0.756_04, logloss: 0.5, part: "test" };
         let report = StatusReport {
@@ -178,7 +170,7 @@ mod tests {
     async fn the_coordinators_report_is_parsed() {
         let body = report();
         let address = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
-        let progress = ask(&address, None).await.unwrap();
+        let progress = ask_status(&address, None).await.unwrap();
         assert_eq!((progress.step, progress.epoch, progress.epochs), (41, 2, 3));
         assert_eq!((progress.checkpoint_step, progress.servers), (30, 1));
         assert_eq!((progress.samples_per_second, progress.auc.as_deref()), (2001, Some("0.7560")));
@@ -188,11 +180,11 @@ mod tests {
     #[tokio::test]
     async fn another_answer_is_an_error_that_says_so() {
         let address = answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned()).await;
-        assert!(ask(&address, None).await.unwrap_err().to_string().contains("404"));
+        assert!(ask_status(&address, None).await.unwrap_err().to_string().contains("404"));
         let address = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_owned()).await;
-        assert!(ask(&address, None).await.unwrap_err().to_string().contains("not a status"));
+        assert!(ask_status(&address, None).await.unwrap_err().to_string().contains("not a status"));
         let address = answering("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}".to_owned()).await;
-        let error = ask(&address, None).await.unwrap_err().to_string();
+        let error = ask_status(&address, None).await.unwrap_err().to_string();
         assert!(error.contains(&address), "{error}");
     }
 
@@ -200,6 +192,6 @@ mod tests {
     async fn a_coordinator_that_hangs_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        assert!(ask(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s"));
+        assert!(ask_status(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s"));
     }
 }

@@ -9,7 +9,6 @@ pub struct SpecProblem {
     pub message: String,
 }
 
-/// One, in place.
 pub(crate) fn problem(field: impl Into<String>, message: impl Into<String>) -> SpecProblem {
     SpecProblem { field: field.into(), message: message.into() }
 }

@@ -6,31 +6,25 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::build::BuildStage;
 use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
-use crate::judge::{elapsed, end_of};
-use crate::names::Role;
+use crate::judge::{elapsed_time, end_of};
+use crate::names::PodRole;
 use crate::observe::{ObservedObjects, OwnedKind, PodState};
 
 /// How long the kubelet may take to create a container before a person should look.
 const SLOW: Duration = Duration::from_secs(120);
 /// The pods are not ready, and no fault is known.
 const NOT_READY: &str = "PodsNotReady";
-/// Kubernetes has not made the pods.
 const MISSING: &str = "PodsMissing";
 /// A server's process ended, and is started again.
 pub const SERVER_LOST: &str = "ServerLost";
 /// The coordinator's process ended, and is started again.
 pub const COORDINATOR_LOST: &str = "CoordinatorLost";
-/// A person suspended a Job of the run.
 pub const JOB_SUSPENDED: &str = "JobSuspended";
 
-/// Whether all pods are ready, and if not, what the run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodReadiness {
-    /// Whether all pods are ready.
     pub is_ready: bool,
-    /// The reason, as one CamelCase word.
     pub reason: String,
-    /// The reason, in words.
     pub message: String,
 }
 
@@ -44,35 +38,33 @@ impl PodReadiness {
     }
 }
 
-/// How many pods a role should have.
-fn desired(spec: &HybridJobSpec, role: Role) -> i32 {
+fn desired(spec: &HybridJobSpec, role: PodRole) -> i32 {
     match role {
-        Role::Coordinator => 1,
-        Role::Server => spec.embedding_servers.replicas,
-        Role::Worker => spec.dense_workers.replicas,
+        PodRole::Coordinator => 1,
+        PodRole::Server => spec.embedding_servers.replicas,
+        PodRole::Worker => spec.dense_workers.replicas,
     }
 }
 
-/// Pods by role.
 #[must_use]
-pub fn counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
-    let count = |role: Role| {
-        let (desired, ready) = (desired(spec, role), observed.ready(role));
+pub fn role_counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
+    let count = |role: PodRole| {
+        let (desired, ready) = (desired(spec, role), observed.ready_count(role));
         RoleCount { desired, ready, summary: format!("{ready}/{desired}") }
     };
     RoleCounts {
-        coordinator: count(Role::Coordinator),
-        embedding_servers: count(Role::Server),
-        dense_workers: count(Role::Worker),
+        coordinator: count(PodRole::Coordinator),
+        embedding_servers: count(PodRole::Server),
+        dense_workers: count(PodRole::Worker),
     }
 }
 
 /// What keeps the run from being ready. A pod in trouble is named before one that is slow.
 #[must_use]
 pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage, now: Timestamp) -> PodReadiness {
-    let missing: Vec<String> = Role::ALL
+    let missing: Vec<String> = PodRole::ALL
         .into_iter()
-        .map(|role| (role, observed.ready(role), desired(spec, role)))
+        .map(|role| (role, observed.ready_count(role), desired(spec, role)))
         .filter(|(_, ready, desired)| ready < desired)
         .map(|(role, ready, desired)| format!("{role} {ready}/{desired}"))
         .collect();
@@ -99,7 +91,7 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
         let message = format!("{waiting}; {how}");
         return PodReadiness { is_ready: false, reason: reason.to_owned(), message };
     }
-    if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed(since, now) >= SLOW)) {
+    if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed_time(since, now) >= SLOW)) {
         let message = format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name));
         return PodReadiness { is_ready: false, reason: "ContainerCreating".to_owned(), message };
     }
@@ -115,7 +107,6 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
     PodReadiness { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
 }
 
-/// The workers' Job of this attempt, if it is suspended.
 fn suspended_job(observed: &ObservedObjects) -> Option<&str> {
     observed.workers.as_ref().filter(|job| job.is_suspended && job.end.is_none())?;
     let job = observed.owned.iter().find(|one| one.kind == OwnedKind::Workers && !one.is_active);
@@ -124,16 +115,16 @@ fn suspended_job(observed: &ObservedObjects) -> Option<&str> {
 
 /// A coordinator or server that ended alone: what the run waits for, as a reason and in words.
 fn restarting(observed: &ObservedObjects) -> Option<(&'static str, String)> {
-    let is_waited_for = |pod: &&PodState| pod.role != Role::Worker && !pod.is_ready && pod.exit.is_some();
+    let is_waited_for = |pod: &&PodState| pod.role != PodRole::Worker && !pod.is_ready && pod.exit.is_some();
     let pod = observed.pods.iter().find(is_waited_for)?;
-    let reason = if pod.role == Role::Coordinator { COORDINATOR_LOST } else { SERVER_LOST };
+    let reason = if pod.role == PodRole::Coordinator { COORDINATOR_LOST } else { SERVER_LOST };
     Some((reason, format!("{}; it starts again in its pod, and the run waits for it", end_of(pod))))
 }
 
 /// The kubelet reports a volume that cannot be mounted by Events only, and the operator has no right to read Events.
 fn slow(spec: &HybridJobSpec, pod: &str) -> String {
     let output = spec.output.iter().map(|output| format!("claim {}", output.claim_name));
-    let volumes = spec.volumes.iter().filter_map(|volume| volume.source.named());
+    let volumes = spec.volumes.iter().filter_map(|volume| volume.source.object_name());
     let mounted: Vec<String> = output.chain(volumes).collect();
     format!(
         "its container is not created after {} min: the image is still pulled, or a volume is missing: {}; `kubectl describe pod {pod}` says which",
@@ -145,10 +136,10 @@ fn slow(spec: &HybridJobSpec, pod: &str) -> String {
 /// A role of which Kubernetes has made too few pods.
 fn unmade(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage) -> Option<String> {
     let owners = [
-        (Role::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "statefulset"),
-        (Role::Server, observed.servers.is_some(), "statefulset"),
+        (PodRole::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "statefulset"),
+        (PodRole::Server, observed.servers.is_some(), "statefulset"),
         (
-            Role::Worker,
+            PodRole::Worker,
             stage == BuildStage::Everything && observed.workers.as_ref().is_some_and(|job| job.end.is_none()),
             "job",
         ),
@@ -170,7 +161,7 @@ mod tests {
     use crate::fixture::{self, hybrid_job};
     use crate::observe::{JobState, PodTrouble};
 
-    fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
+    fn pod(name: &str, role: PodRole, trouble: Option<&str>) -> PodState {
         let message = "because".to_owned();
         let trouble = trouble.map(|reason| PodTrouble { reason: reason.to_owned(), message });
         PodState { trouble, ..fixture::pod(name, role) }
@@ -187,7 +178,7 @@ mod tests {
             ObservedObjects { coordinator: job(1), workers: job(2), servers: Some(3), ..ObservedObjects::default() };
         assert!(assess(&spec, &seen, BuildStage::Everything, Timestamp::UNIX_EPOCH).is_ready);
         let fewer = ObservedObjects { servers: Some(2), ..seen };
-        assert_eq!(counts(&spec, &fewer).embedding_servers.summary, "2/3");
+        assert_eq!(role_counts(&spec, &fewer).embedding_servers.summary, "2/3");
         assert!(!assess(&spec, &fewer, BuildStage::Everything, Timestamp::UNIX_EPOCH).is_ready);
     }
 
@@ -195,9 +186,9 @@ mod tests {
     fn a_pod_in_trouble_is_named_with_the_reason() {
         let spec = hybrid_job().spec;
         let pods = vec![
-            pod("ctr-1-coordinator-x", Role::Coordinator, None),
-            pod("ctr-1-server-0", Role::Server, Some("ImagePullBackOff")),
-            pod("ctr-1-server-1", Role::Server, Some("ImagePullBackOff")),
+            pod("ctr-1-coordinator-x", PodRole::Coordinator, None),
+            pod("ctr-1-server-0", PodRole::Server, Some("ImagePullBackOff")),
+            pod("ctr-1-server-1", PodRole::Server, Some("ImagePullBackOff")),
         ];
         let seen = ObservedObjects { coordinator: job(0), servers: Some(0), pods, ..ObservedObjects::default() };
         let readiness = assess(&spec, &seen, BuildStage::Servers, Timestamp::UNIX_EPOCH);
@@ -211,7 +202,7 @@ mod tests {
     #[test]
     fn pods_that_were_never_made_are_reported() {
         let spec = hybrid_job().spec;
-        let coordinator = pod("c", Role::Coordinator, None);
+        let coordinator = pod("c", PodRole::Coordinator, None);
         let seen = ObservedObjects {
             coordinator: job(1),
             servers: Some(0),

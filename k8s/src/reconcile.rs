@@ -1,6 +1,5 @@
-//! One look at one job: dereference → validate → observe → decide → record or act → clean up.
-//!
-//! The operator may end after every step, so each step can be repeated without harm.
+//! One look at one job: dereference → validate → observe → decide → record or act → clean up. Each step can be repeated
+//! without harm.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,32 +9,29 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use tracing::{info, warn};
 
-use crate::act::{DecisionInput, SOON, act, carry_out, farewell, release};
+use crate::act::{DecisionInput, SOON, carry_out, carry_out_decision, end_deleted_job, release_finalizer};
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
-use crate::context::{OperatorContext, Reconciliation, status};
-use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress, Recovery};
+use crate::context::{JobReconciliation, OperatorContext, recorded_status};
+use crate::crd::{HybridJob, HybridJobSpec, RowsRecovery, RunPhase, RunProgress};
 use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, ErrorRemedy};
 use crate::host_access::refuse_host_access;
 use crate::memory::{CheckedSpec, JobMemory};
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
-use crate::refuse::refuse;
+use crate::refuse::refuse_spec;
 use crate::removal::RemovalScope;
-use crate::reporting::{report_error, unreadable};
+use crate::reporting::{report_error, report_unreadable};
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
-use crate::validate::{JobText, SpecProblem, ValidJob, validate};
+use crate::validate::{JobText, SpecProblem, ValidJob, validate_job};
 
 /// The most steps of one look. After a recorded status the next step follows at once.
 const MOST_STEPS: usize = 4;
 
-/// Looks at a job. A problem that the user must solve is not an error: the status reports it.
-///
-/// # Errors
-/// When the look should be repeated after a pause.
+/// A problem that the user must solve is not an error: the status reports it.
 pub async fn reconcile(
     guarded: Arc<DeserializeGuard<HybridJob>>,
     context: Arc<OperatorContext>,
@@ -45,51 +41,49 @@ pub async fn reconcile(
         return Err(Error::Unnamed);
     };
     let cluster = JobClient::new(context.client.clone(), &namespace, &name);
-    let look = Reconciliation { key: JobKey { namespace, name }, cluster, context: &context };
-    if let Some(left) = look.named(|memory| memory.paused(look.now())) {
+    let look = JobReconciliation { key: JobKey { namespace, name }, cluster, context: &context };
+    if let Some(left) = look.with_memory_of_name(|memory| memory.pause_left(look.now())) {
         return Ok(Action::requeue(left));
     }
     let result = match &guarded.0 {
         Ok(_) => look_at(&look).await,
-        Err(invalid) => unreadable(&look.cluster, &look.key.name, &invalid.error).await,
+        Err(invalid) => report_unreadable(&look.cluster, &look.key.name, &invalid.error).await,
     };
     context.metrics.seconds.observe(started.elapsed().as_secs_f64());
     let (outcome, result) = match result {
         Ok(action) => ("done", Ok(action)),
         Err(error) => match error.remedy() {
-            ErrorRemedy::Again => ("retried", Ok(Action::requeue(look.named(|memory| memory.failed(look.now()))))),
+            ErrorRemedy::Again => ("retried", Ok(Action::requeue(look.with_memory_of_name(|memory| memory.note_failure(look.now()))))),
             ErrorRemedy::Later => ("retried", Err(error)),
             ErrorRemedy::Report(reason) => ("reported", report_error(&look, reason, error).await),
         },
     };
     context.metrics.reconciles.with_label_values(&[outcome]).inc();
     if result.is_ok() && outcome != "retried" {
-        look.named(JobMemory::succeeded);
+        look.with_memory_of_name(JobMemory::note_success);
     }
     result
 }
 
-/// Decides when to try again after an error.
 #[must_use]
 pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, context: Arc<OperatorContext>) -> Action {
     let key = JobKey { namespace: guarded.namespace().unwrap_or_default(), name: guarded.name_any() };
-    let pause = context.memory.with_job(&key, None, |memory| memory.failed((context.clock)()));
+    let pause = context.memory.with_job(&key, None, |memory| memory.note_failure((context.clock)()));
     warn!(job = format!("{}/{}", key.namespace, key.name), %error, again_in = ?pause, "reconciling failed");
     Action::requeue(pause)
 }
 
-/// Takes the steps of one look.
-async fn look_at(look: &Reconciliation<'_>) -> Result<Action, Error> {
-    let Some(mut job) = look.cluster.current().await? else {
-        look.context.memory.forget(&look.key);
+async fn look_at(look: &JobReconciliation<'_>) -> Result<Action, Error> {
+    let Some(mut job) = look.cluster.read_job().await? else {
+        look.context.memory.forget_job(&look.key);
         return Ok(Action::await_change());
     };
     let gang = job.spec.scheduling.gang.as_ref().map(|gang| gang.scheduler);
-    let look = Reconciliation { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
+    let look = JobReconciliation { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
     if job.meta().deletion_timestamp.is_some() {
-        return farewell(&look, &job).await;
+        return end_deleted_job(&look, &job).await;
     }
-    look.context.caches.listed().await?;
+    look.context.caches.wait_until_listed().await?;
     for _ in 0..MOST_STEPS {
         if let Some(action) = step(&look, &mut job).await? {
             return Ok(action);
@@ -99,9 +93,9 @@ async fn look_at(look: &Reconciliation<'_>) -> Result<Action, Error> {
 }
 
 /// Takes one step; `None` when the next is due at once.
-async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
+async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
     let attempt = attempt(job)?;
-    let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects(&look.key));
+    let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects_of_job(&look.key));
     if observed.has_leaving_workers() && look.cluster.is_namespace_deleted().await? {
         return vacate(look, job, &observed).await.map(Some);
     }
@@ -109,15 +103,15 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         Some(text) => checked(look, job, text, &attempt),
         None => Err(vec![missing_config(job)]),
     };
-    let is_over = status(job).phase.is_some_and(Phase::is_final);
+    let is_over = recorded_status(job).phase.is_some_and(RunPhase::is_final);
     let valid = match valid {
-        Err(problems) if !is_over => return refuse(look, job, &observed, &problems).await.map(Some),
+        Err(problems) if !is_over => return refuse_spec(look, job, &observed, &problems).await.map(Some),
         valid => valid.ok(),
     };
     let report = progress(look, job, valid.as_ref(), &attempt, &observed).await;
     let report = observed.end_report.clone().or(report);
     let (servers, workers) = scales(job, valid.as_ref(), report.as_ref());
-    let valid = valid.map(|valid| valid.with_numbers(servers.pods(), workers.pods()));
+    let valid = valid.map(|valid| valid.with_numbers(servers.pod_count(), workers.pod_count()));
     let decision = decide(&DecisionFacts {
         job: &attempt.job,
         namespace: &attempt.namespace,
@@ -126,27 +120,27 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         servers: &servers,
         workers: &workers,
         generation: job.meta().generation,
-        status: &status(job),
+        status: &recorded_status(job),
         next: &SpecHash::new(&job.spec),
-        running: &SpecHash::during(&job.spec, servers.started, workers.started),
-        recovery: valid.as_ref().map_or(Recovery::Checkpoint, ValidJob::recovery),
+        running: &SpecHash::during_attempt(&job.spec, servers.started, workers.started),
+        recovery: valid.as_ref().map_or(RowsRecovery::Checkpoint, ValidJob::recovery),
         observed: &observed,
-        rejoins: valid.as_ref().is_some_and(ValidJob::rejoins),
+        rejoins: valid.as_ref().is_some_and(ValidJob::workers_rejoin),
         progress: report.clone(),
         now: look.now(),
     });
     let alive = report.map(|report| report.servers);
     let looked = DecisionInput { attempt: &attempt, valid: valid.as_ref(), observed: &observed, alive };
-    let action = act(look, job, &looked, decision).await?;
+    let action = carry_out_decision(look, job, &looked, decision).await?;
     if action.is_some() {
-        release(look, job, &observed).await?;
+        release_finalizer(look, job, &observed).await?;
     }
     Ok(action)
 }
 
-/// Lets the pods of a job go whose namespace is being deleted. Kubernetes deletes pods first. The workers' Job keeps an ended
-/// pod until it has made another in its place, which it may not make there: so the Job goes.
-async fn vacate(look: &Reconciliation<'_>, job: &HybridJob, observed: &ObservedObjects) -> Result<Action, Error> {
+/// Kubernetes deletes pods first. The workers' Job keeps an ended pod until it has made another, which it may not make
+/// in a namespace that is being deleted: so the Job goes.
+async fn vacate(look: &JobReconciliation<'_>, job: &HybridJob, observed: &ObservedObjects) -> Result<Action, Error> {
     info!(job = look.key.name, namespace = look.key.namespace, "the namespace is being deleted; the workers' Job goes");
     carry_out(look, job, observed.workers_removal(RemovalScope::All, look.now()), RemovalScope::All).await?;
     Ok(Action::requeue(SOON))
@@ -154,44 +148,43 @@ async fn vacate(look: &Reconciliation<'_>, job: &HybridJob, observed: &ObservedO
 
 /// Checks a spec. One generation has the same problems with the same job file at each look, so it is checked once.
 fn checked(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     text: JobText,
-    attempt: &Attempt,
+    attempt: &RunAttempt,
 ) -> Result<ValidJob, Vec<SpecProblem>> {
     let key = CheckedSpec { generation: job.meta().generation, attempt: attempt.number, text };
-    if let Some(known) = look.memory(job, |memory| memory.checked(&key)) {
+    if let Some(known) = look.with_memory(job, |memory| memory.known_check(&key)) {
         return known;
     }
     look.context.metrics.checks.inc();
-    let valid = validate(job, &key.text, attempt);
+    let valid = validate_job(job, &key.text, attempt);
     let valid = refuse_host_access(&job.spec, look.context.allows_host_access, valid);
-    look.memory(job, |memory| memory.keep_checked(key, valid.clone()));
+    look.with_memory(job, |memory| memory.keep_checked(key, valid.clone()));
     valid
 }
 
-/// The text of the job file: that of the attempt once it has started, before that the one that the spec names. `None` when
-/// the ConfigMap or its key is missing.
-async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> Result<Option<JobText>, Error> {
-    if let Some(text) = look.memory(job, |memory| memory.config(attempt.number)) {
+/// That of the attempt once it has started, before that the one that the spec names. `None` when it is missing.
+async fn text(look: &JobReconciliation<'_>, job: &HybridJob, attempt: &RunAttempt) -> Result<Option<JobText>, Error> {
+    if let Some(text) = look.with_memory(job, |memory| memory.known_config(attempt.number)) {
         return Ok(Some(JobText::OfAttempt(text)));
     }
-    if let Some(text) = look.cluster.config(&attempt.config(), JOB_KEY).await? {
-        look.memory(job, |memory| memory.keep_config(attempt.number, &text));
+    if let Some(text) = look.cluster.read_config(&attempt.config_name(), JOB_KEY).await? {
+        look.with_memory(job, |memory| memory.keep_config(attempt.number, &text));
         return Ok(Some(JobText::OfAttempt(text)));
     }
     let text = match (&job.spec.job.inline, &job.spec.job.config_map) {
         (Some(text), _) => Some(text.clone()),
-        (None, Some(place)) => look.cluster.config(&place.name, &place.key).await?,
+        (None, Some(place)) => look.cluster.read_config(&place.name, &place.key).await?,
         (None, None) => Some(String::new()),
     };
     Ok(text.map(JobText::OfSpec))
 }
 
 /// The numbers of embedding servers and of dense workers. `report` is newer than the one that the status keeps.
-fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&Progress>) -> (ServerScale, WorkerScale) {
+fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&RunProgress>) -> (ServerScale, WorkerScale) {
     let (servers, workers) = (job.spec.embedding_servers.replicas, job.spec.dense_workers.replicas);
-    let recorded = status(job).progress;
+    let recorded = recorded_status(job).progress;
     let known = report.or(recorded.as_ref()).and_then(|progress| progress.scaling.clone());
     let started = |number, of: fn(&ValidJob) -> i32| valid.map_or(number, of);
     let (started_servers, started_workers) =
@@ -200,33 +193,31 @@ fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&Progress>) 
     (scale, WorkerScale { wanted: workers, started: started_workers, known })
 }
 
-/// The spec with as many servers and workers as stay in the run.
 fn present(job: &HybridJob, servers: &ServerScale, workers: &WorkerScale) -> HybridJobSpec {
     let mut present = job.spec.clone();
-    present.embedding_servers.replicas = servers.staying();
-    present.dense_workers.replicas = workers.pods();
+    present.embedding_servers.replicas = servers.staying_count();
+    present.dense_workers.replicas = workers.pod_count();
     present
 }
 
-/// The attempt that the status names, or the first.
-fn attempt(job: &HybridJob) -> Result<Attempt, Error> {
+fn attempt(job: &HybridJob) -> Result<RunAttempt, Error> {
     let namespace = job.namespace().ok_or(Error::Unnamed)?;
-    Ok(Attempt { job: job.name_any(), namespace, number: status(job).attempt.max(1) })
+    Ok(RunAttempt { job: job.name_any(), namespace, number: recorded_status(job).attempt.max(1) })
 }
 
 /// The coordinator's report, at intervals: progress changes all the time, and each report is a write of the status.
 async fn progress(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     valid: Option<&ValidJob>,
-    attempt: &Attempt,
+    attempt: &RunAttempt,
     observed: &ObservedObjects,
-) -> Option<Progress> {
-    let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && status(job).attempt > 0;
-    let token = look.memory(job, |memory| memory.access()).and_then(|access| access.token);
+) -> Option<RunProgress> {
+    let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && recorded_status(job).attempt > 0;
+    let token = look.with_memory(job, |memory| memory.run_access()).and_then(|access| access.token);
     // A new operator reads the token when it applies the objects of the run.
     let may_ask = token.is_some() || valid.is_some_and(|valid| !valid.asks_for_proof());
-    let asks = is_up && may_ask && look.memory(job, |memory| memory.asks(attempt.number, look.now()));
+    let asks = is_up && may_ask && look.with_memory(job, |memory| memory.take_turn_to_ask(attempt.number, look.now()));
     if asks { (look.context.asker)(attempt.clone(), token).await } else { None }
 }
 

@@ -12,26 +12,23 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::crd::CleanPodPolicy;
-use crate::names::Role;
+use crate::names::PodRole;
 use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, PodState, RemainingPod};
 
 /// How long a pod may outlive its deadline before its node counts as lost.
 pub const LINGER: SignedDuration = SignedDuration::from_secs(30);
 
-/// Which attempts are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalScope {
     All,
-    /// All but this attempt.
     Others(i32),
-    /// This attempt only.
     Only(i32),
 }
 
 impl RemovalScope {
     /// Whether an object of this attempt is removed. If its attempt cannot be read, it belongs to no attempt that is kept.
     #[must_use]
-    pub fn has(self, attempt: Option<i32>) -> bool {
+    pub fn includes(self, attempt: Option<i32>) -> bool {
         match self {
             Self::All => true,
             Self::Others(kept) => attempt != Some(kept),
@@ -40,62 +37,52 @@ impl RemovalScope {
     }
 }
 
-/// The next step of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemovalStep {
-    /// Workers are asked to end.
     Workers(Vec<RemovalTarget>),
     /// A pod has not ended yet.
     Wait(String),
-    /// Servers and coordinator are asked to end.
     Members(Vec<RemovalTarget>),
     /// The objects by which pods find each other go: Services, the job file, groups.
     Services,
-    /// Nothing is left.
     Done,
 }
 
-/// An object to remove, or whose pods are asked to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovalTarget {
     pub kind: OwnedKind,
     pub name: String,
-    /// How to remove it.
     pub how: RemovalMethod,
 }
 
-/// How an object's pods are asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalMethod {
-    /// The object is deleted, and all its pods with it.
     Delete,
     /// The Job is suspended: pods that run end, and those that have ended stay with their logs.
     Suspend,
 }
 
 impl ObservedObjects {
-    /// The next step of removing whole attempts.
     #[must_use]
-    pub fn removal(&self, scope: RemovalScope, now: Timestamp) -> RemovalStep {
+    pub fn removal_step(&self, scope: RemovalScope, now: Timestamp) -> RemovalStep {
         match self.workers_removal(scope, now) {
             RemovalStep::Done => {}
             step => return step,
         }
-        let members = self.members(scope);
+        let members = self.member_targets(scope);
         if !members.is_empty() {
             return RemovalStep::Members(members);
         }
-        let of_member = |pod: &&RemainingPod| pod.role != Role::Worker;
+        let of_member = |pod: &&RemainingPod| pod.role != PodRole::Worker;
         if let Some(pod) = self.awaited(scope, now).find(of_member) {
             return RemovalStep::Wait(pod.name.clone());
         }
-        let has_services = self.owned.iter().any(|one| one.kind == OwnedKind::Service && scope.has(one.attempt));
+        let has_services = self.owned.iter().any(|one| one.kind == OwnedKind::Service && scope.includes(one.attempt));
         if has_services { RemovalStep::Services } else { RemovalStep::Done }
     }
 
-    /// Servers and coordinators.
     #[must_use]
-    pub fn members(&self, scope: RemovalScope) -> Vec<RemovalTarget> {
+    pub fn member_targets(&self, scope: RemovalScope) -> Vec<RemovalTarget> {
         self.targets(scope, |one| one.kind.is_member().then_some(RemovalMethod::Delete))
     }
 
@@ -109,31 +96,29 @@ impl ObservedObjects {
         self.awaited_worker(scope, now).map_or(RemovalStep::Done, |pod| RemovalStep::Wait(pod.name.clone()))
     }
 
-    /// Whether a workers' Job may make pods.
     #[must_use]
     pub fn has_active_workers(&self, scope: RemovalScope) -> bool {
         self.owned
             .iter()
-            .any(|one| one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.has(one.attempt))
+            .any(|one| one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.includes(one.attempt))
     }
 
     /// Whether a worker's pod is being deleted while its Job is there and may make another in its place.
     #[must_use]
     pub fn has_leaving_workers(&self) -> bool {
-        let is_leaving = |pod: &PodState| pod.role == Role::Worker && pod.until.is_some();
+        let is_leaving = |pod: &PodState| pod.role == PodRole::Worker && pod.until.is_some();
         self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
     }
 
-    /// A worker that has not ended, and that the removal waits for.
     #[must_use]
     pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&RemainingPod> {
-        self.awaited(scope, now).find(|pod| pod.role == Role::Worker)
+        self.awaited(scope, now).find(|pod| pod.role == PodRole::Worker)
     }
 
     /// The next step of cleaning up after an attempt that is over: what still runs ends, in the same order.
     #[must_use]
-    pub fn tidying(&self, attempt: i32, policy: CleanPodPolicy, now: Timestamp) -> RemovalStep {
-        let others = self.removal(RemovalScope::Others(attempt), now);
+    pub fn tidying_step(&self, attempt: i32, policy: CleanPodPolicy, now: Timestamp) -> RemovalStep {
+        let others = self.removal_step(RemovalScope::Others(attempt), now);
         if others != RemovalStep::Done {
             return others;
         }
@@ -156,16 +141,15 @@ impl ObservedObjects {
     }
 
     fn targets(&self, scope: RemovalScope, how: impl Fn(&OwnedObject) -> Option<RemovalMethod>) -> Vec<RemovalTarget> {
-        let in_scope = self.owned.iter().filter(|one| scope.has(one.attempt) && !one.is_deleting);
+        let in_scope = self.owned.iter().filter(|one| scope.includes(one.attempt) && !one.is_deleting);
         let targets =
             in_scope.filter_map(|one| Some(RemovalTarget { kind: one.kind, name: one.name.clone(), how: how(one)? }));
         targets.collect()
     }
 
-    /// Pods that have not ended. A pod that is there long after its deadline is on a node that does not report. The removal
-    /// does not wait for it.
+    /// A pod that is there long after its deadline is on a node that does not report. The removal does not wait for it.
     fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &RemainingPod> {
-        self.remaining.iter().filter(move |pod| scope.has(pod.attempt) && !is_overdue(pod.until, LINGER, now))
+        self.remaining.iter().filter(move |pod| scope.includes(pod.attempt) && !is_overdue(pod.until, LINGER, now))
     }
 }
 
@@ -188,8 +172,8 @@ mod tests {
         OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
     }
 
-    fn pod(role: Role, attempt: i32, until: Option<i64>) -> RemainingPod {
-        let name = format!("ctr-{attempt}-{}-0", role.word());
+    fn pod(role: PodRole, attempt: i32, until: Option<i64>) -> RemainingPod {
+        let name = format!("ctr-{attempt}-{}-0", role.short_name());
         RemainingPod { name, attempt: Some(attempt), role, until: until.map(timestamp) }
     }
 
@@ -197,7 +181,7 @@ mod tests {
         let kinds = [OwnedKind::Coordinator, OwnedKind::Workers, OwnedKind::Servers, OwnedKind::Service];
         ObservedObjects {
             owned: kinds.into_iter().map(|kind| owned(kind, attempt)).collect(),
-            remaining: Role::ALL.into_iter().map(|role| pod(role, attempt, None)).collect(),
+            remaining: PodRole::ALL.into_iter().map(|role| pod(role, attempt, None)).collect(),
             ..ObservedObjects::default()
         }
     }
@@ -214,50 +198,50 @@ mod tests {
     #[test]
     fn workers_go_first_and_services_last() {
         let mut seen = run(1);
-        assert_eq!(names(seen.removal(RemovalScope::All, timestamp(0))), ["ctr-1-Workers"]);
+        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Workers"]);
         seen.owned.retain(|one| one.kind != OwnedKind::Workers);
-        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        seen.remaining.retain(|pod| pod.role != Role::Worker);
-        assert_eq!(names(seen.removal(RemovalScope::All, timestamp(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
+        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
+        seen.remaining.retain(|pod| pod.role != PodRole::Worker);
+        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
         seen.owned.retain(|one| one.kind == OwnedKind::Service);
-        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-coordinator-0".to_owned()));
+        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-coordinator-0".to_owned()));
         seen.remaining.clear();
-        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Services);
+        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Services);
         seen.owned.clear();
-        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Done);
+        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Done);
     }
 
     #[test]
     fn the_attempt_that_runs_is_kept() {
         let mut seen = run(2);
-        assert_eq!(seen.removal(RemovalScope::Others(2), timestamp(0)), RemovalStep::Done);
+        assert_eq!(seen.removal_step(RemovalScope::Others(2), timestamp(0)), RemovalStep::Done);
         seen.owned.push(owned(OwnedKind::Servers, 1));
-        assert_eq!(names(seen.removal(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
+        assert_eq!(names(seen.removal_step(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
         // A user changed the label.
         seen.owned.last_mut().unwrap().attempt = None;
-        assert_eq!(names(seen.removal(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
+        assert_eq!(names(seen.removal_step(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
     }
 
     #[test]
     fn an_object_whose_deletion_was_requested_is_not_deleted_again() {
         let mut seen = run(1);
         seen.owned.iter_mut().for_each(|one| one.is_deleting = true);
-        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
     }
 
     #[test]
     fn a_pod_on_a_lost_node_delays_nothing() {
         let mut seen = run(1);
         seen.owned.retain(|one| one.kind == OwnedKind::Servers);
-        seen.remaining = vec![pod(Role::Worker, 1, Some(60))];
-        assert_eq!(seen.removal(RemovalScope::All, timestamp(89)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        assert_eq!(names(seen.removal(RemovalScope::All, timestamp(90))), ["ctr-1-Servers"]);
+        seen.remaining = vec![pod(PodRole::Worker, 1, Some(60))];
+        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(89)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(90))), ["ctr-1-Servers"]);
     }
 
     #[test]
     fn ended_pods_stay_with_their_logs_and_running_ones_end_in_order() {
         let mut seen = run(1);
-        let tidying = |seen: &ObservedObjects, policy| seen.tidying(1, policy, timestamp(0));
+        let tidying = |seen: &ObservedObjects, policy| seen.tidying_step(1, policy, timestamp(0));
         let suspended =
             RemovalTarget { kind: OwnedKind::Workers, name: "ctr-1-Workers".to_owned(), how: RemovalMethod::Suspend };
         assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Workers(vec![suspended]));

@@ -5,24 +5,21 @@ use kube::ResourceExt;
 use crate::build::{BuildPlan, BuildStage, build};
 use crate::crd::HybridJob;
 use crate::host_access::refuse_host_access;
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::rollout::ServerFacts;
-use crate::validate::{JobText, validate};
+use crate::validate::{JobText, validate_job};
 
-/// The objects of the first attempt as YAML documents. `config` is the text of the job file, if the HybridJob names a
-/// ConfigMap. `allows_host_access`: as an operator with `--allow-host-access` does.
-///
-/// # Errors
-/// All problems, one a line.
-pub fn render(yaml: &str, config: Option<&str>, allows_host_access: bool) -> Result<String, String> {
+/// Of the first attempt, as YAML documents. `config` is the text of the job file, if the HybridJob names a ConfigMap.
+/// Fails with all problems, one a line.
+pub fn render_objects(yaml: &str, config: Option<&str>, allows_host_access: bool) -> Result<String, String> {
     let mut owner: HybridJob = serde_saphyr::from_str(yaml).map_err(|error| format!("not a HybridJob: {error}"))?;
     let namespace = owner.namespace().unwrap_or_else(|| "default".to_owned());
     owner.metadata.namespace = Some(namespace.clone());
-    let attempt = Attempt { job: owner.name_any(), namespace, number: 1 };
+    let attempt = RunAttempt { job: owner.name_any(), namespace, number: 1 };
     let Some(text) = owner.spec.job.inline.as_deref().or(config).map(str::to_owned) else {
         return Err("spec.job.configMap: give the text of the job file with --config FILE".to_owned());
     };
-    let valid = validate(&owner, &JobText::OfSpec(text), &attempt);
+    let valid = validate_job(&owner, &JobText::OfSpec(text), &attempt);
     let valid = refuse_host_access(&owner.spec, allows_host_access, valid);
     let job = valid.map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
@@ -39,19 +36,19 @@ mod tests {
     #[test]
     fn the_documents_are_the_objects_that_would_be_applied() {
         let yaml = serde_saphyr::to_string(&hybrid_job()).unwrap();
-        let rendered = render(&yaml, None, false).unwrap();
+        let rendered = render_objects(&yaml, None, false).unwrap();
         assert_eq!(rendered.matches("---\n").count(), 10);
         assert!(rendered.contains("kind: StatefulSet") && rendered.contains("name: ctr-1-server"));
     }
 
     #[test]
     fn what_is_wrong_is_reported() {
-        assert!(render("kind: Pod", None, false).unwrap_err().starts_with("not a HybridJob"));
+        assert!(render_objects("kind: Pod", None, false).unwrap_err().starts_with("not a HybridJob"));
         let mut job = hybrid_job();
         job.spec.volumes.clear();
-        let error = render(&serde_saphyr::to_string(&job).unwrap(), None, false).unwrap_err();
+        let error = render_objects(&serde_saphyr::to_string(&job).unwrap(), None, false).unwrap_err();
         assert!(error.starts_with("spec.volumes: the job file reads /data/train.txt"), "{error}");
         job.spec.job = serde_json::from_value(serde_json::json!({"configMap": {"name": "c"}})).unwrap();
-        assert!(render(&serde_saphyr::to_string(&job).unwrap(), None, false).unwrap_err().contains("--config"));
+        assert!(render_objects(&serde_saphyr::to_string(&job).unwrap(), None, false).unwrap_err().contains("--config"));
     }
 }

@@ -10,23 +10,22 @@ use serde_json::json;
 use tracing::{debug, warn};
 
 use crate::cluster::JobClient;
-use crate::conditions::{Conditions, RECONCILED};
-use crate::context::{Reconciliation, status};
+use crate::conditions::{RECONCILED, StatusConditions};
+use crate::context::{JobReconciliation, recorded_status};
 use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus};
 use crate::decide::EventNote;
 use crate::error::Error;
 
-/// How often the operator looks at a job that waits for its user: the objects that its spec names may appear without an
-/// event.
+/// The objects that the spec of a waiting job names may appear without an event.
 pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Writes the status if it changed. Returns the job as it is then. A refusal stays in the message until the work is done.
-pub(crate) async fn record(
-    look: &Reconciliation<'_>,
+pub(crate) async fn record_status(
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     mut next: HybridJobStatus,
 ) -> Result<HybridJob, Error> {
-    if let Some(refusal) = refusal(&next) {
+    if let Some(refusal) = refusal_message(&next) {
         next.message = Some(refusal.to_owned());
     }
     if job.status.as_ref() == Some(&next) {
@@ -34,19 +33,18 @@ pub(crate) async fn record(
     }
     let mut object = job.clone();
     object.status = Some(next);
-    look.cluster.record(&object).await
+    look.cluster.record_status(&object).await
 }
 
-/// Why the last work could not be done, in words.
-pub(crate) fn refusal(status: &HybridJobStatus) -> Option<&str> {
-    let is_refusal = |one: &&crate::crd::Condition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
+pub(crate) fn refusal_message(status: &HybridJobStatus) -> Option<&str> {
+    let is_refusal = |one: &&crate::crd::JobCondition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
     status.conditions.iter().find(is_refusal).map(|one| one.message.as_str())
 }
 
 /// The object cannot be read: an older definition admitted it, or it was written past the definition.
-pub(crate) async fn unreadable(cluster: &JobClient, name: &str, error: &str) -> Result<Action, Error> {
+pub(crate) async fn report_unreadable(cluster: &JobClient, name: &str, error: &str) -> Result<Action, Error> {
     let message = format!("the object cannot be read: {error}; correct it, or apply k8s/crd again");
-    let raw = cluster.raw();
+    let raw = cluster.untyped_jobs();
     let known = raw.get_opt(name).await.map_err(Error::failed_to(format!("read HybridJob {name}")))?;
     if known.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
         return Ok(Action::requeue(USER_INTERVAL));
@@ -60,30 +58,30 @@ pub(crate) async fn unreadable(cluster: &JobClient, name: &str, error: &str) -> 
 
 /// A person has to act. The status reports the error once. The operator tries again after a pause that grows.
 pub(crate) async fn report_error(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     reason: &'static str,
     error: Error,
 ) -> Result<Action, Error> {
     let message = error.to_string();
-    let Ok(Some(job)) = look.cluster.current().await else { return Err(error) };
-    let mut next = status(&job);
+    let Ok(Some(job)) = look.cluster.read_job().await else { return Err(error) };
+    let mut next = recorded_status(&job);
     let is_news = !next.conditions.iter().any(|one| one.type_ == RECONCILED && one.message == message);
-    Conditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, false, reason, message.clone());
+    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, false, reason, message.clone());
     let number = next.attempt;
     // Without the permission to write a status, the log is the only place.
-    if record(look, &job, next).await.is_err() {
+    if record_status(look, &job, next).await.is_err() {
         return Err(error);
     }
     if is_news {
         warn!(job = job.name_any(), reason, error = message, "a person has to act");
-        publish(look, &job, number, &EventNote { is_warning: true, reason, note: message }).await;
+        publish_event(look, &job, number, &EventNote { is_warning: true, reason, note: message }).await;
     }
-    let again = look.memory(&job, |memory| memory.retry(look.now()));
+    let again = look.with_memory(&job, |memory| memory.next_retry(look.now()));
     Ok(Action::requeue(again.unwrap_or(USER_INTERVAL)))
 }
 
 /// Publishes an Event. A failure is only logged: the status says the same.
-pub(crate) async fn publish(look: &Reconciliation<'_>, job: &HybridJob, attempt: i32, news: &EventNote) {
+pub(crate) async fn publish_event(look: &JobReconciliation<'_>, job: &HybridJob, attempt: i32, news: &EventNote) {
     const LONGEST: usize = 1000;
     let event = KubeEvent {
         type_: if news.is_warning { EventType::Warning } else { EventType::Normal },

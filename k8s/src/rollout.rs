@@ -17,7 +17,6 @@ use kube::ResourceExt;
 /// Annotation of the servers' StatefulSet with the hash of its template as the operator made it.
 pub const TEMPLATE_ANNOTATION: &str = "zagros.dev/template";
 
-/// The embedding servers as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerFacts {
     /// Their StatefulSet, once it exists.
@@ -27,35 +26,28 @@ pub struct ServerFacts {
     pub alive: Option<i32>,
 }
 
-/// The servers' StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerSet {
     /// Hash of its template, by the operator.
     pub template: Option<String>,
     /// Pods of this index and above are restarted.
     pub partition: i32,
-    /// Whether Kubernetes has seen the newest template.
     pub is_seen: bool,
     /// Revision of the template that pods should have, and whether all have it.
     pub revision: Option<String>,
-    /// Whether an update is under way.
     pub is_updating: bool,
     /// Size of the disk of each server. It never changes.
     pub disk: Option<Quantity>,
 }
 
-/// A server's pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerPod {
     pub index: i32,
-    /// Revision of the template that it was made from.
     pub revision: Option<String>,
-    /// Whether it is ready.
     pub is_ready: bool,
 }
 
 impl ServerSet {
-    /// What is read of a StatefulSet.
     #[must_use]
     pub fn from_set(set: &StatefulSet) -> Self {
         let (spec, status) = (set.spec.clone().unwrap_or_default(), set.status.clone().unwrap_or_default());
@@ -73,7 +65,6 @@ impl ServerSet {
 }
 
 impl ServerFacts {
-    /// The partition for a template with this hash.
     #[must_use]
     pub fn partition(&self, servers: i32, template: &str) -> i32 {
         let Some(set) = self.set.as_ref().filter(|set| set.template.as_deref() == Some(template)) else {

@@ -1,8 +1,7 @@
 //! The secret of a job's run (docs/security.md): a Secret with a key for each role and the token of the HTTP ports.
 //!
-//! The operator makes the Secret once for each HybridJob, from random bytes, and never changes it: processes of a run would no
-//! longer know each other. Its owner is the HybridJob. Its name has a part of the owner's uid, so a HybridJob that is deleted
-//! and made again under its name has another Secret, whenever Kubernetes removes the first one.
+//! Made once for each HybridJob, and never changed: processes of a run would no longer know each other. Its name has a
+//! part of the owner's uid, so a HybridJob that is made again under its name has another Secret.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -14,7 +13,7 @@ use zagros_transport::{Credentials, PeerRole, RoleKey};
 use crate::cluster::JobClient;
 use crate::crd::HybridJob;
 use crate::error::Error;
-use crate::names::{Role, job_labels};
+use crate::names::{PodRole, job_labels};
 use crate::secret_names::{SECRET_TOKEN, secret_entry, secret_name};
 
 /// Key of the clients' key, which a person gives to `zagros status`.
@@ -23,18 +22,16 @@ const CLIENT: &str = "client";
 /// What the operator needs of a Secret: to ask the coordinator how the run is doing, and to ask it for another number of servers.
 #[derive(Clone, Debug, Default)]
 pub struct RunAccess {
-    /// The token of the HTTP ports.
     pub token: Option<PageToken>,
     /// The proof that a call of the coordinator is allowed.
     pub credentials: Credentials,
 }
 
-/// A new Secret.
 fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
     let roles = [
-        (secret_entry(Role::Coordinator), PeerRole::Coordinator),
-        (secret_entry(Role::Server), PeerRole::EmbeddingServer),
-        (secret_entry(Role::Worker), PeerRole::DenseWorker),
+        (secret_entry(PodRole::Coordinator), PeerRole::Coordinator),
+        (secret_entry(PodRole::Server), PeerRole::EmbeddingServer),
+        (secret_entry(PodRole::Worker), PeerRole::DenseWorker),
         (CLIENT, PeerRole::Client),
     ];
     // The run's secret is the key of the highest role, so there is a key for each role.
@@ -58,12 +55,9 @@ fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
 }
 
 impl JobClient {
-    /// Makes the Secret of the job, unless it is there. Returns what of it can be read.
-    ///
-    /// # Errors
-    /// When a request fails.
+    /// Makes the Secret unless it is there. Returns what of it can be read.
     pub async fn run_secret(&self, owner: &HybridJob) -> Result<RunAccess, Error> {
-        let (name, api) = (secret_name(owner), self.secrets());
+        let (name, api) = (secret_name(owner), self.secrets_api());
         let read = async || api.get_opt(&name).await.map_err(Error::failed_to(format!("read Secret {name}")));
         if let Some(found) = read().await? {
             return Ok(RunAccess::from_secret(&found));
@@ -87,7 +81,7 @@ impl RunAccess {
             std::str::from_utf8(bytes).ok()
         };
         let token = text(SECRET_TOKEN).and_then(|token| PageToken::parse(token).ok());
-        let key = text(secret_entry(Role::Coordinator)).and_then(|key| RoleKey::parse(key).ok());
+        let key = text(secret_entry(PodRole::Coordinator)).and_then(|key| RoleKey::parse(key).ok());
         Self { token, credentials: key.map_or(Credentials::Open, Credentials::Secret) }
     }
 }

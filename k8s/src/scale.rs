@@ -21,17 +21,14 @@
 pub(crate) mod answer;
 pub mod ask;
 
-use crate::crd::{Progress, ServerScaling};
+use crate::crd::{RunProgress, ServerScaling};
 
 /// What the coordinator says of a run in which numbers can change.
 const TRAINING: &str = "training";
 
-/// The number of embedding servers: as it is wanted, and as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerScale {
-    /// What the spec says.
     pub wanted: i32,
-    /// With how many the attempt started.
     pub started: i32,
     /// The coordinator's last report, once a scale request has changed the number.
     pub known: Option<ServerScaling>,
@@ -40,18 +37,14 @@ pub struct ServerScale {
 /// The number of dense workers: as it is wanted, and as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerScale {
-    /// What the spec says.
     pub wanted: i32,
-    /// With how many the attempt started.
     pub started: i32,
     /// The coordinator's last report, once a scale request has changed a number of the run.
     pub known: Option<ServerScaling>,
 }
 
-/// What a change of a number waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScaleStep {
-    /// The run has the wanted number.
     Settled,
     /// The coordinator answers and the run trains: it is asked for the wanted number now.
     Ask,
@@ -64,19 +57,19 @@ pub enum ScaleStep {
 impl ServerScale {
     /// How many pods there should be now.
     #[must_use]
-    pub fn pods(&self) -> i32 {
+    pub fn pod_count(&self) -> i32 {
         self.known.as_ref().map_or(self.started, |known| known.servers)
     }
 
     /// How many of them stay. The others hand their buckets over, and how they end is of no consequence.
     #[must_use]
-    pub fn staying(&self) -> i32 {
-        self.pods().min(self.wanted)
+    pub fn staying_count(&self) -> i32 {
+        self.pod_count().min(self.wanted)
     }
 
     /// The next step. `heard` is what the coordinator reported just now.
     #[must_use]
-    pub fn step(&self, heard: Option<&Progress>) -> ScaleStep {
+    pub fn next_step(&self, heard: Option<&RunProgress>) -> ScaleStep {
         let asked = self.known.as_ref().map_or(self.started, |known| known.wanted);
         if asked != self.wanted {
             return ScaleStep::asking(heard);
@@ -96,23 +89,22 @@ impl WorkerScale {
         self.known.as_ref().filter(|known| known.workers_wanted > 0)
     }
 
-    /// How many pods there should be now, all of which stay. A pod that comes before the coordinator was asked would be asked to leave. A pod beyond
-    /// this number is asked to end, and has its grace period to leave. How it ends is of no consequence.
+    /// All stay. A pod that comes before the coordinator was asked would be asked to leave. A pod beyond this number
+    /// has its grace period to leave, and how it ends is of no consequence.
     #[must_use]
-    pub fn pods(&self) -> i32 {
+    pub fn pod_count(&self) -> i32 {
         self.changed().map_or(self.started, |known| known.workers_wanted)
     }
 
     /// How many workers train for certain: new ones that have not joined yet are not lost.
     #[must_use]
-    pub fn joined(&self) -> i32 {
-        self.changed().map_or(self.started, |known| known.workers).min(self.pods())
+    pub fn joined_count(&self) -> i32 {
+        self.changed().map_or(self.started, |known| known.workers).min(self.pod_count())
     }
 
-    /// The next step. `heard` is what the coordinator reported just now.
     #[must_use]
-    pub fn step(&self, heard: Option<&Progress>) -> ScaleStep {
-        if self.pods() != self.wanted {
+    pub fn next_step(&self, heard: Option<&RunProgress>) -> ScaleStep {
+        if self.pod_count() != self.wanted {
             return ScaleStep::asking(heard);
         }
         match self.changed() {
@@ -123,7 +115,7 @@ impl WorkerScale {
 }
 
 impl ScaleStep {
-    fn asking(heard: Option<&Progress>) -> Self {
+    fn asking(heard: Option<&RunProgress>) -> Self {
         let trains = heard.is_some_and(|report| report.state == TRAINING);
         if trains { Self::Ask } else { Self::Wait }
     }
@@ -171,7 +163,7 @@ mod tests {
     fn pods_of_workers_follow_what_the_coordinator_wants() {
         let pods = |wanted, known| {
             let scale = workers(wanted, known);
-            (scale.pods(), scale.joined())
+            (scale.pod_count(), scale.joined_count())
         };
         assert_eq!(pods(4, None), (2, 2), "it was not asked yet");
         assert_eq!(pods(4, Some((0, 0))), (2, 2), "only the servers' number was changed");
@@ -184,44 +176,44 @@ mod tests {
     #[test]
     fn a_change_of_the_workers_is_asked_for_and_waited_for() {
         let training = report("training");
-        assert_eq!(workers(2, None).step(Some(&training)), ScaleStep::Settled);
-        assert_eq!(workers(3, None).step(Some(&report("waiting"))), ScaleStep::Wait);
-        assert_eq!(workers(3, None).step(Some(&training)), ScaleStep::Ask);
-        assert_eq!(workers(3, Some((2, 3))).step(None), ScaleStep::Moving("worker 2 has not joined".to_owned()));
-        assert_eq!(workers(3, Some((3, 3))).step(None), ScaleStep::Settled);
-        assert_eq!(workers(2, Some((3, 3))).step(Some(&training)), ScaleStep::Ask);
+        assert_eq!(workers(2, None).next_step(Some(&training)), ScaleStep::Settled);
+        assert_eq!(workers(3, None).next_step(Some(&report("waiting"))), ScaleStep::Wait);
+        assert_eq!(workers(3, None).next_step(Some(&training)), ScaleStep::Ask);
+        assert_eq!(workers(3, Some((2, 3))).next_step(None), ScaleStep::Moving("worker 2 has not joined".to_owned()));
+        assert_eq!(workers(3, Some((3, 3))).next_step(None), ScaleStep::Settled);
+        assert_eq!(workers(2, Some((3, 3))).next_step(Some(&training)), ScaleStep::Ask);
         let moving = || ScaleStep::Moving("4 buckets".to_owned());
         assert_eq!(ScaleStep::Settled.combine(ScaleStep::Ask), ScaleStep::Ask);
         assert_eq!(ScaleStep::Wait.combine(moving()), ScaleStep::Wait);
         assert_eq!(ScaleStep::Settled.combine(moving()), moving());
     }
 
-    fn report(state: &str) -> Progress {
-        Progress { state: state.to_owned(), ..Progress::default() }
+    fn report(state: &str) -> RunProgress {
+        RunProgress { state: state.to_owned(), ..RunProgress::default() }
     }
 
     #[test]
     fn the_coordinator_is_asked_when_it_answers_and_the_run_trains() {
-        assert_eq!(scale(3, None).step(Some(&report("training"))), ScaleStep::Settled);
-        assert_eq!(scale(5, None).step(None), ScaleStep::Wait);
-        assert_eq!(scale(5, None).step(Some(&report("waiting"))), ScaleStep::Wait);
-        assert_eq!(scale(5, None).step(Some(&report("training"))), ScaleStep::Ask);
+        assert_eq!(scale(3, None).next_step(Some(&report("training"))), ScaleStep::Settled);
+        assert_eq!(scale(5, None).next_step(None), ScaleStep::Wait);
+        assert_eq!(scale(5, None).next_step(Some(&report("waiting"))), ScaleStep::Wait);
+        assert_eq!(scale(5, None).next_step(Some(&report("training"))), ScaleStep::Ask);
         // A user asked the coordinator for another number, and did not change the spec.
-        assert_eq!(scale(3, Some((4, 4, 0))).step(Some(&report("training"))), ScaleStep::Ask);
+        assert_eq!(scale(3, Some((4, 4, 0))).next_step(Some(&report("training"))), ScaleStep::Ask);
     }
 
     #[test]
     fn pods_come_once_the_coordinator_admits_them_and_go_once_it_lets_them_go() {
         let pods = |wanted, known| {
             let scale = scale(wanted, known);
-            (scale.pods(), scale.staying())
+            (scale.pod_count(), scale.staying_count())
         };
         assert_eq!(pods(5, None), (3, 3), "it was not asked yet");
         assert_eq!(pods(5, Some((5, 5, 8))), (5, 5));
         assert_eq!(pods(2, Some((5, 5, 0))), (5, 2), "the fifth still owns buckets");
         assert_eq!(pods(2, Some((5, 2, 1))), (5, 2));
         assert_eq!(pods(2, Some((2, 2, 0))), (2, 2));
-        assert_eq!(scale(2, Some((5, 2, 0))).step(None), ScaleStep::Moving("4 buckets still move".to_owned()));
-        assert_eq!(scale(2, Some((2, 2, 0))).step(None), ScaleStep::Settled);
+        assert_eq!(scale(2, Some((5, 2, 0))).next_step(None), ScaleStep::Moving("4 buckets still move".to_owned()));
+        assert_eq!(scale(2, Some((2, 2, 0))).next_step(None), ScaleStep::Settled);
     }
 }

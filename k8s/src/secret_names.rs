@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 
 use crate::crd::HybridJob;
-use crate::names::Role;
+use crate::names::PodRole;
 
 /// Key of the token that opens `/metrics`, `/status` and the live page, in a HybridJob's Secret.
 pub const SECRET_TOKEN: &str = "token";
@@ -17,8 +17,7 @@ pub fn secret_name(owner: &HybridJob) -> String {
     format!("{}.run.{uid}", owner.name_any()).trim_end_matches('.').to_owned()
 }
 
-/// Key of a role's entry in the Secret.
 #[must_use]
-pub fn secret_entry(role: Role) -> &'static str {
-    role.word()
+pub fn secret_entry(role: PodRole) -> &'static str {
+    role.short_name()
 }

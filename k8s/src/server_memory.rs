@@ -1,20 +1,18 @@
 //! The memory of embedding servers, and what their rows come back from.
 
 use crate::amount;
-use crate::crd::Recovery;
+use crate::crd::RowsRecovery;
 use crate::validate::ValidJob;
 
 /// Memory of a server's container where neither the spec nor the job file says how much, bytes.
 const SERVER_MEMORY: u64 = 4 << 30;
 
 impl ValidJob {
-    /// What the rows of a lost server come back from.
     #[must_use]
-    pub fn recovery(&self) -> Recovery {
-        if self.is_durable() { Recovery::Log } else { Recovery::Checkpoint }
+    pub fn recovery(&self) -> RowsRecovery {
+        if self.is_durable() { RowsRecovery::Log } else { RowsRecovery::Checkpoint }
     }
 
-    /// The most bytes of rows that one server holds in memory.
     #[must_use]
     pub fn server_rows(&self) -> u64 {
         let limit = || {
@@ -31,8 +29,8 @@ impl ValidJob {
         self.server_rows().saturating_add(self.rows_beyond_memory())
     }
 
-    /// Bytes of rows that do not fit into `cluster.memory`: as many again, or what a larger disk that the user gives has room for
-    /// besides two bases of the log.
+    /// Rows that do not fit into `cluster.memory`: as many again, or what a larger disk has room for besides two bases
+    /// of the log.
     fn rows_beyond_memory(&self) -> u64 {
         let Some(memory) = self.job.cluster.memory else { return 0 };
         let size = self.spec.embedding_servers.storage.as_ref().and_then(|storage| storage.size.as_ref());

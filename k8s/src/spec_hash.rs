@@ -14,7 +14,6 @@ pub struct SpecHash {
 }
 
 impl SpecHash {
-    /// The hashes of a spec from which an attempt would be made now.
     #[must_use]
     pub fn new(spec: &HybridJobSpec) -> Self {
         let mut fixed = spec.clone();
@@ -22,10 +21,9 @@ impl SpecHash {
         Self { template: template(spec), fixed: template(&fixed) }
     }
 
-    /// The hashes of a spec during an attempt that started with so many servers and workers. The spec may have other numbers:
-    /// they are changed without another attempt.
+    /// The spec may have other numbers than the attempt started with: they are changed without another attempt.
     #[must_use]
-    pub fn during(spec: &HybridJobSpec, servers: i32, workers: i32) -> Self {
+    pub fn during_attempt(spec: &HybridJobSpec, servers: i32, workers: i32) -> Self {
         let mut spec = spec.clone();
         spec.embedding_servers.replicas = servers;
         spec.dense_workers.replicas = workers;

@@ -1,7 +1,8 @@
-//! Parse, don't validate: from a HybridJob and the text of its job file to a job that can be built, or to all its problems.
+//! Parse, don't validate: from a HybridJob and the text of its job file to a job that can be built, or to all its
+//! problems.
 //!
-//! The schema and its CEL rules refuse most problems at admission. This module finds the problems that only the checks of
-//! the job file know. It uses the same code as the roles.
+//! The schema and its CEL rules refuse most problems at admission. This module finds those that only the checks of the
+//! job file know, with the same code as the roles.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -9,8 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Model, Overrides};
 
-use crate::crd::{HybridJob, HybridJobSpec, PodSettings, refusals};
-use crate::names::{ADMIN_PORT, Attempt, Role};
+use crate::crd::{HybridJob, HybridJobSpec, PodSettings, admission_refusals};
+use crate::names::{ADMIN_PORT, PodRole, RunAttempt};
 use crate::paths::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 pub use crate::problem::SpecProblem;
 use crate::problem::problem;
@@ -20,35 +21,32 @@ const TIMEOUT_SECONDS: f64 = 300.0;
 
 /// What survives the end of a server's process unless the job file says so. Pods come and go.
 const DURABILITY: &str = "process";
-/// A HybridJob that can be built. Only [`validate`] makes one.
+/// A HybridJob that can be built. Only [`validate_job`] makes one.
 #[derive(Clone, Debug)]
 pub struct ValidJob {
     /// The spec, for fields that need no check, with as many servers and workers as the run has now.
     pub spec: HybridJobSpec,
     /// The text of the job file that every role of the attempt gets.
     pub rendered: String,
-    /// The parsed job file.
     pub job: Job,
 }
 
 impl ValidJob {
-    /// Settings of a role's pods.
     #[must_use]
-    pub fn pod(&self, role: Role) -> &PodSettings {
+    pub fn pod_settings(&self, role: PodRole) -> &PodSettings {
         match role {
-            Role::Coordinator => &self.spec.coordinator.pod,
-            Role::Server => &self.spec.embedding_servers.pod,
-            Role::Worker => &self.spec.dense_workers.pod,
+            PodRole::Coordinator => &self.spec.coordinator.pod,
+            PodRole::Server => &self.spec.embedding_servers.pod,
+            PodRole::Worker => &self.spec.dense_workers.pod,
         }
     }
 
-    /// Pods that a role should have.
     #[must_use]
-    pub fn replicas(&self, role: Role) -> i32 {
+    pub fn replicas(&self, role: PodRole) -> i32 {
         match role {
-            Role::Coordinator => 1,
-            Role::Server => self.spec.embedding_servers.replicas,
-            Role::Worker => self.spec.dense_workers.replicas,
+            PodRole::Coordinator => 1,
+            PodRole::Server => self.spec.embedding_servers.replicas,
+            PodRole::Worker => self.spec.dense_workers.replicas,
         }
     }
 
@@ -60,48 +58,43 @@ impl ValidJob {
         self
     }
 
-    /// Embedding servers with which the attempt starts.
     #[must_use]
     pub fn started_servers(&self) -> i32 {
         i32::try_from(self.job.cluster.servers).unwrap_or(i32::MAX)
     }
 
-    /// Dense workers with which the attempt starts.
     #[must_use]
     pub fn started_workers(&self) -> i32 {
         i32::try_from(self.job.cluster.workers).unwrap_or(i32::MAX)
     }
 
-    /// Whether the others wait for a lost worker and continue once it is replaced (invariant RK-3). The same throughout an
-    /// attempt, whatever its number of workers is: Kubernetes keeps the rules of a Job for good.
+    /// The same throughout an attempt (invariant RK-3), whatever its number of workers is: Kubernetes keeps the rules
+    /// of a Job for good.
     #[must_use]
-    pub fn rejoins(&self) -> bool {
+    pub fn workers_rejoin(&self) -> bool {
         let cluster = &self.job.cluster;
         self.job.train.mode != Mode::Sync && cluster.max_workers.unwrap_or(cluster.workers).max(cluster.workers) > 1
     }
 
-    /// Whether the processes of the run prove that they belong to it, by the Secret that the operator makes. Not if the job
-    /// file says `cluster.insecure`.
+    /// The proof is the Secret that the operator makes. A job file that says `cluster.insecure` needs none.
     #[must_use]
     pub fn asks_for_proof(&self) -> bool {
         !self.job.cluster.insecure
     }
 
-    /// Whether a process of coordinator or servers that ends is followed by one that goes on where it was: servers have a
-    /// log, and both have a disk that outlives the pod.
+    /// A process that ends is followed by one that goes on where it was: servers have a log, and both have a disk that
+    /// outlives the pod.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.job.cluster.durability.has_log()
     }
 
-    /// All pods of the run.
     #[must_use]
-    pub fn pods(&self) -> i32 {
-        Role::ALL.into_iter().map(|role| self.replicas(role)).sum()
+    pub fn pod_count(&self) -> i32 {
+        PodRole::ALL.into_iter().map(|role| self.replicas(role)).sum()
     }
 }
 
-/// The text of a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobText {
     /// That of the spec, from which an attempt starts. The attempt has as many servers and workers as the spec says.
@@ -119,11 +112,8 @@ impl JobText {
     }
 }
 
-/// Checks everything and renders the job file of an attempt.
-///
-/// # Errors
-/// All problems at once.
-pub fn validate(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Result<ValidJob, Vec<SpecProblem>> {
+/// Fails with all problems at once.
+pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<ValidJob, Vec<SpecProblem>> {
     let mut problems = check_spec(object);
     let rendered = render(object, text, attempt);
     match parse(&rendered.text).and_then(|job| rendered.complete().map(|()| job)) {
@@ -144,21 +134,20 @@ pub fn validate(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Result
     Err(problems)
 }
 
-/// The text of the job file with the operator's keys.
-struct Rendered {
+struct RenderedJob {
     text: String,
     missing: Option<String>,
 }
 
-impl Rendered {
+impl RenderedJob {
     fn complete(&self) -> Result<(), String> {
         self.missing.clone().map_or(Ok(()), Err)
     }
 }
 
-fn render(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Rendered {
+fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> RenderedJob {
     let Ok(mut document) = text.as_str().parse::<DocumentMut>() else {
-        return Rendered { text: text.as_str().to_owned(), missing: Some("not TOML".to_owned()) };
+        return RenderedJob { text: text.as_str().to_owned(), missing: Some("not TOML".to_owned()) };
     };
     let keeps_sizes = matches!(text, JobText::OfAttempt(_));
     let mut missing = None;
@@ -178,29 +167,27 @@ fn render(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Rendered {
             table.entry(key).or_insert(item);
         }
     }
-    Rendered { text: document.to_string(), missing }
+    RenderedJob { text: document.to_string(), missing }
 }
 
 fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn toml_edit::TableLike> {
     document.entry(section).or_insert(Item::Table(Table::new())).as_table_like_mut()
 }
 
-/// The keys of the numbers of pods. Those of an attempt never change: its job file is immutable, and processes that start later
-/// read it too. The coordinator knows the present numbers.
+/// The numbers of an attempt never change: its job file is immutable, and processes that start later read it too.
 const SIZES: [&str; 2] = ["servers", "workers"];
 
-/// The keys that the operator sets.
-fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'static str, Item)> {
+fn settings(object: &HybridJob, attempt: &RunAttempt) -> Vec<(&'static str, &'static str, Item)> {
     let everywhere = |port: u16| format!("0.0.0.0:{port}");
-    let servers = toml_edit::Array::from_iter([everywhere(Role::Server.port())]);
+    let servers = toml_edit::Array::from_iter([everywhere(PodRole::Server.data_port())]);
     vec![
         ("cluster", "servers", value(i64::from(object.spec.embedding_servers.replicas))),
         ("cluster", "workers", value(i64::from(object.spec.dense_workers.replicas))),
-        ("cluster", "coordinator", value(attempt.coordinator())),
+        ("cluster", "coordinator", value(attempt.coordinator_address())),
         ("cluster", "server_addresses", value(servers)),
-        ("cluster", "worker_address", value(everywhere(Role::Worker.port()))),
+        ("cluster", "worker_address", value(everywhere(PodRole::Worker.data_port()))),
         ("cluster", "admin", value(everywhere(ADMIN_PORT))),
-        ("output", "folder", value(attempt.output())),
+        ("output", "folder", value(attempt.output_folder())),
     ]
 }
 
@@ -214,8 +201,8 @@ fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
     ]
 }
 
-/// The bounds of `elasticity` as keys of the job file. In modes `hybrid` and `async` a run continues without lost workers down to
-/// the lower one, and takes more workers up to the upper one. In mode `sync` the number of workers never changes.
+/// In modes `hybrid` and `async` a run continues without lost workers down to the lower bound, and takes more up to the
+/// upper one. In mode `sync` the number of workers never changes.
 fn worker_bounds(object: &HybridJob, document: &DocumentMut) -> Vec<(&'static str, &'static str, Item)> {
     let mode = document.get("train").and_then(|train| train.get("mode")).and_then(Item::as_str);
     let workers = object.spec.dense_workers.replicas;
@@ -228,7 +215,7 @@ fn worker_bounds(object: &HybridJob, document: &DocumentMut) -> Vec<(&'static st
 
 /// No role counts the steps of an epoch for the others.
 fn check_epochs(object: &HybridJob, job: &Job) -> Option<SpecProblem> {
-    let key = job.uncounted().into_iter().next()?;
+    let key = job.uncounted_keys().into_iter().next()?;
     let message = format!(
         "{key} is in epochs: set train.epoch_steps (`zagros train JOB --dry-run` shows the steps of an epoch), or give steps"
     );
@@ -236,30 +223,29 @@ fn check_epochs(object: &HybridJob, job: &Job) -> Option<SpecProblem> {
 }
 
 fn parse(text: &str) -> Result<Job, String> {
-    Job::parse(text, Path::new(JOB_FILE), &Overrides::none()).map_err(|errors| errors.plain())
+    Job::parse(text, Path::new(JOB_FILE), &Overrides::none()).map_err(|errors| errors.plain_text())
 }
 
 /// Checks the user's own text with the operator's keys as overrides, so that lines and columns are the user's.
-fn check_text(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<(), String> {
+fn check_text(object: &HybridJob, text: &str, attempt: &RunAttempt) -> Result<(), String> {
     let sets = settings(object, attempt).into_iter().map(|(section, key, item)| format!("{section}.{key}={item}"));
     let overrides = Overrides::sets(sets.collect::<Vec<_>>());
-    Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain())
+    Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain_text())
 }
 
-/// Checks the rules of the definition, because the installed definition may be older than this operator, and rules that it
-/// cannot express.
+/// The rules of the definition, because the installed one may be older than this operator, and rules that it cannot
+/// express.
 fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
     // The operator writes the status, so the status is no reason to refuse a job.
     let written = HybridJob { status: None, ..object.clone() };
     let mut problems = match serde_json::to_value(written) {
-        Ok(value) => refusals(&value, None),
+        Ok(value) => admission_refusals(&value, None),
         Err(error) => vec![problem("spec", format!("cannot be written as JSON: {error}"))],
     };
     problems.extend(check_mounts(&object.spec));
     problems
 }
 
-/// Checks that no volume is mounted at a folder that the roles use.
 fn check_mounts(spec: &HybridJobSpec) -> Vec<SpecProblem> {
     let mut taken: BTreeSet<PathBuf> =
         [OUTPUT_PATH, STATE_PATH, SHARED_MEMORY_PATH, "/tmp", JOB_FOLDER].map(PathBuf::from).into();

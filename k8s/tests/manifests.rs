@@ -1,5 +1,4 @@
-//! Files that users apply: the rules accept the examples and the operator can build them, roles ask for no more than they
-//! should, pods are as restricted as those of the jobs.
+//! Files that users apply: the rules accept the examples, roles ask for no more than they should, pods are restricted.
 
 #[path = "cluster/kubelet.rs"]
 mod kubelet;
@@ -9,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use zagros_operator::check::{RIGHTS, RequiredRight};
-use zagros_operator::crd::refusals;
-use zagros_operator::render::render;
+use zagros_operator::crd::admission_refusals;
+use zagros_operator::render::render_objects;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -32,7 +31,7 @@ fn documents(path: &str) -> Vec<Value> {
 fn examples_are_accepted_and_have_no_unknown_key() {
     for (path, text) in examples() {
         let object: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(refusals(&object, None), Vec::new(), "{}", path.display());
+        assert_eq!(admission_refusals(&object, None), Vec::new(), "{}", path.display());
     }
 }
 
@@ -51,7 +50,7 @@ fn examples_can_be_built() {
         assert_eq!(config.is_some(), text.contains("configMap:"), "{} says where its job file is", path.display());
         with_config += usize::from(config.is_some());
         let rendered =
-            render(&text, config.as_deref(), false).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            render_objects(&text, config.as_deref(), false).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(rendered.contains("kind: StatefulSet"), "{}", path.display());
         for document in rendered.split("---\n").filter(|document| !document.is_empty()) {
             let object: Value = serde_saphyr::from_str(document).unwrap();
@@ -69,7 +68,7 @@ fn every_shipped_job_file_can_read_its_data_from_a_claim() {
     let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
     assert!(files.len() > 3);
     for path in files {
-        let rendered = render(&example, Some(&fs::read_to_string(&path).unwrap()), false);
+        let rendered = render_objects(&example, Some(&fs::read_to_string(&path).unwrap()), false);
         assert!(rendered.is_ok(), "{}: {:?}", path.display(), rendered.err());
     }
 }

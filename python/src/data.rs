@@ -39,17 +39,15 @@ fn failed(error: IngestError) -> PyErr {
     ZagrosError::new_err(error.to_string())
 }
 
-/// The job of a text, or of a file if there is no text.
 fn job_of(text: Option<&str>, path: &str, sets: Vec<String>) -> PyResult<Job> {
     let overrides = Overrides::new(sets, []);
     let job = match text {
         Some(text) => Job::parse(text, Path::new(path), &overrides),
         None => Job::load(Path::new(path), &overrides),
     };
-    job.map_err(|errors| PyValueError::new_err(errors.plain()))
+    job.map_err(|errors| PyValueError::new_err(errors.plain_text()))
 }
 
-/// The files of a part, and which of their rows belong to it.
 fn part_of(job: &Job, part: &str) -> PyResult<(Vec<PathBuf>, DataPart)> {
     let of_train = |part| Ok((job.data.train.clone(), part));
     match (part, &job.data.test, &job.data.validation) {
@@ -74,7 +72,7 @@ impl BatchReader {
         let opened = py.detach(|| BatchStream::open(&job, options, Box::new(WholeFiles::new(&find_files(&job, &paths)?))));
         let labels = job.features.targets.iter().map(|target| target.name.clone()).collect();
         let inputs = job.features.numeric.iter().flat_map(|feature| {
-            let (inputs, own) = (feature.inputs(), feature.name());
+            let (inputs, own) = (feature.input_count(), feature.name());
             let name = move |index| if inputs == 1 { own.to_owned() } else { format!("{own}_{index}") };
             (0..inputs).map(name)
         });

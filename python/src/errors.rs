@@ -26,7 +26,6 @@ pub(crate) fn failed(error: &dyn std::error::Error) -> PyErr {
     ZagrosError::new_err(error.to_string())
 }
 
-/// A tensor of another type than the one that is needed.
 pub(crate) fn wrong_type(message: String) -> PyErr {
     PyTypeError::new_err(message)
 }

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use zagros_job::Job;
-use zagros_session::parse;
+use zagros_session::parse_job;
 use zagros_snapshot::{RowBatch, SlotPart, SnapshotHeader, SnapshotTime, SnapshotWriter, TableHeader, slot_parts};
 use zagros_table::TableConfig;
 use zagros_zip::ZipEq;
@@ -30,10 +30,8 @@ pub(crate) struct NativeRowWriter {
     open: Mutex<Option<UnfinishedRows>>,
 }
 
-/// A file that is being written.
 struct UnfinishedRows {
     writer: SnapshotWriter<BufWriter<File>>,
-    /// The ids of each table so far.
     ids: Vec<Vec<u64>>,
 }
 
@@ -46,8 +44,8 @@ impl NativeRowWriter {
     /// Starts a file `path` for the tables of a job that is given as TOML.
     #[new]
     fn new(job: &str, name: &str, path: PathBuf) -> PyResult<Self> {
-        let job = parse(job, name).map_err(raised)?;
-        let tables: Vec<TableConfig> = job.tables.iter().map(|table| table.config()).collect();
+        let job = parse_job(job, name).map_err(raised)?;
+        let tables: Vec<TableConfig> = job.tables.iter().map(|table| table.table_config()).collect();
         let names = job.tables.iter().map(|table| table.name.clone());
         let headers: Vec<TableHeader> =
             names.zip_eq(&tables).enumerate().map(|(number, (name, table))| header(number, name, table)).collect();

@@ -36,14 +36,13 @@ pub(crate) struct Blocks {
     blocks: Mutex<Receiver<Result<RowBatch, SnapshotError>>>,
 }
 
-/// Why a reader stops before the end.
-enum Stopped {
+enum ReadStop {
     Failed(SnapshotError),
     /// The caller does not want the rest.
     Unwanted,
 }
 
-impl From<SnapshotError> for Stopped {
+impl From<SnapshotError> for ReadStop {
     fn from(error: SnapshotError) -> Self {
         Self::Failed(error)
     }
@@ -162,7 +161,6 @@ impl Blocks {
     }
 }
 
-/// One part of every row, row after row.
 fn column(part: &SlotPart, width: usize, block: &RowBatch) -> Vec<f32> {
     let mut values = Vec::with_capacity(block.ids.len() * part.values);
     let mut row = Vec::new();
@@ -176,7 +174,7 @@ fn column(part: &SlotPart, width: usize, block: &RowBatch) -> Vec<f32> {
 /// Sends every block of a table, or the error that ends the reading.
 fn read(chains: &[FileChain], name: &str, send: &SyncSender<Result<RowBatch, SnapshotError>>) {
     for chain in chains {
-        if let Err(Stopped::Failed(error)) = read_chain(chain, name, send) {
+        if let Err(ReadStop::Failed(error)) = read_chain(chain, name, send) {
             // The receiver may be gone.
             let _ = send.send(Err(error));
             return;
@@ -188,13 +186,13 @@ fn read_chain(
     chain: &FileChain,
     name: &str,
     send: &SyncSender<Result<RowBatch, SnapshotError>>,
-) -> Result<(), Stopped> {
+) -> Result<(), ReadStop> {
     // The files of a chain have the same tables.
     let Some(first) = chain.files().first() else { return Ok(()) };
     let table = first.open()?.find_table(name)?.0;
     let wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && head.table as usize == table;
     chain.each_block(wanted, |block, _| match block.content {
-        BlockContent::Rows(rows) => send.send(Ok(rows)).map_err(|_| Stopped::Unwanted),
+        BlockContent::Rows(rows) => send.send(Ok(rows)).map_err(|_| ReadStop::Unwanted),
         _ => Ok(()),
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use zagros_embedding_client::BatchRows;
-use zagros_session::{BatchAccess, LookupBatch, Reach, SavedRowsFile, Session, SessionEnd, SessionError, parse};
+use zagros_session::{BatchAccess, LookupBatch, RunReach, SavedRowsFile, Session, SessionEnd, SessionError, parse_job};
 
 use zagros_zip::ZipEq;
 
@@ -34,12 +34,11 @@ pub(crate) struct Batch(Arc<LookupBatch>);
 #[pyfunction]
 pub(crate) fn job_toml(json: &str, name: &str) -> PyResult<(String, String)> {
     let text = zagros_session::job_toml(json).map_err(raised)?;
-    let job = parse(&text, name).map_err(raised)?;
+    let job = parse_job(&text, name).map_err(raised)?;
     Ok((job.to_toml(), format!("{:016x}", job.fingerprint())))
 }
 
-/// Runs `work` without the interpreter's lock. During its waits it takes the lock ten times a second, for signals and for
-/// `watch`.
+/// During its waits, `work` takes the interpreter's lock ten times a second, for signals and for `watch`.
 fn waiting<T: Send>(
     py: Python<'_>,
     watch: Option<&Py<PyAny>>,
@@ -55,7 +54,6 @@ fn waiting<T: Send>(
     py.detach(|| work(&look)).map_err(raised)
 }
 
-/// The gradients of a table; none if its rows get none.
 fn gradients<'a>(table: &'a Option<Bound<'_, PyCapsule>>) -> PyResult<&'a [f32]> {
     table.as_ref().map_or(Ok(&[]), values)
 }
@@ -73,9 +71,9 @@ impl NativeSession {
         secret: Option<&str>,
         watch: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let job = parse(job, "job.toml").map_err(raised)?;
+        let job = parse_job(job, "job.toml").map_err(raised)?;
         let session = waiting(py, watch.as_ref(), |look| {
-            Session::start(&job, rank, || Reach::grpc(coordinator, secret, job.cluster.timeout), look)
+            Session::start(&job, rank, || RunReach::over_grpc(coordinator, secret, job.cluster.timeout), look)
         })?;
         Ok(Self { session, watch })
     }
@@ -101,9 +99,9 @@ impl NativeSession {
 
     /// Waits for the rows of a batch: for each table of the batch its position and a tensor `[ids, dim]`.
     fn rows<'py>(&self, py: Python<'py>, batch: &Batch) -> PyResult<Vec<(usize, Bound<'py, PyCapsule>)>> {
-        let rows = waiting(py, self.watch.as_ref(), |look| self.session.rows(&batch.0, look))?;
+        let rows = waiting(py, self.watch.as_ref(), |look| self.session.wait_for_rows(&batch.0, look))?;
         let mut tables = Vec::new();
-        for (table, rows) in batch.0.ids().tables.iter().zip_eq(rows.tables) {
+        for (table, rows) in batch.0.unique_ids().tables.iter().zip_eq(rows.tables) {
             let shape = [table.result_rows(), table.dim as usize];
             tables.push((table.table.0 as usize, capsule(py, rows, &shape)?));
         }
@@ -147,12 +145,12 @@ impl NativeSession {
 
     /// Forgets that a server has refused a push: the rows were loaded anew.
     fn reopen(&self) {
-        self.session.reopen();
+        self.session.forget_refused_push();
     }
 
     /// Raises when the session cannot be used any more.
     fn check(&self) -> PyResult<()> {
-        self.session.check().map_err(raised)
+        self.session.check_usable().map_err(raised)
     }
 
     /// Flushes and leaves the run; with a failure, leaves at once and says why.
@@ -169,7 +167,7 @@ impl NativeSession {
 
     /// Has all servers save their rows; the files, and how many rows.
     fn save(&self, py: Python<'_>, folder: &str) -> PyResult<(Vec<FileTuple>, u64)> {
-        let saved = waiting(py, self.watch.as_ref(), |look| self.session.save(folder, look))?;
+        let saved = waiting(py, self.watch.as_ref(), |look| self.session.save_rows(folder, look))?;
         Ok((saved.files.into_iter().map(|file| (file.name, file.bytes, file.sha256)).collect(), saved.rows))
     }
 
@@ -177,12 +175,12 @@ impl NativeSession {
     fn load(&self, py: Python<'_>, folder: &str, files: Vec<FileTuple>) -> PyResult<u64> {
         let file = |(name, bytes, sha256): FileTuple| SavedRowsFile { name, bytes, sha256 };
         let files = files.into_iter().map(file).collect();
-        waiting(py, self.watch.as_ref(), |look| self.session.load(folder, files, look))
+        waiting(py, self.watch.as_ref(), |look| self.session.load_rows(folder, files, look))
     }
 
     /// Tables with their rows and bytes on all servers.
     fn describe(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64)>> {
-        let tables = waiting(py, self.watch.as_ref(), |look| self.session.describe(look))?;
+        let tables = waiting(py, self.watch.as_ref(), |look| self.session.describe_tables(look))?;
         Ok(tables.into_iter().map(|table| (table.table, table.rows, table.bytes)).collect())
     }
 }
@@ -193,7 +191,7 @@ impl Batch {
     fn inverse<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         let widened = |positions: &Vec<u32>| positions.iter().map(|position| i64::from(*position)).collect();
-        let features: Vec<Vec<i64>> = py.detach(|| self.0.inverse().iter().map(widened).collect());
+        let features: Vec<Vec<i64>> = py.detach(|| self.0.id_positions().iter().map(widened).collect());
         for positions in features {
             let length = positions.len();
             list.append(capsule(py, positions, &[length])?)?;
@@ -203,6 +201,6 @@ impl Batch {
 
     /// Gives the batch up.
     fn release(&self) {
-        self.0.release();
+        self.0.give_up();
     }
 }

@@ -1,7 +1,7 @@
 //! Tensors as DLPack capsules: what Python's libraries for tensors give to each other without a copy.
 //!
-//! The layout is that of `DLManagedTensor` in DLPack 0.8 (<https://dmlc.github.io/dlpack/latest/c_api.html>), which every
-//! library still speaks when it is not asked for a newer one. A capsule that no library has taken is called `dltensor`.
+//! The layout is that of `DLManagedTensor` in DLPack 0.8 (<https://dmlc.github.io/dlpack/latest/c_api.html>), which
+//! every library still speaks. A capsule that no library has taken is called `dltensor`.
 #![expect(unsafe_code, reason = "reads and makes structures of C behind a capsule's pointer")]
 
 use std::ffi::{CStr, c_void};
@@ -18,7 +18,7 @@ const NAME: &CStr = c"dltensor";
 const HOST: [i32; 2] = [1, 3];
 
 #[repr(C)]
-struct Tensor {
+struct RawTensor {
     data: *mut c_void,
     device_type: i32,
     device_id: i32,
@@ -33,35 +33,35 @@ struct Tensor {
 
 #[repr(C)]
 struct ManagedTensor {
-    tensor: Tensor,
+    tensor: RawTensor,
     context: *mut c_void,
     deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
 /// A number that tensors have: its DLPack code (0 signed, 1 unsigned, 2 float) and bits.
-pub(crate) trait Element: Copy + Send + 'static {
+pub(crate) trait TensorNumber: Copy + Send + 'static {
     const CODES: &'static [u8];
     const NAME: &'static str;
 }
 
-impl Element for u64 {
+impl TensorNumber for u64 {
     /// Torch has no unsigned 64-bit numbers to speak of: the bits of signed ones are taken as they are.
     const CODES: &'static [u8] = &[1, 0];
     const NAME: &'static str = "int64 or uint64";
 }
 
-impl Element for i64 {
+impl TensorNumber for i64 {
     const CODES: &'static [u8] = &[0];
     const NAME: &'static str = "int64";
 }
 
-impl Element for f32 {
+impl TensorNumber for f32 {
     const CODES: &'static [u8] = &[2];
     const NAME: &'static str = "float32";
 }
 
 /// The values of a contiguous tensor in this processor's memory, as long as its capsule lives.
-pub(crate) fn values<'a, T: Element>(capsule: &'a Bound<'_, PyCapsule>) -> PyResult<&'a [T]> {
+pub(crate) fn values<'a, T: TensorNumber>(capsule: &'a Bound<'_, PyCapsule>) -> PyResult<&'a [T]> {
     let pointer = capsule.pointer_checked(Some(NAME))?.cast::<ManagedTensor>();
     // SAFETY: a capsule of this name holds a `DLManagedTensor`, which lives as long as the capsule unless a library takes it,
     // and then the capsule has another name.
@@ -120,20 +120,20 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
 }
 
 /// A tensor, its shape and its values, in one allocation that the tensor's deleter frees.
-struct Owned<T> {
+struct OwnedTensor<T> {
     managed: ManagedTensor,
     shape: Vec<i64>,
     _values: Vec<T>,
 }
 
 /// A capsule that owns `values` as a tensor of this shape, without a copy.
-pub(crate) fn capsule<'py, T: Element>(
+pub(crate) fn capsule<'py, T: TensorNumber>(
     py: Python<'py>,
     mut values: Vec<T>,
     shape: &[usize],
 ) -> PyResult<Bound<'py, PyCapsule>> {
     debug_assert_eq!(shape.iter().product::<usize>(), values.len());
-    let tensor = Tensor {
+    let tensor = RawTensor {
         data: values.as_mut_ptr().cast(),
         device_type: HOST[0],
         device_id: 0,
@@ -147,7 +147,7 @@ pub(crate) fn capsule<'py, T: Element>(
     };
     let managed = ManagedTensor { tensor, context: null_mut(), deleter: Some(delete::<T>) };
     let shape = shape.iter().map(|size| *size as i64).collect();
-    let owned = Box::into_raw(Box::new(Owned { managed, shape, _values: values }));
+    let owned = Box::into_raw(Box::new(OwnedTensor { managed, shape, _values: values }));
     // SAFETY: `owned` comes from a box and is not shared yet.
     let pointer = unsafe {
         (*owned).managed.tensor.shape = (*owned).shape.as_mut_ptr();
@@ -158,10 +158,9 @@ pub(crate) fn capsule<'py, T: Element>(
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), NAME, Some(forget)) }
 }
 
-/// Frees a tensor that [`capsule`] has made.
 unsafe extern "C" fn delete<T>(managed: *mut ManagedTensor) {
     // SAFETY: the context is the box of this tensor, and a deleter is called once.
-    drop(unsafe { Box::from_raw((*managed).context.cast::<Owned<T>>()) });
+    drop(unsafe { Box::from_raw((*managed).context.cast::<OwnedTensor<T>>()) });
 }
 
 /// The destructor of a capsule: frees a tensor that no library has taken.

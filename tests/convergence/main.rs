@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_tests::{real_data, repository, zagros_in};
 
-/// Trains an example in a folder of the test's own; gives the AUC of the one evaluation of the test part, by the state
-/// that the validation part chose where the example has one.
+/// Trains in a folder of the test's own. Gives the AUC of the test part, by the state that the validation part chose
+/// where the example has one.
 fn train(folder: &Path, example: &str, sets: &[String]) -> f64 {
     let job = repository().join("examples").join(example).display().to_string();
     let mut arguments = vec!["train", &job, "--set", "output.save_model=false"];

@@ -20,7 +20,6 @@ const ADULT: f64 = 0.921;
 const MOVIELENS: f64 = 0.783;
 const OPTIMISED: f64 = 0.89;
 
-/// Trains each network; gives those that end below `least`.
 fn below(least: f64, name: &str, example: &str, sets: &[String]) -> Vec<String> {
     let aucs = NETWORKS.map(|(network, set)| {
         let folder = tempfile::tempdir().expect("a temporary folder");

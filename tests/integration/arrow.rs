@@ -43,7 +43,6 @@ fn write_arrow(path: &Path, text: &str) {
     writer.finish().expect("the file is complete");
 }
 
-/// Jobs `parquet.toml` and `arrow.toml` on the same rows.
 fn arrow_twins(rows: u32) -> Fixture {
     let fixture = twins(rows);
     for name in ["train0", "train1", "test0"] {

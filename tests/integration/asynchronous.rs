@@ -5,7 +5,7 @@ use serde_json::Value;
 use zagros_tests::signal_process;
 
 use crate::fixture::Fixture;
-use crate::workers::Roles;
+use crate::workers::RoleProcesses;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 
@@ -38,7 +38,7 @@ fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported()
 fn an_asynchronous_worker_that_is_killed_is_named_by_the_other() {
     let fixture = Fixture::new(4_000);
     let sets = ["train.epochs=1000", "train.mode=async", "cluster.timeout_seconds=5"];
-    let (roles, [mut first, _second]) = Roles::start(&fixture, &sets);
+    let (roles, [mut first, _second]) = RoleProcesses::start(&fixture, &sets);
     first.wait_for_line("step ");
     signal_process(roles.worker(1), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1"]);

@@ -2,7 +2,6 @@
 
 use crate::fixture::Fixture;
 
-/// One good line of Criteo's format.
 fn good() -> String {
     let mut fields = vec!["1".to_owned()];
     fields.extend((0..13).map(|number| number.to_string()));

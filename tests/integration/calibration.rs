@@ -1,5 +1,5 @@
-//! Calibration: fitted to the validation part, saved with the model, measured by `zagros eval`, written by `zagros predict`.
-//! And the importance of features.
+//! Calibration: fitted to the validation part, saved with the model, measured by `zagros eval`, written by `zagros
+//! predict`.
 
 use serde_json::Value;
 
@@ -12,7 +12,6 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// A run of 4,000 rows whose model has calibration.
 fn trained(command: &[&str], more: &[&str]) -> (Fixture, String) {
     let fixture = Fixture::new(4_000);
     let arguments = [command, &VALIDATION, &ISOTONIC, more].concat();

@@ -1,6 +1,6 @@
 //! `zagros-chaos`: processes, disks and links are broken by a schedule, and every row is checked.
 
-use zagros_tests::{FinishedCommand, Program};
+use zagros_tests::{FinishedCommand, TestProgram};
 
 use crate::fixture::Fixture;
 
@@ -25,10 +25,9 @@ fn chaos_for(epochs: u32, fixture: &Fixture, mode: &str, kinds: &str, seed: &str
 }
 
 fn run(fixture: &Fixture, arguments: &[&str]) -> FinishedCommand {
-    fixture.start_program(Program::Chaos, arguments.iter().copied()).finish()
+    fixture.start_program(TestProgram::Chaos, arguments.iter().copied()).finish()
 }
 
-/// The lines of the schedule that is printed first.
 fn schedule(said: &str) -> Vec<&str> {
     said.lines().skip_while(|line| !line.starts_with("Schedule")).take_while(|line| !line.is_empty()).collect()
 }

@@ -8,14 +8,13 @@ use zagros_tests::{RunningCommand, signal_process};
 
 use crate::faults::pid;
 use crate::fixture::Fixture;
-use crate::workers::Roles;
+use crate::workers::RoleProcesses;
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 6;
 const ROLES: [&str; 5] =
     ["coordinator", "embedding-server-0", "embedding-server-1", "dense-worker-0", "dense-worker-1"];
 
-/// Two servers and two workers under `zagros up`.
 fn up(fixture: &Fixture, sets: &[&str]) -> RunningCommand {
     let epochs = format!("train.epochs={EPOCHS}");
     let sets = [epochs.as_str()].into_iter().chain(sets.iter().copied()).flat_map(|set| ["--set", set]);
@@ -75,7 +74,6 @@ fn servers_that_are_killed_again_and_again_change_no_bit_of_a_sync_run() {
     }
     run.finish().expect(0);
     assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
-    // Bit for bit.
     assert_eq!(fixture.losses(), undisturbed);
 }
 
@@ -95,7 +93,6 @@ fn a_hybrid_run_goes_on_while_servers_and_coordinator_are_killed_and_each_sample
     assert!(auc > 0.6, "AUC {auc}: {}", ended.stderr);
 }
 
-/// Steps that worker 0 has written so far.
 fn steps(fixture: &Fixture) -> usize {
     fixture.losses().len()
 }
@@ -118,7 +115,7 @@ fn workers_train_while_the_coordinator_is_away_and_no_member_is_started_again() 
     let epochs = format!("train.epochs={EPOCHS}");
     // The lease is long: its proof lasts for as long as this test has no coordinator.
     let sets = [epochs.as_str(), "cluster.lease_seconds=120", "cluster.timeout_seconds=120"];
-    let (mut roles, [mut first, second]) = Roles::start_with_journal(&fixture, &sets);
+    let (mut roles, [mut first, second]) = RoleProcesses::start_with_journal(&fixture, &sets);
     first.wait_for_line("epoch 1/");
 
     let mut others = roles.take_others();

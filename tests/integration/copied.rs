@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use zagros_tests::{Program, repository};
+use zagros_tests::{TestProgram, repository};
 
 fn copy(folder: &Path) {
     std::fs::create_dir_all(folder).expect("a folder");
-    std::fs::copy(Program::Zagros.path(), folder.join("zagros")).expect("the program is copied");
+    std::fs::copy(TestProgram::Zagros.path(), folder.join("zagros")).expect("the program is copied");
 }
 
 fn run(folder: &Path, libraries: Option<&Path>) -> Output {

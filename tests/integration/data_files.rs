@@ -24,7 +24,6 @@ fn train(fixture: &Fixture, sets: &[&str]) -> BTreeMap<u64, String> {
     losses
 }
 
-/// Four parts of the training rows.
 fn parts(fixture: &Fixture) -> Vec<String> {
     let rows = fixture.read("train.txt");
     let rows: Vec<&str> = rows.lines().collect();
@@ -41,7 +40,6 @@ pub(crate) fn gzip(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A row of Criteo's format as an object.
 fn object(row: &str) -> String {
     let numbered = |letter: char, last: u32| (1..=last).map(move |n| format!("{letter}{n}"));
     let names: Vec<String> =

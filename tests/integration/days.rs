@@ -8,7 +8,6 @@ use crate::fixture::Fixture;
 
 const DAYS: [&str; 4] = ["2026-11-01", "2026-11-02", "2026-11-03", "2026-11-04"];
 
-/// A fixture whose training rows are one file a day.
 fn fixture() -> Fixture {
     let fixture = Fixture::new(8_000);
     let rows = fixture.read("train.txt");
@@ -20,7 +19,6 @@ fn fixture() -> Fixture {
     fixture
 }
 
-/// The command, into a folder of its own.
 fn command<'a>(folder: &'a str, dates: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     // With this seed few units are off from the start: a day has eight steps.
     let fixed =
@@ -32,13 +30,11 @@ fn history(fixture: &Fixture, folder: &str) -> Value {
     serde_json::from_str(&fixture.read(&format!("{folder}/small.days.json"))).expect("JSON")
 }
 
-/// What was measured and learned, without folders.
 fn learned(history: &Value) -> Vec<[Value; 4]> {
     let record = |day: &&str| ["before", "samples", "steps", "rows"].map(|key| history["days"][day][key].clone());
     DAYS.iter().map(record).collect()
 }
 
-/// The dense network of the last day.
 fn dense(fixture: &Fixture, history: &Value) -> Vec<u8> {
     let model = history["days"][DAYS[3]]["model"].as_str().expect("a model");
     std::fs::read(fixture.path(model).join("dense.safetensors")).expect("the network")
@@ -65,7 +61,6 @@ fn days_are_scored_then_learned_and_a_killed_command_goes_on_as_if_nothing_had_h
     assert_eq!((learned(&gone_on), dense(&fixture, &gone_on)), (learned(&all), dense(&fixture, &all)));
     assert!(again.stderr.contains("are done (--fresh trains them again)"), "{}", again.stderr);
 
-    // Asked to stop, and resumed.
     let mut stopped = fixture.start(command("--set=output.folder=stopped", "2026-11-01..04", &[]));
     stopped.wait_for_line("2026-11-02: scoring it");
     stopped.signal(Signal::INT);

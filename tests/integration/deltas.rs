@@ -25,8 +25,8 @@ fn up(servers: &'static str) -> Vec<&'static str> {
     [&UP[..], &[servers, "--set", "checkpoint.deltas=4", "--set", "checkpoint.keep=20"]].concat()
 }
 
-/// Deletes checkpoints from the newest on, up to one with a delta. Returns that one and its files of rows. In a run of so few rows
-/// the deltas are soon half as large as the file that they follow, and all rows are written again.
+/// In a run of so few rows the deltas are soon half as large as the file that they follow, and all rows are written
+/// again: so checkpoints are deleted from the newest on, up to one with a delta.
 fn newest_with_a_delta(run: &Path) -> (PathBuf, Vec<String>) {
     let entries = std::fs::read_dir(run.join("checkpoints")).expect("there are checkpoints");
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
@@ -44,8 +44,7 @@ fn newest_with_a_delta(run: &Path) -> (PathBuf, Vec<String>) {
     panic!("no checkpoint has a delta");
 }
 
-/// Invariants CK-2 and CK-6: `zagros inspect` and `zagros eval` read the checkpoint, and the run that resumes from it on another
-/// number of servers is the same bit for bit.
+/// Invariants CK-2 and CK-6, on another number of servers too.
 #[test]
 fn a_run_that_resumes_from_deltas_is_the_same_bit_by_bit() {
     let (whole, broken) = (Fixture::new(20_000), Fixture::new(20_000));

@@ -28,7 +28,6 @@ fn up(fixture: &Fixture, servers: &str, sets: &[&str]) -> RunningCommand {
     run
 }
 
-/// What the doctor says, and its exit code.
 fn asked(fixture: &Fixture, arguments: &[&str]) -> (Value, i32) {
     let said = fixture.zagros(["doctor", "--json"].iter().chain(arguments).copied());
     let json = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("no JSON: {}{}", said.stdout, said.stderr));
@@ -50,7 +49,6 @@ fn wait_for(fixture: &Fixture, arguments: &[&str], kind: &str, subject: &str) ->
     }
 }
 
-/// Asks until nothing is wrong.
 fn wait_until_healthy(fixture: &Fixture) {
     let deadline = Instant::now() + TIMEOUT;
     loop {

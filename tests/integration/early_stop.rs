@@ -26,7 +26,6 @@ fn sets<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
     command.iter().copied().chain(sets.iter().flat_map(|set| ["--set", *set])).collect()
 }
 
-/// Lines of `metrics.jsonl` of one type.
 fn lines(fixture: &Fixture, kind: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(fixture.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
     let all = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a JSON line"));

@@ -9,7 +9,6 @@ use crate::fixture::Fixture;
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.epochs=3", "--set", "checkpoint.every_steps=20"];
 
-/// Checkpoints of a run that are complete.
 fn checkpoints(run: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(run.join("checkpoints")) else { return Vec::new() };
     let paths = entries.map(|entry| entry.expect("readable").path());

@@ -29,9 +29,9 @@ folder = "runs"
 "#;
 
 /// Numbers that depend on a seed alone: splitmix64.
-struct Draw(u64);
+struct SeededNumbers(u64);
 
-impl Draw {
+impl SeededNumbers {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -44,7 +44,6 @@ impl Draw {
         self.next() % bound
     }
 
-    /// In [0, 1).
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -53,12 +52,12 @@ impl Draw {
 /// The effect of a user or an item. Three in ten items have another one in the shifted set.
 fn effect(seed: u64, kind: u64, id: u64, is_shifted: bool) -> f64 {
     let is_changed = is_shifted && kind == 1 && id % 10 < 3;
-    4.0 * (Draw(seed << 32 | kind << 24 | u64::from(is_changed) << 16 | id).share() - 0.5)
+    4.0 * (SeededNumbers(seed << 32 | kind << 24 | u64::from(is_changed) << 16 | id).share() - 0.5)
 }
 
 /// So many rows of the base set or the shifted set of a seed; `part` tells rows of the same set from each other.
 fn rows(seed: u64, part: u64, count: usize, is_shifted: bool) -> String {
-    let (mut draw, ids) = (Draw(seed * 1000 + part), if is_shifted { KNOWN * 5 / 4 } else { KNOWN });
+    let (mut draw, ids) = (SeededNumbers(seed * 1000 + part), if is_shifted { KNOWN * 5 / 4 } else { KNOWN });
     let mut text = "clicked,user,item\n".to_owned();
     for _ in 0..count {
         let (user, item) = (draw.below(ids), draw.below(ids));
@@ -69,7 +68,6 @@ fn rows(seed: u64, part: u64, count: usize, is_shifted: bool) -> String {
     text
 }
 
-/// AUC and log loss on the shifted set of the newest run.
 fn measures(fixture: &Fixture) -> (f64, f64) {
     let summary = fixture.summary();
     let measure = |name: &str| summary["evaluation"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"));

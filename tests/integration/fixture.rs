@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde_json::Value;
 use tempfile::TempDir;
 use zagros_eval::ClickScores;
-use zagros_tests::{FinishedCommand, Program, RunningCommand};
+use zagros_tests::{FinishedCommand, RunningCommand, TestProgram};
 
 /// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
 pub(crate) struct Fixture {
@@ -51,7 +51,6 @@ impl Fixture {
         fixture
     }
 
-    /// Runs have these variables too.
     pub(crate) fn with_environment(self, environment: Vec<(String, String)>) -> Self {
         Self { environment, ..self }
     }
@@ -72,19 +71,18 @@ impl Fixture {
         std::fs::read_to_string(self.path(name)).expect("a file of the test is read")
     }
 
-    /// Runs to the end.
     pub(crate) fn zagros<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
         self.start(arguments).finish()
     }
 
     pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> RunningCommand {
-        self.start_program(Program::Zagros, arguments)
+        self.start_program(TestProgram::Zagros, arguments)
     }
 
     /// As [`Self::start`], any of the programs.
     pub(crate) fn start_program<'a>(
         &self,
-        program: Program,
+        program: TestProgram,
         arguments: impl IntoIterator<Item = &'a str>,
     ) -> RunningCommand {
         RunningCommand::start(program, self.folder.path(), arguments, &self.environment)
@@ -99,7 +97,6 @@ impl Fixture {
         folders.filter(|folder| !is_log(folder)).collect()
     }
 
-    /// The newest run folder.
     pub(crate) fn run_folder(&self) -> PathBuf {
         self.run_folders().into_iter().max().expect("there is a run folder")
     }
@@ -120,8 +117,7 @@ impl Fixture {
         losses.into_iter().map(|(_, loss)| loss).collect()
     }
 
-    /// The measures that `zagros eval` prints of the newest run, which are those of what `zagros predict` writes of the test file, to the
-    /// last bit.
+    /// As `zagros eval` prints them, which are those of what `zagros predict` writes of the test file, to the last bit.
     pub(crate) fn measures(&self, test: &str, label: &str) -> Value {
         let run = self.run_folder().display().to_string();
         let eval = self.zagros(["eval", &run, "--json"]).expect(0).stdout;
@@ -131,7 +127,6 @@ impl Fixture {
         eval
     }
 
-    /// The newest run's `summary.json`.
     pub(crate) fn summary(&self) -> serde_json::Value {
         let text = std::fs::read_to_string(self.run_folder().join("summary.json")).expect("summary.json");
         serde_json::from_str(&text).expect("summary.json is JSON")
@@ -149,7 +144,7 @@ fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
         let arguments = ["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows];
-        RunningCommand::start(Program::Zagros, folder.path(), arguments, &[]).finish().expect(0);
+        RunningCommand::start(TestProgram::Zagros, folder.path(), arguments, &[]).finish().expect(0);
         let entries =
             std::fs::read_dir(folder.path()).expect("the folder is read").map(|entry| entry.expect("readable"));
         let files = entries.map(|entry| {

@@ -22,7 +22,6 @@ pub(crate) fn values(fixture: &Fixture) -> Vec<String> {
     values
 }
 
-/// The row of a value of C1, without its place in the files.
 pub(crate) fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> {
     let shown = fixture.zagros(["inspect", model, "--table", "C1", "--value", value, "--json"]);
     let mut row: Value = match shown.code() {
@@ -101,8 +100,7 @@ fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
     assert_eq!(manifest(&model), new_manifest, "there is nothing to do again");
 }
 
-/// The job of a model lists the ids of a fitted vocabulary. A process that ends between manifest and job leaves the new content beside
-/// the old one.
+/// A process that ends between manifest and job leaves the new content beside the old one.
 #[test]
 fn an_id_is_gone_from_a_fitted_vocabulary_too() {
     let fixture = Fixture::new(500);
@@ -155,8 +153,7 @@ fn what_cannot_be_forgotten_is_refused_with_the_reason() {
     fixture.zagros(["forget", "nowhere", "--table", "C1", "--id", "5"]).expect(3).says(&["nowhere does not exist"]);
 }
 
-/// Invariants CK-1 and CK-4: a process that is killed at any moment leaves one of these states. Each is whole, and the same command
-/// finishes.
+/// Invariants CK-1 and CK-4: each state that a killed process leaves is whole, and the same command finishes.
 #[test]
 fn a_kill_at_any_moment_leaves_a_whole_model_and_the_same_command_finishes() {
     let fixture = Fixture::new(500);

@@ -9,8 +9,7 @@ use zagros_tests::signal_process;
 use crate::fixture::Fixture;
 use crate::forget::{checkpoints, row, values};
 
-/// Trains a model, and starts a run from it whose data name the first value no more. Returns that value, another one, and the
-/// arguments of the run.
+/// The data of the run name the first value no more. Returns that value, another one, and the arguments of the run.
 fn prepare(fixture: &Fixture) -> ([String; 2], Vec<String>) {
     fixture.zagros(["train", "job.toml", "--set", "train.max_steps=20"]).expect(0);
     let model = fixture.run_folder().join("model").display().to_string();

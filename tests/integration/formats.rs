@@ -44,7 +44,6 @@ const NAMES: [&str; 8] = ["click", "n", "user", "city", "paid", "day", "rate", "
 /// Days since 1970 of 2026-11-01.
 const FIRST_DAY: usize = 20_758;
 
-/// A row, as a CSV file has it.
 type Row = [String; 8];
 
 fn rows() -> Vec<Row> {
@@ -143,7 +142,6 @@ fn write_parquet(path: &Path, rows: &[Row], user_is_text: bool) {
     writer.close().expect("the file is complete");
 }
 
-/// Writes Arrow with a dictionary of cities, and lists.
 fn write_arrow(path: &Path, rows: &[Row]) {
     let texts = |at: usize| rows.iter().map(move |row| row[at].as_str());
     let mut cities = StringDictionaryBuilder::<ArrowInt32>::new();
@@ -168,7 +166,6 @@ fn write_arrow(path: &Path, rows: &[Row]) {
     writer.finish().expect("the file is complete");
 }
 
-/// The same rows in every format.
 fn fixture() -> Fixture {
     let (fixture, rows) = (Fixture::new(10), rows());
     fixture.write("rows.csv", separated(&rows, ",", false));

@@ -56,7 +56,6 @@ fn a_file_is_described_and_trained_without_editing() {
     assert_eq!(fixture.read("rows.toml"), fixture.read("mine.toml"));
 }
 
-/// Fields of the rows.
 fn fields(text: &str) -> Vec<Vec<&str>> {
     text.lines().skip(1).map(|line| line.split(';').map(|field| field.trim_matches('"')).collect()).collect()
 }

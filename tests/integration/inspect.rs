@@ -7,13 +7,12 @@ use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
 
-/// A small trained model, and how it is inspected.
-struct Trained {
+struct TrainedModel {
     fixture: Fixture,
     run: String,
 }
 
-impl Trained {
+impl TrainedModel {
     fn new() -> Self {
         let fixture = Fixture::new(500);
         fixture.zagros(["train", "job.toml", "--set", "cluster.servers=2"]).expect(0);
@@ -30,7 +29,6 @@ impl Trained {
         serde_json::from_str(&run.stdout).expect("JSON")
     }
 
-    /// A value of column C1 that training met.
     fn value(&self) -> String {
         let text = self.fixture.read("train.txt");
         let mut values = text.lines().filter_map(|line| line.split('\t').nth(14));
@@ -40,7 +38,7 @@ impl Trained {
 
 #[test]
 fn a_saved_model_is_listed_looked_up_verified_and_exported() {
-    let trained = Trained::new();
+    let trained = TrainedModel::new();
     let manifest = Path::new(&trained.run).join("model/manifest.json");
     let manifest = std::fs::read_to_string(manifest).expect("a manifest");
     let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
@@ -75,7 +73,7 @@ fn a_saved_model_is_listed_looked_up_verified_and_exported() {
 
 #[test]
 fn what_cannot_be_inspected_is_an_error() {
-    let trained = Trained::new();
+    let trained = TrainedModel::new();
     trained.inspect(["--table", "C91"]).expect(2).says(&["there is no table `C91`", "did you mean `C9`?"]);
     trained
         .inspect(["--table", "C1", "--id", "5"])

@@ -7,8 +7,9 @@ use zagros_zip::ZipEq;
 
 use crate::fixture::Fixture;
 
-/// The best AUC of the first label would end the run, or choose what is saved, while the others have more to learn: so patience is as
-/// long as the run, and no best state is kept. `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows from `b`; `rating` is often missing.
+/// The best AUC of the first label would end the run while the others have more to learn: so patience is as long as the
+/// run, and no best state is kept. `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows
+/// from `b`; `rating` is often missing.
 const JOB: &str = r#"
 name = "labels"
 [data]
@@ -88,8 +89,8 @@ fn measure(measures: &Value, label: &str, name: &str) -> f64 {
     target[name].as_f64().unwrap_or_else(|| panic!("no {name} of {label}: {target}"))
 }
 
-/// That each label is learned: what is random here is a tenth of the clicks. Constants would have a mean squared error of 1.3 and a
-/// deviance of 1.1.
+/// What is random here is a tenth of the clicks. Constants would have a mean squared error of 1.3 and a deviance of
+/// 1.1.
 fn assert_learned(measures: &Value) {
     assert!(measure(measures, "click", "auc") > 0.85, "{measures}");
     assert!(measure(measures, "buy", "auc") > 0.85, "{measures}");

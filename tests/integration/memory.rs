@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use zagros_tests::{Program, RunningCommand};
+use zagros_tests::{RunningCommand, TestProgram};
 
 use crate::fixture::{Fixture, http_get};
 use crate::workers::pid;
@@ -105,15 +105,13 @@ fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
     assert!(!fixture.run_folder().join("cold-rows").exists(), "the rows on disk outlived the run");
 }
 
-/// A metric of an embedding server, by name and labels.
 pub(crate) fn metric(text: &str, name: &str) -> u64 {
     let value =
         text.lines().find_map(|line| line.strip_prefix("zagros_embedding_")?.strip_prefix(name)?.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
-/// A role of its own process, which says in `roles/` where it listens.
-fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
+fn role(fixture: &Fixture, program: TestProgram, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
     let announce = format!("roles/{name}.json");
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);
@@ -139,8 +137,8 @@ fn peak(pid: u32) -> u64 {
     1024 * line.trim_end_matches("kB").trim().parse::<u64>().expect("a number")
 }
 
-/// Wide rows in many tables, far more of them than the budget, and a checkpoint every few steps: what the server's process
-/// holds in all is the budget, and besides what any server needs.
+/// With wide rows in many tables and a checkpoint every few steps, the server's process holds its budget, and besides
+/// what any server needs.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_process_of_a_server_keeps_to_its_budget() {
@@ -160,11 +158,11 @@ fn the_process_of_a_server_keeps_to_its_budget() {
         "checkpoint.every_steps=20",
     ];
     let coordinator = [&sets[..], &["cluster.coordinator=127.0.0.1:0"]].concat();
-    let _coordinator = role(&fixture, Program::Server, "coordinator", &["coordinator"], &coordinator);
+    let _coordinator = role(&fixture, TestProgram::Server, "coordinator", &["coordinator"], &coordinator);
     let address = format!("cluster.coordinator={}", announced(&fixture, "coordinator", "address"));
     let sets = [&sets[..], &[&address]].concat();
-    let _server = role(&fixture, Program::Server, "server", &["embedding-server", "--index", "0"], &sets);
-    let _worker = role(&fixture, Program::Zagros, "worker", &["dense-worker", "--index", "0"], &sets);
+    let _server = role(&fixture, TestProgram::Server, "server", &["embedding-server", "--index", "0"], &sets);
+    let _worker = role(&fixture, TestProgram::Zagros, "worker", &["dense-worker", "--index", "0"], &sets);
     let (admin, server) = (announced(&fixture, "server", "admin"), pid(&fixture, "roles/server.json"));
     let since = Instant::now();
     loop {

@@ -2,7 +2,7 @@
 
 mod prometheus;
 
-use prometheus::Prometheus;
+use prometheus::RunningPrometheus;
 use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, dashboards, signal_process};
@@ -10,8 +10,7 @@ use zagros_tests::{RunningCommand, dashboards, signal_process};
 use crate::faults::pid;
 use crate::fixture::Fixture;
 
-/// Two servers and workers, and all that has metrics: a cold tier, checkpoints, held-out parts, groups of samples. A process
-/// that stands still is not declared dead while Prometheus looks at it.
+/// The run has all that has metrics. A process that stands still is not declared dead while Prometheus looks at it.
 const SETS: [&str; 11] = [
     // A server with a log comes back.
     "cluster.durability=checkpoint",
@@ -42,7 +41,6 @@ fn filled(expression: &str, run: &str) -> String {
     variables.iter().fold(expression.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// Dashboard, panel and query of every query.
 fn panel_queries(run: &str) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for (name, dashboard) in dashboards() {
@@ -64,7 +62,7 @@ fn numbers(values: &[f64]) -> usize {
 #[test]
 fn every_panel_and_rule_has_data_and_a_server_that_stands_still_or_dies_is_reported() {
     let fixture = Fixture::new(20_000);
-    let Some(prometheus) = Prometheus::start(fixture.folder()) else { return };
+    let Some(prometheus) = RunningPrometheus::start(fixture.folder()) else { return };
     let run = start(&fixture);
     let name = fixture.run_folder().file_name().expect("a name").to_string_lossy().into_owned();
     prometheus.wait("all five roles answer", || prometheus.query("sum(up)") == [5.0]);
@@ -95,7 +93,7 @@ fn every_panel_and_rule_has_data_and_a_server_that_stands_still_or_dies_is_repor
     prometheus.wait("the run that is over is reported", || prometheus.firing().contains(&coordinator));
 }
 
-fn check_rules(prometheus: &Prometheus) {
+fn check_rules(prometheus: &RunningPrometheus) {
     let (mut recorded, mut alerts) = (0, 0);
     for rule in prometheus.rules() {
         let name = rule["name"].as_str().expect("a name").to_owned();

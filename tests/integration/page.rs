@@ -8,7 +8,7 @@ use zagros_tests::{RunningCommand, signal_process};
 
 use crate::faults::pid;
 use crate::fixture::{Fixture, http_get, http_get_as};
-use browser::Browser;
+use browser::PageBrowser;
 
 /// Shows a state in which each text is markup, to a page that would take it for that; counts what became of it.
 const EVIL: &str = r#"(() => {
@@ -33,7 +33,6 @@ const SETS: [&str; 8] = [
     "cluster.lease_seconds=20",
 ];
 
-/// A cluster that trains for as long as it is looked at, and where its page is.
 fn start(fixture: &Fixture) -> (RunningCommand, String) {
     let sets = SETS.iter().flat_map(|set| ["--set", set]);
     let mut run = fixture.start(["up", "job.toml"].into_iter().chain(sets));
@@ -43,7 +42,7 @@ fn start(fixture: &Fixture) -> (RunningCommand, String) {
 }
 
 /// Nothing reaches beyond the screen to the right.
-fn fits(browser: &mut Browser) {
+fn fits(browser: &mut PageBrowser) {
     let widths = browser.value("[document.documentElement.scrollWidth, window.innerWidth]");
     assert!(widths[0].as_u64() <= widths[1].as_u64(), "the page is wider than the screen: {widths}");
 }
@@ -51,7 +50,7 @@ fn fits(browser: &mut Browser) {
 #[test]
 fn a_person_sees_the_run_its_trouble_and_its_end() {
     let fixture = Fixture::new(60_000);
-    let Some(mut browser) = Browser::start() else { return };
+    let Some(mut browser) = PageBrowser::start() else { return };
     let (mut run, url) = start(&fixture);
     browser.look(1280, 900, "light");
     browser.open(&url);
@@ -123,7 +122,7 @@ fn a_person_sees_the_run_its_trouble_and_its_end() {
 #[test]
 fn a_coordinator_that_is_silent_and_killed_comes_back_on_the_page() {
     let fixture = Fixture::new(60_000);
-    let Some(mut browser) = Browser::start() else { return };
+    let Some(mut browser) = PageBrowser::start() else { return };
     let (run, url) = start(&fixture);
     browser.open(&url);
     browser.wait("training is shown", "document.getElementById('state').innerText.includes('training')");

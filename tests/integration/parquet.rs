@@ -47,7 +47,6 @@ folder = "runs"
 /// Lines of Criteo's format, in columns.
 type Rows<'a> = [Vec<&'a str>];
 
-/// Writes the rows of a file of Criteo's format as CSV and as Parquet, in files of equal size.
 fn write_twins(fixture: &Fixture, name: &str, parts: usize) {
     let text = fixture.read(&format!("{name}.txt"));
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
@@ -120,7 +119,6 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, index: usize, ro
     column.close().expect("the column is complete");
 }
 
-/// Jobs `csv.toml` and `parquet.toml` on the same rows.
 pub(crate) fn twins(rows: u32) -> Fixture {
     let fixture = Fixture::new(rows);
     write_twins(&fixture, "train", 2);

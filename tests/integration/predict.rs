@@ -4,12 +4,11 @@ use std::process::Command;
 
 use serde_json::Value;
 use zagros_eval::measure::sigmoid;
-use zagros_tests::Program;
+use zagros_tests::TestProgram;
 use zagros_zip::ZipEq;
 
 use crate::fixture::{Fixture, measured};
 
-/// A trained model on generated data: its run folder, `test.txt`, and `new.txt`, the same rows without labels.
 fn trained() -> (Fixture, String) {
     let fixture = Fixture::new(4_000);
     fixture.zagros(["train", "job.toml"]).expect(0);
@@ -136,7 +135,7 @@ fn predictions_that_were_killed_go_on_to_the_same_bytes() {
     for to in ["s.csv", "s.parquet"] {
         let whole = format!("whole-{to}");
         fixture.zagros(["predict", &run, "new.txt", "-o", &whole, "--keys", "C1"]).expect(0);
-        let (program, more) = (Program::Zagros.path().display(), "--keys C1 --save-every 1");
+        let (program, more) = (TestProgram::Zagros.path().display(), "--keys C1 --save-every 1");
         for (trap, signalled) in [("", true), ("trap '' XFSZ; ", false)] {
             // Blocks of 512 bytes: between the first batch of 256 rows and all 800.
             let command = format!("{trap}ulimit -f 20; exec {program} predict {run} new.txt -o {to} {more} --force");

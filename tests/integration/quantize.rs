@@ -8,11 +8,9 @@ use crate::fixture::Fixture;
 
 /// The AUC of a model in `int8` may differ from that of the model in f32 by so much on 4,000 rows.
 const AUC_DISTANCE: f64 = 0.002;
-/// A probability may differ by so much.
 const PROBABILITY_DISTANCE: f64 = 0.02;
 const INT8: [&str; 2] = ["--element", "int8"];
 
-/// A trained f32 model: its run folder.
 fn trained(rows: u32, sets: &[&str]) -> (Fixture, String) {
     let fixture = Fixture::new(rows);
     let sets = sets.iter().flat_map(|set| ["--set", *set]);
@@ -34,7 +32,6 @@ fn probabilities(fixture: &Fixture, model: &str) -> Vec<f64> {
     fixture.read("scores.csv").lines().skip(1).map(|line| line.parse().expect("a number")).collect()
 }
 
-/// Each of its files and their content.
 fn files(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("readable").path());
     let content = |path: std::path::PathBuf| {

@@ -9,7 +9,7 @@ use zagros_tests::signal_process;
 
 use crate::faults::pid;
 use crate::fixture::Fixture;
-use crate::workers::Roles;
+use crate::workers::RoleProcesses;
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 8;
@@ -19,7 +19,7 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     let fixture = Fixture::new(ROWS);
     let epochs = format!("train.epochs={EPOCHS}");
     let sets = [epochs.as_str(), "checkpoint.every_steps=50", "checkpoint.keep=1"];
-    let (roles, [mut first, mut second]) = Roles::start(&fixture, &sets);
+    let (roles, [mut first, mut second]) = RoleProcesses::start(&fixture, &sets);
     first.wait_for_line("checkpoint after step");
 
     signal_process(roles.worker(1), Signal::KILL);
@@ -71,8 +71,8 @@ fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
     run.finish().expect(4).says(&["dense worker 1 was killed by signal 9"]);
 }
 
-/// A process that stands still for longer than its lease, as one on a machine that swaps. The others do not wait for
-/// their timeout, which is longer than this test may take; and it is taken back, or started again where it is fenced.
+/// As on a machine that swaps. The others do not wait for their timeout, which is longer than this test may take; and
+/// it is taken back, or started again where it is fenced.
 #[test]
 fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
     let fixture = Fixture::new(ROWS);
@@ -108,8 +108,7 @@ fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
 }
 
-/// Invariant RK-6. The store of the model answers no write until worker 0 is killed. The replacement goes back to the best state,
-/// scores and saves.
+/// Invariant RK-6. The store of the model answers no write until worker 0 is killed.
 #[test]
 fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_saves() {
     let store = FakeS3::start("models");

@@ -82,7 +82,6 @@ fn a_killed_worker_ends_the_run_and_the_next_goes_on_bit_by_bit() {
     assert_eq!(end(&broken), end(&whole));
 }
 
-/// Starts a run of 50 epochs and stops it after its first checkpoint.
 pub(crate) fn interrupt(fixture: &Fixture, sets: &[&'static str]) -> PathBuf {
     let train = ["train", "job.toml", "--set", "checkpoint.every_steps=10", "--set", "train.epochs=50"];
     let mut first = fixture.start([&train[..], sets].concat());

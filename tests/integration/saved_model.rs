@@ -9,7 +9,6 @@ use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
 
-/// The files of a model of two embedding servers.
 const FILES: [&str; 6] = [
     "dense.safetensors",
     "job.toml",
@@ -20,14 +19,12 @@ const FILES: [&str; 6] = [
 ];
 use crate::resume::end;
 
-/// A store, and runs that know of it.
 fn stored(rows: u32) -> (FakeS3, Fixture) {
     let store = FakeS3::start("models");
     let fixture = Fixture::new(rows).with_environment(store.environment_variables());
     (store, fixture)
 }
 
-/// As the fixture's, but for one variable.
 fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
     let mut environment = store.environment_variables();
     environment.retain(|(key, _)| key != name);
@@ -51,7 +48,6 @@ fn checkpoint(store: &FakeS3, fixture: &Fixture) -> String {
     manifests.filter(|folder| folder.contains("/resume-")).max().expect("a checkpoint")
 }
 
-/// Copies what is below a folder of the store.
 fn copy(store: &FakeS3, folder: &str, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for key in store.object_keys().iter().filter(|key| key.starts_with(folder)) {
@@ -159,7 +155,6 @@ fn a_store_that_cannot_be_asked_for_a_model_is_an_error() {
 
 const TO_STORE: &str = "output.model_folder=s3://models/ads";
 
-/// Keys of a run's model.
 fn model(store: &FakeS3) -> Vec<String> {
     store.object_keys().into_iter().filter(|key| key.contains("/model/")).collect()
 }

@@ -18,13 +18,11 @@ fn scale_of(fixture: &Fixture) -> Value {
     serde_json::from_str::<Value>(&status.stdout).expect("JSON")["scale"].take()
 }
 
-/// Asks for so many servers, and waits until the run has them.
 fn scale(fixture: &Fixture, servers: u32, says: &str) {
     let done = fixture.zagros(["scale", &format!("servers={servers}")]).expect(0);
     assert!(done.stdout.contains(says), "{}", done.stdout);
 }
 
-/// Waits until the run has so many servers, without asking for them.
 fn wait_for_servers(fixture: &Fixture, servers: u32) {
     let mut tries = 0;
     loop {

@@ -61,7 +61,6 @@ fn a_family_is_trained_measured_and_reported() {
     for text in ["by size", "by samples", "by compute", "<svg", "All measurements", "Laws that were compared"] {
         assert!(page.contains(text), "no {text:?} in the page");
     }
-    // There is nothing left to do, and nothing changes.
     let again = fixture.zagros(FAMILY).expect(0);
     assert!(again.stderr.contains("going on with the family"), "{}", again.stderr);
     assert_eq!(measured(&fixture), runs);

@@ -7,8 +7,7 @@ use crate::fixture::{Fixture, measured};
 use crate::parquet::twins;
 use crate::resume::{end, losses};
 
-/// `csv.toml`, `parquet.toml` and `jsonl.toml` read the same rows with the network DIN. Cells have up to three values, sequences
-/// two positions.
+/// Jobs with the network DIN. Cells have up to three values, sequences two positions.
 fn din(rows: u32) -> Fixture {
     let fixture = twins(rows);
     for end in ["csv", "parquet"] {

@@ -4,15 +4,14 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::Value;
-use zagros_tests::{Program, RunningCommand};
+use zagros_tests::{RunningCommand, TestProgram};
 
 use crate::fixture::Fixture;
 
 /// Batches one after the other, so that the same run gives the same losses.
 const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];
 
-/// A role of a cluster of the fixture's job, which says in `roles/` where it listens.
-fn role(fixture: &Fixture, program: Program, coordinator: &str, arguments: &[&str]) -> RunningCommand {
+fn role(fixture: &Fixture, program: TestProgram, coordinator: &str, arguments: &[&str]) -> RunningCommand {
     let announce = format!("roles/{}.json", arguments.join(""));
     let coordinator = format!("cluster.coordinator={coordinator}");
     let addresses = ["cluster.server_addresses=[\"127.0.0.1:0\"]", "cluster.admin=127.0.0.1:0", coordinator.as_str()];
@@ -27,7 +26,7 @@ fn outcome(fixture: &Fixture, role: &str, key: &str) -> String {
 }
 
 /// The libraries that the system's loader would load for a program, by name, without their addresses: those may hold any letters.
-fn libraries(program: Program) -> String {
+fn libraries(program: TestProgram) -> String {
     let listed = Command::new("ldd").arg(program.path()).output().expect("ldd starts");
     let listed = String::from_utf8(listed.stdout).expect("text");
     listed.lines().filter_map(|line| line.split_whitespace().next()).collect::<Vec<_>>().join("\n")
@@ -35,7 +34,7 @@ fn libraries(program: Program) -> String {
 
 #[test]
 fn only_zagros_links_libtorch() {
-    let (zagros, server) = (libraries(Program::Zagros), libraries(Program::Server));
+    let (zagros, server) = (libraries(TestProgram::Zagros), libraries(TestProgram::Server));
     assert!(zagros.contains("libtorch_cpu.so"), "the check looks at something: {zagros}");
     assert!(server.contains("librocksdb"), "{server}");
     for library in ["torch", "c10"] {
@@ -48,8 +47,8 @@ fn both_programs_explain_the_same_commands_in_the_same_words() {
     let fixture = Fixture::new(10);
     for command in ["coordinator", "embedding-server", "status", "health"] {
         let help = |program| fixture.start_program(program, [command, "--help"]).finish().expect(0).stdout;
-        let of_server = help(Program::Server).replace("zagros-server ", "zagros ");
-        assert_eq!(help(Program::Zagros), of_server);
+        let of_server = help(TestProgram::Server).replace("zagros-server ", "zagros ");
+        assert_eq!(help(TestProgram::Zagros), of_server);
     }
 }
 
@@ -60,18 +59,18 @@ fn a_cluster_of_both_programs_trains_as_one_of_zagros_alone() {
     fixture.zagros(["up", "job.toml"].into_iter().chain(sets)).expect(0);
     let alone = fixture.losses();
 
-    let mut coordinator = role(&fixture, Program::Server, "127.0.0.1:0", &["coordinator"]);
+    let mut coordinator = role(&fixture, TestProgram::Server, "127.0.0.1:0", &["coordinator"]);
     coordinator.wait_for_line("announced");
     let address = outcome(&fixture, "coordinator", "address");
     let servers =
-        ["0", "1"].map(|index| role(&fixture, Program::Server, &address, &["embedding-server", "--index", index]));
+        ["0", "1"].map(|index| role(&fixture, TestProgram::Server, &address, &["embedding-server", "--index", index]));
     let status = ["status", "--coordinator", &address, "--json"];
-    let status = fixture.start_program(Program::Server, status).finish().expect(0);
+    let status = fixture.start_program(TestProgram::Server, status).finish().expect(0);
     let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
     assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"waiting".into()));
     let admin = outcome(&fixture, "coordinator", "admin");
-    fixture.start_program(Program::Server, ["health", &admin]).finish().expect(0);
-    let worker = role(&fixture, Program::Zagros, &address, &["dense-worker", "--fresh"]);
+    fixture.start_program(TestProgram::Server, ["health", &admin]).finish().expect(0);
+    let worker = role(&fixture, TestProgram::Zagros, &address, &["dense-worker", "--fresh"]);
     for process in servers.into_iter().chain([coordinator, worker]) {
         process.finish().expect(0);
     }
@@ -84,7 +83,7 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
     let fixture = Fixture::new(10);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address").to_string();
-    role(&fixture, Program::Server, &address, &["coordinator"]).finish().expect(4).says(&[
+    role(&fixture, TestProgram::Server, &address, &["coordinator"]).finish().expect(4).says(&[
         &format!("coordinator cannot listen on {address} (cluster.coordinator)"),
         "stop what uses that port, or choose another: --set cluster.coordinator=HOST:PORT",
     ]);

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use zagros_tests::RunningCommand;
 
 use crate::fixture::Fixture;
-use crate::workers::Roles;
+use crate::workers::RoleProcesses;
 
 #[test]
 fn an_interrupted_training_writes_what_there_is() {
@@ -42,13 +42,13 @@ fn a_signal_has_its_own_code_also_before_and_after_training() {
     }
 }
 
-/// Every process of a run is asked to end at once, as `kubectl delete` and a machine that shuts down do: servers and
-/// coordinator serve until the last checkpoint is written.
+/// As `kubectl delete` and a machine that shuts down do: servers and coordinator serve until the last checkpoint is
+/// written.
 #[test]
 fn when_all_roles_are_asked_to_end_at_once_a_checkpoint_is_written() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.epochs=1000", "cluster.timeout_seconds=200"];
-    let (mut roles, [mut first, second]) = Roles::start(&fixture, &sets);
+    let (mut roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
     first.wait_for_line("step ");
     roles.signal(Signal::TERM);
     for worker in [&first, &second] {
@@ -68,7 +68,7 @@ fn when_all_roles_are_asked_to_end_at_once_a_checkpoint_is_written() {
 fn when_a_server_is_asked_to_end_the_workers_save_before_it_does() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.epochs=1000", "cluster.timeout_seconds=200"];
-    let (mut roles, [mut first, second]) = Roles::start(&fixture, &sets);
+    let (mut roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
     first.wait_for_line("step ");
     let mut others = roles.take_others();
     others[0].signal(Signal::TERM);

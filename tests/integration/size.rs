@@ -5,7 +5,6 @@ use serde_json::Value;
 use crate::fixture::Fixture;
 use crate::resume::interrupt;
 
-/// A small data set, and its job without widths.
 fn fixture() -> Fixture {
     let fixture = Fixture::new(20_000);
     let open = fixture.read("job.toml").replace("bottom = [16]\ntop = [16]\n", "");

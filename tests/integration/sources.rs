@@ -1,12 +1,11 @@
-//! Rows from where a user has them: standard input, other object stores, a web server, Parquet in a store, and CSV files whose
-//! fields hold line breaks. The same rows train the same.
+//! Rows from standard input, object stores, a web server, and CSV files whose fields hold line breaks train the same.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::{Command, Stdio};
 
 use zagros_fake_s3::{FakeS3, S3Fault};
-use zagros_tests::Program;
+use zagros_tests::TestProgram;
 
 use crate::fixture::Fixture;
 use crate::parquet::twins;
@@ -23,10 +22,9 @@ fn train(fixture: &Fixture, job: &str, sets: &[&str]) -> BTreeMap<u64, String> {
     losses
 }
 
-/// Runs the program with a file as its standard input.
 fn with_input(fixture: &Fixture, input: &str, arguments: &[&str]) -> (i32, String) {
     let input = File::open(fixture.path(input)).expect("the input is there");
-    let mut command = Command::new(Program::Zagros.path());
+    let mut command = Command::new(TestProgram::Zagros.path());
     command.current_dir(fixture.folder()).args(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = command.output().expect("the program runs");
     let text = [output.stdout, output.stderr].concat();

@@ -7,7 +7,6 @@ use zagros_tests::signal_process;
 use crate::faults::pid;
 use crate::fixture::Fixture;
 
-/// Trains until it is stopped.
 const LONG: [&str; 7] =
     ["up", "job.toml", "--set", "cluster.workers=2", "--set", "cluster.servers=2", "--set=train.epochs=1000"];
 

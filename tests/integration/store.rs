@@ -17,14 +17,12 @@ const SYNC: [&str; 8] = [
     "checkpoint.folder=s3://models/ads",
 ];
 
-/// A store, and runs that know of it.
 fn stored(rows: u32) -> (FakeS3, Fixture) {
     let store = FakeS3::start("models");
     let fixture = Fixture::new(rows).with_environment(store.environment_variables());
     (store, fixture)
 }
 
-/// Folders of checkpoints, oldest first.
 fn checkpoints(store: &FakeS3) -> Vec<String> {
     let folder = |key: &String| key.rsplit_once('/').map(|(folder, _)| folder.to_owned());
     let mut folders: Vec<String> =
@@ -37,7 +35,6 @@ fn train(more: &[&'static str]) -> Vec<&'static str> {
     [&["train", "job.toml"], &SYNC[..], more].concat()
 }
 
-/// Starts a run and stops it after a few checkpoints.
 fn interrupted(fixture: &Fixture, store: &FakeS3) {
     let mut first = fixture.start(train(&["--set", "train.epochs=50"]));
     for _ in 0..3 {

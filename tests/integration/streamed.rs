@@ -45,7 +45,6 @@ fn servers_that_are_killed_change_no_bit_of_streamed_weights() {
     }
     run.finish().expect(0);
     assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
-    // Bit for bit, and those of weights that the worker has.
     assert_eq!(fixture.losses(), undisturbed);
     let sets: Vec<&str> = SETS.into_iter().filter(|set| !set.contains("streamed")).collect();
     up(&fixture, "2", &sets).finish().expect(0);
@@ -71,8 +70,7 @@ fn a_run_whose_worker_was_killed_goes_on_from_the_tiles_of_a_checkpoint() {
     assert!(tables.stdout.contains("(dense) layers.0.weight"), "{}", tables.stdout);
 }
 
-/// Two workers that have memory for slices of a layer learn what those learn that have memory for all of it, but for the order of sums.
-/// A checkpoint of theirs goes on as one of whole layers.
+/// Losses agree but for the order of sums. A checkpoint of slices goes on as one of whole layers.
 #[test]
 fn layers_in_slices_learn_the_same_and_go_on_whole() {
     let fixture = Fixture::new(ROWS);
@@ -105,7 +103,6 @@ fn synchronous_workers_that_share_layers_write_the_same_losses_although_one_is_k
     assert_same_without_a_worker(&fixture, &SETS, (&whole, &evaluation));
 }
 
-/// That two workers, of which one is killed, write these losses and this evaluation.
 fn assert_same_without_a_worker(fixture: &Fixture, sets: &[&str], (losses, evaluation): (&[f64], &Value)) {
     let mut run = up_with(fixture, ("2", "2"), sets);
     run.wait_for_line("checkpoint after step");

@@ -64,7 +64,6 @@ fn a_grid_is_trained_and_the_best_job_is_written_and_trains() {
         fixture.run_folders().into_iter().filter(|run| run.join("summary.json").is_file()).max().expect("a run");
     let again: Value = serde_json::from_slice(&std::fs::read(again.join("summary.json")).unwrap()).unwrap();
     assert_eq!(again["validation"]["auc"].as_f64(), Some(aucs[0]));
-    // There is nothing left to do.
     let journal = fixture.read("runs/small-sweep/journal.jsonl");
     fixture.zagros(GRID).expect(0);
     assert_eq!(fixture.read("runs/small-sweep/journal.jsonl"), journal);

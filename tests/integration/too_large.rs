@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use zagros_tests::Program;
+use zagros_tests::TestProgram;
 
 use crate::fixture::Fixture;
 
@@ -18,7 +18,7 @@ fn a_network_beyond_memory_is_refused_with_the_key_to_change() {
         let limited = format!("ulimit -v {KIB}; exec \"$0\" {arguments} --set '{NETWORK}'");
         let run = Command::new("sh")
             .args(["-c", &limited])
-            .arg(Program::Zagros.path())
+            .arg(TestProgram::Zagros.path())
             .current_dir(fixture.folder())
             .output()
             .expect("a shell starts");

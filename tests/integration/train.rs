@@ -110,8 +110,8 @@ fn a_training_that_has_diverged_ends_with_its_own_code_and_saves_nothing() {
 #[test]
 fn a_training_that_diverges_names_the_best_state_before_which_can_be_scored_and_trained_on() {
     let fixture = Fixture::new(20_000);
-    // Cross layers multiply, so they leave the range of f32 within a few steps of a high rate. The rate rises with the steps: the
-    // first evaluations are of a network that learns.
+    // Cross layers leave the range of f32 within a few steps of a high rate, which rises: the first evaluations are of
+    // a network that learns.
     let sets = [
         "model={kind='dcnv2', cross_layers=4, hidden=[]}",
         "data.validation_share=0.1",

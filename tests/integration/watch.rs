@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use zagros_tests::Program;
+use zagros_tests::TestProgram;
 
 use crate::fixture::Fixture;
 
@@ -17,7 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// The codes that make a terminal show its other screen, and go back.
 const TAKE: &str = "\u{1b}[?1049h";
 const GIVE_BACK: &str = "\u{1b}[?1049l";
-/// Trains until it is stopped.
 const LONG: [&str; 8] = [
     "--set",
     "train.epochs=1000",
@@ -43,7 +42,7 @@ impl OnTerminal {
         tcsetwinsize(&near, Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).expect("its size");
         let name = ptsname(&near, Vec::new()).expect("its name").into_string().expect("text");
         let far = || Stdio::from(OpenOptions::new().read(true).write(true).open(&name).expect("the other end"));
-        let child = Command::new(Program::Zagros.path())
+        let child = Command::new(TestProgram::Zagros.path())
             .args(arguments)
             .current_dir(fixture.folder())
             .env("TERM", "xterm-256color")
@@ -82,7 +81,6 @@ impl OnTerminal {
         self.keyboard.write_all(key.as_bytes()).expect("the key is pressed");
     }
 
-    /// Its exit code.
     fn end(&mut self) -> Option<i32> {
         let deadline = Instant::now() + TIMEOUT;
         loop {

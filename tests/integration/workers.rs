@@ -12,13 +12,13 @@ use crate::resume::losses;
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
 
 /// Every role as a process of its own, with no parent that ends the rest.
-pub(crate) struct Roles<'a> {
+pub(crate) struct RoleProcesses<'a> {
     fixture: &'a Fixture,
     coordinator: String,
     others: Vec<RunningCommand>,
 }
 
-impl<'a> Roles<'a> {
+impl<'a> RoleProcesses<'a> {
     pub(crate) fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [RunningCommand; 2]) {
         Self::start_after(fixture, sets, &COORDINATOR[..3])
     }
@@ -54,7 +54,6 @@ impl<'a> Roles<'a> {
         self.role(&["dense-worker", "--index", &index, "--announce", &announce, "--on-stop", "restart"], sets)
     }
 
-    /// Signals servers and coordinator.
     pub(crate) fn signal(&self, signal: Signal) {
         self.others.iter().for_each(|role| role.signal(signal));
     }
@@ -76,7 +75,6 @@ impl<'a> Roles<'a> {
     }
 }
 
-/// The process that announced itself in a file.
 pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
     let outcome: Value = serde_json::from_str(&fixture.read(announced)).expect("JSON");
     outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
@@ -117,8 +115,7 @@ fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     assert!((scored - joint).abs() < 1e-5, "{scored} scored again, {joint} then");
 }
 
-/// A file that cannot be cut goes to one worker: five times as many rows to one as to the other, which runs dry. Where one
-/// is late, the other may have both files.
+/// Five times as many rows to one as to the other, which runs dry. Where one is late, the other may have both files.
 fn uneven() -> (Fixture, Vec<&'static str>) {
     let fixture = Fixture::new(5_000);
     for name in ["train.txt", "test.txt"] {
@@ -164,13 +161,13 @@ fn workers_without_a_row_among_them_say_so() {
     run.says(&["train.txt", "no rows", "data.train"]);
 }
 
-/// As on Kubernetes, when a node is drained: the worker says by its exit code that another process is to take its place, which joins.
-/// Worker 0 stands still meanwhile, so training is not over.
+/// As on Kubernetes, when a node is drained: another process joins in its place. Worker 0 stands still meanwhile, so
+/// training is not over.
 #[test]
 fn a_worker_that_is_asked_to_end_comes_back_and_every_sample_is_trained_once() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.epochs=10", "cluster.min_workers=1", "cluster.max_workers=2", "cluster.lease_seconds=60"];
-    let (mut roles, [mut first, second]) = Roles::start_with_journal(&fixture, &sets);
+    let (mut roles, [mut first, second]) = RoleProcesses::start_with_journal(&fixture, &sets);
     first.wait_for_line("epoch 1/");
     signal_process(roles.worker(1), Signal::TERM);
     second.finish().expect(143).says(&["asked to end, and the run goes on without this worker"]);
@@ -240,7 +237,7 @@ fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
     let fixture = Fixture::new(4_000);
     for (signal, lost) in [(Signal::KILL, 1), (Signal::KILL, 0), (Signal::STOP, 1)] {
         let sets = ["train.epochs=1000", "cluster.timeout_seconds=5"];
-        let (roles, [mut first, second]) = Roles::start(&fixture, &sets);
+        let (roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
         first.wait_for_line("step ");
         signal_process(roles.worker(lost), signal);
         let (left, name) = if lost == 1 { (first, "dense worker 1") } else { (second, "dense worker 0") };

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Copy, Debug)]
-pub enum Program {
+pub enum TestProgram {
     /// `zagros`: every role.
     Zagros,
     /// `zagros-server`: the roles that need no libtorch.
@@ -26,7 +26,7 @@ pub enum Program {
     Chaos,
 }
 
-impl Program {
+impl TestProgram {
     fn name(self) -> &'static str {
         match self {
             Self::Zagros => "zagros",
@@ -36,20 +36,15 @@ impl Program {
         }
     }
 
-    /// That of this checkout, built once per test process so that it is never stale.
-    ///
-    /// # Panics
-    /// When it does not build.
+    /// The program of this checkout, built once per test process so that it is never stale.
     pub fn path(self) -> &'static Path {
         static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
         BUILT.get_or_init(build).get(self.name()).expect("cargo names the program")
     }
 }
 
-/// What a finished run printed.
 #[derive(Debug)]
 pub struct FinishedCommand {
-    /// How it ended.
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
@@ -61,10 +56,7 @@ impl FinishedCommand {
         self.status.code()
     }
 
-    /// Fails the test unless the run ended with `code`.
-    ///
-    /// # Panics
-    /// With everything the run printed.
+    /// Fails the test unless the run ended with `code`, with everything the run printed.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code(), Some(code), "\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
@@ -72,9 +64,6 @@ impl FinishedCommand {
     }
 
     /// Fails the test unless standard error holds each text.
-    ///
-    /// # Panics
-    /// With the text that is missing and what was printed instead.
     #[track_caller]
     pub fn says(self, texts: &[&str]) -> Self {
         // The error printer wraps long lines; a promise about words is not one about line ends.
@@ -94,30 +83,20 @@ fn flatten(text: &str) -> String {
 }
 
 /// Runs zagros in the checkout to its end.
-///
-/// # Panics
-/// When it does not end in time.
 pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
     zagros_in(&super::repository(), arguments)
 }
 
 /// Runs zagros-bench at the repository's root to its end.
-///
-/// # Panics
-/// When it does not end in time.
 pub fn zagros_bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
-    RunningCommand::start(Program::Bench, &super::repository(), arguments, &[]).finish()
+    RunningCommand::start(TestProgram::Bench, &super::repository(), arguments, &[]).finish()
 }
 
 /// Runs zagros in a folder to its end.
-///
-/// # Panics
-/// When it does not end in time.
 pub fn zagros_in<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
-    RunningCommand::start(Program::Zagros, folder, arguments, &[]).finish()
+    RunningCommand::start(TestProgram::Zagros, folder, arguments, &[]).finish()
 }
 
-/// A process that a test watches, signals or kills.
 #[derive(Debug)]
 pub struct RunningCommand {
     child: Child,
@@ -128,12 +107,9 @@ pub struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Starts it, with these variables added to the environment.
-    ///
-    /// # Panics
-    /// When the binary cannot be started.
+    /// Starts it with these variables added to the environment.
     pub fn start<'a>(
-        program: Program,
+        program: TestProgram,
         folder: &Path,
         arguments: impl IntoIterator<Item = &'a str>,
         environment: &[(String, String)],
@@ -161,9 +137,6 @@ impl RunningCommand {
     }
 
     /// Reads standard error until a line holds `wanted`; gives that line.
-    ///
-    /// # Panics
-    /// When the process ends, or too much time passes, before.
     pub fn wait_for_line(&mut self, wanted: &str) -> String {
         while let Some(line) = self.next_line() {
             if line.contains(wanted) {
@@ -173,38 +146,25 @@ impl RunningCommand {
         panic!("ended without {wanted:?}; it printed:\n{}", self.stderr);
     }
 
-    /// Sends a signal.
-    ///
-    /// # Panics
-    /// When the process is gone.
     pub fn signal(&self, signal: Signal) {
         signal_process(self.child.id(), signal);
     }
 
-    /// Ends it at once, also where it has ended by itself since.
-    ///
-    /// # Panics
-    /// When it cannot be waited for.
+    /// The process may have ended by itself.
     pub fn kill(mut self) {
         // It may be gone.
         let _ = self.child.kill();
         self.child.wait().expect("the process is waited for");
     }
 
-    /// Waits for the end of a process that was killed.
-    ///
-    /// # Panics
-    /// When it takes too long, or the process ended by itself.
+    /// The process was killed.
     pub fn wait_for_end(&mut self) {
         while self.next_line().is_some() {}
         let status = self.child.wait().expect("the process is waited for");
         assert!(status.code().is_none(), "it was not killed, it ended by itself; it printed:\n{}", self.stderr);
     }
 
-    /// Waits for the end.
-    ///
-    /// # Panics
-    /// When it takes too long; the process is killed then.
+    /// A process that takes too long is killed.
     pub fn finish(mut self) -> FinishedCommand {
         while self.next_line().is_some() {}
         let status = self.child.wait().expect("the process is waited for");
@@ -212,7 +172,7 @@ impl RunningCommand {
         FinishedCommand { status, stdout, stderr: std::mem::take(&mut self.stderr) }
     }
 
-    /// The next line of standard error, `None` once it closed.
+    /// `None` once standard error is closed.
     fn next_line(&mut self) -> Option<String> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         match self.lines.recv_timeout(left) {
@@ -241,10 +201,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Signals a process that the test's own run started, known by its announced process id.
-///
-/// # Panics
-/// When there is no such process.
+/// The process was started by the test's own run, and is known by its announced process id.
 pub fn signal_process(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process id is not zero");
     kill_process(pid, signal).expect("the process is there");
@@ -254,8 +211,7 @@ pub fn signal_process(pid: u32, signal: Signal) {
 fn build() -> HashMap<String, PathBuf> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--workspace", "--bins", "--message-format", "json-render-diagnostics"]);
-    // Variables that cargo sets for this test: build scripts of others would take it for a change, and be run again with
-    // all that depends on them (half of the workspace, by way of ring).
+    // Variables that cargo sets for this test: build scripts of others would take them for a change, and be run again.
     for (key, _) in std::env::vars_os() {
         let key = key.to_string_lossy();
         if key.starts_with("CARGO_PKG_") || key.starts_with("CARGO_MANIFEST_") {

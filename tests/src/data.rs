@@ -2,11 +2,8 @@
 
 use std::path::PathBuf;
 
-/// A file or folder of the real data, or `None` after saying that the test skips. With `CI=true`
-/// missing data is a failure, so that CI cannot turn green by testing nothing.
-///
-/// # Panics
-/// When the data is missing under CI.
+/// `None` after saying that the test skips. With `CI=true` missing data is a failure, so that CI cannot turn green by
+/// testing nothing.
 pub fn real_data(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ZAGROS_DATA").map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| super::repository().join("../shared/data"));

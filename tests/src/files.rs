@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// Root of the checkout.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the checkout").to_owned()
 }

@@ -4,11 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// `prometheus` or `promtool`, or `None` after saying that the test skips. With `CI=true` a missing one is a failure, so
-/// that CI cannot turn green by testing nothing.
-///
-/// # Panics
-/// When it is missing under CI.
+/// `prometheus` or `promtool`, or `None` after saying that the test skips. With `CI=true` a missing one is a failure.
 pub fn prometheus_tool(name: &str) -> Option<PathBuf> {
     let path = super::repository().join(".deps/prometheus").join(name);
     if path.exists() {
@@ -20,10 +16,7 @@ pub fn prometheus_tool(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// The committed dashboards by name.
-///
-/// # Panics
-/// When there are none, or one is no JSON.
+/// The committed dashboards by name, at least one.
 pub fn dashboards() -> Vec<(String, Value)> {
     let folder = super::repository().join("monitoring/grafana/dashboards");
     let mut found: Vec<(String, Value)> = std::fs::read_dir(folder)

@@ -1,6 +1,5 @@
-//! Files do not name items of each other in a circle: each can be read after those that it names items of.
-//!
-//! An import is an arrow, and so is a path in the code, such as a call `page::write(…)`.
+//! Files do not name items of each other in a circle. An import is an arrow, and so is a path in the code, such as a
+//! call `page::write(…)`.
 //!
 //! A module is a part of its ancestors: what it takes from `super` or above makes no arrow, as it does not in privacy.
 
@@ -28,7 +27,6 @@ fn imports(syntax: &CrateSyntax) -> Imports {
     edges
 }
 
-/// Every file that can be reached from `file`.
 fn reachable<'a>(edges: &'a Imports, file: &'a Path) -> BTreeSet<&'a Path> {
     let (mut found, mut open) = (BTreeSet::new(), vec![file]);
     while let Some(file) = open.pop() {

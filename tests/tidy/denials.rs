@@ -1,8 +1,8 @@
-//! Sentences of the docs that deny something ("cannot", "never", "not yet"): each names the test that changes when it becomes false.
+//! Sentences of the docs that deny something ("cannot", "never", "not yet"): each names the test that changes when it
+//! becomes false.
 //!
-//! `denials.tsv` has a line for each, `page⇥start of the sentence⇥test`, or `page⇥start of the sentence⇥-⇥reason` where no test could
-//! change: the sentence is about the world, or gives advice. Pages that a test writes from the code count too, because that test compares
-//! words with words. Decision records are of their day and do not count.
+//! `denials.tsv` has a line for each, `page⇥start of the sentence⇥test`, or `page⇥start of the sentence⇥-⇥reason` where
+//! no test could change. Decision records are of their day and do not count.
 
 use std::collections::BTreeSet;
 
@@ -30,12 +30,11 @@ const WORDS: [&str; 12] = [
 const WORDS_OF_A_START: usize = 5;
 
 #[derive(Debug, PartialEq)]
-struct Denial {
+struct PageDenial {
     page: String,
     sentence: String,
 }
 
-/// A line of the list.
 #[derive(Debug)]
 struct ListedDenial<'a> {
     page: &'a str,
@@ -46,7 +45,7 @@ struct ListedDenial<'a> {
 
 impl ListedDenial<'_> {
     /// The sentence that is its start, or else those that start with it.
-    fn sentences<'a>(&self, denials: &'a [Denial]) -> Vec<&'a Denial> {
+    fn sentences<'a>(&self, denials: &'a [PageDenial]) -> Vec<&'a PageDenial> {
         let here =
             || denials.iter().filter(|denial| denial.page == self.page && denial.sentence.starts_with(self.start));
         match here().find(|denial| denial.sentence == self.start) {
@@ -61,7 +60,7 @@ fn every_denial_in_the_docs_names_the_test_that_would_change() {
     let text = list();
     let (denials, entries) = (denials(), parse(&text));
     assert!(denials.len() >= 50, "the check sees sentences: {}", denials.len());
-    let listed: Vec<&Denial> = entries.iter().flat_map(|entry| entry.sentences(&denials)).collect();
+    let listed: Vec<&PageDenial> = entries.iter().flat_map(|entry| entry.sentences(&denials)).collect();
     let new = denials.iter().filter(|denial| !listed.contains(denial));
     let lines: Vec<String> = new.map(|denial| new_line(denial, &denials)).collect();
     assert!(
@@ -81,7 +80,7 @@ fn every_line_of_the_list_is_about_one_sentence_and_a_test_that_exists() {
     assert!(problems.is_empty(), "{LIST}:\n{}", problems.join("\n"));
 }
 
-fn problem(entry: &ListedDenial<'_>, denials: &[Denial], tests: &BTreeSet<String>) -> Option<String> {
+fn problem(entry: &ListedDenial<'_>, denials: &[PageDenial], tests: &BTreeSet<String>) -> Option<String> {
     let ListedDenial { page, start, test, reason } = entry;
     let what = match entry.sentences(denials).len() {
         0 => format!("no sentence with one of {WORDS:?} starts like this any more: remove the line, or mend its start"),
@@ -95,7 +94,6 @@ fn problem(entry: &ListedDenial<'_>, denials: &[Denial], tests: &BTreeSet<String
     Some(format!("{page}: {start:?}: {what}"))
 }
 
-/// Names of the tests in Rust and in Python.
 fn all_tests() -> BTreeSet<String> {
     let mut tests = tests_of_all_crates();
     for (_, text) in files_that_end_in(".py") {
@@ -129,8 +127,8 @@ fn parse_line(line: &str) -> ListedDenial<'_> {
 }
 
 /// The line of a sentence that has none.
-fn new_line(denial: &Denial, all: &[Denial]) -> String {
-    let Denial { page, sentence } = denial;
+fn new_line(denial: &PageDenial, all: &[PageDenial]) -> String {
+    let PageDenial { page, sentence } = denial;
     let ends = sentence.match_indices(' ').map(|(at, _)| at).chain([sentence.len()]);
     let is_its_own = |start: &&str| {
         all.iter().all(|other| other == denial || other.page != *page || !other.sentence.starts_with(start))
@@ -140,14 +138,14 @@ fn new_line(denial: &Denial, all: &[Denial]) -> String {
 }
 
 /// All denials, a sentence that a page has twice once.
-fn denials() -> Vec<Denial> {
+fn denials() -> Vec<PageDenial> {
     let mut denials = Vec::new();
     for (path, text) in files_that_end_in(".md") {
         let page = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
         if page == "README.md" || page.starts_with("docs/") && !page.starts_with("docs/adr/") {
             let sentences: BTreeSet<String> =
                 sentences(&text).into_iter().filter(|sentence| denies(sentence)).collect();
-            denials.extend(sentences.into_iter().map(|sentence| Denial { page: page.clone(), sentence }));
+            denials.extend(sentences.into_iter().map(|sentence| PageDenial { page: page.clone(), sentence }));
         }
     }
     denials
@@ -212,7 +210,7 @@ fn sentences_are_found_over_lines_and_in_cells_and_not_in_code() {
     assert!(
         !denies("`it_never_ends` and [37](adr/0037-never-emptied.md) of a Never-married") && denies("It NEVER ends.")
     );
-    let denial = |sentence: &str| Denial { page: "p".to_owned(), sentence: sentence.to_owned() };
+    let denial = |sentence: &str| PageDenial { page: "p".to_owned(), sentence: sentence.to_owned() };
     let all = ["It never goes to the left.", "It never goes to the right."].map(denial);
     assert_eq!(new_line(&all[0], &all), "p\tIt never goes to the left.\tTEST");
 }

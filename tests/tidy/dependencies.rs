@@ -1,6 +1,5 @@
-//! Dependencies keep to deny.toml: licences, sources, one version of each crate.
-//!
-//! cargo-deny reads the same file and checks advisories as well. The gate does not compile it (docs/adr/0031).
+//! Dependencies keep to deny.toml: licences, sources, one version of each crate. The gate does not compile cargo-deny
+//! (docs/adr/0031).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -113,8 +112,7 @@ fn a_second_version_of_a_crate_is_named_in_deny_toml_and_each_name_there_is_need
     }
 }
 
-/// Else the lock file names the registry's crate again, and the build compiles zstd, bzip2 and AES for tch, which never opens
-/// an archive here.
+/// Else the build compiles zstd, bzip2 and AES for tch, which never opens an archive here.
 #[test]
 fn no_archives_are_compiled_below_tch() {
     let packages = packages();

@@ -8,13 +8,13 @@ use toml_edit::{DocumentMut, Item};
 use zagros_tests::repository;
 
 /// A crate of the workspace: its folder, name, and what it depends on outside tests.
-struct Member {
+struct CrateMember {
     folder: String,
     name: String,
     dependencies: BTreeSet<String>,
 }
 
-fn members() -> Vec<Member> {
+fn members() -> Vec<CrateMember> {
     let workspace = manifest("Cargo.toml");
     let folders = workspace["workspace"]["members"].as_array().expect("members is an array");
     folders.iter().map(|folder| member(folder.as_str().expect("a member is text"))).collect()
@@ -25,12 +25,12 @@ fn manifest(path: &str) -> DocumentMut {
     text.parse().expect(path)
 }
 
-fn member(folder: &str) -> Member {
+fn member(folder: &str) -> CrateMember {
     let manifest = manifest(&format!("{folder}/Cargo.toml"));
     let name = manifest["package"]["name"].as_str().expect("a package has a name").to_owned();
     let table = manifest.get("dependencies").and_then(Item::as_table_like);
     let dependencies = table.into_iter().flat_map(|table| table.iter()).map(|(key, _)| key.to_owned()).collect();
-    Member { folder: folder.to_owned(), name, dependencies }
+    CrateMember { folder: folder.to_owned(), name, dependencies }
 }
 
 #[test]
@@ -82,7 +82,7 @@ const IMPURE: &[&str] = &[
 
 #[test]
 fn pure_crates_stand_on_pure_crates_alone() {
-    let graph = Graph::of_workspace();
+    let graph = PackageGraph::of_workspace();
     for name in PURE {
         let closure = graph.closure(name);
         for dependency in IMPURE {
@@ -94,14 +94,12 @@ fn pure_crates_stand_on_pure_crates_alone() {
 }
 
 /// What each package is linked with: without build scripts and tests.
-struct Graph {
-    /// By package id, its name.
+struct PackageGraph {
     names: BTreeMap<String, String>,
-    /// By package id, the ids of its dependencies.
     dependencies: BTreeMap<String, Vec<String>>,
 }
 
-impl Graph {
+impl PackageGraph {
     fn of_workspace() -> Self {
         let metadata = metadata();
         let text = |value: &Value| value.as_str().expect("cargo writes text").to_owned();
@@ -116,7 +114,6 @@ impl Graph {
         Self { names, dependencies: nodes.iter().map(|node| (text(&node["id"]), linked(node))).collect() }
     }
 
-    /// Names of a crate and of all that it is linked with.
     fn closure(&self, name: &str) -> BTreeSet<String> {
         let root = self.names.iter().find(|(_, of)| *of == name).expect(name).0;
         let (mut found, mut open) = (BTreeSet::new(), vec![root]);

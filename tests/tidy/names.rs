@@ -1,4 +1,4 @@
-//! A name says what it names: few types share theirs with a type of another module, and functions and locals are named by more than a
+//! A name says what it names: few types share theirs with another module's, and no function and no local is a
 //! preposition.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,6 @@ use zagros_tests::{repository, sources};
 
 use super::syntax::crates;
 
-/// Percent of all types.
 const MOST: usize = 10;
 
 const PREPOSITIONS: [&str; 25] = [
@@ -32,14 +31,13 @@ fn few_types_share_their_name() {
     );
 }
 
-/// The identifiers behind `fn` and behind `let` or `let mut`.
 #[derive(Default)]
-struct Names {
+struct FoundNames {
     functions: Vec<String>,
     locals: Vec<String>,
 }
 
-impl Names {
+impl FoundNames {
     fn read(&mut self, tokens: TokenStream) {
         let mut keyword = String::new();
         for token in tokens {
@@ -72,7 +70,7 @@ fn no_function_and_no_local_is_named_by_a_preposition() {
     let (mut all, mut found) = (0, Vec::new());
     for (path, text) in sources(".") {
         let short = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
-        let mut names = Names::default();
+        let mut names = FoundNames::default();
         names.read(text.parse().unwrap_or_else(|error| panic!("{short}: {error}")));
         all += names.functions.len() + names.locals.len();
         let named = [prepositions(&names.functions), prepositions(&names.locals)].concat();
@@ -84,7 +82,7 @@ fn no_function_and_no_local_is_named_by_a_preposition() {
 
 #[test]
 fn names_are_found_behind_their_keywords() {
-    let mut names = Names::default();
+    let mut names = FoundNames::default();
     names.read("fn of(at: u8) { let mut before = |after| { let to_be = at; }; let (x, y) = z; }".parse().unwrap());
     assert_eq!((names.functions, &names.locals), (vec!["of".to_owned()], &vec!["before".into(), "to_be".into()]));
     assert_eq!(prepositions(&names.locals), ["before"]);

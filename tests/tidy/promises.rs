@@ -6,7 +6,6 @@ use zagros_tests::{files_that_end_in, sources};
 
 /// Pages with tables of faults, promises and tests.
 const PAGES: [&str; 2] = ["docs/reliability.md", "docs/security.md"];
-/// The fewest faults of these tables together.
 const FEWEST: usize = 30;
 
 #[test]

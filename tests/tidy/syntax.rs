@@ -16,21 +16,18 @@ pub(crate) struct CrateSyntax {
     pub(crate) modules: BTreeMap<ModulePath, ModuleSyntax>,
 }
 
-/// One module. An inline module has its parent's file.
 pub(crate) struct ModuleSyntax {
     pub(crate) file: PathBuf,
-    /// Names of its own items.
     pub(crate) defines: BTreeSet<String>,
     /// Those of them that are types.
     pub(crate) types: Vec<String>,
-    pub(crate) imports: Vec<Import>,
+    pub(crate) imports: Vec<UsedName>,
     /// Paths in its code: `["page", "write"]` of a call `page::write(…)`.
     pub(crate) paths: BTreeSet<Vec<String>>,
 }
 
-/// A name that a `use` brings in.
 #[derive(Clone, Debug)]
-pub(crate) struct Import {
+pub(crate) struct UsedName {
     /// As written: `["crate", "tier", "Evict"]`; `["super", "*"]` for a glob.
     pub(crate) path: Vec<String>,
     /// The name by which the module knows it.
@@ -91,8 +88,7 @@ impl CrateSyntax {
         self.modules.insert(path, module);
     }
 
-    /// The file that defines what `import` names in the module `from`; `None` for what lies in another crate, and for
-    /// a module itself.
+    /// `None` for what lies in another crate, and for a module itself.
     pub(crate) fn file_of(&self, from: &[String], import: &[String]) -> Option<&Path> {
         self.resolve(from, import, 0)
     }
@@ -170,10 +166,10 @@ fn add_path(paths: &mut BTreeSet<Vec<String>>, path: Vec<String>) {
     }
 }
 
-fn add_imports(imports: &mut Vec<Import>, path: &mut Vec<String>, tree: &UseTree) {
+fn add_imports(imports: &mut Vec<UsedName>, path: &mut Vec<String>, tree: &UseTree) {
     let mut add = |path: &[String], last: String, name: String| {
         let path = if last == "self" { path.to_vec() } else { [path, &[last]].concat() };
-        imports.push(Import { path, name });
+        imports.push(UsedName { path, name });
     };
     match tree {
         UseTree::Path(part) => {

@@ -10,29 +10,26 @@ use zagros_cold::{LogCounts, LogStore};
 use zagros_shell::Failure;
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableCounts, TableSet};
 
-use super::ids::{Draws, SAMPLES};
-use super::ledger::{self, Ledger};
-use super::table::{DIM, TableCase, TableFigures, ended, failed};
+use super::ids::{RowDraws, SAMPLES};
+use super::ledger::{self, PushCounts};
+use super::table::{DIM, TableCase, TableFigures, table_failure, thread_failure};
 
-/// A table with its rows, most of them on disk.
-pub(super) struct Batches<'a> {
+pub(super) struct CheckedBatches<'a> {
     pub(super) case: &'a TableCase<'a>,
     pub(super) tables: &'a TableSet,
     pub(super) store: Option<&'a LogStore>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: PushCounts,
 }
 
-/// The batches to come, the hinted ones first.
-struct Coming {
-    draws: Draws,
+struct UpcomingBatches {
+    draws: RowDraws,
     batches: VecDeque<Vec<u32>>,
     hints: SyncSender<Vec<u64>>,
     ahead: usize,
 }
 
-/// What was spent before the measured batches.
 #[derive(Clone, Copy, Default)]
-struct Spent {
+struct SpentBefore {
     cpu: f64,
     wall: f64,
     /// CPU time of the drawing of ids and of the comparison with the ledger.
@@ -41,14 +38,14 @@ struct Spent {
     files: LogCounts,
 }
 
-impl Coming {
+impl UpcomingBatches {
     /// The next batch. Hints a later one.
     fn next(&mut self) -> Vec<u32> {
         while self.batches.len() <= self.ahead {
-            let numbers = self.draws.batch();
+            let numbers = self.draws.next_batch();
             if self.ahead > 0 {
                 // Advice: a thread that is behind does not get it.
-                let _ = self.hints.try_send(ledger::ids(&numbers));
+                let _ = self.hints.try_send(ledger::row_ids(&numbers));
             }
             self.batches.push_back(numbers);
         }
@@ -56,12 +53,9 @@ impl Coming {
     }
 }
 
-impl Batches<'_> {
-    /// Figures of the measured batches.
-    ///
-    /// # Errors
-    /// When the disk fails, or a row is not what was pushed to it.
-    pub(super) fn train(&mut self) -> Result<TableFigures, Failure> {
+impl CheckedBatches<'_> {
+    /// Figures of the measured batches. Fails when a row is not what was pushed to it.
+    pub(super) fn train_batches(&mut self) -> Result<TableFigures, Failure> {
         thread::scope(|scope| {
             let (hints, taken) = sync_channel::<Vec<u64>>(self.case.ahead + 1);
             let tables = self.tables;
@@ -69,46 +63,46 @@ impl Batches<'_> {
                 let mut buffers = RequestBuffers::new();
                 for ids in taken {
                     let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-                    tables.enter().bring_in(&[part], &mut buffers).map_err(failed)?;
+                    tables.enter().bring_in(&[part], &mut buffers).map_err(table_failure)?;
                 }
                 Ok(())
             });
-            let draws = Draws::new(self.case.draws, self.case.rows);
-            let coming = Coming { draws, batches: VecDeque::new(), hints, ahead: self.case.ahead };
+            let draws = RowDraws::new(self.case.draws, self.case.rows);
+            let coming = UpcomingBatches { draws, batches: VecDeque::new(), hints, ahead: self.case.ahead };
             let figures = self.steps(coming);
             match hinting.join() {
                 Ok(hinted) => hinted.and(figures),
-                Err(_) => Err(ended("takes hints")),
+                Err(_) => Err(thread_failure("takes hints")),
             }
         })
     }
 
-    fn steps(&mut self, mut coming: Coming) -> Result<TableFigures, Failure> {
-        let (mut buffers, mut spent) = (RequestBuffers::new(), Spent::default());
+    fn steps(&mut self, mut coming: UpcomingBatches) -> Result<TableFigures, Failure> {
+        let (mut buffers, mut spent) = (RequestBuffers::new(), SpentBefore::default());
         let (warm, measured) = self.case.batches;
-        let mut start = Spent::default();
+        let mut start = SpentBefore::default();
         for step in 0..warm + measured {
             if step == warm {
-                start = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
+                start = SpentBefore { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
             }
             let own = seconds(ClockId::ThreadCPUTime);
             let numbers = coming.next();
-            let ids = ledger::ids(&numbers);
+            let ids = ledger::row_ids(&numbers);
             let mut weights = vec![0.0; ids.len() * DIM];
             spent.beside += seconds(ClockId::ThreadCPUTime) - own;
             let started = Instant::now();
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
-            self.tables.lookup(&parts, LookupMode::Train, &mut weights, &mut buffers).map_err(failed)?;
+            self.tables.lookup(&parts, LookupMode::Train, &mut weights, &mut buffers).map_err(table_failure)?;
             spent.wall += started.elapsed().as_secs_f64();
             let own = seconds(ClockId::ThreadCPUTime);
-            self.ledger.check(&numbers, &weights)?;
+            self.ledger.check_weights(&numbers, &weights)?;
             spent.beside += seconds(ClockId::ThreadCPUTime) - own;
             let started = Instant::now();
             thread::sleep(self.case.compute * SAMPLES as u32);
-            self.ledger.push(self.tables, &numbers, (self.case.rows + step) as u64, &mut buffers)?;
+            self.ledger.push_ones(self.tables, &numbers, (self.case.rows + step) as u64, &mut buffers)?;
             spent.wall += started.elapsed().as_secs_f64();
         }
-        let end = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
+        let end = SpentBefore { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
         Ok(end.since(&start).figures(measured))
     }
 
@@ -121,7 +115,7 @@ impl Batches<'_> {
     }
 }
 
-impl Spent {
+impl SpentBefore {
     fn since(self, before: &Self) -> Self {
         let (now, then) = (self.counts, before.counts);
         let counts = TableCounts {

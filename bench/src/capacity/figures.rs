@@ -14,13 +14,11 @@ use crate::args::{CapacityArgs, IdLaw};
 const CPU_GOAL: f64 = 2.5;
 const WALL_GOAL: f64 = 1.25;
 
-/// All figures of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CapacityFigures {
     pub(super) ids: IdLaw,
     /// The share of rows in memory.
     pub(super) share: f64,
-    /// Batches that are hinted before they are looked up.
     pub(super) ahead: u64,
     /// Time of the network for a sample, µs.
     pub(super) compute_us: f64,
@@ -29,7 +27,6 @@ pub(super) struct CapacityFigures {
     pub(super) points: Vec<CapacityPoint>,
 }
 
-/// One number of rows.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct CapacityPoint {
     pub(super) rows: usize,
@@ -40,7 +37,6 @@ pub(super) struct CapacityPoint {
     pub(super) on_disk: Option<TableFigures>,
 }
 
-/// Titles of the table's columns.
 pub(super) const COLUMNS: [&str; 12] = [
     "rows",
     "in memory",
@@ -63,7 +59,7 @@ impl CapacityFigures {
     }
 
     /// The settings of the benchmark, in one line.
-    pub(super) fn lead(&self) -> String {
+    pub(super) fn lead_sentence(&self) -> String {
         let law = match self.ids {
             IdLaw::Zipf => "Zipf ids",
             IdLaw::Uniform => "uniform ids",
@@ -79,7 +75,7 @@ impl CapacityFigures {
     }
 
     pub(super) fn print_head(&self) {
-        out!("{}\n", self.lead());
+        out!("{}\n", self.lead_sentence());
         out!("{}", line(&COLUMNS.map(str::to_owned)));
     }
 
@@ -87,12 +83,12 @@ impl CapacityFigures {
         out!(
             "\nreads and evicted rows are those of a batch; times are those of a sample; every row is what was pushed to it"
         );
-        self.goals().iter().for_each(|goal| out!("{goal}"));
+        self.goal_sentences().iter().for_each(|goal| out!("{goal}"));
     }
 
     /// The goals and the measured values, for numbers of rows that were measured in memory too.
-    pub(super) fn goals(&self) -> Vec<String> {
-        let both = self.points.iter().filter_map(|point| Some((point.rows, point.times()?)));
+    pub(super) fn goal_sentences(&self) -> Vec<String> {
+        let both = self.points.iter().filter_map(|point| Some((point.rows, point.times_of_memory()?)));
         let mut goals: Vec<String> = both
             .map(|(rows, (wall, cpu))| {
                 format!("{rows} rows: {cpu:.2} × the CPU and {wall:.2} × the wall time of all in memory; goals at a tenth: {CPU_GOAL} and {WALL_GOAL}")
@@ -111,18 +107,17 @@ impl CapacityFigures {
 
 impl CapacityPoint {
     /// Wall and CPU time of a sample with rows on disk, over those with all rows in memory.
-    pub(super) fn times(&self) -> Option<(f64, f64)> {
+    pub(super) fn times_of_memory(&self) -> Option<(f64, f64)> {
         let (few, all) = (self.on_disk?, self.in_memory?);
         Some((few.wall_us / all.wall_us, few.cpu_us / all.cpu_us))
     }
 
-    pub(super) fn print(&self) {
-        self.lines().iter().for_each(|cells| out!("{}", line(cells)));
+    pub(super) fn print_lines(&self) {
+        self.table_lines().iter().for_each(|cells| out!("{}", line(cells)));
     }
 
-    /// The lines of the table: all in memory, and a share in memory.
-    pub(super) fn lines(&self) -> Vec<[String; 12]> {
-        let times = self.times().map_or_else(|| "–".to_owned(), |(wall, cpu)| format!("{wall:.2}, {cpu:.2}"));
+    pub(super) fn table_lines(&self) -> Vec<[String; 12]> {
+        let times = self.times_of_memory().map_or_else(|| "–".to_owned(), |(wall, cpu)| format!("{wall:.2}, {cpu:.2}"));
         let line = |figures: TableFigures, times: String| {
             let share = |part: u64| format!("{:.1}", 100.0 * part as f64 / figures.ids.max(1) as f64);
             let per_batch = |count: u64| format!("{:.0}", count as f64 / figures.batches.max(1) as f64);
@@ -159,7 +154,7 @@ fn line(cells: &[String]) -> String {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::capacity) fn figures() -> CapacityFigures {
+    pub(in crate::capacity) fn example_figures() -> CapacityFigures {
         let measured =
             |rows, cpu_us, wall_us| TableFigures { rows, cpu_us, wall_us, ids: 10, batches: 1, ..Default::default() };
         let point = |rows, in_memory: Option<f64>, cpu| CapacityPoint {
@@ -174,12 +169,12 @@ pub(super) mod tests {
 
     #[test]
     fn costs_are_compared_with_those_in_memory_and_with_those_of_fewer_rows() {
-        let figures = figures();
-        assert_eq!(figures.points[0].times(), Some((3.0, 2.0)));
-        assert_eq!(figures.points[1].times(), None);
-        let goals = figures.goals();
+        let figures = example_figures();
+        assert_eq!(figures.points[0].times_of_memory(), Some((3.0, 2.0)));
+        assert_eq!(figures.points[1].times_of_memory(), None);
+        let goals = figures.goal_sentences();
         assert!(goals[0].starts_with("1000 rows: 2.00 × the CPU and 3.00 × the wall time"), "{goals:?}");
         assert!(goals[1].starts_with("10000 rows take 1.20 × the CPU and 1.20 × the wall time of 1000"), "{goals:?}");
-        assert_eq!(figures.points.iter().map(|point| point.lines().len()).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(figures.points.iter().map(|point| point.table_lines().len()).collect::<Vec<_>>(), [2, 1]);
     }
 }

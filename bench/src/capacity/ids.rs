@@ -2,27 +2,25 @@
 
 use crate::args::IdLaw;
 
-/// Samples per batch.
 pub(super) const SAMPLES: usize = 4096;
-/// Ids per sample.
 const FEATURES: usize = 26;
 /// The Zipf exponent, as in click logs.
 const EXPONENT: f64 = 1.05;
 
 /// Draws the rows of batches, the same ones in each run.
-pub(super) struct Draws {
+pub(super) struct RowDraws {
     law: IdLaw,
     rows: usize,
     state: u64,
 }
 
-impl Draws {
+impl RowDraws {
     pub(super) fn new(law: IdLaw, rows: usize) -> Self {
         Self { law, rows, state: 1 }
     }
 
     /// The numbers of the distinct rows of one batch, in arbitrary order.
-    pub(super) fn batch(&mut self) -> Vec<u32> {
+    pub(super) fn next_batch(&mut self) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..SAMPLES * FEATURES).map(|_| self.next()).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -60,10 +58,10 @@ mod tests {
     #[test]
     fn batches_have_distinct_rows_of_the_table_and_zipf_repeats_more_than_uniform() {
         let rows = |law| {
-            let mut draws = Draws::new(law, 50_000);
-            let batch = draws.batch();
+            let mut draws = RowDraws::new(law, 50_000);
+            let batch = draws.next_batch();
             assert!(batch.is_sorted_by(|one, other| one < other) && batch.iter().all(|row| *row < 50_000));
-            assert_ne!(draws.batch(), batch);
+            assert_ne!(draws.next_batch(), batch);
             batch.len()
         };
         // 50,000 × (1 − e^(−106,496 ÷ 50,000)) rows are expected.

@@ -1,9 +1,10 @@
-//! `zagros-bench capacity`: the cost of a sample as a table outgrows memory, from a million rows to what the disk holds.
+//! `zagros-bench capacity`: the cost of a sample as a table outgrows memory, from a million rows to what the disk
+//! holds.
 //!
-//! For each number of rows, one table is filled and used twice: once with all rows in memory, if memory has room, and once with a
-//! share of them in memory and the others on disk. One thread looks up and pushes batches of 4,096 samples with 26 ids each,
-//! of 16 weights and as much state, and sleeps in between for as long as a network would take; a second one maintains the table, as in a server; a third one takes hints of later batches.
-//! Every lookup, and at the end every row, is compared with a ledger of all pushes.
+//! Each table is used twice: with all rows in memory, if memory has room, and with a share of them there. One thread
+//! looks up and pushes batches of 4,096 samples with 26 ids each, of 16 weights and as much state, and sleeps in
+//! between for as long as a network would take; a second one maintains the table; a third one takes hints. Every
+//! lookup, and at the end every row, is compared with a ledger of all pushes.
 
 mod batches;
 mod figures;
@@ -36,7 +37,6 @@ const DISK_BYTES: u64 = 300;
 /// The share of the machine's free memory that a table may have.
 const MEMORY_SHARE: f64 = 0.6;
 
-/// Measures every number of rows, and prints.
 pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
     let folder = args.folder.clone().unwrap_or_else(std::env::temp_dir);
     let (rows, batches) = if args.quick { (QUICK.0.to_vec(), QUICK.1) } else { (args.rows.clone(), args.batches) };
@@ -57,12 +57,12 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
         };
         let point = measure_both(&case, args.share, &folder)?;
         if !args.json {
-            point.print();
+            point.print_lines();
         }
         figures.points.push(point);
     }
     if let Some(path) = &args.page {
-        page_file::write(path, &page::page(&figures))?;
+        page_file::write_page(path, &page::page(&figures))?;
     }
     match (args.json, args.quick) {
         (true, _) => print_answer(&serde_json::to_string(&figures).or_internal()?)?,
@@ -76,12 +76,12 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
 fn measure_both(case: &TableCase<'_>, share: f64, folder: &Path) -> Result<CapacityPoint, Failure> {
     let all = case.rows * (ROW_BYTES + size_of::<u32>());
     let has_room = free_memory().is_none_or(|free| (all as f64) < free * MEMORY_SHARE);
-    let in_memory = if has_room { Some(measure(case)?) } else { None };
+    let in_memory = if has_room { Some(measure_table(case)?) } else { None };
     let row = in_memory.map_or(ROW_BYTES as f64, |found| found.memory_bytes as f64 / case.rows as f64);
     let budget = (case.rows as f64 * (share * row + INDEX_BYTES as f64)) as usize;
     let (wanted, free) = (case.rows as u64 * DISK_BYTES, DiskSpace::measure(folder).or_internal()?.free);
     let on_disk = if wanted < free {
-        Some(measure(&TableCase { budget: Some(budget), ..*case })?)
+        Some(measure_table(&TableCase { budget: Some(budget), ..*case })?)
     } else {
         let (wanted, free) = (wanted / 1_000_000_000, free / 1_000_000_000);
         err!(

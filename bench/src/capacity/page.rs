@@ -12,10 +12,10 @@ pub(super) fn page(figures: &CapacityFigures) -> String {
     let charts: String = [cpu, wall].iter().filter_map(LogChart::render_figure).collect();
     let rows: Vec<(&str, Vec<String>)> =
         figures.points.iter().flat_map(CapacityPoint::lines).map(|cells| ("", cells.to_vec())).collect();
-    let goals: String = figures.goals().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
+    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
     let body = format!(
         "<h1>Rows beyond memory</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
-        escape_html(&figures.lead()),
+        escape_html(&figures.lead_sentence()),
         render_table(&COLUMNS, &rows)
     );
     render_document("Rows beyond memory", &body)
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn both_curves_are_drawn_and_every_point_is_listed() {
-        let page = page(&figures());
+        let page = page(&example_figures());
         assert_eq!(page.matches("<figure>").count(), 2);
         assert!(page.contains("all rows in memory") && page.contains("10 % in memory"));
         assert!(page.contains("<td>10000</td>") && page.contains("2.00 × the CPU"));

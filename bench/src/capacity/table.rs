@@ -9,9 +9,7 @@ use zagros_table::{ColdError, TableError};
 
 use crate::args::IdLaw;
 
-/// Values per row.
 pub(super) const DIM: usize = 16;
-/// A table to measure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableCase<'a> {
     pub(super) rows: usize,
@@ -20,15 +18,13 @@ pub(super) struct TableCase<'a> {
     pub(super) draws: IdLaw,
     /// Batches before the measured ones, and the measured ones.
     pub(super) batches: (usize, usize),
-    /// Batches that are hinted before they are looked up.
     pub(super) ahead: usize,
     /// Time of the network for a sample.
     pub(super) compute: Duration,
-    /// Where rows beyond memory go.
     pub(super) folder: &'a Path,
 }
 
-/// What was measured. Counts are of all measured batches.
+/// Counts are of all measured batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct TableFigures {
     pub(super) rows: usize,
@@ -36,8 +32,8 @@ pub(super) struct TableFigures {
     pub(super) rows_in_memory: usize,
     pub(super) memory_bytes: usize,
     pub(super) disk_bytes: u64,
-    /// Wall time of lookups, pushes and the network, and CPU time of the whole process without the network and the drawing of ids,
-    /// µs a sample.
+    /// µs a sample: wall time of lookups, pushes and the network, and CPU time of the process without network and
+    /// drawing of ids.
     pub(super) wall_us: f64,
     pub(super) cpu_us: f64,
     pub(super) batches: usize,
@@ -55,7 +51,7 @@ pub(super) struct TableFigures {
     pub(super) write_amplification: f64,
 }
 
-pub(super) fn failed(error: TableError) -> Failure {
+pub(super) fn table_failure(error: TableError) -> Failure {
     Failure::from_error(Exit::Storage, error)
 }
 
@@ -63,7 +59,6 @@ pub(super) fn disk_failed(error: ColdError) -> Failure {
     Failure::from_error(Exit::Storage, error)
 }
 
-/// A thread beside the batches ended without a result.
-pub(super) fn ended(thread: &str) -> Failure {
+pub(super) fn thread_failure(thread: &str) -> Failure {
     Failure::with_help(Exit::Internal, format!("the thread that {thread} failed"), "its message is above")
 }

@@ -9,19 +9,15 @@ use zagros_cold::{LogOptions, LogStore, StoreContent};
 use zagros_shell::{Failure, OrInternal};
 use zagros_table::{ColdStore, Initializer, Optimizer, RequestBuffers, TableConfig, TableResources, TableSet};
 
-use super::batches::Batches;
+use super::batches::CheckedBatches;
 use super::ids::SAMPLES;
-use super::ledger::Ledger;
-use super::table::{DIM, TableCase, TableFigures, disk_failed, ended, failed};
+use super::ledger::PushCounts;
+use super::table::{DIM, TableCase, TableFigures, disk_failed, table_failure, thread_failure};
 
 /// Batches of hints that a server holds beyond `train.lookahead`, while batches are handed over.
 const HANDED_OVER: usize = 4;
 
-/// Fills and measures a table, and compares every row with what was pushed to it.
-///
-/// # Errors
-/// When the disk fails, or a row is not what was pushed to it.
-pub(super) fn measure(case: &TableCase<'_>) -> Result<TableFigures, Failure> {
+pub(super) fn measure_table(case: &TableCase<'_>) -> Result<TableFigures, Failure> {
     let config = config();
     let folder = tempfile::tempdir_in(case.folder).or_internal()?;
     let store = case
@@ -31,10 +27,10 @@ pub(super) fn measure(case: &TableCase<'_>) -> Result<TableFigures, Failure> {
     let look_ahead = if case.ahead > 0 { case.ahead + HANDED_OVER } else { 0 };
     let cold = store.clone().map(|store| store as Arc<dyn ColdStore>);
     let resources = TableResources { budget: case.budget, cold, look_ahead, ..TableResources::default() };
-    let tables = TableSet::new(1, &[config], resources).map_err(failed)?;
+    let tables = TableSet::new(1, &[config], resources).map_err(table_failure)?;
     let ledger = tended(&tables, || fill(&tables, case.rows))?;
-    let mut batches = Batches { case, tables: &tables, store: store.as_deref(), ledger };
-    let figures = tended(&tables, || batches.train())?;
+    let mut batches = CheckedBatches { case, tables: &tables, store: store.as_deref(), ledger };
+    let figures = tended(&tables, || batches.train_batches())?;
     batches.ledger.check_all(&tables)?;
     Ok(TableFigures {
         rows: case.rows,
@@ -52,7 +48,6 @@ fn config() -> TableConfig {
     TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() }
 }
 
-/// Runs `work` while a thread maintains the tables, as in a server.
 fn tended<T>(tables: &TableSet, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -68,17 +63,17 @@ fn tended<T>(tables: &TableSet, work: impl FnOnce() -> Result<T, Failure>) -> Re
         done.store(true, Ordering::Relaxed);
         match maintenance.join() {
             Ok(maintained) => maintained.and(result),
-            Err(_) => Err(ended("maintains the table")),
+            Err(_) => Err(thread_failure("maintains the table")),
         }
     })
 }
 
 /// Pushes to every row once, like a first pass over new ids.
-fn fill(tables: &TableSet, rows: usize) -> Result<Ledger, Failure> {
-    let (mut buffers, mut ledger) = (RequestBuffers::new(), Ledger::new(rows));
+fn fill(tables: &TableSet, rows: usize) -> Result<PushCounts, Failure> {
+    let (mut buffers, mut ledger) = (RequestBuffers::new(), PushCounts::new(rows));
     for (step, start) in (0..rows).step_by(SAMPLES * 4).enumerate() {
         let numbers: Vec<u32> = (start..rows.min(start + SAMPLES * 4)).map(|number| number as u32).collect();
-        ledger.push(tables, &numbers, step as u64, &mut buffers)?;
+        ledger.push_ones(tables, &numbers, step as u64, &mut buffers)?;
     }
     Ok(ledger)
 }

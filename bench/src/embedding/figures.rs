@@ -9,7 +9,6 @@ use zagros_shell::out;
 use zagros_calibrate::embedding::drive::{MeasuredCase, MeasuredStretch};
 use zagros_calibrate::embedding::limits::SocketLimit;
 
-/// One run of the benchmark.
 #[derive(Debug, Serialize)]
 pub(super) struct EmbeddingFigures {
     #[serde(flatten)]
@@ -21,7 +20,6 @@ pub(super) struct EmbeddingFigures {
 pub(super) struct WorkloadShape {
     pub(super) workload: &'static str,
     pub(super) dim: usize,
-    /// Samples per batch.
     pub(super) batch: usize,
     pub(super) ids_per_batch: usize,
     pub(super) servers: u32,
@@ -76,11 +74,11 @@ struct CaseLimits {
 }
 
 impl WireCase {
-    pub(super) fn embedded(wire: Encoding, measured: &MeasuredCase) -> Self {
+    pub(super) fn embedded_case(wire: Encoding, measured: &MeasuredCase) -> Self {
         Self::new(wire, "embedded", measured, None)
     }
 
-    pub(super) fn loopback(
+    pub(super) fn loopback_case(
         wire: Encoding,
         measured: &MeasuredCase,
         embedded: &MeasuredCase,
@@ -141,8 +139,7 @@ impl LatencyQuantiles {
 }
 
 impl EmbeddingFigures {
-    /// Prints the figures for a person.
-    pub(super) fn print(&self) {
+    pub(super) fn print_text(&self) {
         let WorkloadShape { workload, dim, batch, ids_per_batch, servers, batches, warm_up } = &self.shape;
         let rows = self.cases.first().map_or(0, |case| case.distinct_rows_per_batch);
         out!("{workload}: dim {dim}, {batch} samples a batch = {ids_per_batch} ids, {rows} of them distinct");

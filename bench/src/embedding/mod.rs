@@ -1,5 +1,5 @@
-//! `zagros-bench embedding`: the cost of looking up and updating the rows of a batch, for client and server over loopback.
-//! It is compared with the cost in one process and with the cost of the sockets alone.
+//! `zagros-bench embedding`: the cost of looking up and updating the rows of a batch over loopback, compared with the
+//! cost in one process and with that of the sockets alone.
 
 mod figures;
 
@@ -32,12 +32,11 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
     if bench.args.json {
         print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
-        figures.print();
+        figures.print_text();
     }
     Ok(Exit::Success)
 }
 
-/// The inputs that all cases share.
 struct EmbeddingBench {
     args: EmbeddingArgs,
     job_text: String,
@@ -61,14 +60,14 @@ impl EmbeddingBench {
         let job = workload::parse_job(&self.job_text)?;
         let embedded = self.measure(ServerSide::start_embedded(&job).await?, wire, 1).await?;
         let exchange = ByteExchange::new(&embedded.trained, self.args.dim, wire);
-        cases.push(WireCase::embedded(wire, &embedded));
+        cases.push(WireCase::embedded_case(wire, &embedded));
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
             let limit = limits::measure_loopback(exchange, self.counted(), clients)?;
             let measured = self
-                .measure(ServerSide::start_processes(&program::zagros()?, &self.job_text, &job).await?, wire, clients)
+                .measure(ServerSide::start_processes(&program::zagros_program()?, &self.job_text, &job).await?, wire, clients)
                 .await?;
             measured.check_against(&embedded)?;
-            cases.push(WireCase::loopback(wire, &measured, &embedded, limit));
+            cases.push(WireCase::loopback_case(wire, &measured, &embedded, limit));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use zagros_shell::{Exit, Failure, Logging, OrInternal};
 use zagros_transport::RoleKey;
 
 use super::link::NetworkLine;
-use super::proxy::{Proxy, RunningProxy};
+use super::proxy::{LineProxy, RunningProxy};
 use crate::program;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
 
@@ -27,8 +27,7 @@ pub(super) struct RunResult {
     pub(super) samples: u64,
 }
 
-/// Runs the job to its end.
-pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failure> {
+pub(super) async fn run_mode(job: &Job, line: NetworkLine) -> Result<RunResult, Failure> {
     let folder = TempDir::new().or_internal()?;
     let mut job = job.clone();
     job.output.folder = folder.path().join("runs");
@@ -37,7 +36,7 @@ pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failu
     let run = RunFolder::create(&job).or_internal()?;
     let timeout = job.cluster.timeout;
     let output = ChildOutput { silent: true, ..ChildOutput::default() };
-    let program = program::zagros()?;
+    let program = program::zagros_program()?;
     let plan = LaunchPlan {
         program: &program,
         job_file: &job_file,
@@ -75,8 +74,8 @@ async fn train(
     let coordinator = plan.start_coordinator(supervisor).await?;
     let mut lines: Vec<RunningProxy> = Vec::new();
     for index in 0..job.cluster.servers {
-        let proxy = Proxy::listen(line).or_internal()?;
-        let address = proxy.address().or_internal()?.to_string();
+        let proxy = LineProxy::listen(line).or_internal()?;
+        let address = proxy.listen_address().or_internal()?.to_string();
         let mut server = plan.start_role(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
         let announced = server.wait_announced(plan.timeout).await;
         supervisor.add_child(server);

@@ -12,7 +12,6 @@ const SPEED_GOAL: f64 = 0.9;
 /// The most test AUC that hybrid may lose against sync.
 const AUC_GOAL: f64 = 0.001;
 
-/// A mode's runs, one for each seed.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ModeCase {
     pub(super) mode: &'static str,
@@ -20,7 +19,6 @@ pub(super) struct ModeCase {
     pub(super) runs: Vec<RunResult>,
 }
 
-/// Means over the runs of a mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ModeMeans {
     pub(super) samples_per_second: f64,
@@ -34,7 +32,6 @@ pub(super) struct ModeMeans {
     pub(super) staleness_max: u32,
 }
 
-/// All figures of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ModeFigures {
     pub(super) job: String,
@@ -54,7 +51,7 @@ impl ModeCase {
     }
 
     /// The means of the runs so far, compared with those of `sync`, which are equally many.
-    pub(super) fn means(&self, sync: &Self) -> ModeMeans {
+    pub(super) fn mean_figures(&self, sync: &Self) -> ModeMeans {
         let count = self.runs.len().max(1) as f64;
         let mean = |of: &dyn Fn(&RunResult) -> f64| self.runs.iter().map(of).sum::<f64>() / count;
         let pairs = || self.runs.iter().zip_eq(&sync.runs);
@@ -72,8 +69,7 @@ impl ModeCase {
         }
     }
 
-    /// A line of the table.
-    pub(super) fn cells(&self, means: &ModeMeans) -> Vec<String> {
+    pub(super) fn table_cells(&self, means: &ModeMeans) -> Vec<String> {
         let auc = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"));
         let gap = means.auc_gap.map_or_else(|| "–".to_owned(), |gap| format!("{gap:+.4}"));
         vec![
@@ -90,13 +86,12 @@ impl ModeCase {
     }
 }
 
-/// Titles of the table's columns.
 pub(super) const COLUMNS: [&str; 9] =
     ["mode", "τ", "samples/s", "× sync", "CPU µs/sample", "test AUC", "− sync", "staleness mean", "max"];
 
 impl ModeFigures {
     /// The settings of the benchmark, in one line.
-    pub(super) fn lead(&self) -> String {
+    pub(super) fn lead_sentence(&self) -> String {
         let rate = self.rate_mbit.map_or_else(String::new, |rate| format!(", {rate} Mbit/s"));
         format!(
             "{}: {} workers × {} servers as processes, batch {} each, {} ms each way between them{rate}; means of {} seed(s)",
@@ -105,7 +100,7 @@ impl ModeFigures {
     }
 
     /// The goals and the measured values; none for a mode that was not run.
-    pub(super) fn goals(&self) -> Vec<String> {
+    pub(super) fn goal_sentences(&self) -> Vec<String> {
         let hybrid = || self.cases.iter().zip_eq(&self.means).filter(|(case, _)| case.mode == "hybrid");
         let fastest = hybrid().max_by(|one, other| one.1.times_sync.total_cmp(&other.1.times_sync));
         let speed = fastest.map(|(case, means)| {
@@ -120,10 +115,10 @@ impl ModeFigures {
         speed.into_iter().chain(gap).collect()
     }
 
-    pub(super) fn print(&self) {
-        out!("{}", self.lead());
+    pub(super) fn print_text(&self) {
+        out!("{}", self.lead_sentence());
         let rows: Vec<Vec<String>> = std::iter::once(COLUMNS.map(str::to_owned).to_vec())
-            .chain(self.cases.iter().zip_eq(&self.means).map(|(case, means)| case.cells(means)))
+            .chain(self.cases.iter().zip_eq(&self.means).map(|(case, means)| case.table_cells(means)))
             .collect();
         for row in rows {
             let cells = row
@@ -132,7 +127,7 @@ impl ModeFigures {
                 .map(|(cell, head)| format!("{cell:>width$}", width = head.chars().count().max(7)));
             out!("  {}", cells.collect::<Vec<_>>().join("  "));
         }
-        self.goals().iter().for_each(|goal| out!("{goal}"));
+        self.goal_sentences().iter().for_each(|goal| out!("{goal}"));
     }
 }
 
@@ -140,7 +135,7 @@ impl ModeFigures {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) fn figures() -> ModeFigures {
+    pub(in super::super) fn example_figures() -> ModeFigures {
         let ran = |samples_per_second, auc| RunResult {
             samples_per_second,
             cpu_us_per_sample: 5.0,
@@ -160,7 +155,7 @@ pub(super) mod tests {
             case("hybrid", 4, &[(300.0, 0.748), (600.0, 0.762)]),
             case("async", 4, &[(400.0, 0.74), (800.0, 0.75)]),
         ];
-        let means = cases.iter().map(|other| other.means(&cases[0])).collect();
+        let means = cases.iter().map(|other| other.mean_figures(&cases[0])).collect();
         let job = "modes".to_owned();
         let (delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds) = (1.0, None, 2, 2, 512, 2);
         ModeFigures { job, delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds, cases, means }
@@ -168,7 +163,7 @@ pub(super) mod tests {
 
     #[test]
     fn ratios_and_gaps_are_those_of_pairs_with_one_seed() {
-        let figures = figures();
+        let figures = example_figures();
         let ratio_and_gap = |index: usize| (figures.means[index].times_sync, figures.means[index].auc_gap.unwrap());
         assert_eq!(ratio_and_gap(0), (1.0, 0.0));
         let near =
@@ -179,17 +174,17 @@ pub(super) mod tests {
                 && near(ratio_and_gap(3), (4.0, -0.01)),
             "{figures:?}"
         );
-        let goals = figures.goals();
+        let goals = figures.goal_sentences();
         assert!(goals[0].starts_with("sync has 0.33 × the samples/s of hybrid at τ = 4"), "{goals:?}");
         assert!(goals[1].contains("+0.0005 at τ = 1"), "{goals:?}");
     }
 
     #[test]
     fn a_job_without_a_test_part_has_no_gap() {
-        let mut figures = figures();
+        let mut figures = example_figures();
         figures.cases[1].runs[0].auc = None;
-        let means = figures.cases[1].means(&figures.cases[0]);
+        let means = figures.cases[1].mean_figures(&figures.cases[0]);
         assert_eq!((means.auc, means.auc_gap), (None, None));
-        assert_eq!(figures.cases[1].cells(&means)[5..7], ["–", "–"]);
+        assert_eq!(figures.cases[1].table_cells(&means)[5..7], ["–", "–"]);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// One direction of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NetworkLine {
     /// Time from the last byte in to the last byte out.
@@ -11,16 +10,14 @@ pub(super) struct NetworkLine {
     pub(super) rate: Option<f64>,
 }
 
-/// A line, and the bytes on it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
+pub(super) struct BusyLine {
     line: NetworkLine,
     /// When all bytes sent so far have left.
     free_at: Option<Instant>,
 }
 
-impl Link {
-    /// A line without bytes on it.
+impl BusyLine {
     pub(super) fn new(line: NetworkLine) -> Self {
         Self { line, free_at: None }
     }
@@ -43,7 +40,7 @@ mod tests {
 
     #[test]
     fn without_a_rate_everything_takes_the_delay() {
-        let mut link = Link::new(NetworkLine { delay: 2 * MS, rate: None });
+        let mut link = BusyLine::new(NetworkLine { delay: 2 * MS, rate: None });
         let start = Instant::now();
         assert_eq!(link.send(start, 1), start + 2 * MS);
         assert_eq!(link.send(start, 1 << 30), start + 2 * MS);
@@ -51,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_rate_makes_later_bytes_wait() {
-        let mut link = Link::new(NetworkLine { delay: MS, rate: Some(1e6) });
+        let mut link = BusyLine::new(NetworkLine { delay: MS, rate: Some(1e6) });
         let start = Instant::now();
         assert_eq!(link.send(start, 3000), start + 4 * MS);
         assert_eq!(link.send(start + MS, 1000), start + 5 * MS);

@@ -10,11 +10,11 @@ pub(super) fn page(figures: &ModeFigures) -> String {
     let auc = chart(figures, "Test AUC", "less that of sync, by pairs with one seed", |means| means.auc_gap);
     let charts: String = [speed, auc].iter().filter_map(Chart::render_figure).collect();
     let rows: Vec<(&str, Vec<String>)> =
-        figures.cases.iter().zip_eq(&figures.means).map(|(case, means)| ("", case.cells(means))).collect();
-    let goals: String = figures.goals().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
+        figures.cases.iter().zip_eq(&figures.means).map(|(case, means)| ("", case.table_cells(means))).collect();
+    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
     let body = format!(
         "<h1>Modes of training</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
-        escape_html(&figures.lead()),
+        escape_html(&figures.lead_sentence()),
         render_table(&COLUMNS, &rows)
     );
     render_document("Modes of training", &body)
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_mode_is_drawn_and_listed() {
-        let page = page(&figures());
+        let page = page(&example_figures());
         assert_eq!(page.matches("<figure>").count(), 2);
         // Two points of hybrid and one of each other mode, in each chart.
         assert_eq!(page.matches("<circle").count(), 8);

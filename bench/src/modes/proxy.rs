@@ -1,7 +1,6 @@
 //! A TCP proxy that makes loopback behave like a network: bytes arrive later, and no faster than a line's rate.
 //!
-//! Each direction has two threads with blocking reads and writes. A runtime's timers are exact only to a millisecond, and
-//! the delay may be a millisecond.
+//! Its threads block: a runtime's timers are exact only to a millisecond, and the delay may be a millisecond.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,16 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use super::link::{Link, NetworkLine};
+use super::link::{BusyLine, NetworkLine};
 
-/// Bytes of a read.
 const CHUNK: usize = 64 << 10;
 /// The most chunks on a line at a time: more than any delay and rate of a benchmark need.
 const CHUNKS: usize = 4096;
 
-/// A listener whose connections lead to a server.
 #[derive(Debug)]
-pub(super) struct Proxy {
+pub(super) struct LineProxy {
     listener: TcpListener,
     line: NetworkLine,
 }
@@ -32,22 +29,21 @@ pub(super) struct RunningProxy {
     ended: Arc<AtomicBool>,
 }
 
-impl Proxy {
+impl LineProxy {
     /// Listens. Connections wait until [`Self::run`].
     pub(super) fn listen(line: NetworkLine) -> std::io::Result<Self> {
         Ok(Self { listener: TcpListener::bind("127.0.0.1:0")?, line })
     }
 
-    /// `host:port` to connect to.
-    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
+    pub(super) fn listen_address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Leads every connection to `server`. All connections share the line, which is separate for each direction.
     pub(super) fn run(self, server: String) -> std::io::Result<RunningProxy> {
-        let (address, ended) = (self.address()?, Arc::new(AtomicBool::new(false)));
+        let (address, ended) = (self.listen_address()?, Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&ended);
-        let links = [Link::new(self.line), Link::new(self.line)].map(|link| Arc::new(Mutex::new(link)));
+        let links = [BusyLine::new(self.line), BusyLine::new(self.line)].map(|link| Arc::new(Mutex::new(link)));
         spawn("proxy", move || {
             for client in self.listener.incoming().map_while(Result::ok) {
                 if flag.load(Ordering::Acquire) {
@@ -69,7 +65,7 @@ impl Drop for RunningProxy {
     }
 }
 
-type SharedLink = Arc<Mutex<Link>>;
+type SharedLink = Arc<Mutex<BusyLine>>;
 
 fn connect(client: TcpStream, server: &str, [there, back]: &[SharedLink; 2]) -> std::io::Result<()> {
     let server = TcpStream::connect(server)?;
@@ -121,8 +117,8 @@ mod tests {
     /// A server behind a proxy. The server sends everything back.
     fn echo_behind(line: NetworkLine) -> (TcpStream, RunningProxy) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = Proxy::listen(line).unwrap();
-        let client = TcpStream::connect(proxy.address().unwrap()).unwrap();
+        let proxy = LineProxy::listen(line).unwrap();
+        let client = TcpStream::connect(proxy.listen_address().unwrap()).unwrap();
         let running = proxy.run(server.local_addr().unwrap().to_string()).unwrap();
         thread::spawn(move || {
             let (mut connection, _) = server.accept().unwrap();

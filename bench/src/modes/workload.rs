@@ -8,11 +8,9 @@ use zagros_shell::{Exit, Failure, load_job};
 
 use crate::args::ModesArgs;
 
-/// Workers and servers of every run.
 pub(super) const WORKERS: u32 = 2;
 pub(super) const SERVERS: u32 = 2;
 
-/// A mode and its staleness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ModeSetting {
     pub(super) mode: Mode,
@@ -21,7 +19,7 @@ pub(super) struct ModeSetting {
 
 impl ModeSetting {
     /// `sync`, hybrid with each staleness, and `async` with the largest of the default ones.
-    pub(super) fn all(staleness: &[usize], of_async: usize) -> Vec<Self> {
+    pub(super) fn all_settings(staleness: &[usize], of_async: usize) -> Vec<Self> {
         let sync = Self { mode: Mode::Sync, staleness: 0 };
         let hybrid = staleness.iter().map(|staleness| Self { mode: Mode::Hybrid, staleness: *staleness });
         let asynchronous = Self { mode: Mode::Async, staleness: of_async };
@@ -36,9 +34,9 @@ impl ModeSetting {
         }
     }
 
-    /// The job in this mode, for two workers with one thread each, which share its batch. Steps are not limited, because
-    /// asynchronous workers share no steps.
-    pub(super) fn apply(self, job: &Job, seed: u64) -> Job {
+    /// For two workers with one thread each, which share its batch. Asynchronous workers share no steps, so these are
+    /// not limited.
+    pub(super) fn apply_to(self, job: &Job, seed: u64) -> Job {
         let mut job = job.clone();
         (job.train.mode, job.train.staleness, job.train.staleness_total) = (self.mode, self.staleness, None);
         (job.train.max_steps, job.train.evaluate_every) = (None, None);
@@ -54,7 +52,7 @@ impl ModeSetting {
 }
 
 /// The job of the command line, or generated rows in `folder` and a small network on them.
-pub(super) fn job(args: &ModesArgs, folder: &Path) -> Result<Job, Failure> {
+pub(super) fn mode_job(args: &ModesArgs, folder: &Path) -> Result<Job, Failure> {
     if let Some(file) = &args.job {
         return load_job(file, &args.sets);
     }
@@ -90,13 +88,13 @@ mod tests {
         let text =
             "[data]\nformat = 'criteo'\ntrain = 'a'\ntest = 'b'\n[train]\nbatch_size = 512\nevaluate_every = 5\n";
         let job = Job::parse(text, Path::new("/jobs/a.toml"), &Overrides::none()).unwrap();
-        let settings = ModeSetting::all(&[1, 4], 4);
+        let settings = ModeSetting::all_settings(&[1, 4], 4);
         assert_eq!(
             settings.iter().map(|setting| setting.name()).collect::<Vec<_>>(),
             ["sync", "hybrid", "hybrid", "async"]
         );
         for setting in settings {
-            let applied = setting.apply(&job, 7);
+            let applied = setting.apply_to(&job, 7);
             let again = Job::parse(&applied.to_toml(), Path::new("/elsewhere/a.toml"), &Overrides::none()).unwrap();
             assert_eq!(again, applied);
             assert_eq!((again.train.batch_size, again.train.seed, again.staleness()), (256, 7, setting.staleness));

@@ -15,17 +15,14 @@ use crate::program;
 
 /// The longest wait for a run to start, to have the members that were asked for, or to end.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// How often it is looked whether the run trains.
 const POLL: Duration = Duration::from_millis(100);
 
-/// A run that trains. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct LiveRun {
     up: Child,
     folder: PathBuf,
 }
 
-/// What the coordinator says of its moves.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct MoveStatus {
     pub(super) moves_committed: u64,
@@ -42,11 +39,8 @@ struct RunStatus {
 
 impl LiveRun {
     /// Starts the job, whose run is the only one in `runs`, and waits for its first step.
-    ///
-    /// # Errors
-    /// When it does not train in time.
     pub(super) async fn start(job: &Path, runs: &Path) -> Result<Self, Failure> {
-        let mut up = Command::new(program::zagros()?);
+        let mut up = Command::new(program::zagros_program()?);
         up.arg("up").arg(job).arg("--set").arg(format!("output.folder={runs:?}")).kill_on_drop(true);
         let said = job.with_file_name("up.log");
         let log = std::fs::File::create(&said).or_internal()?;
@@ -69,16 +63,12 @@ impl LiveRun {
         }
     }
 
-    /// The record of its steps.
     pub(super) fn metrics_file(&self) -> PathBuf {
         self.folder.join("metrics.jsonl")
     }
 
-    /// Lets it train for a while.
-    ///
-    /// # Errors
-    /// When it makes no step in this time and long afterwards.
-    pub(super) async fn pause(&self, window: Duration) -> Result<(), Failure> {
+    /// Lets it train for a while. Fails when it makes no step in this time and long afterwards.
+    pub(super) async fn wait_for_step(&self, window: Duration) -> Result<(), Failure> {
         let last_step = StepTimes::read(&self.metrics_file())?.last_step();
         tokio::time::sleep(window).await;
         let deadline = Deadline::from_now(DEADLINE);
@@ -92,18 +82,11 @@ impl LiveRun {
     }
 
     /// Asks for another number of members, and waits until the run has it.
-    ///
-    /// # Errors
-    /// When the run refuses it, or does not have it in time.
-    pub(super) async fn scale(&self, asked: &str) -> Result<(), Failure> {
+    pub(super) async fn ask_scale(&self, asked: &str) -> Result<(), Failure> {
         self.zagros(&["scale", asked, "--run"]).await.map(|_| ())
     }
 
-    /// What its coordinator says of moves.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub(super) async fn status(&self) -> Result<MoveStatus, Failure> {
+    pub(super) async fn move_status(&self) -> Result<MoveStatus, Failure> {
         let text = self.zagros(&["status", "--json"]).await?;
         let status: RunStatus = serde_json::from_str(&text).or_internal()?;
         Ok(status.scale.unwrap_or_default())
@@ -112,7 +95,7 @@ impl LiveRun {
     /// The output of a command on the run, whose folder is the last argument.
     async fn zagros(&self, arguments: &[&str]) -> Result<String, Failure> {
         let what = format!("`zagros {}`", arguments.join(" "));
-        let mut command = Command::new(program::zagros()?);
+        let mut command = Command::new(program::zagros_program()?);
         command.args(arguments).arg(&self.folder).kill_on_drop(true).stdin(Stdio::null());
         let late = |_| failed(&format!("{what} took more than {DEADLINE:?}"));
         let ended = tokio::time::timeout(DEADLINE, command.output()).await.map_err(late)?.or_internal()?;
@@ -122,11 +105,7 @@ impl LiveRun {
         Err(failed(&format!("{what} failed: {}\n{}", ended.status, String::from_utf8_lossy(&ended.stderr))))
     }
 
-    /// Ends the run as Ctrl-C does.
-    ///
-    /// # Errors
-    /// When it does not end in time.
-    pub(super) async fn stop(mut self) -> Result<(), Failure> {
+    pub(super) async fn stop_run(mut self) -> Result<(), Failure> {
         let pid = self.up.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         pid.map_or(Ok(()), |pid| kill_process(pid, Signal::INT)).or_internal()?;
         let late = |_| failed(&format!("`zagros up` did not end in {DEADLINE:?} after an interrupt"));
@@ -135,7 +114,6 @@ impl LiveRun {
     }
 }
 
-/// The run in a folder that has made a step.
 fn trained_run(runs: &Path) -> Option<PathBuf> {
     let mut folders = std::fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path());
     folders.find(|folder| StepTimes::read(&folder.join("metrics.jsonl")).is_ok_and(|times| times.last_step() > 0))

@@ -12,27 +12,22 @@ pub(super) const LAST_RECORDED: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct StepTime {
-    /// Seconds since the epoch of the clock.
     time: f64,
     step: u64,
     /// Samples trained so far, by all workers.
     samples: u64,
 }
 
-/// The steps in their order.
 #[derive(Debug, Default)]
 pub(super) struct StepTimes(Vec<StepTime>);
 
 /// Seconds since the epoch of the clock, as in the record of a run.
-pub(super) fn now() -> f64 {
+pub(super) fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
 }
 
 impl StepTimes {
-    /// Reads the record of a run. Its last line may not be whole yet.
-    ///
-    /// # Errors
-    /// When it cannot be read.
+    /// Reads the record of a run, whose last line may not be whole yet.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         Ok(Self::parse(&std::fs::read_to_string(path).or_internal()?))
     }
@@ -48,7 +43,7 @@ impl StepTimes {
     }
 
     /// Samples a second between the steps that surround a span of time.
-    pub(super) fn rate(&self, span: Range<f64>) -> f64 {
+    pub(super) fn samples_per_second(&self, span: Range<f64>) -> f64 {
         let steps = self.steps_around(span);
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return 0.0 };
         let seconds = last.time - first.time;
@@ -95,7 +90,7 @@ mod tests {
     #[test]
     fn a_rate_is_of_the_steps_around_the_span() {
         let times = times(&[1.0, 2.0, 3.0, 7.0, 8.0, 9.0]);
-        assert_eq!((times.rate(1.0..2.0), times.rate(4.0..6.0)), (100.0, 25.0));
-        assert_eq!((StepTimes::default().rate(0.0..1.0), StepTimes::default().longest_gap(0.0..1.0)), (0.0, 0.0));
+        assert_eq!((times.samples_per_second(1.0..2.0), times.samples_per_second(4.0..6.0)), (100.0, 25.0));
+        assert_eq!((StepTimes::default().samples_per_second(0.0..1.0), StepTimes::default().longest_gap(0.0..1.0)), (0.0, 0.0));
     }
 }

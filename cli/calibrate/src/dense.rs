@@ -50,7 +50,7 @@ pub(crate) fn rates(cores: usize) -> Result<DenseRates, Failure> {
     let plain = step_time(&network(dim, &square(width), "", 1)?, batch)?;
     let by_autograd = network(dim, &square(width), "", 1)?;
     let by_autograd = Job {
-        mlp: zagros_job::Mlp { activation: zagros_job::Activation::LeakyRelu, ..by_autograd.mlp },
+        mlp: zagros_job::MlpSettings { activation: zagros_job::MlpActivation::LeakyRelu, ..by_autograd.mlp },
         ..by_autograd
     };
     rates.autograd = step_time(&by_autograd, batch)? / plain;

@@ -65,8 +65,8 @@ impl DenseWork {
             pair_values: layout.products as f64,
             loop_values: own_loops,
             by_autograd: job.is_by_autograd(),
-            parameters: layout.parameters() as f64,
-            flop: layout.flop() as f64,
+            parameters: layout.parameter_count() as f64,
+            flop: layout.step_flop() as f64,
         })
     }
 }

@@ -166,7 +166,7 @@ impl Machines {
                 group.workers = workers;
                 let machine =
                     Machine { cores: group.cores as usize, workers: workers as usize, servers: group.servers as usize };
-                group.threads = machine.plan();
+                group.threads = machine.plan_threads();
             } else {
                 group.count *= factor;
             }
@@ -210,7 +210,7 @@ impl MachineGroup {
             workers: f64::from(file.workers),
             servers: f64::from(file.servers),
             core_speed: file.core_speed,
-            threads: machine.plan(),
+            threads: machine.plan_threads(),
             gpu: file.gpu,
             name: file.name,
         })
@@ -259,6 +259,6 @@ mod tests {
         let one = "[[group]]\nname = 'here'\ncores = 16\nmemory = '64GB'\nworkers = 1\nservers = 1";
         let two = Machines::from_toml(one).unwrap().with_workers(2.0);
         assert_eq!((two.groups[0].count, two.groups[0].workers), (1.0, 2.0));
-        assert_eq!(two.groups[0].threads.torch, Machine { cores: 16, workers: 2, servers: 1 }.plan().torch);
+        assert_eq!(two.groups[0].threads.torch, Machine { cores: 16, workers: 2, servers: 1 }.plan_threads().torch);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     fn a_streamed_job_needs_two_layers_here_and_all_of_them_at_the_servers() {
         let job = job(&["train.weights='streamed'"]);
         let (memory, footprint) = (RoleMemory::new(&job, 1, 2.0), job.streamed_footprint_with(1).unwrap());
-        assert_eq!(memory.worker_bytes(), (footprint.worker() + job.in_flight_bytes()) as f64);
+        assert_eq!(memory.worker_bytes(), (footprint.worker_bytes() + job.in_flight_bytes()) as f64);
         assert_eq!(memory.server_bytes(), (footprint.store / 2 + footprint.server_messages) as f64);
     }
 }

@@ -68,7 +68,7 @@ impl RowsOnDisk {
             share,
             reads: share * distinct,
             is_refused: beside_the_index < least,
-            is_hidden: job.lookahead() > 0,
+            is_hidden: job.lookahead_batches() > 0,
         })
     }
 
@@ -99,7 +99,7 @@ impl RowsOnDisk {
 
 /// Bytes of the words of a record.
 fn record(table: &Table) -> usize {
-    table.config().cold_words() * size_of::<u32>()
+    table.table_config().cold_words() * size_of::<u32>()
 }
 
 /// Bytes of a mean row of all tables.

@@ -1,6 +1,6 @@
 //! What one sample of a job asks of the machines, whatever their speed.
 
-use zagros_job::{Format, Job, Mode, Precision, WeightStore, Wire};
+use zagros_job::{Format, Job, Mode, Precision, WeightStore, WireFormat};
 use zagros_zip::ZipEq;
 
 use crate::data_shape::DataShape;
@@ -76,11 +76,11 @@ impl SampleWork {
     pub fn new(job: &Job, data: &DataShape) -> Result<Self, CostError> {
         let dense = DenseWork::from_job(job).ok_or(CostError::UnknownNetwork)?;
         let table = |(index, distinct): (usize, &f64)| {
-            let config = job.tables[index].config();
+            let config = job.tables[index].table_config();
             TableWork { dim: config.dim as f64, push_dim: config.stride() as f64 / 2.0, distinct: *distinct }
         };
         let tables: Vec<TableWork> = data.distinct.iter().enumerate().map(table).collect();
-        let value = if job.cluster.wire == Wire::F32 { F32 } else { F32 / 2.0 };
+        let value = if job.cluster.wire == WireFormat::F32 { F32 } else { F32 / 2.0 };
         let of_rows =
             |cost: fn(&TableWork) -> f64| tables.iter().map(|table| table.distinct * cost(table)).sum::<f64>();
         let (rows, values) = (of_rows(|_| 1.0), of_rows(|table| table.dim));

@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 
 use zagros_ingest::{DataContent, FileStart, file_start, can_read_file};
-use zagros_job::{Columnar, DecimalMark, Delimited, Format, Job, Source, Values};
+use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, IdSource, Job, Values};
 
 use crate::InitError;
 use crate::column::is_missing;
@@ -28,7 +28,7 @@ pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitErro
         source: Box::new(source),
     })?;
     let own = &job.data.format;
-    let columnar = || Columnar { missing: own.missing().to_vec() };
+    let columnar = || ColumnarFormat { missing: own.missing_texts().to_vec() };
     Ok(match start.content {
         content if content == DataContent::from_format(own) && content != DataContent::Lines => None,
         DataContent::Parquet => Some(with_format(job, Format::Parquet(columnar()))),
@@ -41,7 +41,7 @@ pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitErro
 /// A format in words, for one line of a message.
 #[must_use]
 pub fn describe_format(format: &Format) -> String {
-    let Format::Delimited(Delimited { delimiter, header, .. }) = format else {
+    let Format::Delimited(DelimitedFormat { delimiter, header, .. }) = format else {
         return match format {
             Format::Criteo => "Criteo's TSV".to_owned(),
             other => DataContent::from_format(other).to_string(),
@@ -94,7 +94,7 @@ fn divide_lists(job: &mut Job, found: &DividedLines) {
         inner.rev().max_by_key(count).unwrap_or(&LIST_SEPARATORS[0]).to_string()
     };
     for feature in &mut job.features.categorical {
-        let Source::Column { column, .. } = &feature.source else { continue };
+        let IdSource::Column { column, .. } = &feature.source else { continue };
         match &mut feature.values {
             Values::Many { separator: of_feature, .. } | Values::Sequence { separator: of_feature, .. }
                 if of_feature.is_empty() =>
@@ -126,7 +126,7 @@ fn delimited(own: &Format, found: &DividedLines, header: bool) -> Option<Format>
         Format::Delimited(own) if !own.columns.is_empty() => own.columns.clone(),
         _ => return None,
     };
-    Some(Format::Delimited(Delimited {
+    Some(Format::Delimited(DelimitedFormat {
         delimiter: u8::try_from(dialect.separator).ok()?,
         header,
         columns,
@@ -138,7 +138,7 @@ fn delimited(own: &Format, found: &DividedLines, header: bool) -> Option<Format>
         } else {
             DecimalMark::Point
         },
-        missing: own.missing().to_vec(),
+        missing: own.missing_texts().to_vec(),
     }))
 }
 
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(separated.as_deref(), Some("text separated by ';' with a header"));
         let comma = job_for_text(&csv, "c;y;n\nx;1;2,5\nz;0;3\n").unwrap().unwrap().data.format;
         assert!(
-            matches!(comma, Format::Delimited(Delimited { decimal: DecimalMark::Comma, delimiter: b';', .. })),
+            matches!(comma, Format::Delimited(DelimitedFormat { decimal: DecimalMark::Comma, delimiter: b';', .. })),
             "{comma:?}"
         );
         let found = job_for_text(&csv, "\n {\"y\":1}\n").unwrap().unwrap().data.format;

@@ -40,7 +40,7 @@ impl LogDisk {
     pub fn from_job(job: &Job) -> Option<Self> {
         let servers = u64::from(job.cluster.servers);
         let tables = job.tables.len().max(1) as u64;
-        let bytes = |table: &Table| 4 * table.config().stride() as u64 + ROW_BYTES;
+        let bytes = |table: &Table| 4 * table.table_config().stride() as u64 + ROW_BYTES;
         let row = job.tables.iter().map(bytes).sum::<u64>() / tables;
         let least = LEAST.saturating_mul(servers);
         let most_of_one = |memory: u64| (memory.saturating_mul(MOST_HALVES) / 2).saturating_add(4 * TAIL + ROOM);

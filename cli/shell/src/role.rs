@@ -147,7 +147,7 @@ pub fn exit_with_parent(shutdown: Shutdown) {
 }
 /// Refuses a job in epochs that does not say how many steps an epoch has: each role would have to count the same.
 fn check_counted(job: &Job) -> Result<(), Failure> {
-    let Some(key) = job.uncounted().into_iter().next() else { return Ok(()) };
+    let Some(key) = job.uncounted_keys().into_iter().next() else { return Ok(()) };
     let what = format!("{key} is in epochs, and `train.epoch_steps` does not say how many steps one has");
     let help = "set train.epoch_steps for all roles (`zagros train JOB --dry-run` shows the steps of an epoch); `zagros up` counts them itself";
     Err(Failure::with_help(Exit::Usage, what, help))

@@ -36,7 +36,7 @@ pub fn parse_job(text: &str, path: &Path, sets: &[String]) -> Result<Job, Failur
 
 pub fn describe_threads(job: &Job, machine: &Machine) -> String {
     let (torch, parse, server) = (job.train.threads, job.data.threads, job.cluster.server_threads);
-    machine.describe(&ThreadPlan { torch, parse, server })
+    machine.describe_plan(&ThreadPlan { torch, parse, server })
 }
 
 /// This machine with all processes of the job, and with those that may join it later.

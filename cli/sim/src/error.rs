@@ -73,7 +73,7 @@ fn suggest(message: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match quoted.split_first() {
         Some((found, known)) if message.contains("unknown field") || message.contains("unknown variant") => {
-            match zagros_job::nearest(found, known) {
+            match zagros_job::nearest_name(found, known) {
                 Some(near) => format!("{}: did you mean `{near}`?", message.trim_end()),
                 None => message.trim_end().to_owned(),
             }

@@ -48,7 +48,7 @@ impl ClusterFile {
         let (simulation, workload, calibration) = (table("simulation")?, table("workload")?, table("calibration")?);
         const TABLES: [&str; 5] = ["group", "currency", "workload", "simulation", "calibration"];
         if let Some(unknown) = file.keys().find(|key| !TABLES.contains(&key.as_str())) {
-            let near = zagros_job::nearest(unknown, &TABLES).map(|near| format!(": did you mean `{near}`?"));
+            let near = zagros_job::nearest_name(unknown, &TABLES).map(|near| format!(": did you mean `{near}`?"));
             let reason = format!("unknown table `{unknown}`{}", near.unwrap_or_default());
             return Err(SimError::Form { what: "the machines file".to_owned(), reason });
         }
@@ -136,7 +136,7 @@ impl Scenario {
             if is_single {
                 group.servers = servers;
                 let (cores, workers) = (group.cores as usize, group.workers as usize);
-                group.threads = Machine { cores, workers, servers: servers as usize }.plan();
+                group.threads = Machine { cores, workers, servers: servers as usize }.plan_threads();
             } else {
                 group.count = (group.count * factor).round().max(1.0);
             }

@@ -45,7 +45,7 @@ impl WhatIf {
         let (key, values) = text.split_once('=').ok_or_else(bad)?;
         let names = AXES.map(|(name, _)| name);
         let Some((key, axis)) = AXES.into_iter().find(|(name, _)| *name == key.trim()) else {
-            let hint = match zagros_job::nearest(key, &names) {
+            let hint = match zagros_job::nearest_name(key, &names) {
                 Some(near) => format!(": did you mean `{near}`?"),
                 None => format!(": the keys are {}", names.join(", ")),
             };

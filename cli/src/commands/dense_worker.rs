@@ -10,7 +10,7 @@ use zagros_dense_worker::{Event, Observer, Outcome, PushAudit, RunFolder, Silent
 use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
-use zagros_job::{Collective, Job};
+use zagros_job::{CollectiveKind, Job};
 use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrInternal, RolePort, Role};
 
@@ -131,8 +131,8 @@ impl PushAudit for RecordedWorker {
 /// The backend for the sums of several workers, if this program contains it.
 pub(crate) fn choose_backend(job: &Job) -> Result<CollectiveBackend, Failure> {
     let backend = match job.cluster.collective {
-        Collective::Nccl if job.cluster.has_groups() => CollectiveBackend::Nccl,
-        Collective::Gloo | Collective::Nccl => CollectiveBackend::Gloo,
+        CollectiveKind::Nccl if job.cluster.has_groups() => CollectiveBackend::Nccl,
+        CollectiveKind::Gloo | CollectiveKind::Nccl => CollectiveBackend::Gloo,
     };
     backend.is_built().map_err(|error| Failure::from_error(Exit::Usage, error))?;
     Ok(backend)

@@ -1,7 +1,7 @@
 //! `zagros plan`: what a job will need and do on this machine or on described ones.
 
 use zagros_cost::DataShape;
-use zagros_job::threads::{Machine, cores};
+use zagros_job::threads::{Machine, core_count};
 use zagros_shell::{Exit, Failure, OrInternal, print_answer, load_job_for};
 
 use crate::args::PlanArgs;
@@ -11,7 +11,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let mut sets = args.job.sets();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
-    let here = Machine { cores: cores(), workers: 1, servers: 0 };
+    let here = Machine { cores: core_count(), workers: 1, servers: 0 };
     let mut job = load_job_for(&args.job.job, &sets, &here)?;
     let has_processes = args.servers.is_some() || args.workers.is_some() || job.cluster.workers > 1;
     let machines = match &args.machines {

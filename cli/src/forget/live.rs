@@ -96,7 +96,7 @@ fn check_table(run: &Path, table: &str) -> Result<(), Failure> {
     if names.contains(&table) {
         return Ok(());
     }
-    let help = match zagros_job::nearest(table, &names) {
+    let help = match zagros_job::nearest_name(table, &names) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("the tables are {}", names.join(", ")),
     };

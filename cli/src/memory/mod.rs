@@ -123,7 +123,7 @@ impl MemoryNeed {
         let footprint = job.dense_footprint().unwrap_or_default();
         let at_servers = |table: zagros_job::Table| self.weights * table.row_bytes() as u64 / table.dim as u64;
         Self {
-            dense: footprint.peak().saturating_mul(workers),
+            dense: footprint.peak_bytes().saturating_mul(workers),
             saving: footprint.saving,
             dense_rows: job.dense_table().map_or(0, at_servers),
             ..self
@@ -136,7 +136,7 @@ impl MemoryNeed {
         // What is beyond cluster.memory goes to disk, whether it is of the dense network or not.
         let store = footprint.store.min(self.rows.unwrap_or(u64::MAX));
         Self {
-            dense: footprint.worker().saturating_mul(workers),
+            dense: footprint.worker_bytes().saturating_mul(workers),
             dense_rows: store.saturating_add(footprint.server_messages.saturating_mul(servers)),
             rows: self.rows.map(|rows| rows - store),
             holding: WeightHolding::Streamed {
@@ -178,7 +178,7 @@ fn usual_batch_bytes(job: &Job) -> u64 {
 
 /// The sketches of the admission filters of one server.
 pub(crate) fn sketch_bytes(job: &Job) -> u64 {
-    let configs = job.tables.iter().map(|table| table.config());
+    let configs = job.tables.iter().map(|table| table.table_config());
     configs.map(|config| config.admission.sketch_bytes(config.stripes)).sum()
 }
 
@@ -210,7 +210,7 @@ mod tests {
         let sets = [LARGE, "train.weights=streamed", "train.batch_size=256", "train.threads=1"];
         let footprint = job(&sets).streamed_footprint().unwrap();
         let processes = need(&sets, 1);
-        assert_eq!((processes.dense, processes.saving), (footprint.worker(), 0));
+        assert_eq!((processes.dense, processes.saving), (footprint.worker_bytes(), 0));
         assert_eq!(processes.dense_rows, footprint.store + footprint.server_messages);
         let resident = need(&[LARGE, "train.batch_size=256", "train.threads=1"], 1);
         assert!(processes.dense < resident.dense / 3, "{} {}", processes.dense, resident.dense);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use zagros_job::threads::Machine;
-use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest};
+use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest_name};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
@@ -106,7 +106,7 @@ impl ModelTable {
 fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
     let names = NETWORKS.map(|(kind, _)| kind);
     if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
-        let near = nearest(unknown, &names).map(|near| format!("did you mean `{near}`? "));
+        let near = nearest_name(unknown, &names).map(|near| format!("did you mean `{near}`? "));
         let help = format!("{}there are {}", near.unwrap_or_default(), names.join(", "));
         return Err(Failure::with_help(Exit::Usage, format!("no built-in network is named \"{unknown}\""), help));
     }
@@ -152,15 +152,15 @@ impl JobSource<'_> {
         let resident_bytes = MemoryNeed::new(&job, &Machine::this()).usual_peak();
         Ok(SizeRow {
             size: size.to_owned(),
-            weights: layout.parameters(),
-            width: job.model.width().unwrap_or(0),
+            weights: layout.parameter_count(),
+            width: job.model.main_width().unwrap_or(0),
             resident_bytes,
             fits: memory.is_none_or(|memory| resident_bytes <= memory),
             streamed_worker_bytes: streamed.map(|job| MemoryNeed::of_worker(&job).usual_peak()),
             streamed_store_bytes: store,
-            flop_per_sample: layout.flop(),
+            flop_per_sample: layout.step_flop(),
             samples_per_second: speed
-                .samples_per_second(&job, layout.flop())
+                .samples_per_second(&job, layout.step_flop())
                 .map_err(|failure| format!("{failure:?}"))?,
         })
     }

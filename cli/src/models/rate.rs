@@ -50,7 +50,7 @@ const STEPS: usize = 3;
 
 /// Floating-point operations in a second of the dense network's steps, with the threads that a job has here.
 fn measure(machine: &Machine) -> Result<f64, Failure> {
-    let threads = format!("train.threads={}", machine.plan().torch);
+    let threads = format!("train.threads={}", machine.plan_threads().torch);
     let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
     let failed = |error| Failure::from_error(Exit::Internal, error);
@@ -65,7 +65,7 @@ fn measure(machine: &Machine) -> Result<f64, Failure> {
         let seconds = started.elapsed().as_secs_f64();
         best = if step == 0 { best } else { best.min(seconds) };
     }
-    let flop = job.dense_layout().map_or(0, |layout| layout.flop()) as f64 * batch as f64;
+    let flop = job.dense_layout().map_or(0, |layout| layout.step_flop()) as f64 * batch as f64;
     Ok(flop / best.max(1e-9))
 }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_calibration_counts_every_stage() {
         let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::sets(["model.hidden=[8]"])).unwrap();
-        let flop = job.dense_layout().unwrap().flop();
+        let flop = job.dense_layout().unwrap().step_flop();
         let calibrated = TrainingSpeed::Calibrated(Box::default()).samples_per_second(&job, flop).unwrap();
         let alone = TrainingSpeed::Flops(100e9).samples_per_second(&job, flop).unwrap();
         assert!(alone == 100e9 / flop as f64 && calibrated < alone / 2.0, "{calibrated} {alone}");

@@ -48,7 +48,7 @@ impl DiskFigures {
             written_bytes_per_sample: rows.written_bytes(),
             cpu_us_per_sample: 1e6 * (stage(PlanStage::ColdRows) + stage(PlanStage::ServerColdRows)),
             samples_per_second: machines.disk_count() / forecast.stages.disk,
-            lookahead: job.lookahead(),
+            lookahead: job.lookahead_batches(),
             is_refused: rows.is_refused,
         })
     }

@@ -137,7 +137,7 @@ fn chosen(from: &Folder, saved: &[TableHeader], asked: &[String]) -> Result<BTre
     let known: Vec<&str> = saved.iter().map(|table| &*table.name).filter(|name| !is_dense_table(name)).collect();
     if let Some(unknown) = asked.iter().find(|name| !known.contains(&&***name)) {
         let what = format!("{from} has no table `{unknown}` of features");
-        let help = match zagros_job::nearest(unknown, &known) {
+        let help = match zagros_job::nearest_name(unknown, &known) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("its tables are {}", known.join(", ")),
         };
@@ -152,7 +152,7 @@ fn change_job(job: &mut Job, chosen: &BTreeSet<String>, element: WeightType, sta
     for table in job.tables.iter_mut().filter(|table| chosen.contains(&table.name)) {
         table.element = element;
         if state == StateConversion::LeaveOut {
-            table.optimizer = TableOptimizer::stateless();
+            table.optimizer = TableOptimizer::without_state();
         }
     }
 }

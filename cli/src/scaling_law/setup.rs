@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use zagros_ingest::find_files;
-use zagros_job::threads::cores;
-use zagros_job::{Job, ModelSize, Schedule, TestPart, ValidationPart};
+use zagros_job::threads::core_count;
+use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
 use zagros_scaling::FamilyRequest;
 use zagros_shell::{Exit, Failure, load_job, note};
 
@@ -69,7 +69,7 @@ impl FamilySetup {
             ));
         }
         let run_for_each_share = follows_length(&job)?;
-        let planned = (cores() / 2).max(1);
+        let planned = (core_count() / 2).max(1);
         let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX));
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job));
         let seeds = args.seeds;
@@ -224,12 +224,12 @@ fn rows(job: &Job) -> Result<u64, Failure> {
 
 /// Whether the learning rate follows the length of a run, so that each number of rows needs a run of its own.
 fn follows_length(job: &Job) -> Result<bool, Failure> {
-    let is_constant = |schedule: &Schedule| matches!(schedule, Schedule::Constant);
+    let is_constant = |schedule: &RateSchedule| matches!(schedule, RateSchedule::Constant);
     let all = [job.train.updates.schedule].into_iter().chain(job.tables.iter().map(|table| table.settings.schedule));
     if all.clone().all(|schedule| is_constant(&schedule)) {
         return Ok(false);
     }
-    if job.uncounted().iter().any(|key| key.contains("schedule")) {
+    if job.uncounted_keys().iter().any(|key| key.contains("schedule")) {
         return Ok(true);
     }
     let what = "the learning rate follows a schedule in steps, and the runs of a family are of different lengths";

@@ -5,7 +5,7 @@ mod print;
 use std::path::Path;
 
 use zagros_cost::{Calibration, SampleWork};
-use zagros_job::threads::{Machine, cores};
+use zagros_job::threads::{Machine, core_count};
 use zagros_job::{Job, WeightStore};
 use zagros_plumbing::disk;
 use zagros_shell::{Exit, Failure, load_job_for};
@@ -48,7 +48,7 @@ fn of_job(
     let mut sets = args.sets.clone();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
-    let here = Machine { cores: cores(), workers: 1, servers: 0 };
+    let here = Machine { cores: core_count(), workers: 1, servers: 0 };
     let mut job = load_job_for(file, &sets, &here)?;
     let (machines, calibration, settings) = match cluster {
         Some(cluster) => {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use zagros_job::threads::cores;
+use zagros_job::threads::core_count;
 use zagros_job::{Job, ValidationPart};
 use zagros_shell::{Exit, Failure, load_job};
 use zagros_sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPlan, Values};
@@ -49,7 +49,7 @@ impl SweepSetup {
         let asked = usize::try_from(args.trials).unwrap_or(usize::MAX);
         let trials = SweepPlan::count_trials(&space, sampler, asked).map_err(refused)?;
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
-        let planned = (cores() / 2).max(1);
+        let planned = (core_count() / 2).max(1);
         let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)).min(trials);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job));
         let plan = SweepPlan { space, sampler, seed: args.seed, trials, metric, rungs };

@@ -48,7 +48,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let job = load_job(&args.job.job, &sets)?;
     dense_worker::choose_backend(&job)?;
     dense_worker::refuse_stdin(&job)?;
-    let machine = machine_of_job(&job, zagros_job::threads::cores());
+    let machine = machine_of_job(&job, zagros_job::threads::core_count());
     if args.dry_run {
         let job = load_job_for(&args.job.job, &sets, &machine)?;
         plan::print(&job, &machine)?;

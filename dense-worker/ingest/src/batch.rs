@@ -185,14 +185,14 @@ impl CategoryIds {
 
     pub(crate) fn end_weighted(&mut self, pooling: Pooling) {
         let start = self.offsets.as_ref().and_then(|offsets| offsets.last()).map_or(0, |end| *end as usize);
-        pooling.weigh(&mut self.weights[start..]);
+        pooling.scale_weights(&mut self.weights[start..]);
         self.end_bag();
     }
 
     /// Completes the sequence of a sample: drops the values that it does not keep.
     pub(crate) fn end_sequence(&mut self, sequence: &Sequence) {
         let start = self.offsets.as_ref().and_then(|offsets| offsets.last()).map_or(0, |end| *end as usize);
-        let kept = sequence.kept(self.ids.len() - start);
+        let kept = sequence.kept_range(self.ids.len() - start);
         self.ids.copy_within(start + kept.start..start + kept.end, start);
         self.ids.truncate(start + kept.len());
         self.end_bag();

@@ -6,7 +6,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use zagros_job::{Features, Job, Measured, Numeric, Source, Statistic, Vocabulary};
+use zagros_job::{FeatureStatistic, Features, IdSource, Job, MeasuredValue, Numeric, Vocabulary};
 use zagros_zip::ZipEq;
 
 use self::encodings::EncodingCounts;
@@ -44,9 +44,9 @@ pub struct FitReport {
 pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
     let (mut fitted, mut report, mut rare) = (job.clone(), None, Vec::new());
     loop {
-        let what: Vec<Statistic> = fitted
+        let what: Vec<FeatureStatistic> = fitted
             .features
-            .unmeasured()
+            .unmeasured_statistics()
             .into_iter()
             .filter(|statistic| is_ready(&fitted.features, *statistic))
             .collect();
@@ -59,7 +59,7 @@ pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -
         let (values, notes) = total.measured(&fitted.features, &what);
         rare.extend(notes);
         for (statistic, value) in values {
-            fitted.features.set(statistic, value);
+            fitted.features.set_measured(statistic, value);
         }
     }
     *job = fitted;
@@ -67,17 +67,17 @@ pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -
 }
 
 /// Whether all that the statistic depends on is measured.
-fn is_ready(features: &Features, statistic: Statistic) -> bool {
+fn is_ready(features: &Features, statistic: FeatureStatistic) -> bool {
     let names = match statistic {
-        Statistic::Vocabulary(feature) => match &features.categorical[feature].source {
-            Source::Cross(names) => names.clone(),
-            Source::Column { .. } => return true,
+        FeatureStatistic::Vocabulary(feature) => match &features.categorical[feature].source {
+            IdSource::Cross(names) => names.clone(),
+            IdSource::Column { .. } => return true,
         },
-        Statistic::Encoding(feature) => names_of_encoded(features, feature),
-        Statistic::Standardise(_) | Statistic::MinMax(_) | Statistic::Edges(_) => return true,
+        FeatureStatistic::Encoding(feature) => names_of_encoded(features, feature),
+        FeatureStatistic::Standardise(_) | FeatureStatistic::MinMax(_) | FeatureStatistic::Edges(_) => return true,
     };
     let edges = |of: &usize| names.contains(&features.categorical[*of].name);
-    features.unmeasured().iter().all(|other| !matches!(other, Statistic::Edges(of) if edges(of)))
+    features.unmeasured_statistics().iter().all(|other| !matches!(other, FeatureStatistic::Edges(of) if edges(of)))
 }
 
 /// The columns and features whose combination a numeric feature encodes.
@@ -89,7 +89,7 @@ fn names_of_encoded(features: &Features, feature: usize) -> Vec<String> {
 
 fn measure_statistics(
     job: &Job,
-    what: &[Statistic],
+    what: &[FeatureStatistic],
     read: &AtomicU64,
     cancel: &Arc<AtomicBool>,
 ) -> Result<(FitSink, u64), IngestError> {
@@ -116,7 +116,7 @@ fn measure_statistics(
 
 /// A job that reads only what these statistics need, and the sink for its rows. Its numeric features are the numbers and encodings that
 /// are measured, in order.
-fn reduce_job(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
+fn reduce_job(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
     let (features, mut numeric, mut numbers, mut encodings) = (&job.features, Vec::new(), Vec::new(), Vec::new());
     let mut kept = vec![false; features.categorical.len()];
     // A combination finds its parts by name.
@@ -126,25 +126,25 @@ fn reduce_job(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
     };
     for statistic in what {
         match *statistic {
-            Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
-                let (column, is_range) = (&features.numeric[feature], matches!(statistic, Statistic::MinMax(_)));
+            FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
+                let (column, is_range) = (&features.numeric[feature], matches!(statistic, FeatureStatistic::MinMax(_)));
                 let shape = NumericShape::new(column);
                 let none = if is_range { NumberStatistic::range(shape) } else { NumberStatistic::Moments(shape, MomentSums::NONE) };
-                numbers.extend(vec![none; column.values()]);
+                numbers.extend(vec![none; column.value_count()]);
                 numeric.push(column.clone());
             }
-            Statistic::Edges(feature) => {
-                let part = features.parts(&features.categorical[feature])[0];
+            FeatureStatistic::Edges(feature) => {
+                let part = features.column_parts(&features.categorical[feature])[0];
                 numbers.push(NumberStatistic::Quantiles(QuantileSketch::default()));
                 numeric.push(Numeric::from(part.column.to_owned()));
             }
-            Statistic::Vocabulary(feature) => {
+            FeatureStatistic::Vocabulary(feature) => {
                 kept[feature] = true;
-                if let Source::Cross(names) = &features.categorical[feature].source {
+                if let IdSource::Cross(names) = &features.categorical[feature].source {
                     keep(&mut kept, names);
                 }
             }
-            Statistic::Encoding(feature) => {
+            FeatureStatistic::Encoding(feature) => {
                 let column = &features.numeric[feature];
                 let counts = column.encode.as_ref().map(|encoding| EncodingCounts::new(column.name(), encoding));
                 encodings.extend(counts);
@@ -154,7 +154,7 @@ fn reduce_job(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
         }
     }
     let of_feature = |feature: usize| {
-        let counted = what.contains(&Statistic::Vocabulary(feature));
+        let counted = what.contains(&FeatureStatistic::Vocabulary(feature));
         let categorical = &features.categorical[feature];
         counted.then(|| CategoryFrequencies {
             name: categorical.name.clone(),
@@ -212,26 +212,26 @@ impl NumberStatistic {
         }
     }
 
-    fn measured(&self, features: &Features, statistic: Statistic) -> Measured {
+    fn measured(&self, features: &Features, statistic: FeatureStatistic) -> MeasuredValue {
         match self {
             Self::Moments(_, moments) => {
                 let deviation = moments.deviation();
-                Measured::Moments { mean: moments.mean(), deviation: if deviation > 0.0 { deviation } else { 1.0 } }
+                MeasuredValue::Moments { mean: moments.mean(), deviation: if deviation > 0.0 { deviation } else { 1.0 } }
             }
             // A column of one value, or of none.
             Self::Range(_, [min, max]) if min >= max => {
                 let min = if min.is_finite() { *min } else { 0.0 };
-                Measured::Range { min, max: min + min.abs().max(1.0) }
+                MeasuredValue::Range { min, max: min + min.abs().max(1.0) }
             }
-            Self::Range(_, [min, max]) => Measured::Range { min: *min, max: *max },
+            Self::Range(_, [min, max]) => MeasuredValue::Range { min: *min, max: *max },
             Self::Quantiles(sketch) => {
                 let parts = match statistic {
-                    Statistic::Edges(of) => {
-                        features.categorical[of].buckets().map_or(1, zagros_job::Buckets::quantiles)
+                    FeatureStatistic::Edges(of) => {
+                        features.categorical[of].buckets().map_or(1, zagros_job::ValueBuckets::range_count)
                     }
                     _ => 1,
                 };
-                Measured::Edges(sketch.edges(parts))
+                MeasuredValue::Edges(sketch.edges(parts))
             }
         }
     }
@@ -295,24 +295,24 @@ impl FitSink {
         found.map(|column| column.name.as_str())
     }
 
-    fn measured(&self, features: &Features, what: &[Statistic]) -> (Vec<(Statistic, Measured)>, Vec<RareCategories>) {
+    fn measured(&self, features: &Features, what: &[FeatureStatistic]) -> (Vec<(FeatureStatistic, MeasuredValue)>, Vec<RareCategories>) {
         let mut rare = Vec::new();
         let mut numbers = self.numbers.iter();
         let (mut categories, mut encodings) = (self.categories.iter().flatten(), self.encodings.iter());
-        let mut value = |statistic: &Statistic| {
+        let mut value = |statistic: &FeatureStatistic| {
             let value = match *statistic {
-                Statistic::Vocabulary(feature) => {
-                    Measured::Ids(categories.next()?.frequent_ids(features.categorical[feature].vocabulary()?))
+                FeatureStatistic::Vocabulary(feature) => {
+                    MeasuredValue::Ids(categories.next()?.frequent_ids(features.categorical[feature].vocabulary()?))
                 }
-                Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
-                    let each = numbers.by_ref().take(features.numeric[feature].values());
+                FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
+                    let each = numbers.by_ref().take(features.numeric[feature].value_count());
                     vector_statistic(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
                 }
-                Statistic::Edges(_) => numbers.next()?.measured(features, *statistic),
-                Statistic::Encoding(_) => {
+                FeatureStatistic::Edges(_) => numbers.next()?.measured(features, *statistic),
+                FeatureStatistic::Encoding(_) => {
                     let (table, note) = encodings.next()?.fit_table();
                     rare.extend(note);
-                    Measured::Encoding(table)
+                    MeasuredValue::Encoding(table)
                 }
             };
             Some((*statistic, value))
@@ -323,19 +323,19 @@ impl FitSink {
 }
 
 /// The statistic of a feature from those of its numbers, of one kind.
-fn vector_statistic(mut each: Vec<Measured>) -> Option<Measured> {
+fn vector_statistic(mut each: Vec<MeasuredValue>) -> Option<MeasuredValue> {
     if each.len() < 2 {
         return each.pop();
     }
-    let pair = |measured: &Measured| match measured {
-        Measured::Moments { mean, deviation } => Some((*mean, *deviation)),
-        Measured::Range { min, max } => Some((*min, *max)),
+    let pair = |measured: &MeasuredValue| match measured {
+        MeasuredValue::Moments { mean, deviation } => Some((*mean, *deviation)),
+        MeasuredValue::Range { min, max } => Some((*min, *max)),
         _ => None,
     };
     let (one, other) = each.iter().map(pair).collect::<Option<(Vec<f64>, Vec<f64>)>>()?;
     Some(match each[0] {
-        Measured::Moments { .. } => Measured::MomentsEach { mean: one, deviation: other },
-        _ => Measured::RangeEach { min: one, max: other },
+        MeasuredValue::Moments { .. } => MeasuredValue::MomentsEach { mean: one, deviation: other },
+        _ => MeasuredValue::RangeEach { min: one, max: other },
     })
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Categorical, Cluster, Data, DataOrder, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, StartChanged, StartSteps, Table, TableOptimizer,
-    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Categorical, ClusterSettings, DataOrder, DataSettings, DelimitedFormat, DenseOptimizer, DenseUpdates, EvalSettings,
+    Features, Format, Initializer, Job, Mode, Model, Numeric, OutputSettings, PoolAt, Pooling, StartChanged, StartSteps,
+    Table, TableOptimizer, TableSettings, TestPart, TrainSettings, ValidationPart, Values, WireFormat,
 };
 
 use crate::SplitTask;
@@ -33,8 +33,8 @@ pub(crate) fn criteo() -> Job {
 
 /// A job over CSV files with a header: `click`, a number `age`, a category `city`, a bag `tags`
 /// separated by `|`; `?` is missing.
-pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
-    let mut format = Delimited {
+pub(crate) fn delimited(change: impl FnOnce(&mut DelimitedFormat)) -> Job {
+    let mut format = DelimitedFormat {
         delimiter: b',',
         header: true,
         columns: Vec::new(),
@@ -106,7 +106,7 @@ fn job(format: Format, features: Features) -> Job {
     let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
     let settings = TableSettings { dim: 4, init: Initializer::Zero, optimizer, ..TableSettings::default() };
     let table = |n| Table { name: format!("table{n}"), settings };
-    let data = Data {
+    let data = DataSettings {
         format,
         train: Vec::new(),
         test: TestPart::None,
@@ -127,13 +127,13 @@ fn job(format: Format, features: Features) -> Job {
         features,
         model: Model::Ffnn { hidden: vec![8], dropout: 0.0 },
         parametrization: zagros_job::Parametrization::Standard,
-        mlp: zagros_job::Mlp::default(),
+        mlp: zagros_job::MlpSettings::default(),
         dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
         train: train(),
-        eval: Eval { group_samples: 1000, ..Eval::default() },
+        eval: EvalSettings { group_samples: 1000, ..EvalSettings::default() },
         cluster: cluster(),
-        checkpoint: zagros_job::Checkpoint { every: None, every_steps: None, folder: None, keep: 0, deltas: 0 },
-        output: Output {
+        checkpoint: zagros_job::CheckpointSettings { every: None, every_steps: None, folder: None, keep: 0, deltas: 0 },
+        output: OutputSettings {
             folder: "runs".into(),
             save_model: false,
             tensorboard: false,
@@ -143,8 +143,8 @@ fn job(format: Format, features: Features) -> Job {
     }
 }
 
-fn train() -> Train {
-    Train {
+fn train() -> TrainSettings {
+    TrainSettings {
         batch_size: 8,
         epochs: 1,
         mode: Mode::Sync,
@@ -162,12 +162,12 @@ fn train() -> Train {
         epoch_steps: None,
         early_stop: None,
         updates: DenseUpdates::default(),
-        ..Train::default()
+        ..TrainSettings::default()
     }
 }
 
-fn cluster() -> Cluster {
-    Cluster {
+fn cluster() -> ClusterSettings {
+    ClusterSettings {
         server_threads: 1,
         servers: 1,
         workers: 1,
@@ -177,14 +177,14 @@ fn cluster() -> Cluster {
         coordinator: "127.0.0.1:0".into(),
         server_addresses: vec!["127.0.0.1:0".into()],
         worker_address: "127.0.0.1:0".into(),
-        collective: zagros_job::Collective::Gloo,
+        collective: zagros_job::CollectiveKind::Gloo,
         admin: "127.0.0.1:0".into(),
         timeout: Duration::from_secs(5),
         lease: Duration::from_secs(5),
-        wire: Wire::F32,
+        wire: WireFormat::F32,
         memory: None,
         cold_folder: None,
-        durability: zagros_job::Durability::Checkpoint,
+        durability: zagros_job::DurabilityLevel::Checkpoint,
         log_folder: None,
         insecure: false,
     }

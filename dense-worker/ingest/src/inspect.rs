@@ -212,7 +212,7 @@ impl NumberStats {
     fn summary(&self, feature: &Numeric) -> NumericColumn {
         NumericColumn {
             column: feature.name().into(),
-            missing: self.missing / feature.values() as u64,
+            missing: self.missing / feature.value_count() as u64,
             min: self.min,
             mean: self.moments.mean(),
             deviation: self.moments.deviation(),

@@ -115,7 +115,7 @@ impl ProfileSink {
         let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
         // A vector counts once for each of its numbers.
         let numeric = numeric.map(|(feature, counts)| {
-            counts.feature_profile(feature.name(), rows * feature.values() as u64, shares(feature.name()))
+            counts.feature_profile(feature.name(), rows * feature.value_count() as u64, shares(feature.name()))
         });
         let categorical = job.features.categorical.iter().zip_eq(&mut self.categorical);
         let categorical =

@@ -91,7 +91,7 @@ impl NumericInput {
     pub(crate) fn from_features(features: &Features) -> Vec<Self> {
         let mut inputs = Vec::new();
         for (column, start) in input_starts(features).filter(|(column, _)| column.encode.is_none()) {
-            let values = column.values();
+            let values = column.value_count();
             let indicator = column.missing_indicator.then_some(start + values);
             inputs.extend((0..values).map(|index| {
                 let transform = NumberTransform::new(column, index);
@@ -138,7 +138,7 @@ impl EncodedInput {
 fn input_starts(features: &Features) -> impl Iterator<Item = (&Numeric, usize)> {
     features.numeric.iter().scan(0, |end, column| {
         let start = *end;
-        *end += column.inputs();
+        *end += column.input_count();
         Some((column, start))
     })
 }
@@ -146,7 +146,7 @@ fn input_starts(features: &Features) -> impl Iterator<Item = (&Numeric, usize)> 
 /// The numeric feature of each number of a row, in order, where none is encoded.
 pub(crate) fn features_of_numbers(features: &Features) -> Arc<[usize]> {
     let each = features.numeric.iter().enumerate();
-    each.flat_map(|(feature, column)| std::iter::repeat_n(feature, column.values())).collect()
+    each.flat_map(|(feature, column)| std::iter::repeat_n(feature, column.value_count())).collect()
 }
 
 /// ln(1 + x) for x ≥ 0, and −ln(1 − x) below: defined everywhere, odd, nearly linear around zero.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use zagros_job::{Job, PredictRows, Reading, Values, Writing};
+use zagros_job::{ColumnReading, Job, PredictRows, Values, WrittenForm};
 
 use crate::parse::missing::MissingTexts;
 use crate::stdin::is_stdin;
@@ -16,15 +16,15 @@ use crate::{DataPart, FileInfo, IngestError, StreamStart, WholeFiles};
 const ROWS: usize = 1_000;
 
 /// Ways to write one value, of which a column has one.
-const ALTERNATIVES: [&[Writing]; 3] = [
-    &[Writing::Whole, Writing::PointZero],
-    &[Writing::ZeroOne, Writing::Lower, Writing::Capital, Writing::Upper],
-    &[Writing::Date, Writing::DateBlankTime, Writing::DateTTime],
+const ALTERNATIVES: [&[WrittenForm]; 3] = [
+    &[WrittenForm::Whole, WrittenForm::PointZero],
+    &[WrittenForm::ZeroOne, WrittenForm::Lower, WrittenForm::Capital, WrittenForm::Upper],
+    &[WrittenForm::Date, WrittenForm::DateBlankTime, WrittenForm::DateTTime],
 ];
 
 /// How the first rows of the first file write the columns whose texts are categories. Nothing is known of rows that come by standard
 /// input, which can be read once.
-pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeSet<Writing>>, IngestError> {
+pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeSet<WrittenForm>>, IngestError> {
     let columns = text_columns(job);
     let Some(first) = files.first().filter(|first| !columns.is_empty() && !is_stdin(&first.path)) else {
         return Ok(BTreeMap::new());
@@ -37,7 +37,7 @@ pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String,
     let (part, start, cancel) = (DataPart::All, StreamStart::default(), Arc::default());
     let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
     let files = Box::new(WholeFiles::new(std::slice::from_ref(first)));
-    let mut found: BTreeMap<String, BTreeSet<Writing>> = BTreeMap::new();
+    let mut found: BTreeMap<String, BTreeSet<WrittenForm>> = BTreeMap::new();
     let missing = MissingTexts::new(&job.data.format);
     for batch in BatchStream::open(&texts, options, files)?.take(1) {
         let input = batch?.input.unwrap_or_default();
@@ -53,7 +53,7 @@ pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String,
 pub fn check_writings(
     job: &Job,
     files: &[FileInfo],
-    known: &BTreeMap<String, BTreeSet<Writing>>,
+    known: &BTreeMap<String, BTreeSet<WrittenForm>>,
 ) -> Result<(), IngestError> {
     if known.is_empty() {
         return Ok(());
@@ -76,47 +76,47 @@ pub fn check_writings(
 
 /// The columns that give categories by their texts, each once. Lists have no text of their own.
 fn text_columns(job: &Job) -> Vec<String> {
-    let categories = job.features.categories();
+    let categories = job.features.category_features();
     let features = categories.iter().filter(|feature| feature.values == Values::One);
-    let parts = features.flat_map(|feature| job.features.parts(feature));
-    let columns = parts.filter(|part| *part.reading == Reading::Text).map(|part| part.column.to_owned());
+    let parts = features.flat_map(|feature| job.features.column_parts(feature));
+    let columns = parts.filter(|part| *part.reading == ColumnReading::Text).map(|part| part.column.to_owned());
     columns.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn writings_of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<Writing> {
+fn writings_of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<WrittenForm> {
     let (mut found, mut is_zero_one) = (BTreeSet::new(), true);
     for text in texts {
         is_zero_one &= text == b"0" || text == b"1";
         found.insert(detect_writing(text));
     }
     if is_zero_one && !found.is_empty() {
-        found.insert(Writing::ZeroOne);
+        found.insert(WrittenForm::ZeroOne);
     }
     found
 }
 
-fn detect_writing(text: &[u8]) -> Writing {
+fn detect_writing(text: &[u8]) -> WrittenForm {
     let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let number = text.strip_prefix(b"-").unwrap_or(text);
     let point = memchr::memchr(b'.', number);
     match (text, point) {
-        (b"true" | b"false", _) => Writing::Lower,
-        (b"True" | b"False", _) => Writing::Capital,
-        (b"TRUE" | b"FALSE", _) => Writing::Upper,
-        (_, None) if digits(number) => Writing::Whole,
+        (b"true" | b"false", _) => WrittenForm::Lower,
+        (b"True" | b"False", _) => WrittenForm::Capital,
+        (b"TRUE" | b"FALSE", _) => WrittenForm::Upper,
+        (_, None) if digits(number) => WrittenForm::Whole,
         (_, Some(at)) if digits(&number[..at]) && digits(&number[at + 1..]) => {
             let fraction = &number[at + 1..];
             match fraction.last() {
-                _ if fraction.iter().all(|digit| *digit == b'0') => Writing::PointZero,
-                Some(b'0') => Writing::Padded,
-                _ => Writing::Fraction,
+                _ if fraction.iter().all(|digit| *digit == b'0') => WrittenForm::PointZero,
+                Some(b'0') => WrittenForm::Padded,
+                _ => WrittenForm::Fraction,
             }
         }
         _ => date_writing(text),
     }
 }
 
-fn date_writing(text: &[u8]) -> Writing {
+fn date_writing(text: &[u8]) -> WrittenForm {
     let is_date = |date: &[u8]| {
         date.len() == 10
             && date.iter().enumerate().all(|(at, byte)| match at {
@@ -125,16 +125,16 @@ fn date_writing(text: &[u8]) -> Writing {
             })
     };
     match text.split_at_checked(10) {
-        Some((date, [])) if is_date(date) => Writing::Date,
-        Some((date, [b' ', ..])) if is_date(date) => Writing::DateBlankTime,
-        Some((date, [b'T', ..])) if is_date(date) => Writing::DateTTime,
-        _ => Writing::Other,
+        Some((date, [])) if is_date(date) => WrittenForm::Date,
+        Some((date, [b' ', ..])) if is_date(date) => WrittenForm::DateBlankTime,
+        Some((date, [b'T', ..])) if is_date(date) => WrittenForm::DateTTime,
+        _ => WrittenForm::Other,
     }
 }
 
 /// Two ways to write one value, of which the model knows the first and the rows have the second.
-fn conflict(known: &BTreeSet<Writing>, found: &BTreeSet<Writing>) -> Option<(Writing, Writing)> {
-    let only = |one: &BTreeSet<Writing>, other: &BTreeSet<Writing>, among: &[Writing]| {
+fn conflict(known: &BTreeSet<WrittenForm>, found: &BTreeSet<WrittenForm>) -> Option<(WrittenForm, WrittenForm)> {
+    let only = |one: &BTreeSet<WrittenForm>, other: &BTreeSet<WrittenForm>, among: &[WrittenForm]| {
         among.iter().copied().find(|way| one.contains(way) && !other.contains(way))
     };
     for among in ALTERNATIVES {
@@ -145,13 +145,13 @@ fn conflict(known: &BTreeSet<Writing>, found: &BTreeSet<Writing>) -> Option<(Wri
         }
     }
     // A number of decimals is written in full, or as short as it can be.
-    if known.contains(&Writing::Fraction) && found.contains(&Writing::Padded) && !known.contains(&Writing::Padded) {
-        return Some((Writing::Fraction, Writing::Padded));
+    if known.contains(&WrittenForm::Fraction) && found.contains(&WrittenForm::Padded) && !known.contains(&WrittenForm::Padded) {
+        return Some((WrittenForm::Fraction, WrittenForm::Padded));
     }
     // Values of different kinds are never the same.
-    let kinds = |set: &BTreeSet<Writing>| set.iter().map(|way| way.kind()).collect::<BTreeSet<_>>();
+    let kinds = |set: &BTreeSet<WrittenForm>| set.iter().map(|way| way.kind()).collect::<BTreeSet<_>>();
     let (of_known, of_found) = (kinds(known), kinds(found));
-    let has_texts = known.contains(&Writing::Other) || found.contains(&Writing::Other);
+    let has_texts = known.contains(&WrittenForm::Other) || found.contains(&WrittenForm::Other);
     let differ = !has_texts && of_known.is_disjoint(&of_found);
     if differ { known.first().copied().zip(found.first().copied()) } else { None }
 }
@@ -161,13 +161,13 @@ mod tests {
     use super::*;
     use crate::{find_files, fixture};
 
-    fn set(texts: &[&str]) -> BTreeSet<Writing> {
+    fn set(texts: &[&str]) -> BTreeSet<WrittenForm> {
         writings_of_texts(texts.iter().map(|text| text.as_bytes()))
     }
 
     #[test]
     fn texts_say_how_they_are_written() {
-        use Writing::*;
+        use WrittenForm::*;
         for (text, way) in [
             ("7", Whole),
             ("-12", Whole),
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_value_that_is_written_otherwise_is_a_conflict() {
-        use Writing::*;
+        use WrittenForm::*;
         for (known, found, expected) in [
             (&["7", "8"][..], &["7.0", "9.0"][..], Some((Whole, PointZero))),
             (&["7.0", "8.5"], &["7", "8.5"], Some((PointZero, Whole))),
@@ -228,7 +228,7 @@ mod tests {
         };
         let (_folder, train) = files_of("click,age,city,tags\n1,2,7,x\n0,many,?,x\n1,3,,x\n");
         let known = detect_writings(&job, &train).unwrap();
-        assert_eq!(known, BTreeMap::from([("city".to_owned(), BTreeSet::from([Writing::Whole]))]));
+        assert_eq!(known, BTreeMap::from([("city".to_owned(), BTreeSet::from([WrittenForm::Whole]))]));
         let (_folder, other) = files_of("click,age,city,tags\n1,2,7.0,x\n");
         let error = check_writings(&job, &other, &known).unwrap_err().to_string();
         for part in ["data.txt", "column \"city\"", "7.0", "such as 7"] {

@@ -41,7 +41,7 @@ impl Calibrators {
         let is_one = calibrators.iter().any(Option::is_some);
         let target_calibrator = |(target, calibrator): (&Target, Option<Calibrator>)| TargetCalibrator {
             target: target.name.clone(),
-            outputs: target.outputs(),
+            outputs: target.output_count(),
             calibrator,
         };
         is_one.then(|| Self(targets.iter().zip_eq(calibrators).map(target_calibrator).collect()))

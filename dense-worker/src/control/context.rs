@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zagros_coordinator_client::Membership;
 use zagros_embedding_client::EmbeddingClient;
-use zagros_job::{Job, Wire};
+use zagros_job::{Job, WireFormat};
 use zagros_protocol::datapath::Encoding;
 
 use super::completer::Completer;
@@ -42,8 +42,8 @@ impl RunContext {
 /// How the job writes values on the wire.
 pub(crate) fn wire(job: &Job) -> Encoding {
     match job.cluster.wire {
-        Wire::F32 => Encoding::F32,
-        Wire::F16 => Encoding::F16,
-        Wire::Bf16 => Encoding::Bf16,
+        WireFormat::F32 => Encoding::F32,
+        WireFormat::F16 => Encoding::F16,
+        WireFormat::Bf16 => Encoding::Bf16,
     }
 }

@@ -1,6 +1,6 @@
 //! What is left of training that has diverged: the best state before, in the error and in the summary.
 
-use zagros_job::Metric;
+use zagros_job::EvalMetric;
 
 use super::best_states::BestStates;
 use super::early_stopping::{measure, name_of, thousands};
@@ -18,7 +18,7 @@ impl Trainer {
         let choice = &self.scoring.model;
         let folder = choice.best_states.as_ref().and_then(BestStates::best_folder).map(|folder| folder.to_string());
         let kept = choice.best_states.as_ref().and_then(BestStates::best).zip(folder);
-        let metric = choice.early_stop.map_or(Metric::Auc, |early_stop| early_stop.metric);
+        let metric = choice.early_stop.map_or(EvalMetric::Auc, |early_stop| early_stop.metric);
         let Some(best) = best_before(metric, &choice.evaluated, kept.as_ref()) else { return error };
         self.scoring.model.message = Some(format!("training has diverged; {best}"));
         // The error counts, whether or not the servers can still be asked.
@@ -31,7 +31,7 @@ impl Trainer {
 
 /// The best of the evaluated states in words: the one that was kept, by step and folder, or that none was kept. `None` before the first
 /// evaluation.
-fn best_before(metric: Metric, evaluated: &[EvaluatedState], kept: Option<&(u64, String)>) -> Option<String> {
+fn best_before(metric: EvalMetric, evaluated: &[EvaluatedState], kept: Option<&(u64, String)>) -> Option<String> {
     let measured = |state: &EvaluatedState| Some((state.step, measure(metric, &state.evaluation)?));
     let best = match kept {
         Some((step, _)) => evaluated.iter().filter(|state| state.step == *step).find_map(measured),
@@ -71,19 +71,19 @@ mod tests {
     fn the_kept_state_is_named_with_its_measure_and_what_can_be_done_with_it() {
         let evaluated = states(&[(100, Some(0.7)), (1200, Some(0.81234)), (1300, Some(0.5))]);
         let kept = (1200, "runs/ads/checkpoints/step-000001200".to_owned());
-        let best = best_before(Metric::Auc, &evaluated, Some(&kept)).unwrap();
+        let best = best_before(EvalMetric::Auc, &evaluated, Some(&kept)).unwrap();
         assert!(
             best.contains("a validation AUC of 0.8123 at step 1,200 and is in runs/ads/checkpoints/step-000001200"),
             "{best}"
         );
         assert!(best.contains("`zagros eval runs/ads") && best.contains("--from runs/ads"), "{best}");
-        let lost = best_before(Metric::Auc, &evaluated, None).unwrap();
+        let lost = best_before(EvalMetric::Auc, &evaluated, None).unwrap();
         assert!(lost.contains("0.8123 at step 1,200, and was not kept: train.early_stop"), "{lost}");
     }
 
     #[test]
     fn nothing_is_said_where_nothing_was_measured() {
-        assert_eq!(best_before(Metric::Auc, &[], None), None);
-        assert_eq!(best_before(Metric::Auc, &states(&[(100, None)]), None), None);
+        assert_eq!(best_before(EvalMetric::Auc, &[], None), None);
+        assert_eq!(best_before(EvalMetric::Auc, &states(&[(100, None)]), None), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Early stopping: the measure that states are compared by, and its end in words. The training loop decides
 //! ([`SearchState`]).
 
-use zagros_job::{EarlyStop, Metric};
+use zagros_job::{EarlyStop, EvalMetric};
 use zagros_worker_core::{BestState, EarlyStopRule, MeasuredState, SearchState};
 
 use crate::event::Evaluation;
@@ -23,15 +23,15 @@ pub(crate) fn rule(early_stop: EarlyStop) -> EarlyStopRule {
 }
 
 /// The measure that states are compared by; `None` where it is not defined.
-pub(crate) fn measure(metric: Metric, evaluation: &Evaluation) -> Option<MeasuredState> {
+pub(crate) fn measure(metric: EvalMetric, evaluation: &Evaluation) -> Option<MeasuredState> {
     let value = match metric {
-        Metric::Auc => evaluation.auc,
-        Metric::Logloss => evaluation.logloss,
-        Metric::Gauc => evaluation.gauc,
-        Metric::Mse => evaluation.mse,
-        Metric::Mae => evaluation.mae,
-        Metric::Deviance => evaluation.deviance,
-        Metric::Accuracy => evaluation.accuracy,
+        EvalMetric::Auc => evaluation.auc,
+        EvalMetric::Logloss => evaluation.logloss,
+        EvalMetric::Gauc => evaluation.gauc,
+        EvalMetric::Mse => evaluation.mse,
+        EvalMetric::Mae => evaluation.mae,
+        EvalMetric::Deviance => evaluation.deviance,
+        EvalMetric::Accuracy => evaluation.accuracy,
     };
     let value = value.filter(|value| value.is_finite())?;
     Some(MeasuredState { value, merit: if metric.is_gain() { value } else { -value } })
@@ -59,15 +59,15 @@ pub(crate) fn explain(early_stop: EarlyStop, search: &SearchState, fate: StateUs
     format!("stopped: validation {name} has not {verb}{margin} for {patience} {evaluations}; the best was {best}")
 }
 
-pub(super) fn name_of(metric: Metric) -> &'static str {
+pub(super) fn name_of(metric: EvalMetric) -> &'static str {
     match metric {
-        Metric::Auc => "AUC",
-        Metric::Logloss => "logloss",
-        Metric::Gauc => "GAUC",
-        Metric::Mse => "MSE",
-        Metric::Mae => "MAE",
-        Metric::Deviance => "deviance",
-        Metric::Accuracy => "accuracy",
+        EvalMetric::Auc => "AUC",
+        EvalMetric::Logloss => "logloss",
+        EvalMetric::Gauc => "GAUC",
+        EvalMetric::Mse => "MSE",
+        EvalMetric::Mae => "MAE",
+        EvalMetric::Deviance => "deviance",
+        EvalMetric::Accuracy => "accuracy",
     }
 }
 
@@ -110,36 +110,36 @@ mod tests {
         let aucs = [0.7, 0.8, 0.79, 0.8].map(|value| auc(Some(value)));
         let expected = "stopped: validation AUC has not risen for 2 evaluations; the best was 0.8000 at step 200, which is \
                         what is saved";
-        assert_eq!(explained(stop(Metric::Auc, 2, 0.0), &aucs), expected);
+        assert_eq!(explained(stop(EvalMetric::Auc, 2, 0.0), &aucs), expected);
         assert_eq!(
-            explained(stop(Metric::Auc, 3, 0.0), &aucs),
+            explained(stop(EvalMetric::Auc, 3, 0.0), &aucs),
             "the best validation AUC was 0.8000 at step 200, which is what is saved"
         );
         let slow = [0.9, 0.90005, 0.90009].map(|value| auc(Some(value)));
-        let message = explained(stop(Metric::Auc, 2, 1e-4), &slow);
+        let message = explained(stop(EvalMetric::Auc, 2, 1e-4), &slow);
         assert!(message.contains("has not risen by 0.0001 for 2 evaluations; the best was 0.9001 at step 300"));
         let losses = [0.5, 0.4, 0.45].map(|value| Evaluation { logloss: Some(value), ..Evaluation::default() });
-        let message = explained(stop(Metric::Logloss, 1, 0.0), &losses);
+        let message = explained(stop(EvalMetric::Logloss, 1, 0.0), &losses);
         assert!(
             message.contains("logloss has not fallen for 1 evaluation; the best was 0.4000 at step 200"),
             "{message}"
         );
-        let lost = explain(stop(Metric::Auc, 1, 0.0), &SearchState::default(), StateUse::Lost);
+        let lost = explain(stop(EvalMetric::Auc, 1, 0.0), &SearchState::default(), StateUse::Lost);
         assert!(lost.contains("was never defined; the last state is the model"), "{lost}");
     }
 
     #[test]
     fn of_logloss_less_is_better_and_what_is_not_defined_is_no_measure() {
         let loss = Evaluation { logloss: Some(0.4), ..Evaluation::default() };
-        assert_eq!(measure(Metric::Logloss, &loss), Some(MeasuredState { value: 0.4, merit: -0.4 }));
-        assert_eq!(measure(Metric::Auc, &auc(Some(0.9))), Some(MeasuredState { value: 0.9, merit: 0.9 }));
+        assert_eq!(measure(EvalMetric::Logloss, &loss), Some(MeasuredState { value: 0.4, merit: -0.4 }));
+        assert_eq!(measure(EvalMetric::Auc, &auc(Some(0.9))), Some(MeasuredState { value: 0.9, merit: 0.9 }));
         for undefined in [auc(None), auc(Some(f64::NAN))] {
-            assert_eq!(measure(Metric::Auc, &undefined), None);
+            assert_eq!(measure(EvalMetric::Auc, &undefined), None);
         }
-        assert_eq!(measure(Metric::Gauc, &auc(Some(0.9))), None);
+        assert_eq!(measure(EvalMetric::Gauc, &auc(Some(0.9))), None);
         let errors = Evaluation { mse: Some(2.0), accuracy: Some(0.5), ..Evaluation::default() };
-        assert_eq!(measure(Metric::Mse, &errors).unwrap().merit, -2.0);
-        assert_eq!(measure(Metric::Accuracy, &errors).unwrap().merit, 0.5);
+        assert_eq!(measure(EvalMetric::Mse, &errors).unwrap().merit, -2.0);
+        assert_eq!(measure(EvalMetric::Accuracy, &errors).unwrap().merit, 0.5);
     }
 
     #[test]

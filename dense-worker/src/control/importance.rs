@@ -41,7 +41,7 @@ struct ImportanceScores {
 }
 
 fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f32>)> {
-    let (targets, of_sample, mut first) = (&job.features.targets, job.features.outputs(), 0);
+    let (targets, of_sample, mut first) = (&job.features.targets, job.features.output_count(), 0);
     let own = |(index, target): (usize, &Target)| {
         let form = target_form(target);
         let own = (column(labels, targets.len(), index, 1), column(outputs, of_sample, first, form.output_count()));

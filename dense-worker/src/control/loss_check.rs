@@ -36,7 +36,7 @@ impl Trainer {
             Some(loss) => ("the logloss of the held-out part", loss),
             None => ("the training loss", self.tracker.loss()),
         };
-        let nothing = ignorance([self.run.job.features.main()]);
+        let nothing = ignorance([self.run.job.features.main_target()]);
         match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| Sense::from_loss(loss, nothing)) {
             Sense::Fine => {
                 let measured = evaluation.unwrap_or_else(|| self.tracker.recent());

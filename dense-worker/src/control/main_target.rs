@@ -26,11 +26,11 @@ impl MainTarget {
     pub(crate) const CLICK: Self = Self { targets: 1, outputs: 1, is_click: true, is_alone: true };
 
     pub(crate) fn new(job: &Job) -> Self {
-        let (features, main) = (&job.features, job.features.main());
+        let (features, main) = (&job.features, job.features.main_target());
         let counts_once = features.weight.is_none() && main.missing == MissingLabel::Refuse && main.weight == 1.0;
         Self {
             targets: features.targets.len(),
-            outputs: features.outputs(),
+            outputs: features.output_count(),
             is_click: main.is_click(),
             is_alone: features.targets.len() == 1 && counts_once,
         }

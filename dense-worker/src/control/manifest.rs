@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
-use zagros_job::Writing;
+use zagros_job::WrittenForm;
 use zagros_protocol::control::FileDigest;
 use zagros_store::{ContentDigest, FileName, Folder, StoreError, hex_digits};
 
@@ -67,7 +67,7 @@ pub struct Manifest {
     pub validation: Option<Evaluation>,
     /// How the training rows write the columns of categories; not known of models of earlier releases.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub written: BTreeMap<String, BTreeSet<Writing>>,
+    pub written: BTreeMap<String, BTreeSet<WrittenForm>>,
 }
 
 /// A file by what it is known.

@@ -60,7 +60,7 @@ impl PartScores {
         match &mut self.targets[..] {
             [only] => only.extend(&batch.labels, outputs, &batch.groups)?,
             targets => {
-                let (of_sample, mut first) = (self.job.features.outputs(), 0);
+                let (of_sample, mut first) = (self.job.features.output_count(), 0);
                 let forms = self.job.features.targets.iter().map(target_form);
                 for (index, (scores, form)) in targets.iter_mut().zip_eq(forms.collect::<Vec<_>>()).enumerate() {
                     let labels = column(&batch.labels, self.job.features.targets.len(), index, 1);
@@ -73,7 +73,7 @@ impl PartScores {
         if let (Some(TargetScores::Click(scores)), Some(input)) = (self.targets.first_mut(), &batch.input)
             && let Some(slices) = scores.sliced_scores_mut()
         {
-            let every = (self.job.features.targets.len(), self.job.features.outputs());
+            let every = (self.job.features.targets.len(), self.job.features.output_count());
             add_slices(slices, input, (&batch.labels, outputs), every);
         }
         Ok(())

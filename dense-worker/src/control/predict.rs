@@ -32,7 +32,7 @@ pub trait ScoredRows: Send + Sized + 'static {
 
 /// Scores the rows of files with a saved model (`zagros predict`).
 pub struct Predict {
-    /// The job saved beside the model, with [`zagros_job::Eval::predict`].
+    /// The job saved beside the model, with [`zagros_job::EvalSettings::predict`].
     pub job: Job,
     /// The folder with `manifest.json`.
     pub model: Folder,

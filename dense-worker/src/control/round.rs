@@ -97,7 +97,7 @@ impl Trainer {
         let (run, stream) = (&self.run, &mut self.stream);
         let preparer = Preparer::new(&run.job, Access::Train).with_extra_rows(stream.weights.clone());
         let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
-        let incoming = look_ahead(&run.client, incoming, run.job.lookahead());
+        let incoming = look_ahead(&run.client, incoming, run.job.lookahead_batches());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
         let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(next_lookup::sides).unzip();
         // No batch follows the last one of an earlier stream.

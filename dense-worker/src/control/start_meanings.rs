@@ -69,7 +69,7 @@ impl ChangedMeanings {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Buckets, Model, Reading, Source};
+    use zagros_job::{ColumnReading, IdSource, Model, ValueBuckets};
 
     use super::*;
     use crate::testing::job;
@@ -83,7 +83,7 @@ mod tests {
         changed.features.numeric[0].log = !changed.features.numeric[0].log;
         let name = changed.features.categorical[1].name.clone();
         changed.features.categorical[1].source =
-            Source::Column { column: name.clone(), reading: Reading::Buckets(Buckets::Edges(vec![1.0])) };
+            IdSource::Column { column: name.clone(), reading: ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0])) };
         let anew = ChangedMeanings::compare(&changed, &model);
         assert!(!anew.keep_numbers());
         assert_eq!(Vec::from_iter(anew.tables_anew()), [&changed.tables[1].name]);

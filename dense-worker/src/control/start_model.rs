@@ -258,7 +258,7 @@ fn measured(job: &Job, of_model: &Job) -> Job {
 /// What of the inputs of a job's network is that of the model's, and is to be taken as such.
 fn same_inputs(job: &Job, of_model: &Job) -> SameInputs {
     let numeric = |job: &Job| -> Vec<(String, usize)> {
-        job.features.numeric.iter().map(|feature| (feature.name().to_owned(), feature.inputs())).collect()
+        job.features.numeric.iter().map(|feature| (feature.name().to_owned(), feature.input_count())).collect()
     };
     let categorical = |job: &Job| -> Vec<(String, usize, Option<Sequence>)> {
         let features = job.features.categorical.iter();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting};
 use zagros_ingest::{FitReport, IngestError, fit_features};
-use zagros_job::{EncodingTable, Job, Measured, Statistic};
+use zagros_job::{EncodingTable, FeatureStatistic, Job, MeasuredValue};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
@@ -39,7 +39,7 @@ impl Worker {
     /// When the data cannot be read, the run ends, or the first worker makes no progress for the job's timeout.
     pub(super) async fn know_transforms(
         &mut self,
-        statistics: &[Statistic],
+        statistics: &[FeatureStatistic],
         membership: &Membership,
     ) -> Result<(), WorkerError> {
         if statistics.is_empty() {
@@ -70,7 +70,7 @@ impl Worker {
     }
 
     /// As the first of several workers.
-    async fn share(&mut self, statistics: &[Statistic], caller: &Caller) -> Result<(), WorkerError> {
+    async fn share(&mut self, statistics: &[FeatureStatistic], caller: &Caller) -> Result<(), WorkerError> {
         let known = caller.call(Vec::new(), 0).await?.measured;
         if !known.is_empty() && self.resume.is_none() {
             return apply(&mut self.job, statistics, &known);
@@ -82,7 +82,7 @@ impl Worker {
 
     /// Reads all training files, unless a checkpoint has reported.
     async fn measure_unless_known(&mut self, caller: &Caller) -> Result<(), WorkerError> {
-        if self.job.features.unmeasured().is_empty() {
+        if self.job.features.unmeasured_statistics().is_empty() {
             return Ok(());
         }
         self.observer.observe(&Event::Fitting);
@@ -179,44 +179,44 @@ impl Caller {
 }
 
 /// The values of a job's statistics, as messages have them.
-fn transforms(job: &Job, statistics: &[Statistic]) -> Vec<Transform> {
+fn transforms(job: &Job, statistics: &[FeatureStatistic]) -> Vec<Transform> {
     let message = |measured| match measured {
-        Measured::Moments { mean, deviation } => Transform { mean, deviation, ..Transform::default() },
-        Measured::Range { min, max } => Transform { numbers: vec![min, max], ..Transform::default() },
-        Measured::MomentsEach { mean: one, deviation: other } | Measured::RangeEach { min: one, max: other } => {
+        MeasuredValue::Moments { mean, deviation } => Transform { mean, deviation, ..Transform::default() },
+        MeasuredValue::Range { min, max } => Transform { numbers: vec![min, max], ..Transform::default() },
+        MeasuredValue::MomentsEach { mean: one, deviation: other } | MeasuredValue::RangeEach { min: one, max: other } => {
             Transform { numbers: [one, other].concat(), ..Transform::default() }
         }
-        Measured::Edges(numbers) => Transform { numbers, ..Transform::default() },
-        Measured::Ids(ids) => Transform { ids, ..Transform::default() },
-        Measured::Encoding(EncodingTable { mean, deviation, rare, ids, values }) => {
+        MeasuredValue::Edges(numbers) => Transform { numbers, ..Transform::default() },
+        MeasuredValue::Ids(ids) => Transform { ids, ..Transform::default() },
+        MeasuredValue::Encoding(EncodingTable { mean, deviation, rare, ids, values }) => {
             Transform { mean, deviation, ids, values: [rare, values].concat(), ..Transform::default() }
         }
     };
-    statistics.iter().filter_map(|statistic| job.features.measured(*statistic)).map(message).collect()
+    statistics.iter().filter_map(|statistic| job.features.measured_value(*statistic)).map(message).collect()
 }
 
-fn measured(statistic: Statistic, message: &Transform) -> Option<Measured> {
+fn measured(statistic: FeatureStatistic, message: &Transform) -> Option<MeasuredValue> {
     let Transform { mean, deviation, numbers, ids, values } = message;
     match statistic {
-        Statistic::Standardise(_) if *deviation > 0.0 => Some(Measured::Moments { mean: *mean, deviation: *deviation }),
+        FeatureStatistic::Standardise(_) if *deviation > 0.0 => Some(MeasuredValue::Moments { mean: *mean, deviation: *deviation }),
         // One after another, as many of each.
-        Statistic::Standardise(_) => {
+        FeatureStatistic::Standardise(_) => {
             let (mean, deviation) = numbers.split_at(numbers.len() / 2);
             let fits = deviation.iter().all(|deviation| *deviation > 0.0) && mean.len() == deviation.len();
-            fits.then(|| Measured::MomentsEach { mean: mean.to_vec(), deviation: deviation.to_vec() })
+            fits.then(|| MeasuredValue::MomentsEach { mean: mean.to_vec(), deviation: deviation.to_vec() })
         }
-        Statistic::MinMax(_) => match numbers.split_at(numbers.len() / 2) {
-            ([min], [max]) => Some(Measured::Range { min: *min, max: *max }),
-            (min, max) if min.len() == max.len() => Some(Measured::RangeEach { min: min.to_vec(), max: max.to_vec() }),
+        FeatureStatistic::MinMax(_) => match numbers.split_at(numbers.len() / 2) {
+            ([min], [max]) => Some(MeasuredValue::Range { min: *min, max: *max }),
+            (min, max) if min.len() == max.len() => Some(MeasuredValue::RangeEach { min: min.to_vec(), max: max.to_vec() }),
             _ => None,
         },
-        Statistic::Edges(_) => Some(Measured::Edges(numbers.clone())),
-        Statistic::Vocabulary(_) => Some(Measured::Ids(ids.clone())),
+        FeatureStatistic::Edges(_) => Some(MeasuredValue::Edges(numbers.clone())),
+        FeatureStatistic::Vocabulary(_) => Some(MeasuredValue::Ids(ids.clone())),
         // First the numbers of rare categories, then those of each id.
-        Statistic::Encoding(_) => {
+        FeatureStatistic::Encoding(_) => {
             let (rare, values) = values.split_at(values.len() / (ids.len() + 1));
             let (mean, deviation, ids) = (*mean, *deviation, ids.clone());
-            Some(Measured::Encoding(EncodingTable {
+            Some(MeasuredValue::Encoding(EncodingTable {
                 mean,
                 deviation,
                 rare: rare.to_vec(),
@@ -227,13 +227,13 @@ fn measured(statistic: Statistic, message: &Transform) -> Option<Measured> {
     }
 }
 
-fn apply(job: &mut Job, statistics: &[Statistic], messages: &[Transform]) -> Result<(), WorkerError> {
+fn apply(job: &mut Job, statistics: &[FeatureStatistic], messages: &[Transform]) -> Result<(), WorkerError> {
     let wrong = |reason| WorkerError::Thread { thread: "transforms", reason };
     if statistics.len() != messages.len() {
         return Err(wrong(format!("{} values for {} statistics", messages.len(), statistics.len())));
     }
     for (statistic, message) in statistics.iter().zip_eq(messages) {
-        let is_set = measured(*statistic, message).is_some_and(|value| job.features.set(*statistic, value));
+        let is_set = measured(*statistic, message).is_some_and(|value| job.features.set_measured(*statistic, value));
         if !is_set {
             return Err(wrong(format!("no value of {statistic:?}")));
         }
@@ -247,7 +247,8 @@ mod over_grpc;
 mod tests {
     use zagros_fakes::FakeControlPlane;
     use zagros_job::{
-        Buckets, Categorical, EncodeBy, Encoding, IdRange, MinMax, Numeric, Reading, Source, Standardise, Vocabulary,
+        Categorical, CategoryEncoding, ColumnReading, EncodeBy, IdRange, IdSource, MinMax, Numeric, Standardise,
+        ValueBuckets, Vocabulary,
     };
     use zagros_plumbing::Shutdown;
 
@@ -284,7 +285,7 @@ mod tests {
         let vocabulary = IdRange::Vocabulary(Vocabulary { min_count: 1, max_size: 9, ids: None });
         let mut job = crate::testing::job(3, &[2, 2], zagros_job::Model::Ffnn { hidden: vec![2], dropout: 0.0 });
         job.features.numeric.truncate(2);
-        let encoding = Encoding {
+        let encoding = CategoryEncoding {
             by: EncodeBy::Target,
             with: Vec::new(),
             smoothing: None,
@@ -295,33 +296,33 @@ mod tests {
         job.features.numeric.push(Numeric { encode: Some(encoding), ..Numeric::from("e".to_owned()) });
         job.features.numeric[0].standardise = Standardise::Fit;
         job.features.numeric[1].min_max = MinMax::Fit;
-        let source = Source::Column { column: "n".into(), reading: Reading::Buckets(Buckets::Fit(4)) };
+        let source = IdSource::Column { column: "n".into(), reading: ColumnReading::Buckets(ValueBuckets::Fit(4)) };
         job.features.categorical = vec![
             Categorical { source, ..Categorical::of_column("b", 0) },
             Categorical { ids: vocabulary, ..Categorical::of_column("v", 0) },
         ];
-        let statistics = job.features.unmeasured();
+        let statistics = job.features.unmeasured_statistics();
         let mut known = job.clone();
         let values = [
-            Measured::Moments { mean: -1.5, deviation: 2.0 },
-            Measured::Range { min: 0.0, max: 3.0 },
-            Measured::Encoding(EncodingTable {
+            MeasuredValue::Moments { mean: -1.5, deviation: 2.0 },
+            MeasuredValue::Range { min: 0.0, max: 3.0 },
+            MeasuredValue::Encoding(EncodingTable {
                 mean: 0.25,
                 deviation: 0.5,
                 rare: vec![0.1, 0.2, 0.3],
                 ids: vec![3, u64::MAX],
                 values: vec![0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
             }),
-            Measured::Edges(vec![1.0, 2.5]),
-            Measured::Ids(vec![3, u64::MAX]),
+            MeasuredValue::Edges(vec![1.0, 2.5]),
+            MeasuredValue::Ids(vec![3, u64::MAX]),
         ];
         for (statistic, value) in statistics.iter().zip_eq(values) {
-            assert!(known.features.set(*statistic, value), "{statistic:?}");
+            assert!(known.features.set_measured(*statistic, value), "{statistic:?}");
         }
         let messages = transforms(&known, &statistics);
         apply(&mut job, &statistics, &messages).unwrap();
         assert_eq!(job.features, known.features);
-        assert!(job.features.unmeasured().is_empty());
+        assert!(job.features.unmeasured_statistics().is_empty());
         let error = apply(&mut job, &statistics, &messages[1..]).unwrap_err().to_string();
         assert!(error.contains("4 values for 5 statistics"), "{error}");
     }

@@ -9,7 +9,7 @@ use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
 use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, fingerprint_files, detect_writings};
-use zagros_job::{Job, Statistic};
+use zagros_job::{FeatureStatistic, Job};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
@@ -94,7 +94,7 @@ struct Data {
     fingerprints: Vec<u64>,
     held_out: HeldOutParts,
     /// What is to be measured over the training rows.
-    measured: Vec<Statistic>,
+    measured: Vec<FeatureStatistic>,
     /// The model that the run starts from, if this is the first worker.
     start: Option<StartModel>,
 }
@@ -191,7 +191,7 @@ impl Worker {
             // What is wrong with the rows is said when they are trained on.
             self.job.data.written = blocking("writings", move || detect_writings(&job, &files)).await?.unwrap_or_default();
         }
-        let measured = self.job.features.unmeasured();
+        let measured = self.job.features.unmeasured_statistics();
         if let Some(point) = &self.resume {
             let now = sizes(&files, &fingerprints);
             point.prepare(&mut self.job, &now)?;

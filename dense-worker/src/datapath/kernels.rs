@@ -36,7 +36,7 @@ impl Column {
     pub const fn width(&self) -> usize {
         match self.form {
             VectorForm::Pooled(_) => self.dim,
-            VectorForm::Sequence(sequence) => sequence.width(self.dim),
+            VectorForm::Sequence(sequence) => sequence.input_width(self.dim),
         }
     }
 }
@@ -72,8 +72,8 @@ impl Columns {
         }
         let (mut numeric, mut end) = (Vec::new(), 0);
         for feature in &job.features.numeric {
-            numeric.push(end..end + feature.inputs());
-            end += feature.inputs();
+            numeric.push(end..end + feature.input_count());
+            end += feature.input_count();
         }
         Self { features, width, numeric }
     }
@@ -204,7 +204,7 @@ fn weighted<'a>(
 
 /// Where the vectors of `count` real positions are in a sequence.
 fn real_values(sequence: &Sequence, count: usize, dim: usize) -> Range<usize> {
-    let start = sequence.start(count);
+    let start = sequence.first_position(count);
     start * dim..(start + count) * dim
 }
 
@@ -256,7 +256,7 @@ fn add_scaled(into: &mut [f32], values: &[f32], scale: f32) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use zagros_job::Pad;
+    use zagros_job::PadSide;
 
     use super::*;
 
@@ -374,7 +374,7 @@ mod tests {
         ];
         for (pooling, vectors, row_gradients) in cases {
             let mut weights = [0.25, 2.0, 0.25, 1.0, 2.0];
-            [0..3, 3..3, 3..5].into_iter().for_each(|bag| pooling.weigh(&mut weights[bag]));
+            [0..3, 3..3, 3..5].into_iter().for_each(|bag| pooling.scale_weights(&mut weights[bag]));
             let column = Column { table: TableId(0), dim: 2, offset: 0, form: VectorForm::Pooled(pooling) };
             let positions = Positions::Weighted { inverse: &inverse, offsets: &offsets, weights: &weights };
             let (mut found, mut into) = ([9.0; 6], [0.0; 6]);
@@ -402,7 +402,7 @@ mod tests {
     fn sequences_lie_after_the_vectors_as_the_network_expects_them() {
         let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = crate::testing::job(1, &[4, 2, 3, 1], model);
-        crate::testing::sequence(&mut job, 1, 5, Pad::Left);
+        crate::testing::sequence(&mut job, 1, 5, PadSide::Left);
         let columns = Columns::new(&job);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 8, 4, 7]);
         assert_eq!((columns.width, columns.features[1].width()), (8 + 5 * 2 + 1, 11));
@@ -415,8 +415,8 @@ mod tests {
     fn a_sequence_has_its_rows_in_order_and_zeros_elsewhere() {
         let rows = [1.0, 2.0, 3.0, 4.0];
         let positions = Positions::Bags { inverse: &[1, 0], offsets: &[0, 2, 2] };
-        for (pad, real) in [(Pad::Left, [0.0, 0.0, 3.0, 4.0, 1.0, 2.0]), (Pad::Right, [3.0, 4.0, 1.0, 2.0, 0.0, 0.0])] {
-            let sequence = Sequence { length: 3, keep: zagros_job::Keep::Last, pad };
+        for (pad, real) in [(PadSide::Left, [0.0, 0.0, 3.0, 4.0, 1.0, 2.0]), (PadSide::Right, [3.0, 4.0, 1.0, 2.0, 0.0, 0.0])] {
+            let sequence = Sequence { length: 3, keep: zagros_job::KeptEnd::Last, pad };
             let column = Column { table: TableId(0), dim: 2, offset: 1, form: VectorForm::Sequence(sequence) };
             let mut out = [9.0; 18];
             gather(&column, 9, positions, &rows, &mut out);
@@ -425,7 +425,7 @@ mod tests {
             let mut gradients: Vec<f32> = (0..18).map(|value| value as f32).collect();
             let mut into = [0.0; 4];
             scatter_add(&column, 9, positions, &gradients, &mut into);
-            let first = if pad == Pad::Left { 3.0 } else { 1.0 };
+            let first = if pad == PadSide::Left { 3.0 } else { 1.0 };
             assert_eq!(into, [first + 2.0, first + 3.0, first, first + 1.0]);
             // The gradients of padding, of the count and of other columns go nowhere.
             let start = first as usize;

@@ -3,7 +3,7 @@
 
 use zagros_embedding_client::{TableBags, UniqueIds, bag_bytes};
 use zagros_ingest::CategoryIds;
-use zagros_job::{Job, PoolAt, Values, Wire};
+use zagros_job::{Job, PoolAt, Values, WireFormat};
 use zagros_protocol::datapath::Access;
 
 /// The job's part of the choice. The rest depends on the batch.
@@ -40,8 +40,8 @@ impl PoolPlan {
         Self {
             features: job.features.categorical.iter().map(|column| feature(&column.values)).collect(),
             value_bytes: match job.cluster.wire {
-                Wire::F32 => size_of::<f32>(),
-                Wire::F16 | Wire::Bf16 => size_of::<u16>(),
+                WireFormat::F32 => size_of::<f32>(),
+                WireFormat::F16 | WireFormat::Bf16 => size_of::<u16>(),
             },
             servers: job.cluster.servers,
         }

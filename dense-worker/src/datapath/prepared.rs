@@ -170,7 +170,7 @@ pub(crate) fn inconsistent(batch: u64, reason: impl Into<String>) -> WorkerError
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, Pad, PoolAt, Pooling};
+    use zagros_job::{Model, PadSide, PoolAt, Pooling};
     use zagros_protocol::TableId;
 
     use super::*;
@@ -229,9 +229,9 @@ mod tests {
     fn a_sequence_with_more_ids_than_positions_is_refused() {
         let mut job = job_of_two();
         let prepare = |job: &Job| Preparer::new(job, Access::Train).prepare(batch()).map(|_| ());
-        sequence(&mut job, 1, 3, Pad::Left);
+        sequence(&mut job, 1, 3, PadSide::Left);
         assert_eq!(prepare(&job), Ok(()));
-        sequence(&mut job, 1, 2, Pad::Left);
+        sequence(&mut job, 1, 2, PadSide::Left);
         assert_eq!(prepare(&job).unwrap_err(), "a sequence of 2 positions has 3 ids");
     }
 

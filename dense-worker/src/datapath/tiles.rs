@@ -138,7 +138,7 @@ impl TileStore {
         Some(Arc::new(Self {
             layers,
             limit: GradientLimit::new(job),
-            on_push: if job.staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage },
+            on_push: if job.gradient_staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage },
             servers: OnceLock::new(),
             workers: Mutex::default(),
             pushes,

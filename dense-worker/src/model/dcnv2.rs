@@ -7,7 +7,7 @@
 //! The paper's mixture of low-rank experts is not implemented.
 
 use tch::Tensor;
-use zagros_job::Structure;
+use zagros_job::CrossStructure;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
@@ -18,7 +18,7 @@ use super::{InputShape, ModelError};
 pub(super) struct Form<'a> {
     pub(super) cross_layers: usize,
     pub(super) rank: Option<usize>,
-    pub(super) structure: Structure,
+    pub(super) structure: CrossStructure,
     pub(super) hidden: &'a [i64],
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Dcnv2 {
     pub(super) cross: Vec<Cross>,
     /// Only hidden layers; `None` if the job has none.
     pub(super) deep: Option<Mlp>,
-    pub(super) structure: Structure,
+    pub(super) structure: CrossStructure,
     pub(super) output: Mlp,
 }
 
@@ -55,8 +55,8 @@ impl Dcnv2 {
         let last = hidden.last().copied();
         let deep = last.map(|_| Mlp::hidden("deep", width, &hidden, weights)).transpose()?;
         let read = match (form.structure, last) {
-            (Structure::Stacked, Some(last)) => last,
-            (Structure::Parallel, Some(last)) => width + last,
+            (CrossStructure::Stacked, Some(last)) => last,
+            (CrossStructure::Parallel, Some(last)) => width + last,
             (_, None) => width,
         };
         Ok(Self { cross, deep, structure: form.structure, output: Mlp::logit("output", read, &[], weights)? })
@@ -78,8 +78,8 @@ impl Dcnv2 {
         }
         let read = match (&self.deep, self.structure) {
             (None, _) => crossed,
-            (Some(deep), Structure::Stacked) => deep.forward(&crossed, calls)?,
-            (Some(deep), Structure::Parallel) => Tensor::f_cat(&[&crossed, &deep.forward(&input, calls)?], 1)?,
+            (Some(deep), CrossStructure::Stacked) => deep.forward(&crossed, calls)?,
+            (Some(deep), CrossStructure::Parallel) => Tensor::f_cat(&[&crossed, &deep.forward(&input, calls)?], 1)?,
         };
         self.output.forward_keeping(&read, calls)
     }

@@ -1,7 +1,7 @@
 //! What is between a hidden layer's sums and its outputs: norms and activations.
 
 use tch::Tensor;
-use zagros_job::Activation;
+use zagros_job::MlpActivation;
 
 use super::ModelError;
 use super::batch_norm::BatchNorm;
@@ -57,7 +57,7 @@ impl HiddenNorm {
 /// The function of the units of a hidden layer.
 #[derive(Debug)]
 pub(super) enum HiddenActivation {
-    Plain(Activation),
+    Plain(MlpActivation),
     Dice(Dice),
 }
 
@@ -67,12 +67,12 @@ impl HiddenActivation {
         Ok(match self {
             Self::Dice(_) => x,
             // Dice has weights, so it is never plain.
-            Self::Plain(Activation::Relu | Activation::Dice) => x.f_relu()?,
-            Self::Plain(Activation::LeakyRelu) => x.f_leaky_relu()?,
-            Self::Plain(Activation::Elu) => x.f_elu()?,
-            Self::Plain(Activation::Gelu) => x.f_gelu("none")?,
-            Self::Plain(Activation::Silu) => x.f_silu()?,
-            Self::Plain(Activation::Tanh) => x.f_tanh()?,
+            Self::Plain(MlpActivation::Relu | MlpActivation::Dice) => x.f_relu()?,
+            Self::Plain(MlpActivation::LeakyRelu) => x.f_leaky_relu()?,
+            Self::Plain(MlpActivation::Elu) => x.f_elu()?,
+            Self::Plain(MlpActivation::Gelu) => x.f_gelu("none")?,
+            Self::Plain(MlpActivation::Silu) => x.f_silu()?,
+            Self::Plain(MlpActivation::Tanh) => x.f_tanh()?,
         })
     }
 }

@@ -80,7 +80,7 @@ impl DenseModel {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Attention, AttentionActivation, ExpertLayers, Model, Pad, StreamGates};
+    use zagros_job::{AttentionActivation, AttentionPair, ExpertLayers, Model, PadSide, StreamGates};
 
     use super::*;
     use crate::testing::{job, sequence};
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn networks_of_sequences_name_the_layers_that_read_them() {
-        let attention = vec![Attention { sequence: "C1".into(), target: "C0".into() }];
+        let attention = vec![AttentionPair { sequence: "C1".into(), target: "C0".into() }];
         let (hidden, dropout) = (vec![3], 0.0);
         let din = Model::Din {
             attention: attention.clone(),
@@ -195,7 +195,7 @@ mod tests {
         let model = |model: &Model, seed| {
             let mut job = job(2, &[4, 4], model.clone());
             job.features.categorical[1].table = 0;
-            sequence(&mut job, 1, 3, Pad::Left);
+            sequence(&mut job, 1, 3, PadSide::Left);
             job.train.seed = seed;
             DenseModel::new(&job).unwrap()
         };

@@ -84,7 +84,7 @@ impl Losses {
             let may_be_missing = target.missing == MissingLabel::Skip;
             losses.push(TargetLoss { kind, first: outputs, weight: target.weight as f32, may_be_missing });
             firsts.push(outputs);
-            outputs += target.outputs();
+            outputs += target.output_count();
         }
         Self { targets: losses, outputs }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
-use zagros_job::{Activation, DenseTiles, Initializer, Job, MlpNorm, Precision, StreamedTensor};
+use zagros_job::{DenseTiles, Initializer, Job, MlpActivation, MlpNorm, Precision, StreamedTensor};
 use zagros_table::init::RowSeed;
 use zagros_zip::number_from;
 
@@ -25,7 +25,7 @@ pub(super) struct Weights<'a> {
     /// By layer: the variables that have no values here.
     streamed: Vec<Vec<Tensor>>,
     precision: Precision,
-    layers: zagros_job::Mlp,
+    layers: zagros_job::MlpSettings,
     /// Values that the network gives for a sample.
     outputs: usize,
     /// The buffers of the layers so far, by name, and where their forward finds them.
@@ -71,7 +71,7 @@ impl<'a> Weights<'a> {
             streamed,
             precision: job.train.precision,
             layers: job.mlp,
-            outputs: job.features.outputs(),
+            outputs: job.features.output_count(),
             buffers: Vec::new(),
             lent: LentBuffers::default(),
         }
@@ -190,7 +190,7 @@ impl<'a> Weights<'a> {
 
     fn activation(&mut self, stack: &str, index: usize, width: usize) -> Result<HiddenActivation, ModelError> {
         Ok(match self.layers.activation {
-            Activation::Dice => HiddenActivation::Dice(self.dice(&format!("{stack}_dice"), index, width)?),
+            MlpActivation::Dice => HiddenActivation::Dice(self.dice(&format!("{stack}_dice"), index, width)?),
             activation => HiddenActivation::Plain(activation),
         })
     }

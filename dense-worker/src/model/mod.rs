@@ -166,8 +166,8 @@ impl DenseModel {
         let count = weights.values().len();
         let updater =
             Updater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::from_job(job, count));
-        let dropout = |stream| Dropout::new(job.model.dropout(), job.train.seed, stream);
-        let has_other_layers = job.mlp != zagros_job::Mlp::default() || numbers.is_some();
+        let dropout = |stream| Dropout::new(job.model.dropout_share(), job.train.seed, stream);
+        let has_other_layers = job.mlp != zagros_job::MlpSettings::default() || numbers.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
         let (regularisation, losses) = (Regularisation::from_job(job, &shape), Losses::new(&job.features.targets));
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));

@@ -54,11 +54,11 @@ impl Network {
     /// With first weights by the job's seed, and its buffers.
     pub(super) fn build(job: &Job, variables: &VarStore, held: Held) -> Result<BuiltNetwork, ModelError> {
         let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::new(job) };
-        let outputs = job.features.outputs();
+        let outputs = job.features.output_count();
         let mut made = Weights::new(job, variables.root(), held);
         let weights = &mut made;
         let numbers = NumericEmbeddings::from_features(&job.features, weights)?;
-        let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::outputs).collect();
+        let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::output_count).collect();
         let network = match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),

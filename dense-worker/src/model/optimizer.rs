@@ -60,7 +60,7 @@ pub(super) struct SlotState {
 impl Updater {
     /// The optimiser of so many weights.
     pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
-        let (rule, lr) = optimizer.rule();
+        let (rule, lr) = optimizer.update_rule();
         let vectors = rule.state_vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
         let rates = vec![RateRange { weights: 0..weights, factor: 1.0 }];
         Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }

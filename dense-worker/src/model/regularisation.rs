@@ -37,7 +37,7 @@ impl Regularisation {
             l2,
             dropout: Dropout::new(dropped, train.seed, STREAM),
             width: shape.width(),
-            counts: shape.sequences.iter().map(|of| of.offset + of.sequence.width(of.dim) - 1).collect(),
+            counts: shape.sequences.iter().map(|of| of.offset + of.sequence.input_width(of.dim) - 1).collect(),
             mask: Vec::new(),
             labels: Vec::new(),
             embeddings: Vec::new(),
@@ -94,7 +94,7 @@ fn penalties(job: &Job) -> Vec<f32> {
         let (factor, dim) = (factor(&feature.name), tables[feature.table].dim);
         match feature.values.sequence() {
             Some(sequence) => {
-                sequences.resize(sequences.len() + sequence.width(dim) - 1, factor);
+                sequences.resize(sequences.len() + sequence.input_width(dim) - 1, factor);
                 sequences.push(0.0);
             }
             None => vectors.resize(vectors.len() + dim, factor),

@@ -8,7 +8,7 @@
 //! are padding: zeros whose gradients go nowhere. So a batch is one matrix of f32, whatever its features are.
 
 use tch::{Kind, Tensor};
-use zagros_job::{Categorical, Job, Pad, Sequence};
+use zagros_job::{Categorical, Job, PadSide, Sequence};
 
 use super::{ModelError, int};
 
@@ -56,12 +56,12 @@ impl InputShape {
         let mut columns = Vec::new();
         for (feature, sequence) in features.iter().filter_map(|f| Some((f, f.values.sequence()?))) {
             let shape = SequenceShape { offset: end, dim: dim(feature), sequence: *sequence };
-            end += sequence.width(shape.dim);
+            end += sequence.input_width(shape.dim);
             sequences.push(shape);
             columns.push(&feature.name);
         }
         // The loader has checked that both are there.
-        let pair = |pair: &zagros_job::Attention| {
+        let pair = |pair: &zagros_job::AttentionPair| {
             let sequence = sequences[columns.iter().position(|column| **column == pair.sequence)?];
             let target = vectors.iter().position(|feature| feature.name == pair.target)?;
             Some(AttentionShape { sequence, target: vectors[..target].iter().map(|feature| dim(feature)).sum() })
@@ -69,7 +69,7 @@ impl InputShape {
         Self {
             numeric: job.features.numeric_inputs(),
             embeddings: vectors.iter().map(|feature| dim(feature)).collect(),
-            attention: job.model.attention().iter().filter_map(pair).collect(),
+            attention: job.model.attention_pairs().iter().filter_map(pair).collect(),
             sequences,
         }
     }
@@ -77,7 +77,7 @@ impl InputShape {
     /// Values of all feature vectors and sequences side by side.
     #[must_use]
     pub fn width(&self) -> usize {
-        let sequences = self.sequences.iter().map(|shape| shape.sequence.width(shape.dim));
+        let sequences = self.sequences.iter().map(|shape| shape.sequence.input_width(shape.dim));
         self.vectors() + sequences.sum::<usize>()
     }
 
@@ -112,8 +112,8 @@ impl SequenceShape {
         let count = input.f_narrow(1, int(self.offset + length * dim), 1)?.f_detach()?;
         let position = Tensor::f_arange(int(length), (Kind::Float, input.device()))?.f_unsqueeze(0)?;
         Ok(match self.sequence.pad {
-            Pad::Right => position.f_lt_tensor(&count)?,
-            Pad::Left => position.f_add(&count)?.f_ge(length as f64)?,
+            PadSide::Right => position.f_lt_tensor(&count)?,
+            PadSide::Left => position.f_add(&count)?.f_ge(length as f64)?,
         })
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::testing::{job, sequence};
 
-    fn shape(pad: Pad) -> SequenceShape {
+    fn shape(pad: PadSide) -> SequenceShape {
         let model = Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = job(0, &[1, 2], model);
         sequence(&mut job, 0, 3, pad);
@@ -147,9 +147,9 @@ mod tests {
         ])
         .reshape([3, 6]);
         let real = |pad| Vec::<bool>::try_from(shape(pad).real(&input).unwrap().reshape([-1])).unwrap();
-        assert_eq!(real(Pad::Right), [false, false, false, true, false, false, true, true, true]);
-        assert_eq!(real(Pad::Left), [false, false, false, false, false, true, true, true, true]);
-        let vectors = shape(Pad::Left).vectors(&input).unwrap();
+        assert_eq!(real(PadSide::Right), [false, false, false, true, false, false, true, true, true]);
+        assert_eq!(real(PadSide::Left), [false, false, false, false, false, true, true, true, true]);
+        let vectors = shape(PadSide::Left).vectors(&input).unwrap();
         assert_eq!(vectors.size(), [3, 3, 1]);
         assert_eq!(Vec::<f32>::try_from(vectors.get(2).reshape([-1])).unwrap(), [1.0, 2.0, 3.0]);
     }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use safetensors::SafeTensors;
-use zagros_job::{DenseOptimizer, Job, Model, Structure};
+use zagros_job::{CrossStructure, DenseOptimizer, Job, Model};
 
 use super::*;
 use crate::testing::job;
@@ -265,7 +265,7 @@ fn shapes_that_leave_nothing_to_learn_from_are_refused() {
     assert!(matches!(DenseModel::new(&job(1, &[4, 8], dlrm())), Err(ModelError::Dims { first: 4, other: 8, .. })));
     let refused =
         |dims: &[usize], model| matches!(DenseModel::new(&job(0, dims, model)), Err(ModelError::Shape { .. }));
-    let (hidden, dropout, structure) = (vec![4], 0.0, Structure::Stacked);
+    let (hidden, dropout, structure) = (vec![4], 0.0, CrossStructure::Stacked);
     assert!(refused(&[1, 1], Model::DeepFm { hidden: hidden.clone(), dropout }));
     assert!(refused(&[1, 1], Model::WideDeep { hidden: hidden.clone(), dropout }));
     assert!(refused(&[], Model::Dcnv2 { cross_layers: 1, rank: None, structure, hidden, dropout }));

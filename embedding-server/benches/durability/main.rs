@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
-use zagros_job::{Durability, Job, Overrides};
+use zagros_job::{DurabilityLevel, Job, Overrides};
 use zagros_log::{LogWriter, SEGMENT_BYTES, SyncMode, SystemDisk, WriterConfig};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{LoadRequest, SaveRequest};
@@ -122,7 +122,7 @@ struct Spent {
 /// The same pushes to three servers, in turns.
 fn compare_modes(plan: &Plan) {
     let modes =
-        [("checkpoint", Durability::Checkpoint), ("process", Durability::Process), ("machine", Durability::Machine)];
+        [("checkpoint", DurabilityLevel::Checkpoint), ("process", DurabilityLevel::Process), ("machine", DurabilityLevel::Machine)];
     let servers = modes.map(|(name, mode)| Server::start(&fresh(&plan.folder.join(name)), mode));
     let mut spent: [Spent; 3] = Default::default();
     for seq in 1..=plan.pushes {
@@ -161,7 +161,7 @@ fn cpu_seconds() -> f64 {
 
 fn recover(plan: &Plan, rows: u64) {
     let folder = fresh(&plan.folder.join("recovery"));
-    let server = Server::start(&folder, Durability::Process);
+    let server = Server::start(&folder, DurabilityLevel::Process);
     let start = Instant::now();
     for seq in 0..rows.div_ceil(ROWS) {
         server.push(push_of(seq + 1, seq * ROWS, ROWS.min(rows - seq * ROWS)));
@@ -172,13 +172,13 @@ fn recover(plan: &Plan, rows: u64) {
     let (base, tail) = log_bytes(&folder.join("log-server-0"));
 
     let (start, cpu) = (Instant::now(), cpu_seconds());
-    let server = Server::start(&folder, Durability::Process);
+    let server = Server::start(&folder, DurabilityLevel::Process);
     let (recovered, cpu) = (start.elapsed(), cpu_seconds() - cpu);
     assert!(server.service.has_recovered());
     assert_eq!(server.service.current_load().rows, held.rows);
     drop(server);
 
-    let load = Server::start(&fresh(&plan.folder.join("loaded")), Durability::Checkpoint).load(&saved);
+    let load = Server::start(&fresh(&plan.folder.join("loaded")), DurabilityLevel::Checkpoint).load(&saved);
     let megabytes = |bytes: u64| bytes / 1_000_000;
     println!(
         "{rows:>10}  {:>10.2} s  {:>9} MB  {:>9} MB  {:>10.2} s  {cpu:>10.2} s  {:>6.2} s  {:>6.2} s",
@@ -216,7 +216,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(folder: &Path, durability: Durability) -> Self {
+    fn start(folder: &Path, durability: DurabilityLevel) -> Self {
         let mut job = Job::parse(JOB, Path::new("bench.toml"), &Overrides::none()).expect("the job is good");
         job.output.folder = folder.to_owned();
         job.cluster.durability = durability;

@@ -241,7 +241,7 @@ mod tests {
     fn the_learning_rate_is_that_of_the_step_and_not_of_the_number_of_the_push() {
         let mut job = crate::testing::job(1);
         job.tables[ITEM as usize].schedule =
-            zagros_job::Schedule::Linear { warmup: 0.into(), decay: 100.into(), floor: 0.0 };
+            zagros_job::RateSchedule::Linear { warmup: 0.into(), decay: 100.into(), floor: 0.0 };
         let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
         service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         let first = read(&service, &[(ITEM, &[5])]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use tracing::warn;
 use zagros_cold::StoreContent;
-use zagros_job::{Durability, Job};
+use zagros_job::{DurabilityLevel, Job};
 use zagros_log::{LineageFile, LogError, LogFolder, LogPlace, format};
 use zagros_plumbing::{Deadline, durable};
 use zagros_protocol::ServerIndex;
@@ -49,9 +49,9 @@ pub(crate) fn open(
     let failed = |source: LogError| ServerError::Log { index: index.0, source };
     let folder = wait_for(&log_folder(job, index), job.cluster.timeout).map_err(failed)?;
     let place = match job.cluster.durability {
-        Durability::Machine => LogPlace::Disk,
+        DurabilityLevel::Machine => LogPlace::Disk,
         // No start of a machine has this name.
-        Durability::Process | Durability::Checkpoint => LogPlace::Cache(boot.unwrap_or("unknown").to_owned()),
+        DurabilityLevel::Process | DurabilityLevel::Checkpoint => LogPlace::Cache(boot.unwrap_or("unknown").to_owned()),
     };
     let found = folder.read_lineage().map_err(failed)?;
     let Some(mut lineage) = found.filter(|found| !is_cut_off(found, boot, &folder, index)) else {

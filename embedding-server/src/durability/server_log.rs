@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus::Registry;
-use zagros_job::{Durability, Job, Mode};
+use zagros_job::{DurabilityLevel, Job, Mode};
 use zagros_log::{
     LineageFile, LogError, LogFolder, LogPlace, LogReservation, LogStopped, LogWriter, SyncMode, WindowGroup,
     WriterConfig,
@@ -83,8 +83,8 @@ impl ServerLog {
         metrics.recovery.set(timer.elapsed().as_secs_f64());
         metrics.recovered_rows.set(tables.iter().map(zagros_table::Table::row_count).sum::<usize>() as i64);
         let mode = match job.cluster.durability {
-            Durability::Machine => SyncMode::Machine,
-            Durability::Process | Durability::Checkpoint => SyncMode::Process,
+            DurabilityLevel::Machine => SyncMode::Machine,
+            DurabilityLevel::Process | DurabilityLevel::Checkpoint => SyncMode::Process,
         };
         let config = WriterConfig { mode, lineage: lineage.log, segment_bytes: sizes.segment, next: recovery.end };
         let writer = LogWriter::open(folder.path(), disk, &config).map_err(failed)?;

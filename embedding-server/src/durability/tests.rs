@@ -339,8 +339,8 @@ fn a_push_that_could_not_be_written_is_not_acknowledged_and_its_retry_is_a_dupli
     for (durability, call) in [("process", "write"), ("machine", "sync")] {
         let mut home = LogFixture::new("");
         home.job.cluster.durability = match durability {
-            "machine" => zagros_job::Durability::Machine,
-            _ => zagros_job::Durability::Process,
+            "machine" => zagros_job::DurabilityLevel::Machine,
+            _ => zagros_job::DurabilityLevel::Process,
         };
         let service = home.start();
         let first = read(&service, &[(ITEM, &[1])]);

@@ -16,7 +16,7 @@ use tonic::{Request, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_server::{ServerConfig, ServerEnd, ServerError, run};
 use zagros_fakes::FakeControlPlane;
-use zagros_job::{Durability, Job, Overrides};
+use zagros_job::{DurabilityLevel, Job, Overrides};
 use zagros_plumbing::admin::PageAccess;
 use zagros_plumbing::{Deadline, Shutdown, StopMeaning};
 use zagros_protocol::control::{
@@ -201,7 +201,7 @@ impl Process {
         let mut job = job();
         job.cluster.timeout = timeout;
         if on_stop == StopMeaning::Restart {
-            job.cluster.durability = Durability::Process;
+            job.cluster.durability = DurabilityLevel::Process;
         }
         let runs = tempfile::tempdir().unwrap();
         job.output.folder = runs.path().to_owned();

@@ -14,7 +14,7 @@ use prometheus::Registry;
 use tokio::net::TcpListener;
 use tonic::service::interceptor::InterceptedService;
 use zagros_embedding_server::{ServerConfig, run};
-use zagros_job::Durability;
+use zagros_job::DurabilityLevel;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::admin::PageAccess;
 use zagros_protocol::control::Writer;
@@ -97,7 +97,7 @@ fn serve(folder: &Path) {
     runtime.block_on(async {
         let mut job = job();
         job.output.folder = folder.join("runs");
-        job.cluster.durability = Durability::Process;
+        job.cluster.durability = DurabilityLevel::Process;
         // Whole numbers then, without rounding.
         job.tables.iter_mut().for_each(|table| table.init = Initializer::Zero);
         let coordinator = ScriptedRun::placed(1);

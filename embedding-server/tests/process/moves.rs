@@ -85,7 +85,7 @@ impl CoreRun {
     async fn start(&self, index: u32) -> JoinHandle<Result<ServerEnd, ServerError>> {
         let mut job = job();
         job.output.folder = self.runs.path().to_owned();
-        job.cluster.durability = zagros_job::Durability::Process;
+        job.cluster.durability = zagros_job::DurabilityLevel::Process;
         let data_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = ServerConfig {
             job: Arc::new(job),

@@ -14,7 +14,6 @@ pub(crate) enum Column<T> {
 }
 
 impl<T: From<String>> Column<T> {
-    /// The column in full.
     pub(crate) fn full(self) -> T {
         match self {
             Self::Name(column) => column.into(),

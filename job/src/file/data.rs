@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Data, DataOrder, DecimalMark, Format, NewestRows, TestPart, TimeBound, ValidationPart};
+use crate::settings::{DataOrder, DataSettings, DecimalMark, Format, NewestRows, TestPart, TimeBound, ValidationPart};
 
 /// Where samples come from.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -13,13 +13,13 @@ use crate::settings::{Data, DataOrder, DecimalMark, Format, NewestRows, TestPart
 #[schemars(rename = "Data")]
 pub(crate) struct DataFile {
     /// Layout of a line.
-    pub(crate) format: Layout,
+    pub(crate) format: DataLayout,
     /// Training files, read in this order. A folder stands for all files below it, a pattern such as `logs/2026-11-*/part-*.csv` for
     /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store (also `gs://`, `az://`), `https://…` for a file of a web server; `-` for standard input, which `zagros train` reads in one epoch. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
     /// one given by `--set` or the environment starts at the current directory.
-    pub(crate) train: Paths,
+    pub(crate) train: DataPaths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction` and `test_from`.
-    pub(crate) test: Option<Paths>,
+    pub(crate) test: Option<DataPaths>,
     /// Share of the rows of `train` that is held out instead. A hash of the line and its place in the file chooses them (in Parquet and
     /// Arrow files, of the file's name and the row's number), so they are the same rows every time.
     /// Default: none; excludes `test` and `test_from`. Without any of the three nothing is evaluated.
@@ -30,7 +30,7 @@ pub(crate) struct DataFile {
     pub(crate) test_from: Option<TimeBound>,
     /// Validation files, in the same layout; paths as in `train`. Early stopping and the choice of the best state go by them, and the
     /// test part is then scored once, at the end. Default: none; excludes `validation_share` and `validation_from`.
-    pub(crate) validation: Option<Paths>,
+    pub(crate) validation: Option<DataPaths>,
     /// Share of the rows of `train` that is the validation part instead. A hash as for `test_fraction` chooses them, so they are the same
     /// rows every time and none of the test part's. Default: none; excludes `validation` and `validation_from`.
     #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
@@ -97,7 +97,8 @@ pub(crate) struct DataFile {
 /// Layout of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Layout {
+#[schemars(rename = "Layout")]
+pub(crate) enum DataLayout {
     /// Criteo's TSV: `label`, integers `I1` to `I13`, categories `C1` to `C26`, tab-separated, no header, any but
     /// the label may be empty.
     Criteo,
@@ -116,15 +117,15 @@ pub(crate) enum Layout {
 /// One path or a list of them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub(crate) enum Paths {
+#[schemars(rename = "Paths")]
+pub(crate) enum DataPaths {
     /// One file.
     One(String),
     /// Files in reading order.
     Many(Vec<String>),
 }
 
-impl Paths {
-    /// The paths, in order.
+impl DataPaths {
     pub(crate) fn as_slice(&self) -> &[String] {
         match self {
             Self::One(path) => std::slice::from_ref(path),
@@ -139,36 +140,34 @@ impl Paths {
 }
 
 impl DataFile {
-    /// Whether rows are held out for early stopping.
     pub(crate) fn has_validation(&self) -> bool {
         self.validation.is_some() || self.validation_share.is_some() || self.validation_from.is_some()
     }
 
-    /// The keys that stand for `data`.
-    pub(crate) fn from_data(data: &Data) -> Self {
+    pub(crate) fn from_data(data: &DataSettings) -> Self {
         let from = |newest: &NewestRows| Some(newest.from.clone());
         let (test, test_fraction, test_from) = match &data.test {
-            TestPart::Files(files) => (Some(Paths::new(files)), None, None),
+            TestPart::Files(files) => (Some(DataPaths::new(files)), None, None),
             TestPart::Fraction(fraction) => (None, Some(*fraction), None),
             TestPart::Newest(newest) => (None, None, from(newest)),
             TestPart::None => (None, None, None),
         };
         let (validation, validation_share, validation_from) = match &data.validation {
-            ValidationPart::Files(files) => (Some(Paths::new(files)), None, None),
+            ValidationPart::Files(files) => (Some(DataPaths::new(files)), None, None),
             ValidationPart::Share(share) => (None, Some(*share), None),
             ValidationPart::Newest(newest) => (None, None, from(newest)),
             ValidationPart::None => (None, None, None),
         };
         let (format, delimited, missing) = match &data.format {
-            Format::Criteo => (Layout::Criteo, None, None),
-            Format::Delimited(delimited) => (Layout::Delimited, Some(delimited), Some(&delimited.missing)),
-            Format::Parquet(columnar) => (Layout::Parquet, None, Some(&columnar.missing)),
-            Format::Arrow(columnar) => (Layout::Arrow, None, Some(&columnar.missing)),
-            Format::Jsonl(columnar) => (Layout::Jsonl, None, Some(&columnar.missing)),
+            Format::Criteo => (DataLayout::Criteo, None, None),
+            Format::Delimited(delimited) => (DataLayout::Delimited, Some(delimited), Some(&delimited.missing)),
+            Format::Parquet(columnar) => (DataLayout::Parquet, None, Some(&columnar.missing)),
+            Format::Arrow(columnar) => (DataLayout::Arrow, None, Some(&columnar.missing)),
+            Format::Jsonl(columnar) => (DataLayout::Jsonl, None, Some(&columnar.missing)),
         };
         Self {
             format,
-            train: Paths::new(&data.train),
+            train: DataPaths::new(&data.train),
             test,
             test_fraction,
             test_from,

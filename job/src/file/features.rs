@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::column::Column;
-use super::labels::Labels;
+use super::labels::LabelForms;
 use crate::settings::{
-    Buckets, Categorical, DatePart, Features, IdRange, Numeric, NumericEmbedding, PoolAt, Pooling, Reading, Sequence,
-    Source, Table, Values, Vocabulary, VocabularyKeys, ids_to_text,
+    Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, Numeric, NumericEmbedding, PoolAt, Pooling,
+    Sequence, Table, ValueBuckets, Values, Vocabulary, VocabularyKeys, ids_to_text,
 };
 
 /// What a sample is made of.
@@ -17,7 +17,7 @@ use crate::settings::{
 pub(crate) struct FeaturesFile {
     /// What the model learns to predict: the name of a column, a table, or a list of both. The first one chooses the state that is
     /// kept, and is what the progress of training shows. Default: `"label"` for Criteo, otherwise needed.
-    pub(crate) label: Option<Labels>,
+    pub(crate) label: Option<LabelForms>,
     /// Column of sample weights, numbers from 0: a sample of weight 2 counts in training as two of weight 1. Measures count every
     /// sample once. Default: none, each sample counts once.
     pub(crate) weight: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct CategoricalFile {
     /// Makes a column of numbers categorical: the category of a value is the number of the range that it is in. A list gives the edges
     /// between the ranges, ascending; a range includes its lower edge. A number N makes N ranges between the quantiles of the training
     /// rows, measured before training. Default: none, the text is the category.
-    pub(crate) buckets: Option<Buckets>,
+    pub(crate) buckets: Option<ValueBuckets>,
     /// Makes a part of a column of dates or times the category. Default: none, the text is the category.
     pub(crate) date: Option<DatePart>,
     /// The combination of the categories of two or more features of one value, or of the texts of columns, instead of a `column`: a feature's
@@ -94,7 +94,6 @@ impl CategoricalFile {
     }
 }
 
-/// A column with one value per cell and its own table.
 impl From<String> for CategoricalFile {
     fn from(column: String) -> Self {
         Self { column: Some(column), ..Self::default() }
@@ -102,11 +101,10 @@ impl From<String> for CategoricalFile {
 }
 
 impl FeaturesFile {
-    /// The keys that stand for `features`.
     pub(crate) fn from_features(features: &Features, tables: &[Table]) -> Self {
         let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
         Self {
-            label: Some(Labels::from_targets(&features.targets)),
+            label: Some(LabelForms::from_targets(&features.targets)),
             weight: features.weight.clone(),
             numeric: Some(features.numeric.iter().cloned().map(Column::Full).collect()),
             numeric_embedding: features.numeric_embedding,
@@ -118,13 +116,13 @@ impl FeaturesFile {
 fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
     let plain = CategoricalFile::default();
     let file = match feature.source.clone() {
-        Source::Cross(names) => CategoricalFile { cross: Some(names), ..plain },
-        Source::Column { column, reading } => {
+        IdSource::Cross(names) => CategoricalFile { cross: Some(names), ..plain },
+        IdSource::Column { column, reading } => {
             let plain = CategoricalFile { column: Some(column), ..plain };
             match reading {
-                Reading::Text => plain,
-                Reading::Buckets(buckets) => CategoricalFile { buckets: Some(buckets), ..plain },
-                Reading::Date(part) => CategoricalFile { date: Some(part), ..plain },
+                ColumnReading::Text => plain,
+                ColumnReading::Buckets(buckets) => CategoricalFile { buckets: Some(buckets), ..plain },
+                ColumnReading::Date(part) => CategoricalFile { date: Some(part), ..plain },
             }
         }
     };
@@ -143,7 +141,7 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
         Values::Many { pooling, pool_at, .. } => (Some(pooling), Some(pool_at), None),
         Values::Sequence { sequence, .. } => (None, None, Some(sequence)),
     };
-    let weights = feature.values.weights().map(str::to_owned);
+    let weights = feature.values.weight_column().map(str::to_owned);
     let table = (table != feature.name).then(|| table.to_owned());
     let default = feature.default.clone();
     let file = CategoricalFile {

@@ -9,7 +9,8 @@ use crate::settings::{LabelKind, LossName, MissingLabel, RegressionLoss, Target,
 /// What the model learns.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub(crate) enum Labels {
+#[schemars(rename = "Labels")]
+pub(crate) enum LabelForms {
     /// Name of the column, whose values are `1` and `0`.
     Name(String),
     /// The column in full.
@@ -84,8 +85,7 @@ impl From<String> for LabelFile {
     }
 }
 
-impl Labels {
-    /// The keys that stand for `targets`.
+impl LabelForms {
     pub(crate) fn from_targets(targets: &[Target]) -> Self {
         let mut labels: Vec<LabelFile> = targets.iter().map(|target| label(target, targets)).collect();
         match labels.len() {

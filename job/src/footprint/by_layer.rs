@@ -19,12 +19,11 @@ impl Job {
         let inputs = largest(weights.iter().filter(is_read).map(|tensor| tensor.inputs.size * tensor.uses));
         // A norm keeps what it reads. Dropout keeps its factors and its outputs.
         let norms = u64::from(self.mlp.norm != MlpNorm::None);
-        let dropped = 2 * u64::from(self.model.dropout() > 0.0);
+        let dropped = 2 * u64::from(self.model.dropout_share() > 0.0);
         let kept: u64 = given.iter().sum();
         (1 + norms + dropped) * kept + OF_ONE * largest(given.into_iter()) + 2 * inputs
     }
 
-    /// Of each layer of a Wukong: the vectors that it gives, and the products of its vectors, which no weight gives.
     pub(super) fn values_of_interactions(&self) -> Vec<u64> {
         let Model::Wukong { layers, fmb, lcb, rank, .. } = &self.model else { return Vec::new() };
         let (vectors, dim) = ((fmb + lcb) as u64, self.tables.first().map_or(0, |table| table.dim as u64));

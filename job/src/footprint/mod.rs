@@ -1,12 +1,11 @@
-//! The memory of the dense network, before it is built: of a worker that holds all of it, and of one that streams its weights; and of rows.
-//!
-//! The sums follow what the dense worker allocates. `scripts/memory_peaks.py` compares them with the peak of real runs.
+//! The memory of the dense network before it is built. The sums follow what the dense worker allocates;
+//! `scripts/memory_peaks.py` compares them with the peak of real runs.
 
 mod by_layer;
 mod rows;
 mod streamed;
 
-use crate::settings::{DenseLayout, DenseTensor, Device, Job, Mlp, Mode, Model, Precision, TensorRole};
+use crate::settings::{DenseLayout, DenseTensor, Device, Job, MlpSettings, Mode, Model, Precision, TensorRole};
 
 pub use streamed::StreamedFootprint;
 
@@ -23,9 +22,7 @@ const MOST_KEPT: u64 = 32 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseFootprint {
     pub weights: u64,
-    /// Their gradients, for each thread of a step.
     pub gradients: u64,
-    /// State of the optimiser.
     pub optimizer: u64,
     /// The average of the weights (`train.ema`), and in mode `async` the first weights and those of the last step.
     pub copies: u64,
@@ -33,23 +30,19 @@ pub struct DenseFootprint {
     pub activations: u64,
     /// Copies of weights and state while they are saved, on the first worker.
     pub saving: u64,
-    /// Memory for first values, which the allocator keeps.
     kept: u64,
-    /// While the network is built.
     building: u64,
 }
 
 impl DenseFootprint {
-    /// While the network trains.
     #[must_use]
-    pub fn training(&self) -> u64 {
+    pub fn training_bytes(&self) -> u64 {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.kept
     }
 
-    /// The peak, without a save.
     #[must_use]
-    pub fn peak(&self) -> u64 {
-        self.training().max(self.building)
+    pub fn peak_bytes(&self) -> u64 {
+        self.training_bytes().max(self.building)
     }
 }
 
@@ -64,7 +57,7 @@ impl Job {
     #[must_use]
     pub fn dense_footprint_with(&self, threads: usize) -> Option<DenseFootprint> {
         let layout = self.dense_layout()?;
-        let bytes = VALUE * layout.parameters();
+        let bytes = VALUE * layout.parameter_count();
         let (state, largest) = (self.state_values(), VALUE * largest(layout.tensors.iter().map(DenseTensor::len)));
         let by_autograd = self.is_by_autograd();
         let threads = if by_autograd { 1 } else { threads.max(1) as u64 };
@@ -84,15 +77,14 @@ impl Job {
         })
     }
 
-    /// Values that the optimiser keeps for each weight.
     fn state_values(&self) -> u64 {
-        self.dense_optimizer.rule().0.state_vectors().len() as u64
+        self.dense_optimizer.update_rule().0.state_vectors().len() as u64
     }
 
     /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.
     #[must_use]
     pub fn is_by_autograd(&self) -> bool {
-        let has_other_layers = self.mlp != Mlp::default() || self.features.numeric_embedding.is_some();
+        let has_other_layers = self.mlp != MlpSettings::default() || self.features.numeric_embedding.is_some();
         let is_other_network = match &self.model {
             Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::FinalMlp { gate: Some(_), .. } => {
                 true
@@ -108,7 +100,7 @@ impl Job {
     /// Values of a thread of the step without autograd: outputs and slopes of each layer, the inputs, and copies of weights.
     fn chunk_values(&self, layout: &DenseLayout) -> u64 {
         let read = weights(layout).filter(|tensor| tensor.inputs.power == 0).map(|tensor| tensor.inputs.size);
-        let dropped = u64::from(self.model.dropout() > 0.0);
+        let dropped = u64::from(self.model.dropout_share() > 0.0);
         let rows = (2 + dropped) * outputs(layout).sum::<u64>() + 2 * largest(read).next_multiple_of(LINE);
         CHUNK_ROWS * rows + weights(layout).map(|tensor| self.copied_values(tensor)).sum::<u64>()
     }
@@ -123,8 +115,7 @@ impl Job {
         }
     }
 
-    /// Values that autograd keeps for a batch: of each layer the output, and what follows it; of what no weight gives also its
-    /// norm.
+    /// Values that autograd keeps for a batch: the output of each layer, and what follows it.
     fn kept_values(&self, layout: &DenseLayout) -> u64 {
         let interactions: u64 = self.values_of_interactions().iter().sum();
         self.train.batch_size as u64 * (2 * outputs(layout).sum::<u64>() + 3 * interactions)
@@ -135,12 +126,10 @@ fn weights(layout: &DenseLayout) -> impl Iterator<Item = &DenseTensor> {
     layout.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight)
 }
 
-/// Of each layer, for one sample.
 fn outputs(layout: &DenseLayout) -> impl Iterator<Item = u64> {
     weights(layout).map(outputs_of)
 }
 
-/// Of a layer, for one sample.
 fn outputs_of(weight: &DenseTensor) -> u64 {
     weight.outputs.size * weight.uses
 }
@@ -170,7 +159,7 @@ mod tests {
         assert_eq!((plain.optimizer, plain.saving), (0, 0));
         let average = footprint("[train]\nthreads = 1\nema = 0.5\n");
         assert_eq!((average.copies, average.saving), (bytes, 4 * bytes));
-        assert!(one.training() == one.peak() && one.peak() > 4 * bytes);
+        assert!(one.training_bytes() == one.peak_bytes() && one.peak_bytes() > 4 * bytes);
     }
 
     #[test]

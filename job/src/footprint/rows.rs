@@ -4,14 +4,13 @@ use crate::settings::{Categorical, Job, Table};
 
 /// Index bytes of a row: twelve for an entry, with 64 to 80 % of its places used, and free space in the last block.
 const INDEX: usize = 24;
-/// Bytes of a value or its gradient.
 const VALUE: u64 = 4;
 
 impl Table {
     /// Bytes of one row in a server's memory: weights, optimiser state, index.
     #[must_use]
     pub fn row_bytes(&self) -> usize {
-        VALUE as usize * self.config().stride() + INDEX
+        VALUE as usize * self.table_config().stride() + INDEX
     }
 }
 
@@ -21,7 +20,7 @@ impl Job {
     pub fn looked_up_values(&self) -> u64 {
         let values = |feature: &Categorical| {
             let dim = self.tables[feature.table].dim;
-            feature.values.sequence().map_or(dim, |sequence| sequence.width(dim)) as u64
+            feature.values.sequence().map_or(dim, |sequence| sequence.input_width(dim)) as u64
         };
         self.features.categorical.iter().map(values).sum()
     }

@@ -1,7 +1,5 @@
-//! The memory of a network whose weights are streamed: of the worker that holds two layers, and of the servers that hold all.
-//!
-//! The sums follow the window of layers and the step of the dense worker. `scripts/memory_peaks.py --streamed` compares them with the
-//! peak of real runs.
+//! The memory of a network whose weights are streamed: of the worker that holds two layers, and of the servers that
+//! hold all. `scripts/memory_peaks.py --streamed` compares the sums with the peak of real runs.
 
 use zagros_table::optimizer::dense::Staging;
 
@@ -16,11 +14,9 @@ const LEAST: u64 = 64;
 const UNDER_WAY: u64 = 16 << 20;
 /// Copies of them in a worker: of a pull and of a push, as values and as bytes, and in the buffers of connections.
 const WORKER_COPIES: u64 = 6;
-/// As above, in a server process, whose threads answer several requests at once.
 const SERVER_COPIES: u64 = 18;
 
-/// Freed memory that the allocator keeps for each further thread of a step, at most: its heaps have so many bytes. Pieces of more than
-/// `LARGEST_KEPT` go back to the system.
+/// Freed memory that the allocator keeps for each further thread of a step, at most: the size of its heaps.
 const HEAP: u64 = 64 << 20;
 const LARGEST_KEPT: u64 = 32 << 20;
 /// What libtorch's autograd and its library of products keep, whatever the network.
@@ -28,18 +24,14 @@ const AUTOGRAD: u64 = 40 << 20;
 /// Pieces as large as the largest layer that a thread frees.
 const FREED: u64 = 12;
 
-/// Bytes with streamed weights, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamedFootprint {
     /// In a worker: the weights of two layers, or of two slices of layers, and their gradients for each thread of a step.
     pub layers: u64,
     /// In a worker: values of all layers for its batch, and slopes.
     pub activations: u64,
-    /// In a worker: tiles in messages.
     pub messages: u64,
-    /// In a worker: freed memory of threads, which the allocator keeps.
     kept: u64,
-    /// In a server process: tiles in messages.
     pub server_messages: u64,
     /// In all servers together: weights and optimiser state, and staged gradients where a step may be clipped or given up as a whole.
     pub store: u64,
@@ -47,7 +39,7 @@ pub struct StreamedFootprint {
 
 impl StreamedFootprint {
     #[must_use]
-    pub fn worker(&self) -> u64 {
+    pub fn worker_bytes(&self) -> u64 {
         self.layers + self.activations + self.messages + self.kept
     }
 }
@@ -66,15 +58,14 @@ impl Job {
         self.streamed_footprint_keeping(threads, kept)
     }
 
-    /// Whether a streamed step keeps the outputs of some layers only, and computes the others again for the backward: where those of all
-    /// layers are beyond `train.memory`.
+    /// A streamed step whose outputs of all layers are beyond `train.memory` keeps some and computes the others again.
     #[must_use]
-    pub fn recomputes(&self) -> bool {
+    pub fn recomputes_outputs(&self) -> bool {
         self.recomputes_with(self.train.threads)
     }
 
     fn recomputes_with(&self, threads: usize) -> bool {
-        let needed = || self.streamed_footprint_keeping(threads, KeptOutputs::All).map_or(0, |all| all.worker());
+        let needed = || self.streamed_footprint_keeping(threads, KeptOutputs::All).map_or(0, |all| all.worker_bytes());
         !self.is_by_autograd() && self.train.memory.is_some_and(|memory| needed() > memory)
     }
 
@@ -104,7 +95,7 @@ impl Job {
 
     /// Where autograd makes the step, on all threads together. It makes the gradient of a layer before that is copied for its push.
     fn streamed_footprint_by_layer(&self, layout: &DenseLayout) -> Option<StreamedFootprint> {
-        let sizes: Vec<u64> = self.dense_layers()?.iter().map(|layer| layer.weights() as u64).collect();
+        let sizes: Vec<u64> = self.dense_layers()?.iter().map(|layer| layer.weight_count() as u64).collect();
         let largest_layer = VALUE * largest(sizes.iter().copied());
         Some(StreamedFootprint {
             layers: 2 * VALUE * largest_pair(&sizes) + largest_layer,
@@ -116,10 +107,9 @@ impl Job {
         })
     }
 
-    /// Of all servers: weights, the optimiser's state, and staged gradients.
     fn store_bytes(&self, layout: &DenseLayout) -> u64 {
-        let values = 1 + self.state_values() + u64::from(self.staging() != Staging::None);
-        VALUE * values * layout.parameters()
+        let values = 1 + self.state_values() + u64::from(self.gradient_staging() != Staging::None);
+        VALUE * values * layout.parameter_count()
     }
 
     /// The most samples of a thread, with those that fill its last block.
@@ -128,8 +118,8 @@ impl Job {
         batch.div_ceil(threads).max(batch.min(LEAST)).next_multiple_of(BLOCK)
     }
 
-    /// Values that a step keeps for a sample: outputs of each layer, slopes of the last layer of each stack and of two more, and the
-    /// widest input that is no layer's output, with its slopes.
+    /// Outputs of each layer, slopes of the last layer of each stack and of two more, and the widest other input with
+    /// its slopes.
     fn values_of_sample(&self, layout: &DenseLayout, kept: KeptOutputs) -> u64 {
         // The products of two streams are never there.
         let read = weights(layout).filter(|tensor| tensor.inputs.power < 2);
@@ -138,7 +128,7 @@ impl Job {
         let inputs = shapes.first().map(|first| first[0]).into_iter().chain(ends().map(|pair| pair[1][0]));
         let last = ends().map(|pair| pair[0][1]).chain(shapes.last().map(|last| last[1]));
         let slopes = last.sum::<u64>() + 2 * largest(outputs(layout));
-        let dropped = u64::from(self.model.dropout() > 0.0);
+        let dropped = u64::from(self.model.dropout_share() > 0.0);
         let all = outputs(layout).sum::<u64>();
         let outputs = match kept {
             KeptOutputs::All => all,
@@ -168,7 +158,6 @@ fn largest_pair(sizes: &[u64]) -> u64 {
     largest(sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied()))
 }
 
-/// Which layers keep their outputs until the backward.
 #[derive(Clone, Copy, Debug)]
 enum KeptOutputs {
     All,
@@ -211,8 +200,8 @@ mod tests {
         assert_eq!(footprint("[optimizer]\nkind = 'sgd'\n").store, 4 * weights);
         let two = footprint("[train]\nthreads = 2\n");
         assert_eq!(two.layers, 4 * (3 * (429 * 64 + 64 * 32) + 2 * 64 * 432));
-        assert_eq!(adam.worker(), adam.layers + adam.activations + adam.messages);
-        assert_eq!(two.worker(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
+        assert_eq!(adam.worker_bytes(), adam.layers + adam.activations + adam.messages);
+        assert_eq!(two.worker_bytes(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
     }
 
     #[test]
@@ -236,11 +225,11 @@ mod tests {
             job(CRITEO, &format!("{text}threads = 1\nbatch_size = {ROWS}\nweights = 'streamed'\n"))
         };
         let kept = deep("").streamed_footprint().unwrap();
-        let (enough, short) = (kept.worker(), kept.worker() - 1);
+        let (enough, short) = (kept.worker_bytes(), kept.worker_bytes() - 1);
         let enough = deep(&format!("memory = '{enough}'\n"));
-        assert!(!enough.recomputes() && enough.streamed_footprint() == Some(kept));
+        assert!(!enough.recomputes_outputs() && enough.streamed_footprint() == Some(kept));
         let short = deep(&format!("memory = '{short}'\n"));
-        assert!(short.recomputes());
+        assert!(short.recomputes_outputs());
         let fewer = short.streamed_footprint().unwrap();
         // Of nine outputs the third, the sixth and the last, and memory for two.
         assert_eq!(kept.activations - fewer.activations, 4 * ROWS * (8 * 64 + 1 - (2 * 64 + 1 + 2 * 64)));
@@ -256,7 +245,7 @@ mod tests {
         assert_eq!(one.layers, 4 * (2 * (sizes[0] + sizes[1]) + sizes[0]));
         assert_eq!((one.store, one), (12 * (sizes[0] + sizes[1] + 33), two));
         assert_eq!(one.activations % (4 * 100), 0);
-        assert!(!job(CRITEO, &format!("{FFNN}{text}memory = '64KiB'\n")).recomputes());
+        assert!(!job(CRITEO, &format!("{FFNN}{text}memory = '64KiB'\n")).recomputes_outputs());
     }
 
     #[test]

@@ -2,28 +2,29 @@
 
 use std::num::NonZeroU64;
 
-use super::Resolver;
-use super::features::Learned;
-use crate::document::Path;
+use super::JobResolver;
+use super::features::LearnedColumns;
+use crate::document::KeyPath;
 use crate::file::CategoricalFile;
 use crate::settings::{
-    Buckets, Categorical, IdRange, PoolAt, Pooling, Reading, Source, Values, Vocabulary, VocabularyKeys, ids_of_text,
+    Categorical, ColumnReading, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values, Vocabulary, VocabularyKeys,
+    ids_of_text,
 };
 use crate::suggest;
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Names are different, and columns are there. `known`: the names of all columns, if they are known before a file is opened.
     pub(super) fn categorical_columns(
         &mut self,
         features: &[CategoricalFile],
-        learned: Learned<'_>,
+        learned: LearnedColumns<'_>,
         known: Option<&[String]>,
     ) {
         let names: Vec<_> = features.iter().map(|feature| (feature.feature_name(), feature.column.clone())).collect();
         self.different_names("categorical", &names);
         let parts = names_of_parts(features);
         for (index, feature) in features.iter().enumerate() {
-            let path = Path::from("features.categorical").index(index);
+            let path = KeyPath::from("features.categorical").index(index);
             match (&feature.column, &feature.cross) {
                 (Some(column), None) => {
                     self.feature_column("categorical", &path, column, learned, known);
@@ -31,7 +32,7 @@ impl Resolver<'_> {
                         self.feature_column("categorical", &path.key("weights"), weights, learned, known);
                     }
                 }
-                (None, Some(names)) => self.cross(&path.key("cross"), names, &parts, learned, known),
+                (None, Some(names)) => self.check_cross(&path.key("cross"), names, &parts, learned, known),
                 (Some(_), Some(_)) => {
                     let help = "remove `column`: a cross names what it combines";
                     self.problem(path.key("cross"), "`cross` and `column` exclude each other", "one too many", help);
@@ -46,12 +47,12 @@ impl Resolver<'_> {
     }
 
     /// Names of features or columns whose categories are combined. `parts`: the names of the features that may be.
-    pub(super) fn cross(
+    pub(super) fn check_cross(
         &mut self,
-        path: &Path,
+        path: &KeyPath,
         names: &[String],
         parts: &[&str],
-        learned: Learned<'_>,
+        learned: LearnedColumns<'_>,
         known: Option<&[String]>,
     ) {
         for (index, name) in names.iter().enumerate() {
@@ -63,7 +64,7 @@ impl Resolver<'_> {
                 // The feature's own column is checked with the feature.
             } else if let Some(known) = known.filter(|known| !known.contains(name)) {
                 let names: Vec<&str> = parts.iter().copied().chain(known.iter().map(String::as_str)).collect();
-                let help = suggest::name(name, &names, "features of one value and columns are");
+                let help = suggest::help_with_name(name, &names, "features of one value and columns are");
                 self.problem(path, format!("no feature or column is named \"{name}\""), "no such name", help);
             } else {
                 self.feature_column("categorical", &path, name, learned, known);
@@ -71,15 +72,15 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn categorical(&mut self, path: &Path, feature: &CategoricalFile, table: usize) -> Categorical {
-        let values = self.values(path, feature);
+    pub(super) fn resolve_categorical(&mut self, path: &KeyPath, feature: &CategoricalFile, table: usize) -> Categorical {
+        let values = self.values_of_cell(path, feature);
         let source = self.source(path, feature);
         self.one_of_each_cell(path, feature, &values);
         let ids = self.ids(path, feature, &source);
         Categorical { name: feature.feature_name(), source, table, values, default: feature.default.clone(), ids }
     }
 
-    fn source(&mut self, path: &Path, feature: &CategoricalFile) -> Source {
+    fn source(&mut self, path: &KeyPath, feature: &CategoricalFile) -> IdSource {
         if let Some(names) = &feature.cross {
             for (key, given) in [("buckets", feature.buckets.is_some()), ("date", feature.date.is_some())] {
                 if given {
@@ -88,23 +89,23 @@ impl Resolver<'_> {
                     self.problem(path.key(key), message, "of which of its columns?", help);
                 }
             }
-            return Source::Cross(names.clone());
+            return IdSource::Cross(names.clone());
         }
         let column = feature.column.clone().unwrap_or_default();
         let reading = match (&feature.buckets, feature.date) {
-            (None, None) => Reading::Text,
-            (Some(buckets), None) => Reading::Buckets(self.ascending(path, buckets)),
-            (None, Some(part)) => Reading::Date(part),
+            (None, None) => ColumnReading::Text,
+            (Some(buckets), None) => ColumnReading::Buckets(self.ascending(path, buckets)),
+            (None, Some(part)) => ColumnReading::Date(part),
             (Some(_), Some(part)) => {
                 let help = "make two features of the column, each with a `name`";
                 self.problem(path.key("date"), "`buckets` and `date` exclude each other", "one too many", help);
-                Reading::Date(part)
+                ColumnReading::Date(part)
             }
         };
-        Source::Column { column, reading }
+        IdSource::Column { column, reading }
     }
 
-    fn ascending(&mut self, path: &Path, buckets: &Buckets) -> Buckets {
+    fn ascending(&mut self, path: &KeyPath, buckets: &ValueBuckets) -> ValueBuckets {
         let edges = buckets.edges();
         let is_ascending = edges.windows(2).all(|pair| pair[0] < pair[1]) && edges.iter().all(|edge| edge.is_finite());
         if !is_ascending {
@@ -115,7 +116,7 @@ impl Resolver<'_> {
     }
 
     /// Keys that apply only where a cell is one category.
-    fn one_of_each_cell(&mut self, path: &Path, feature: &CategoricalFile, values: &Values) {
+    fn one_of_each_cell(&mut self, path: &KeyPath, feature: &CategoricalFile, values: &Values) {
         let many = *values != Values::One;
         for (key, given) in [
             ("buckets", feature.buckets.is_some()),
@@ -144,8 +145,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn ids(&mut self, path: &Path, feature: &CategoricalFile, source: &Source) -> IdRange {
-        let few = matches!(source, Source::Column { reading: Reading::Buckets(_) | Reading::Date(_), .. });
+    fn ids(&mut self, path: &KeyPath, feature: &CategoricalFile, source: &IdSource) -> IdRange {
+        let few = matches!(source, IdSource::Column { reading: ColumnReading::Buckets(_) | ColumnReading::Date(_), .. });
         for (key, given) in [("hash_size", feature.hash_size.is_some()), ("vocabulary", feature.vocabulary.is_some())] {
             if given && few {
                 let message = format!("`{key}` of buckets or parts of a date has no meaning");
@@ -169,7 +170,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn vocabulary(&mut self, path: &Path, keys: &VocabularyKeys) -> Vocabulary {
+    fn vocabulary(&mut self, path: &KeyPath, keys: &VocabularyKeys) -> Vocabulary {
         let ids = keys.ids.as_ref().map(|text| ids_of_text(text).filter(|ids| ids.len() <= keys.max_size as usize));
         if ids == Some(None) {
             let help = "remove the key: the ids are measured";
@@ -180,7 +181,7 @@ impl Resolver<'_> {
     }
 
     /// How many values a cell holds. A column of lists needs no separator.
-    pub(super) fn values(&mut self, path: &Path, feature: &CategoricalFile) -> Values {
+    pub(super) fn values_of_cell(&mut self, path: &KeyPath, feature: &CategoricalFile) -> Values {
         let describes_many = feature.pooling.is_some() || feature.sequence.is_some() || feature.weights.is_some();
         let is_list = self.has_lists && describes_many;
         let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
@@ -206,7 +207,7 @@ impl Resolver<'_> {
     }
 
     /// Where values are added up: with weights at the worker, because servers add rows up unweighted.
-    fn pool_at(&mut self, path: &Path, feature: &CategoricalFile) -> PoolAt {
+    fn pool_at(&mut self, path: &KeyPath, feature: &CategoricalFile) -> PoolAt {
         let given = feature.pool_at.unwrap_or(PoolAt::Auto);
         if feature.weights.is_none() {
             return given;
@@ -219,16 +220,14 @@ impl Resolver<'_> {
         PoolAt::Worker
     }
 
-    /// Refuses a key of pooled values for a sequence.
-    fn not_pooled(&mut self, path: &Path, key: &str, given: bool) {
+    fn not_pooled(&mut self, path: &KeyPath, key: &str, given: bool) {
         if given {
             let help = format!("remove `sequence` or `{key}`");
             self.problem(path.key(key), format!("`{key}` of a sequence has no meaning"), "not pooled", help);
         }
     }
 
-    /// Refuses a key that applies to several values only.
-    fn one_value(&mut self, path: &Path, key: &str, given: bool) {
+    fn one_value(&mut self, path: &KeyPath, key: &str, given: bool) {
         if given {
             let help = format!("give a `separator`, or remove `{key}`");
             let message = match key {
@@ -242,8 +241,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Whether a cross may name the feature.
-/// Names of the features that may be part of a cross.
+/// Features of one value may be part of a cross.
 pub(super) fn names_of_parts(features: &[CategoricalFile]) -> Vec<&str> {
     features.iter().filter(|feature| is_part(feature)).filter_map(own_name).collect()
 }
@@ -278,11 +276,11 @@ mod tests {
         assert_eq!(named, [("a", "a"), ("r", "r"), ("d", "d"), ("r_x_b", "r_x_b"), ("b", "b")]);
         let categorical = &job.features.categorical;
         let parts: Vec<_> =
-            job.features.parts(&categorical[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
-        assert_eq!(parts, [("a", Reading::Buckets(Buckets::Edges(vec![1.0, 2.5]))), ("b", Reading::Text)]);
+            job.features.column_parts(&categorical[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
+        assert_eq!(parts, [("a", ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0, 2.5]))), ("b", ColumnReading::Text)]);
         assert_eq!(
             categorical[2].source,
-            Source::Column { column: "a".into(), reading: Reading::Date(DatePart::Weekday) }
+            IdSource::Column { column: "a".into(), reading: ColumnReading::Date(DatePart::Weekday) }
         );
         let vocabulary = Vocabulary { min_count: 10, max_size: 65_536, ids: None };
         assert_eq!(
@@ -304,7 +302,7 @@ mod tests {
             weights: Some("c".into()),
         };
         assert_eq!(feature.values, values);
-        assert_eq!(made.features.columns(feature).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(made.features.source_columns(feature).collect::<Vec<_>>(), ["a", "c"]);
         let again = Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
         assert_eq!(again.unwrap(), made);
         let other = job(DELIMITED, &text("{ column = 'a', separator = '|', weights = 'b', pooling = 'mean' }"));

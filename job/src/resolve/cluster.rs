@@ -4,32 +4,31 @@ use std::collections::HashSet;
 
 use serde_json::Value as Json;
 
-use super::Resolver;
-use crate::document::Path;
-use crate::settings::{AdmissionPolicy, Cluster, Collective, Mode, Table, size};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::settings::{AdmissionPolicy, ClusterSettings, CollectiveKind, Mode, Table, size};
 
 /// The least memory of a server. Less does not hold the rows of one batch.
 const LEAST_MEMORY: u64 = 64 << 10;
 
-impl Resolver<'_> {
-    pub(super) fn cluster(&mut self, cluster: Cluster) -> Cluster {
+impl JobResolver<'_> {
+    pub(super) fn resolve_cluster(&mut self, cluster: ClusterSettings) -> ClusterSettings {
         if cluster.buckets < cluster.servers {
             let message = format!("{} servers cannot share {} buckets", cluster.servers, cluster.buckets);
             self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
         }
-        self.address(&Path::from("cluster.coordinator"), &cluster.coordinator);
-        self.address(&Path::from("cluster.admin"), &cluster.admin);
-        self.address(&Path::from("cluster.worker_address"), &cluster.worker_address);
+        self.address(&KeyPath::from("cluster.coordinator"), &cluster.coordinator);
+        self.address(&KeyPath::from("cluster.admin"), &cluster.admin);
+        self.address(&KeyPath::from("cluster.worker_address"), &cluster.worker_address);
         self.server_addresses(&cluster);
         let server_threads = match cluster.server_threads {
             0 => self.context.threads.server,
             threads => threads,
         };
-        Cluster { server_threads, ..cluster }
+        ClusterSettings { server_threads, ..cluster }
     }
 
-    /// Checks that the run can do without some workers.
-    pub(super) fn min_workers_fit(&mut self, cluster: &Cluster, mode: Mode) {
+    pub(super) fn min_workers_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
         let (workers, Some(least)) = (cluster.workers, cluster.min_workers) else { return };
         if least > workers {
             let message = format!("`cluster.min_workers` is {least}, but the job has {workers} dense workers");
@@ -42,8 +41,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks that workers can join the run while it trains.
-    pub(super) fn max_workers_fit(&mut self, cluster: &Cluster, mode: Mode) {
+    pub(super) fn max_workers_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
         let (workers, Some(most)) = (cluster.workers, cluster.max_workers) else { return };
         if most < workers {
             let message = format!("`cluster.max_workers` is {most}, but the job has {workers} dense workers");
@@ -56,7 +54,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks that the runs of mode `sync` with several workers are bit-equal.
     pub(super) fn sync_fits(&mut self, workers: u32, mode: Mode, tables: &[Table]) {
         let counts = |table: &&Table| matches!(table.admission, AdmissionPolicy::Count { .. });
         let Some(table) = tables.iter().find(counts).filter(|_| workers > 1 && mode == Mode::Sync) else { return };
@@ -67,9 +64,8 @@ impl Resolver<'_> {
         self.problem("train.mode", message, "its runs are bit-equal", help);
     }
 
-    /// Checks that sums over NCCL fit the mode.
-    pub(super) fn collective_fits(&mut self, cluster: &Cluster, mode: Mode) {
-        if cluster.workers > 1 && cluster.collective == Collective::Nccl && mode == Mode::Sync {
+    pub(super) fn collective_fits(&mut self, cluster: &ClusterSettings, mode: Mode) {
+        if cluster.workers > 1 && cluster.collective == CollectiveKind::Nccl && mode == Mode::Sync {
             let message = format!("mode \"sync\" with {} dense workers cannot sum over NCCL", cluster.workers);
             let help = "NCCL adds in no fixed order, so two runs would differ: use collective = \
                         \"gloo\", or train in another mode";
@@ -78,7 +74,7 @@ impl Resolver<'_> {
     }
 
     /// Reports keys with a size that is not one in range, and removes them.
-    pub(super) fn sizes(&mut self, keys: &mut Json) {
+    pub(super) fn read_sizes(&mut self, keys: &mut Json) {
         self.size_of(keys, "cluster.memory");
         self.size_of(keys, "train.memory");
     }
@@ -97,8 +93,8 @@ impl Resolver<'_> {
         self.problem(key, message, label, help);
     }
 
-    fn server_addresses(&mut self, cluster: &Cluster) {
-        let key = Path::from("cluster.server_addresses");
+    fn server_addresses(&mut self, cluster: &ClusterSettings) {
+        let key = KeyPath::from("cluster.server_addresses");
         let ports: Vec<Option<u16>> = (cluster.server_addresses.iter().enumerate())
             .map(|(index, address)| self.address(&key.index(index), address))
             .collect();
@@ -120,7 +116,7 @@ impl Resolver<'_> {
     }
 
     /// Checks `host:port`. Returns the port.
-    fn address(&mut self, path: &Path, address: &str) -> Option<u16> {
+    fn address(&mut self, path: &KeyPath, address: &str) -> Option<u16> {
         let port = port(address);
         if port.is_none() {
             let message = format!("`{path}` is not an address: \"{address}\"");
@@ -192,9 +188,9 @@ mod tests {
     #[test]
     fn workers_use_gloo_by_default_and_nccl_only_in_modes_without_bit_equal_runs() {
         let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
-        assert_eq!(job(CRITEO, &workers("")).cluster.collective, Collective::Gloo);
+        assert_eq!(job(CRITEO, &workers("")).cluster.collective, CollectiveKind::Gloo);
         let nccl = workers("collective = 'nccl'");
-        assert_eq!(job(CRITEO, &nccl).cluster.collective, Collective::Nccl);
+        assert_eq!(job(CRITEO, &nccl).cluster.collective, CollectiveKind::Nccl);
         let found = problems(CRITEO, &format!("{nccl}[train]\nmode = 'sync'\n"));
         assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot sum over NCCL"]);
         // A single worker has no all-reduce.

@@ -1,14 +1,15 @@
 //! `[data]` and `[train]`'s threads: paths, separators, and the keys of each format.
 
 use std::collections::HashSet;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{KeyPath as FilePath, PathBuf};
 
-use super::Resolver;
-use crate::document::Path;
-use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{Columnar, Data, DataOrder, DecimalMark, Delimited, Features, Format, STDIN, Values};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::file::{DataFile, DataLayout, DataPaths};
+use crate::settings::{
+    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Features, Format, STDIN, Values,
+};
 
-/// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
     let numeric = (1..=13).map(|index| format!("I{index}"));
     let categorical = (1..=26).map(|index| format!("C{index}"));
@@ -16,11 +17,11 @@ pub(super) fn criteo_columns() -> Vec<String> {
 }
 
 /// Names of the columns, if they are known before a file is opened.
-pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
+pub(super) fn known_columns(file: &DataFile) -> Option<Vec<String>> {
     match file.format {
-        Layout::Criteo => Some(criteo_columns()),
-        Layout::Parquet | Layout::Arrow | Layout::Jsonl => None,
-        Layout::Delimited => file.columns.clone().filter(|columns| !columns.is_empty()),
+        DataLayout::Criteo => Some(criteo_columns()),
+        DataLayout::Parquet | DataLayout::Arrow | DataLayout::Jsonl => None,
+        DataLayout::Delimited => file.columns.clone().filter(|columns| !columns.is_empty()),
     }
 }
 
@@ -28,10 +29,8 @@ pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
 const SHUFFLE_ROWS: usize = 32_768;
 /// The most memory of a default window.
 const SHUFFLE_BYTES: usize = 32 << 20;
-/// Assumed number of values of a multi-valued feature.
 const VALUES: usize = 64;
 
-/// Rows of the shuffle window of a job that sets none.
 fn shuffle_rows(features: &Features) -> usize {
     let ids = features.categorical.iter().map(|feature| match feature.values {
         Values::One => 1,
@@ -44,15 +43,15 @@ fn shuffle_rows(features: &Features) -> usize {
     SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)
 }
 
-impl Resolver<'_> {
-    pub(super) fn data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> Data {
+impl JobResolver<'_> {
+    pub(super) fn resolve_data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> DataSettings {
         self.times_fit(file, columns);
         self.commas_fit(file, features);
-        Data {
+        DataSettings {
             format: self.format(file),
-            train: self.paths("data.train", &file.train),
-            test: self.test(file),
-            validation: self.validation(file),
+            train: self.data_paths("data.train", &file.train),
+            test: self.test_part(file),
+            validation: self.validation_part(file),
             max_bad_rows: file.max_bad_rows,
             max_bad_share: file.max_bad_share,
             max_line_bytes: file.max_line_bytes,
@@ -64,7 +63,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// Rows of the shuffle window.
     fn window(&mut self, file: &DataFile, features: &Features) -> usize {
         match (file.order, file.shuffle_rows) {
             (DataOrder::Shuffled, rows) => rows.unwrap_or_else(|| shuffle_rows(features)),
@@ -77,20 +75,21 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn paths(&mut self, key: &str, paths: &Paths) -> Vec<PathBuf> {
-        let whole = Path::from(key);
+    pub(super) fn data_paths(&mut self, key: &str, paths: &DataPaths) -> Vec<PathBuf> {
+        let whole = KeyPath::from(key);
         if paths.as_slice().is_empty() {
             self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
         }
         let path_of = |index| match paths {
-            Paths::One(_) => whole.clone(),
-            Paths::Many(_) => whole.index(index),
+            DataPaths::One(_) => whole.clone(),
+            DataPaths::Many(_) => whole.index(index),
         };
         paths.as_slice().iter().enumerate().map(|(index, path)| self.data_path(&path_of(index), path)).collect()
     }
 
-    /// Makes a path absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it is.
-    fn data_path(&mut self, key: &Path, path: &str) -> PathBuf {
+    /// Absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it
+    /// is.
+    fn data_path(&mut self, key: &KeyPath, path: &str) -> PathBuf {
         match path.split_once("://") {
             None if path == STDIN => PathBuf::from(path),
             Some(("s3" | "gs" | "az" | "http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
@@ -104,12 +103,11 @@ impl Resolver<'_> {
                 self.problem(key.clone(), format!("`{key}` names no file"), label, help);
                 PathBuf::from(path)
             }
-            None => self.path(key, path),
+            None => self.absolute_path(key, path),
         }
     }
 
-    /// Makes a path absolute.
-    pub(super) fn path(&mut self, key: &Path, path: &str) -> PathBuf {
+    pub(super) fn absolute_path(&mut self, key: &KeyPath, path: &str) -> PathBuf {
         if path.is_empty() {
             self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
         }
@@ -121,31 +119,30 @@ impl Resolver<'_> {
 
     fn format(&mut self, file: &DataFile) -> Format {
         match file.format {
-            Layout::Criteo => {
+            DataLayout::Criteo => {
                 let help = "Criteo's layout is fixed; remove the key, or use format = \"delimited\"";
                 self.refuse_keys(file, "criteo", file.missing.is_some(), help);
                 Format::Criteo
             }
-            Layout::Parquet => {
+            DataLayout::Parquet => {
                 let help = "a Parquet file says itself what its columns are; remove the key";
                 self.refuse_keys(file, "parquet", false, help);
-                Format::Parquet(Columnar { missing: file.missing.clone().unwrap_or_default() })
+                Format::Parquet(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
             }
-            Layout::Arrow => {
+            DataLayout::Arrow => {
                 let help = "an Arrow file says itself what its columns are; remove the key";
                 self.refuse_keys(file, "arrow", false, help);
-                Format::Arrow(Columnar { missing: file.missing.clone().unwrap_or_default() })
+                Format::Arrow(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
             }
-            Layout::Jsonl => {
+            DataLayout::Jsonl => {
                 let help = "the keys of an object are its columns; remove the key";
                 self.refuse_keys(file, "jsonl", false, help);
-                Format::Jsonl(Columnar { missing: file.missing.clone().unwrap_or_default() })
+                Format::Jsonl(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
             }
-            Layout::Delimited => Format::Delimited(self.delimited(file)),
+            DataLayout::Delimited => Format::Delimited(self.delimited(file)),
         }
     }
 
-    /// Refuses the keys of text with fields.
     fn refuse_keys(&mut self, file: &DataFile, format: &str, missing: bool, help: &str) {
         let given = [
             ("delimiter", file.delimiter.is_some()),
@@ -159,14 +156,14 @@ impl Resolver<'_> {
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             let message = format!("`data.{key}` has no meaning with format \"{format}\"");
-            self.problem(Path::from("data").key(key), message, "only for \"delimited\"", help);
+            self.problem(KeyPath::from("data").key(key), message, "only for \"delimited\"", help);
         }
     }
 
     /// A comma cannot separate numbers and be inside them.
     fn commas_fit(&mut self, file: &DataFile, features: &Features) {
         let vectors = features.numeric.iter().map(|feature| (&feature.column, feature.separator.as_deref()));
-        let bags = features.categorical.iter().filter(|feature| feature.values.weights().is_some());
+        let bags = features.categorical.iter().filter(|feature| feature.values.weight_column().is_some());
         let bags = bags.map(|feature| (&feature.name, feature.values.separator()));
         let has_comma = |separator: Option<&str>| separator.is_some_and(|text| text.contains(','));
         let divided = vectors.chain(bags).find(|(_, separator)| has_comma(*separator));
@@ -183,7 +180,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn delimited(&mut self, file: &DataFile) -> Delimited {
+    fn delimited(&mut self, file: &DataFile) -> DelimitedFormat {
         let header = file.header.unwrap_or(true);
         let columns = file.columns.clone().unwrap_or_default();
         if columns.is_empty() && !header {
@@ -195,7 +192,7 @@ impl Resolver<'_> {
             let help = "remove the key if there are no comments";
             self.problem("data.comment", "`data.comment` is empty: every line would be skipped", "empty", help);
         }
-        Delimited {
+        DelimitedFormat {
             delimiter: self.delimiter(file.delimiter.as_deref().unwrap_or(",")),
             header,
             columns,
@@ -210,7 +207,7 @@ impl Resolver<'_> {
     fn distinct_columns(&mut self, columns: &[String]) {
         let mut seen = HashSet::new();
         for (index, column) in columns.iter().enumerate() {
-            let path = Path::from("data.columns").index(index);
+            let path = KeyPath::from("data.columns").index(index);
             if column.is_empty() {
                 self.problem(path, "a column has an empty name", "empty", "name every column, also unused ones");
             } else if !seen.insert(column) {

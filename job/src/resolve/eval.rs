@@ -1,14 +1,14 @@
 //! `[eval]`, `[train.early_stop]`, and the keys of other sections that they need.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::file::JobFile;
-use crate::settings::{CalibrationKind, Eval, Metric, Target, TargetKind};
+use crate::settings::{CalibrationKind, EvalMetric, EvalSettings, Target, TargetKind};
 
-impl Resolver<'_> {
-    pub(super) fn eval(&mut self, eval: Eval, targets: &[Target], known: Option<&[String]>) -> Eval {
+impl JobResolver<'_> {
+    pub(super) fn resolve_eval(&mut self, eval: EvalSettings, targets: &[Target], known: Option<&[String]>) -> EvalSettings {
         if let Some(column) = &eval.group_by {
-            let path = Path::from("eval.group_by");
+            let path = KeyPath::from("eval.group_by");
             if is_label(column, targets) {
                 let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
                 self.problem(path, message, "this is the label", "name a column such as the user's id");
@@ -22,7 +22,7 @@ impl Resolver<'_> {
     }
 
     /// Groups and slices have measures of clicks.
-    fn clicks_are_measured(&mut self, eval: &Eval, targets: &[Target]) {
+    fn clicks_are_measured(&mut self, eval: &EvalSettings, targets: &[Target]) {
         self.calibration_has_labels(eval.calibration, targets);
         let Some(main) = targets.first().filter(|target| !target.is_click()) else { return };
         let keys = [("eval.group_by", eval.group_by.is_some()), ("eval.slices", !eval.slices.is_empty())];
@@ -50,7 +50,7 @@ impl Resolver<'_> {
 
     fn slices(&mut self, columns: &[String], targets: &[Target], known: Option<&[String]>) {
         for (index, column) in columns.iter().enumerate() {
-            let path = Path::from("eval.slices");
+            let path = KeyPath::from("eval.slices");
             if is_label(column, targets) {
                 let message =
                     format!("slices by the label \"{column}\" have one class each: no AUC and no calibration");
@@ -64,7 +64,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks that there is a part to fit calibration to.
     pub(super) fn calibration_fits(&mut self, file: &JobFile) {
         if file.eval.calibration.is_some() && !file.data.has_validation() {
             let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a function that was fitted to the test \
@@ -73,7 +72,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks that early stopping and the choice of a state have a validation part.
     pub(super) fn early_stop_fits(&mut self, file: &JobFile) {
         let Some(early_stop) = file.train.early_stop else {
             if file.output.keep_best > 0 {
@@ -88,7 +86,7 @@ impl Resolver<'_> {
                         that chose the state would look better than it is";
             self.problem("train.early_stop", "early stopping needs a validation part", "no validation part", help);
         }
-        if early_stop.metric == Metric::Gauc && file.eval.group_by.is_none() {
+        if early_stop.metric == EvalMetric::Gauc && file.eval.group_by.is_none() {
             let help = "name the column: eval.group_by = \"user_id\"";
             self.problem("train.early_stop.metric", "\"gauc\" needs groups", "no `eval.group_by`", help);
         }
@@ -102,7 +100,7 @@ fn is_label(column: &str, targets: &[Target]) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::{CalibrationKind, EarlyStop, Eval, Metric, ValidationPart};
+    use crate::settings::{CalibrationKind, EarlyStop, EvalMetric, EvalSettings, ValidationPart};
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
 
@@ -112,7 +110,7 @@ mod tests {
         assert_eq!((plain.train.early_stop, plain.output.keep_best), (None, 0));
         assert_eq!(plain.data.validation, ValidationPart::None);
         let stops = job(CRITEO, "validation_share = 0.1\n[train.early_stop]\n");
-        let expected = EarlyStop { metric: Metric::Auc, patience: 2, min_delta: 0.0 };
+        let expected = EarlyStop { metric: EvalMetric::Auc, patience: 2, min_delta: 0.0 };
         assert_eq!((stops.train.early_stop, stops.output.keep_best), (Some(expected), 1));
         let several =
             "validation = 'v'\n[train]\nearly_stop = { metric = 'logloss', patience = 7 }\n[output]\nkeep_best = 3\n";
@@ -147,7 +145,7 @@ mod tests {
     #[test]
     fn groups_are_a_column_that_exists_and_is_not_the_label() {
         let with_column = |column: &str| format!("{FEATURES}[eval]\ngroup_by = '{column}'\n");
-        let expected = Eval { group_by: Some("b".to_owned()), ..Eval::default() };
+        let expected = EvalSettings { group_by: Some("b".to_owned()), ..EvalSettings::default() };
         assert_eq!(job(DELIMITED, &with_column("b")).eval, expected);
         assert_eq!(problems(DELIMITED, &with_column("usr")), ["no column is named \"usr\""]);
         let label = problems(DELIMITED, &with_column("y"));
@@ -157,7 +155,7 @@ mod tests {
     #[test]
     fn slices_are_by_columns_that_exist_and_are_not_the_label() {
         let with_columns = |columns: &str| format!("{FEATURES}[eval]\nslices = [{columns}]\n");
-        let expected = Eval { slices: vec!["b".to_owned(), "a".to_owned()], slice_values: 10, ..Eval::default() };
+        let expected = EvalSettings { slices: vec!["b".to_owned(), "a".to_owned()], slice_values: 10, ..EvalSettings::default() };
         assert_eq!(job(DELIMITED, &with_columns("'b', 'a'")).eval, expected);
         assert_eq!(problems(DELIMITED, &with_columns("'b', 'usr'")), ["no column is named \"usr\""]);
         assert_eq!(problems(DELIMITED, &with_columns("'b', 'b'")), ["the column \"b\" is named twice"]);

@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::Resolver;
-use crate::document::Path;
-use crate::file::{CategoricalFile, Column, FeaturesFile, Layout};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::file::{CategoricalFile, Column, DataLayout, FeaturesFile};
 use crate::settings::{Numeric, NumericEmbedding, Target};
 use crate::suggest;
 
 /// Features before their tables are resolved.
-pub(super) struct Columns {
+pub(super) struct FeatureColumns {
     pub(super) targets: Vec<Target>,
     pub(super) weight: Option<String>,
     pub(super) numeric: Vec<Numeric>,
@@ -19,24 +19,24 @@ pub(super) struct Columns {
 
 /// Columns that no feature may be.
 #[derive(Clone, Copy)]
-pub(super) struct Learned<'a> {
+pub(super) struct LearnedColumns<'a> {
     targets: &'a [Target],
     weight: Option<&'a str>,
 }
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn features(&mut self, format: Layout, file: FeaturesFile, known: Option<&[String]>) -> Columns {
-        let criteo = format == Layout::Criteo;
-        let targets = self.targets(file.label, criteo, known);
-        self.weight(file.weight.as_ref(), &targets, known);
+    pub(super) fn resolve_features(&mut self, format: DataLayout, file: FeaturesFile, known: Option<&[String]>) -> FeatureColumns {
+        let criteo = format == DataLayout::Criteo;
+        let targets = self.resolve_targets(file.label, criteo, known);
+        self.check_weight(file.weight.as_ref(), &targets, known);
         let numbers = || if criteo { criteo_numbers() } else { Vec::new() };
         let categories = || if criteo { criteo_categories() } else { Vec::new() };
         let numeric = listed(file.numeric).unwrap_or_else(numbers);
         let categorical = listed(file.categorical).unwrap_or_else(categories);
-        let learned = Learned { targets: &targets, weight: file.weight.as_deref() };
-        self.numeric(&numeric, learned, known);
-        self.encodings(&numeric, &categorical, learned, known);
+        let learned = LearnedColumns { targets: &targets, weight: file.weight.as_deref() };
+        self.check_numeric(&numeric, learned, known);
+        self.check_encodings(&numeric, &categorical, learned, known);
         self.categorical_columns(&categorical, learned, known);
         if categorical.is_empty() {
             let help = "list at least one column under `categorical`";
@@ -48,16 +48,15 @@ impl Resolver<'_> {
             let message = "`features.numeric_embedding` has no number to embed";
             self.problem("features.numeric_embedding", message, "no numeric feature", help);
         }
-        Columns { targets, weight: file.weight, numeric, numeric_embedding, categorical }
+        FeatureColumns { targets, weight: file.weight, numeric, numeric_embedding, categorical }
     }
 
-    /// A column of a feature is there, and is not the label.
     pub(super) fn feature_column(
         &mut self,
         kind: &str,
-        path: &Path,
+        path: &KeyPath,
         column: &str,
-        learned: Learned<'_>,
+        learned: LearnedColumns<'_>,
         known: Option<&[String]>,
     ) {
         if learned.targets.iter().any(|target| target.column == column) {
@@ -79,7 +78,7 @@ impl Resolver<'_> {
             if seen.insert(name) {
                 continue;
             }
-            let path = Path::from("features").key(kind).index(index);
+            let path = KeyPath::from("features").key(kind).index(index);
             let message = match column {
                 Some(column) if column == name => format!("column \"{name}\" is a {kind} feature twice"),
                 _ => format!("two {kind} features are named \"{name}\""),
@@ -88,10 +87,10 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn column_exists(&mut self, path: &Path, column: &str, known: Option<&[String]>) {
+    pub(super) fn column_exists(&mut self, path: &KeyPath, column: &str, known: Option<&[String]>) {
         if let Some(known) = known.filter(|known| !known.iter().any(|name| name == column)) {
             let names: Vec<&str> = known.iter().map(String::as_str).collect();
-            let help = suggest::name(column, &names, "the columns are");
+            let help = suggest::help_with_name(column, &names, "the columns are");
             self.problem(path.clone(), format!("no column is named \"{column}\""), "no such column", help);
         }
     }

@@ -1,11 +1,11 @@
 //! FinalMLP: heads that divide its streams, and gates that read features.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::settings::{Features, Model, StreamGates};
 use crate::suggest;
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Each head reads an equal part of the output of a stream.
     pub(super) fn streams_split(&mut self, model: &Model) {
         let Model::FinalMlp { first, second, heads, .. } = model else { return };
@@ -25,9 +25,9 @@ impl Resolver<'_> {
             numeric.chain(features.categorical.iter().map(|feature| feature.name.as_str())).collect();
         for (stream, names) in [("first", &gates.first), ("second", &gates.second)] {
             for (index, name) in names.iter().enumerate() {
-                let path = Path::from("model.gate").key(stream).index(index);
+                let path = KeyPath::from("model.gate").key(stream).index(index);
                 if !known.contains(&name.as_str()) {
-                    let help = suggest::name(name, &known, "there are");
+                    let help = suggest::help_with_name(name, &known, "there are");
                     self.problem(path, format!("no feature is named \"{name}\""), "no such feature", help);
                 } else if names[..index].contains(name) {
                     let message = format!("the gate reads \"{name}\" twice");

@@ -1,16 +1,14 @@
 //! `[model]`, `[optimizer]` and `[train]`.
 
-use super::Resolver;
-use crate::document::Path;
-use crate::settings::{Device, Features, Mode, Model, Table, Train};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::settings::{Device, Features, Mode, Model, Table, TrainSettings};
 use crate::suggest;
 
-/// The most tables that a message names.
 const NAMED: usize = 3;
 
-impl Resolver<'_> {
-    /// Checks that features and tables fit the network.
-    pub(super) fn model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
+impl JobResolver<'_> {
+    pub(super) fn resolve_model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
         self.takes_sequences(&model, features);
         match &model {
             Model::Dlrm { .. } => {
@@ -25,7 +23,7 @@ impl Resolver<'_> {
             Model::Dcnv2 { rank: Some(rank), .. } => self.rank_is_below(*rank, features, tables),
             Model::TorchScript { file, sha256, trust } => {
                 self.torchscript(sha256, *trust);
-                let file = self.path(&Path::from("model.file"), &file.to_string_lossy());
+                let file = self.absolute_path(&KeyPath::from("model.file"), &file.to_string_lossy());
                 return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
             }
             Model::Bst { heads, .. } => self.heads_divide(*heads, features, tables),
@@ -40,7 +38,7 @@ impl Resolver<'_> {
         }
         let mut model = model;
         if let Model::Din { attention, .. } | Model::Bst { attention, .. } = &mut model {
-            *attention = self.attention(attention, features, tables);
+            *attention = self.attention_pairs(attention, features, tables);
         }
         model
     }
@@ -107,26 +105,26 @@ impl Resolver<'_> {
     }
 
     /// The key that sets the dim of a table.
-    fn dim_of(&self, table: &Table, features: &Features, tables: &[Table]) -> Path {
-        let own = Path::from("tables").key(&table.name).key("dim");
-        let written = |path: &Path| self.context.document.find(path).is_some();
+    fn dim_of(&self, table: &Table, features: &Features, tables: &[Table]) -> KeyPath {
+        let own = KeyPath::from("tables").key(&table.name).key("dim");
+        let written = |path: &KeyPath| self.context.document.find(path).is_some();
         let uses = |index: &usize| tables[features.categorical[*index].table].name == table.name;
-        let of_feature = |index| Path::from("features.categorical").index(index).key("dim");
+        let of_feature = |index| KeyPath::from("features.categorical").index(index).key("dim");
         let candidates = (0..features.categorical.len()).filter(uses).map(of_feature);
-        std::iter::once(own).chain(candidates).find(written).unwrap_or_else(|| Path::from("embedding.dim"))
+        std::iter::once(own).chain(candidates).find(written).unwrap_or_else(|| KeyPath::from("embedding.dim"))
     }
 
     /// Each penalty is of a categorical feature.
-    pub(super) fn penalties_fit(&mut self, train: &Train, features: &Features) {
+    pub(super) fn penalties_fit(&mut self, train: &TrainSettings, features: &Features) {
         let known: Vec<&str> = features.categorical.iter().map(|feature| feature.name.as_str()).collect();
         for name in train.feature_l2.keys().filter(|name| !known.contains(&name.as_str())) {
-            let help = suggest::name(name, &known, "there are");
+            let help = suggest::help_with_name(name, &known, "there are");
             let message = format!("no categorical feature is named \"{name}\"");
-            self.problem(Path::from("train.feature_l2").key(name), message, "no such feature", help);
+            self.problem(KeyPath::from("train.feature_l2").key(name), message, "no such feature", help);
         }
     }
 
-    pub(super) fn train(&mut self, train: Train) -> Train {
+    pub(super) fn resolve_train(&mut self, train: TrainSettings) -> TrainSettings {
         let sync = train.mode == Mode::Sync;
         let is_given = self.is_given("train.staleness");
         if sync && is_given && train.staleness > 0 {
@@ -140,7 +138,7 @@ impl Resolver<'_> {
         }
         let staleness = if sync && !is_given { 0 } else { train.staleness };
         let threads = if train.threads == 0 { self.context.threads.torch } else { train.threads };
-        Train { staleness, threads, ..train }
+        TrainSettings { staleness, threads, ..train }
     }
 }
 
@@ -150,7 +148,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::{DenseOptimizer, DenseUpdates, NonFinitePolicy, Schedule, Structure};
+    use crate::settings::{CrossStructure, DenseOptimizer, DenseUpdates, NonFinitePolicy, RateSchedule};
 
     #[test]
     fn mode_sync_refuses_a_device() {
@@ -173,7 +171,7 @@ mod tests {
 
     #[test]
     fn threads_are_planned_unless_given() {
-        let planned = crate::threads::Machine::this().plan();
+        let planned = crate::threads::Machine::this().plan_threads();
         let automatic = job(CRITEO, "");
         assert_eq!((automatic.data.threads, automatic.train.threads), (planned.parse, planned.torch));
         let given = job(CRITEO, "threads = 5\n[train]\nthreads = 6\n");
@@ -216,11 +214,11 @@ mod tests {
     fn each_kind_of_network_has_its_keys() {
         let model = |text: &str| job(CRITEO, &format!("[model]\n{text}\n")).model;
         let (hidden, dropout) = (vec![256, 128], 0.0);
-        let stacked = Structure::Stacked;
+        let stacked = CrossStructure::Stacked;
         let full = Model::Dcnv2 { cross_layers: 3, rank: None, structure: stacked, hidden: hidden.clone(), dropout };
         assert_eq!(model("kind = 'dcnv2'"), full);
         let text = "kind = 'dcnv2'\ncross_layers = 2\nrank = 428\nstructure = 'parallel'\nhidden = []\ndropout = 0.5";
-        let structure = Structure::Parallel;
+        let structure = CrossStructure::Parallel;
         let low = Model::Dcnv2 { cross_layers: 2, rank: Some(428), structure, hidden: vec![], dropout: 0.5 };
         assert_eq!(model(text), low);
         assert_eq!(model("kind = 'deepfm'"), Model::DeepFm { hidden: hidden.clone(), dropout });
@@ -285,7 +283,7 @@ mod tests {
         assert_eq!(job(CRITEO, "").train.updates, DenseUpdates::default());
         let text = "[train]\nclip_value = 5\nclip_norm = 1.5\nnon_finite = 'skip'\n\
                     schedule = { kind = 'cosine', warmup = 10, decay = 90, floor = 0.5 }\n";
-        let schedule = Schedule::Cosine { warmup: 10.into(), decay: 90.into(), floor: 0.5 };
+        let schedule = RateSchedule::Cosine { warmup: 10.into(), decay: 90.into(), floor: 0.5 };
         let (clip_value, clip_norm, non_finite) = (Some(5.0), Some(1.5), NonFinitePolicy::Skip);
         assert_eq!(job(CRITEO, text).train.updates, DenseUpdates { schedule, clip_value, clip_norm, non_finite });
     }

@@ -1,11 +1,10 @@
 //! Keys that a mode of training allows.
 
-use super::Resolver;
-use crate::settings::{Checkpoint, DenseOptimizer, Mode, Table, Train, WeightStore, is_dense_table};
+use super::JobResolver;
+use crate::settings::{CheckpointSettings, DenseOptimizer, Mode, Table, TrainSettings, WeightStore, is_dense_table};
 
-impl Resolver<'_> {
-    /// Checks keys against the mode and the number of workers.
-    pub(super) fn mode_fits(&mut self, workers: u32, train: &Train, optimizer: &DenseOptimizer) {
+impl JobResolver<'_> {
+    pub(super) fn mode_fits(&mut self, workers: u32, train: &TrainSettings, optimizer: &DenseOptimizer) {
         if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {
             let message = format!("`train.staleness_total` = {total} is too low for {workers} workers");
             let help =
@@ -42,13 +41,11 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks the folder of checkpoints.
-    pub(super) fn checkpoint(&mut self, checkpoint: Checkpoint) -> Checkpoint {
+    pub(super) fn resolve_checkpoint(&mut self, checkpoint: CheckpointSettings) -> CheckpointSettings {
         self.names_a_folder("checkpoint.folder", checkpoint.folder.as_deref());
         checkpoint
     }
 
-    /// Checks that a key names a path, or a prefix of a bucket.
     pub(super) fn names_a_folder(&mut self, key: &str, text: Option<&str>) {
         if let Some(reason) = text.and_then(no_folder) {
             let help = "give a path, or s3://bucket/prefix; AWS_ENDPOINT_URL in the environment gives the endpoint";
@@ -56,8 +53,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks that no table has the name of a table of the dense network.
-    pub(super) fn names_are_free(&mut self, train: &Train, tables: &[Table]) {
+    pub(super) fn names_are_free(&mut self, train: &TrainSettings, tables: &[Table]) {
         let may_stream = match train.weights {
             WeightStore::Streamed => true,
             WeightStore::Auto => train.memory.is_some(),

@@ -1,17 +1,17 @@
 //! Numeric features: transforms that fit together.
 
-use super::Resolver;
-use super::features::Learned;
-use crate::document::Path;
+use super::JobResolver;
+use super::features::LearnedColumns;
+use crate::document::KeyPath;
 use crate::settings::{MinMax, Numeric, Standardise};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Names, columns and transforms. `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn numeric(&mut self, features: &[Numeric], learned: Learned<'_>, known: Option<&[String]>) {
+    pub(super) fn check_numeric(&mut self, features: &[Numeric], learned: LearnedColumns<'_>, known: Option<&[String]>) {
         let name = |feature: &Numeric| (feature.name().to_owned(), Some(feature.column.clone()));
         self.different_names("numeric", &features.iter().map(name).collect::<Vec<_>>());
         for (index, feature) in features.iter().enumerate() {
-            let path = Path::from("features.numeric").index(index);
+            let path = KeyPath::from("features.numeric").index(index);
             if feature.encode.is_none() {
                 self.feature_column("numeric", &path, &feature.column, learned, known);
             }
@@ -20,8 +20,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The keys of a vector of numbers.
-    fn vector_fits(&mut self, path: &Path, feature: &Numeric) {
+    fn vector_fits(&mut self, path: &KeyPath, feature: &Numeric) {
         match (feature.width, &feature.separator) {
             (None, Some(_)) => {
                 let help = "give the number of numbers in a cell as `width`, or remove the key";
@@ -43,9 +42,9 @@ impl Resolver<'_> {
         });
         let Some((key, one_name, one, other_name, other)) = lists else { return };
         for (name, list) in [(one_name, one), (other_name, other)] {
-            if list.len() != feature.values() {
+            if list.len() != feature.value_count() {
                 let message =
-                    format!("`{key}.{name}` has {} numbers, the feature has {}", list.len(), feature.values());
+                    format!("`{key}.{name}` has {} numbers, the feature has {}", list.len(), feature.value_count());
                 self.problem(path.key(key), message, "of another length", "give one number, or one for each");
             }
         }
@@ -66,7 +65,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn transforms_fit(&mut self, path: &Path, feature: &Numeric) {
+    fn transforms_fit(&mut self, path: &KeyPath, feature: &Numeric) {
         if let Some([low, high]) = feature.clip.filter(|[low, high]| is_empty(*low, *high)) {
             let message = format!("`clip` leaves nothing between {low} and {high}");
             self.problem(path.key("clip"), message, "least, then greatest", "write the lesser value first");
@@ -113,7 +112,7 @@ mod tests {
         let made = job(DELIMITED, &text(&each));
         let feature = &made.features.numeric[0];
         let given = Standardise::GivenEach { mean: vec![0.0, 1.0, 2.5], deviation: vec![2.0; 3] };
-        assert_eq!((feature.values(), feature.inputs(), &feature.standardise), (3, 4, &given));
+        assert_eq!((feature.value_count(), feature.input_count(), &feature.standardise), (3, 4, &given));
         assert_eq!(made.features.numeric_inputs(), 4);
         let again =
             crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());

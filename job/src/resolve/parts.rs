@@ -1,23 +1,23 @@
 //! The parts of the rows that are not trained on: files, shares of the rows, or the newest rows.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::file::DataFile;
 use crate::settings::{NewestRows, TestPart, TimeBound, ValidationPart};
 
-impl Resolver<'_> {
-    pub(super) fn test(&mut self, file: &DataFile) -> TestPart {
+impl JobResolver<'_> {
+    pub(super) fn test_part(&mut self, file: &DataFile) -> TestPart {
         let keys = ["data.test", "data.test_fraction", "data.test_from"];
         self.exclude(keys, [file.test.is_some(), file.test_fraction.is_some(), file.test_from.is_some()]);
         match (&file.test, file.test_fraction, newest(file, file.test_from.as_ref())) {
-            (Some(files), ..) => TestPart::Files(self.paths("data.test", files)),
+            (Some(files), ..) => TestPart::Files(self.data_paths("data.test", files)),
             (_, Some(fraction), _) => TestPart::Fraction(fraction),
             (.., Some(newest)) => TestPart::Newest(newest),
             (None, None, None) => TestPart::None,
         }
     }
 
-    pub(super) fn validation(&mut self, file: &DataFile) -> ValidationPart {
+    pub(super) fn validation_part(&mut self, file: &DataFile) -> ValidationPart {
         let keys = ["data.validation", "data.validation_share", "data.validation_from"];
         let given = [file.validation.is_some(), file.validation_share.is_some(), file.validation_from.is_some()];
         self.exclude(keys, given);
@@ -26,14 +26,13 @@ impl Resolver<'_> {
             self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
         }
         match (&file.validation, file.validation_share, newest(file, file.validation_from.as_ref())) {
-            (Some(files), ..) => ValidationPart::Files(self.paths("data.validation", files)),
+            (Some(files), ..) => ValidationPart::Files(self.data_paths("data.validation", files)),
             (_, Some(share), _) => ValidationPart::Share(share),
             (.., Some(newest)) => ValidationPart::Newest(newest),
             (None, None, None) => ValidationPart::None,
         }
     }
 
-    /// Refuses every key of a part but the first that is given.
     fn exclude(&mut self, keys: [&str; 3], given: [bool; 3]) {
         let mut given = (0..3).filter(|index| given[*index]).map(|index| keys[index]);
         let Some(first) = given.next() else { return };
@@ -43,7 +42,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks `time_column` and the bounds that look at it.
     pub(super) fn times_fit(&mut self, file: &DataFile, known: Option<&[String]>) {
         let bounds = [("data.test_from", &file.test_from), ("data.validation_from", &file.validation_from)];
         match (&file.time_column, bounds.iter().find(|(_, bound)| bound.is_some())) {
@@ -56,7 +54,7 @@ impl Resolver<'_> {
                 let message = "`data.time_column` divides nothing without a bound";
                 self.problem("data.time_column", message, "no bound", help);
             }
-            (Some(column), Some(_)) => self.column_exists(&Path::from("data.time_column"), column, known),
+            (Some(column), Some(_)) => self.column_exists(&KeyPath::from("data.time_column"), column, known),
             (None, None) => {}
         }
         if let (Some(test), Some(validation)) = (&file.test_from, &file.validation_from) {

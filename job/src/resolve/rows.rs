@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Resolver;
-use crate::document::Path;
-use crate::settings::{Cluster, EvictionOrder, StepCount, Table, TableOverrides, TableSettings, Train};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::settings::{ClusterSettings, EvictionOrder, StepCount, Table, TableOverrides, TableSettings, TrainSettings};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     pub(super) fn one_ttl(&mut self, embedding: &TableSettings, settings: &BTreeMap<String, TableOverrides>) {
-        let common = (Path::from("embedding"), u64::from(embedding.ttl_steps), u64::from(embedding.ttl_seconds));
+        let common = (KeyPath::from("embedding"), u64::from(embedding.ttl_steps), u64::from(embedding.ttl_seconds));
         let own = |(name, table): (&String, &TableOverrides)| {
-            let path = Path::from("tables").key(name);
+            let path = KeyPath::from("tables").key(name);
             (path, table.number("ttl_steps").unwrap_or(0), table.number("ttl_seconds").unwrap_or(0))
         };
         for (path, steps, seconds) in std::iter::once(common).chain(settings.iter().map(own)) {
@@ -21,24 +21,24 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks the rules of retention. A rule that all tables break is reported once.
+    /// A rule that all tables break is reported once.
     pub(super) fn retention_fits(
         &mut self,
         tables: &[Table],
         settings: &BTreeMap<String, TableOverrides>,
-        cluster: &Cluster,
+        cluster: &ClusterSettings,
     ) {
         let mut reported = BTreeSet::new();
         for table in tables {
             let own = settings.contains_key(&table.name);
-            let path = if own { Path::from("tables").key(&table.name) } else { Path::from("embedding") };
+            let path = if own { KeyPath::from("tables").key(&table.name) } else { KeyPath::from("embedding") };
             let by_frequency = matches!(table.evict, EvictionOrder::Lfu { .. });
             if by_frequency && table.ttl_seconds > 0 && reported.insert((path.to_string(), 0)) {
                 let message = format!("`{path}` orders eviction by steps, but its time to live is in seconds");
                 let help = "give `ttl_steps`, or use evict = { kind = \"lru\" }";
                 self.problem(path.key("ttl_seconds"), message, "not in steps", help);
             }
-            let keeps_small = table.small_norm > 0.0 && table.retention().keeps_evicted_rows();
+            let keeps_small = table.small_norm > 0.0 && table.eviction_policy().keeps_evicted_rows();
             if keeps_small && cluster.memory.is_none() && reported.insert((path.to_string(), 1)) {
                 let message = format!("`{path}.small_norm` sends rows to disk, which needs `cluster.memory`");
                 let help = "set `cluster.memory`, or delete the rows with victims = \"drop\"";
@@ -47,19 +47,19 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks numbers of steps that may also be given in epochs, and so have no least value of their own.
-    pub(super) fn steps_fit(&mut self, train: &Train, tables: &[Table], settings: &BTreeMap<String, TableOverrides>) {
+    /// Steps may also be given in epochs, and so have no least value of their own.
+    pub(super) fn steps_fit(&mut self, train: &TrainSettings, tables: &[Table], settings: &BTreeMap<String, TableOverrides>) {
         if train.evaluate_every == Some(StepCount::Steps(0)) {
             let help = "give at least 1, or remove the key: an evaluation follows every epoch in any case";
             self.problem("train.evaluate_every", "`train.evaluate_every` is 0", "not even one step", help);
         }
         let path = |table: &Table| match settings.contains_key(&table.name) {
-            true => Path::from("tables").key(&table.name),
-            false => Path::from("embedding"),
+            true => KeyPath::from("tables").key(&table.name),
+            false => KeyPath::from("embedding"),
         };
         let tables = tables.iter().map(|table| (path(table), table.schedule));
         let mut reported = BTreeSet::new();
-        for (path, schedule) in std::iter::once((Path::from("train"), train.updates.schedule)).chain(tables) {
+        for (path, schedule) in std::iter::once((KeyPath::from("train"), train.updates.schedule)).chain(tables) {
             if schedule.falls_at_once() && reported.insert(path.to_string()) {
                 let message = format!("`{path}.schedule` falls over 0 steps");
                 self.problem(path.key("schedule"), message, "at least 1", "give the steps or epochs of the fall");
@@ -74,10 +74,10 @@ mod tests {
 
     use crate::fixture::{DELIMITED, job, problems};
     use crate::settings::{
-        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinitePolicy, Schedule, Table, WeightType,
+        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinitePolicy, RateSchedule, Table,
+        WeightType,
     };
 
-    /// Tables `a` and `b`.
     fn text(rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a', 'b']\n{rest}")
     }
@@ -90,20 +90,20 @@ mod tests {
     fn by_default_a_table_keeps_every_row_exactly_and_for_ever() {
         let [table, _] = tables("");
         assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
-        assert_eq!((table.schedule, table.admission), (Schedule::Constant, AdmissionPolicy::Always));
-        assert_eq!(table.retention(), EvictionPolicy::default());
+        assert_eq!((table.schedule, table.admission), (RateSchedule::Constant, AdmissionPolicy::Always));
+        assert_eq!(table.eviction_policy(), EvictionPolicy::default());
     }
 
     #[test]
     fn every_kind_has_a_name() {
         let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
         let (warmup, decay) = (5.into(), 9.into());
-        assert_eq!(schedule("kind = 'linear', decay = 9"), Schedule::Linear { warmup: 0.into(), decay, floor: 0.0 });
+        assert_eq!(schedule("kind = 'linear', decay = 9"), RateSchedule::Linear { warmup: 0.into(), decay, floor: 0.0 });
         let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
-        assert_eq!(cosine, Schedule::Cosine { warmup, decay, floor: 0.5 });
+        assert_eq!(cosine, RateSchedule::Cosine { warmup, decay, floor: 0.5 });
         assert_eq!(
             schedule("kind = 'step', every = 3"),
-            Schedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }
+            RateSchedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }
         );
         let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
         assert_eq!(
@@ -122,9 +122,9 @@ mod tests {
         let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
         let order = EvictionOrder::Lfu { half_life: 10_000 };
         let expected = EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
-        assert_eq!((a.element, a.retention()), (WeightType::Bf16, expected));
+        assert_eq!((a.element, a.eviction_policy()), (WeightType::Bf16, expected));
         assert_eq!(
-            (b.element, b.retention()),
+            (b.element, b.eviction_policy()),
             (WeightType::F16, EvictionPolicy { order: EvictionOrder::Lru, ..expected })
         );
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_table_that_sets_one_time_to_live_replaces_both() {
         let ttl =
-            |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.retention().ttl);
+            |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.eviction_policy().ttl);
         assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);
         assert_eq!(ttl("ttl_seconds = 9"), [Some(Ttl::Steps(7)), Some(Ttl::Seconds(9))]);
         assert_eq!(ttl("ttl_steps = 0"), [Some(Ttl::Steps(7)), None]);

@@ -1,12 +1,11 @@
 //! Sequences: which networks read them, and the target of each.
 
-use super::Resolver;
-use crate::document::Path;
-use crate::settings::{Attention, Categorical, Features, IdRange, Model, Reading, Source, Table, Values};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::settings::{AttentionPair, Categorical, ColumnReading, Features, IdRange, IdSource, Model, Table, Values};
 use crate::suggest;
 
-impl Resolver<'_> {
-    /// Refuses sequences that the network does not read, and a network of sequences without one.
+impl JobResolver<'_> {
     pub(super) fn takes_sequences(&mut self, model: &Model, features: &Features) {
         let first = features.categorical.iter().position(is_sequence);
         match (reads_sequences(model), first) {
@@ -15,7 +14,7 @@ impl Resolver<'_> {
                 let message = format!("the network of `model.kind` reads no sequence, and \"{column}\" is one");
                 let help =
                     "give the feature `pooling` in place of `sequence`, or use [model] kind = \"din\" or \"bst\"";
-                let path = Path::from("features.categorical").index(index).key("sequence");
+                let path = KeyPath::from("features.categorical").index(index).key("sequence");
                 self.problem(path, message, "not read", help);
             }
             (true, None) => {
@@ -28,16 +27,16 @@ impl Resolver<'_> {
     }
 
     /// The sequences with their targets: the given ones, or each sequence with the one other feature of its table.
-    pub(super) fn attention(&mut self, given: &[Attention], features: &Features, tables: &[Table]) -> Vec<Attention> {
+    pub(super) fn attention_pairs(&mut self, given: &[AttentionPair], features: &Features, tables: &[Table]) -> Vec<AttentionPair> {
         let sequences = features.categorical.iter().filter(|feature| is_sequence(feature));
         if given.is_empty() {
-            let pairs: Vec<Attention> =
+            let pairs: Vec<AttentionPair> =
                 sequences.filter_map(|sequence| self.only_target(sequence, features, tables)).collect();
             pairs.iter().for_each(|pair| self.same_ids(pair, features));
             return pairs;
         }
         for (index, pair) in given.iter().enumerate() {
-            let path = Path::from("model.attention").index(index);
+            let path = KeyPath::from("model.attention").index(index);
             self.pair_fits(&path, pair, features);
             if given[..index].contains(pair) {
                 self.problem(path, "the same sequence and target twice", "second time", "remove one of the two");
@@ -61,13 +60,13 @@ impl Resolver<'_> {
         }
     }
 
-    fn only_target(&mut self, sequence: &Categorical, features: &Features, tables: &[Table]) -> Option<Attention> {
+    fn only_target(&mut self, sequence: &Categorical, features: &Features, tables: &[Table]) -> Option<AttentionPair> {
         let of_table = |feature: &&Categorical| !is_sequence(feature) && feature.table == sequence.table;
         let targets: Vec<&str> =
             features.categorical.iter().filter(of_table).map(|feature| feature.name.as_str()).collect();
         let column = &sequence.name;
         if let [target] = targets[..] {
-            return Some(Attention { sequence: column.clone(), target: target.to_owned() });
+            return Some(AttentionPair { sequence: column.clone(), target: target.to_owned() });
         }
         let table = &tables[sequence.table].name;
         let (message, help) = if targets.is_empty() {
@@ -87,7 +86,7 @@ impl Resolver<'_> {
         None
     }
 
-    fn pair_fits(&mut self, path: &Path, pair: &Attention, features: &Features) {
+    fn pair_fits(&mut self, path: &KeyPath, pair: &AttentionPair, features: &Features) {
         let sequence = self.of_kind(&path.key("sequence"), &pair.sequence, features, true);
         let target = self.of_kind(&path.key("target"), &pair.target, features, false);
         let (Some(sequence), Some(target)) = (sequence, target) else { return };
@@ -101,7 +100,7 @@ impl Resolver<'_> {
     }
 
     /// A category has one id in both features, so that both look up one row.
-    fn same_ids(&mut self, pair: &Attention, features: &Features) {
+    fn same_ids(&mut self, pair: &AttentionPair, features: &Features) {
         let place = |name: &str| features.categorical.iter().position(|feature| feature.name == name);
         let (Some(sequence), Some(target)) = (place(&pair.sequence), place(&pair.target)) else { return };
         let ids = |index: usize| ids_in_words(&features.categorical[index]);
@@ -115,14 +114,14 @@ impl Resolver<'_> {
             );
             let help =
                 "give both features the same keys: a value of the sequence is compared with the target by its row";
-            self.problem(Path::from("features.categorical").index(sequence), message, "other ids", help);
+            self.problem(KeyPath::from("features.categorical").index(sequence), message, "other ids", help);
         }
     }
 
     /// The feature of this column, if it is a sequence, or is none, as wanted.
     fn of_kind<'f>(
         &mut self,
-        path: &Path,
+        path: &KeyPath,
         column: &str,
         features: &'f Features,
         sequence: bool,
@@ -133,14 +132,13 @@ impl Resolver<'_> {
             let known: Vec<&str> =
                 features.categorical.iter().filter(fits).map(|feature| feature.name.as_str()).collect();
             let kind = if sequence { "feature with `sequence`" } else { "feature without `sequence`" };
-            let help = suggest::name(column, &known, "there are");
+            let help = suggest::help_with_name(column, &known, "there are");
             self.problem(path.clone(), format!("no {kind} is named \"{column}\""), "no such feature", help);
         }
         found
     }
 }
 
-/// Whether a network reads sequences.
 fn reads_sequences(model: &Model) -> bool {
     matches!(model, Model::Din { .. } | Model::Bst { .. })
 }
@@ -148,10 +146,10 @@ fn reads_sequences(model: &Model) -> bool {
 /// What the ids of a feature's categories are. Measured ids of a vocabulary are no setting.
 fn ids_in_words(feature: &Categorical) -> String {
     let origin = match &feature.source {
-        Source::Column { reading: Reading::Text, .. } => "",
-        Source::Column { reading: Reading::Buckets(_), .. } => " of its buckets",
-        Source::Column { reading: Reading::Date(_), .. } => " of parts of a date",
-        Source::Cross(_) => " of a cross",
+        IdSource::Column { reading: ColumnReading::Text, .. } => "",
+        IdSource::Column { reading: ColumnReading::Buckets(_), .. } => " of its buckets",
+        IdSource::Column { reading: ColumnReading::Date(_), .. } => " of parts of a date",
+        IdSource::Cross(_) => " of a cross",
     };
     let ids = match &feature.ids {
         IdRange::All => "an id a category".to_owned(),
@@ -171,7 +169,7 @@ fn is_sequence(feature: &Categorical) -> bool {
 mod tests {
     use super::*;
     use crate::fixture::{job, problems};
-    use crate::settings::{Keep, Pad, Sequence};
+    use crate::settings::{KeptEnd, PadSide, Sequence};
 
     const COLUMNS: &str = "[data]\nformat = 'delimited'\ntrain = 'a.csv'\n\
         columns = ['y', 'movie', 'history', 'user', 'last', 'seen', 'h']\n";
@@ -191,11 +189,11 @@ mod tests {
     fn a_sequence_keeps_its_newest_values_and_is_padded_on_the_left() {
         let made = job(COLUMNS, &text(HISTORY, "kind = 'din'"));
         let values = &made.features.categorical[1].values;
-        assert_eq!(history(values), Sequence { length: 5, keep: Keep::Last, pad: Pad::Left });
+        assert_eq!(history(values), Sequence { length: 5, keep: KeptEnd::Last, pad: PadSide::Left });
         assert_eq!(values.separator(), Some("|"));
         let all = HISTORY.replace("length = 5", "length = 2, keep = 'first', pad = 'right'");
         let made = job(COLUMNS, &text(&all, "kind = 'din'"));
-        let expected = Sequence { length: 2, keep: Keep::First, pad: Pad::Right };
+        let expected = Sequence { length: 2, keep: KeptEnd::First, pad: PadSide::Right };
         assert_eq!(history(&made.features.categorical[1].values), expected);
         let again =
             crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
@@ -208,7 +206,7 @@ mod tests {
             Model::Din { attention, .. } => attention,
             other => panic!("{other:?}"),
         };
-        let expected = [Attention { sequence: "history".into(), target: "movie".into() }];
+        let expected = [AttentionPair { sequence: "history".into(), target: "movie".into() }];
         assert_eq!(pairs("kind = 'din'"), expected);
         assert_eq!(pairs("kind = 'din'\nattention = [{ sequence = 'history', target = 'movie' }]"), expected);
         let alone = HISTORY.replace("table = 'movie', ", "");
@@ -267,7 +265,7 @@ mod tests {
                 ]
             );
             for same in [", hash_size = 100", ", vocabulary = { min_count = 2 }"] {
-                assert!(matches!(job(COLUMNS, &job_text(same, same, model)).model.attention(), [Attention { .. }]));
+                assert!(matches!(job(COLUMNS, &job_text(same, same, model)).model.attention_pairs(), [AttentionPair { .. }]));
             }
         }
     }

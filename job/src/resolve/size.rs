@@ -1,13 +1,13 @@
 //! `model.size` and µP: a size becomes widths, and the base width a parametrisation.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::recipe::{self, SizeError};
 use crate::settings::{BASE_WIDTH, Job, Model, ModelSize, Parametrization, TableSettings};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// The size that the job asks for. Refuses it beside what it decides.
-    pub(super) fn size(&mut self, given: Option<&str>, model: &Model) -> Option<ModelSize> {
+    pub(super) fn model_size(&mut self, given: Option<&str>, model: &Model) -> Option<ModelSize> {
         let size: Result<ModelSize, String> = given?.parse();
         let size = size.map_err(|message| {
             self.problem("model.size", message, "not a size", "remove it for the widths of [model]")
@@ -17,17 +17,17 @@ impl Resolver<'_> {
             self.problem("model.size", "a TorchScript module has its own layers", "without effect", help);
             return None;
         }
-        for key in recipe::keys(model) {
+        for key in recipe::width_keys(model) {
             if !self.is_given(&format!("model.{key}")) {
                 continue;
             }
             let message = format!("model.size gives `{key}`, and the job gives it too");
-            self.problem(Path::from("model").key(key), message, "given twice", format!("remove `{key}`, or `size`"));
+            self.problem(KeyPath::from("model").key(key), message, "given twice", format!("remove `{key}`, or `size`"));
         }
         size.ok()
     }
 
-    /// The settings of tables, whose dim follows the size where the job wants it to.
+    /// The dim follows the size where the job wants it to.
     pub(super) fn sized_tables(
         &mut self,
         embedding: &TableSettings,
@@ -46,15 +46,14 @@ impl Resolver<'_> {
                 self.problem(key, message, "given twice", "remove `embedding.dim`, or `size_embeddings`");
                 *embedding
             }
-            Some(size) => TableSettings { dim: recipe::dim(size), ..*embedding },
+            Some(size) => TableSettings { dim: recipe::table_dim(size), ..*embedding },
         }
     }
 
-    /// Gives the network of a whole job the widths of its size.
-    pub(super) fn sized(&mut self, job: &mut Job, size: Option<ModelSize>) {
+    pub(super) fn set_widths(&mut self, job: &mut Job, size: Option<ModelSize>) {
         // Where features are wrong, the number of weights is too.
         let Some(size) = size.filter(|_| self.problems.is_empty()) else { return };
-        let (message, help) = match recipe::solve(job, size) {
+        let (message, help) = match recipe::solve_widths(job, size) {
             Ok(model) => return job.model = model,
             Err(SizeError::TooSmall { least }) => (
                 format!(
@@ -71,7 +70,7 @@ impl Resolver<'_> {
     }
 
     /// What follows the width of the network. `has_size` says whether `model.size` is given.
-    pub(super) fn parametrization(
+    pub(super) fn resolve_parametrization(
         &mut self,
         base_width: Option<u32>,
         has_size: bool,
@@ -82,7 +81,7 @@ impl Resolver<'_> {
             (Some(width), _) => width,
             (None, true) => BASE_WIDTH,
         };
-        if model.width().is_none() {
+        if model.main_width().is_none() {
             let help = "remove it, or set it to 0";
             let message = "µP follows the width of hidden layers, and this network has none of its own";
             self.problem("model.mup_base_width", message, "no hidden layer", help);
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(refused("kind = 'mmoe'\nsize = '1m'\nhidden = [8]"), [twice("hidden")]);
         // The other keys keep their meaning.
         let free = model("kind = 'mmoe'\nsize = '1m'\nexperts = 7\ndropout = 0.5");
-        assert!(matches!(free.model, Model::Mmoe { experts: 7, .. }) && free.model.dropout() == 0.5);
+        assert!(matches!(free.model, Model::Mmoe { experts: 7, .. }) && free.model.dropout_share() == 0.5);
     }
 
     #[test]

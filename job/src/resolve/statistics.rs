@@ -1,22 +1,22 @@
 //! Statistics of the training rows: those that the first of several workers measures for all fit a message.
 
-use super::Resolver;
-use crate::document::Path;
-use crate::settings::{Buckets, Cluster, Features, Statistic, size};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::settings::{ClusterSettings, FeatureStatistic, Features, ValueBuckets, size};
 
 /// Bytes of a statistic besides its values: its own numbers, and lengths.
 const BESIDES: u64 = 64;
 
 impl Features {
     /// The most bytes of the message that tells a statistic to other workers.
-    fn statistic_bytes(&self, statistic: Statistic) -> u64 {
+    fn statistic_bytes(&self, statistic: FeatureStatistic) -> u64 {
         let values = match statistic {
-            Statistic::Standardise(feature) | Statistic::MinMax(feature) => 16 * self.numeric[feature].values() as u64,
-            Statistic::Edges(feature) => 8 * self.categorical[feature].buckets().map_or(0, Buckets::quantiles) as u64,
-            Statistic::Vocabulary(feature) => {
+            FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => 16 * self.numeric[feature].value_count() as u64,
+            FeatureStatistic::Edges(feature) => 8 * self.categorical[feature].buckets().map_or(0, ValueBuckets::range_count) as u64,
+            FeatureStatistic::Vocabulary(feature) => {
                 8 * self.categorical[feature].vocabulary().map_or(0, |vocabulary| u64::from(vocabulary.max_size))
             }
-            Statistic::Encoding(feature) => self.numeric[feature].encode.as_ref().map_or(0, |encoding| {
+            FeatureStatistic::Encoding(feature) => self.numeric[feature].encode.as_ref().map_or(0, |encoding| {
                 let numbers = 4 * (encoding.own_folds() as u64 + 1);
                 u64::from(encoding.max_size) * (8 + numbers) + numbers
             }),
@@ -25,22 +25,21 @@ impl Features {
     }
 }
 
-impl Resolver<'_> {
-    /// Checks that the message of all statistics is none that the coordinator refuses.
-    pub(super) fn statistics_fit(&mut self, features: &Features, cluster: &Cluster) {
-        let statistics = features.unmeasured();
-        let bytes = |statistic: &Statistic| features.statistic_bytes(*statistic);
+impl JobResolver<'_> {
+    pub(super) fn statistics_fit(&mut self, features: &Features, cluster: &ClusterSettings) {
+        let statistics = features.unmeasured_statistics();
+        let bytes = |statistic: &FeatureStatistic| features.statistic_bytes(*statistic);
         let all: u64 = statistics.iter().map(bytes).sum();
         let Some(largest) = statistics.iter().copied().max_by_key(bytes) else { return };
         if !cluster.has_groups() || all <= Features::STATISTICS_BYTES {
             return;
         }
-        let features_of = |kind: &str, index: usize| Path::from("features").key(kind).index(index);
+        let features_of = |kind: &str, index: usize| KeyPath::from("features").key(kind).index(index);
         let (place, lower) = match largest {
-            Statistic::Encoding(index) => (features_of("numeric", index).key("encode"), "`max_size` or `folds`"),
-            Statistic::Standardise(index) | Statistic::MinMax(index) => (features_of("numeric", index), "`width`"),
-            Statistic::Vocabulary(index) => (features_of("categorical", index).key("vocabulary"), "`max_size`"),
-            Statistic::Edges(index) => (features_of("categorical", index), "`buckets`"),
+            FeatureStatistic::Encoding(index) => (features_of("numeric", index).key("encode"), "`max_size` or `folds`"),
+            FeatureStatistic::Standardise(index) | FeatureStatistic::MinMax(index) => (features_of("numeric", index), "`width`"),
+            FeatureStatistic::Vocabulary(index) => (features_of("categorical", index).key("vocabulary"), "`max_size`"),
+            FeatureStatistic::Edges(index) => (features_of("categorical", index), "`buckets`"),
         };
         let (all, most) = (size::write(all), size::write(Features::STATISTICS_BYTES));
         let message = format!(

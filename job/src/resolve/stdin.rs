@@ -1,13 +1,12 @@
 //! Standard input as training data, `data.train = "-"`: what reads data more than once, or in several processes, is refused.
 
-use super::Resolver;
-use crate::file::{DataFile, Layout, Paths};
+use super::JobResolver;
+use crate::file::{DataFile, DataLayout, DataPaths};
 use crate::settings::{Features, STDIN};
 
-impl Resolver<'_> {
-    /// Checks that standard input is read once.
+impl JobResolver<'_> {
     pub(super) fn stdin_fits(&mut self, data: &DataFile, epochs: u32, workers: u32, features: &Features) {
-        let names_it = |paths: &Paths| paths.as_slice().iter().any(|path| path == STDIN);
+        let names_it = |paths: &DataPaths| paths.as_slice().iter().any(|path| path == STDIN);
         let scored = [("data.test", &data.test), ("data.validation", &data.validation)];
         for (key, _) in scored.into_iter().filter(|(_, paths)| paths.as_ref().is_some_and(names_it)) {
             let message = format!("`{key}` cannot be standard input");
@@ -21,7 +20,7 @@ impl Resolver<'_> {
             ("data.train", data.train.as_slice().len() > 1, "name files, or `-` alone"),
             (
                 "data.format",
-                matches!(data.format, Layout::Parquet | Layout::Arrow),
+                matches!(data.format, DataLayout::Parquet | DataLayout::Arrow),
                 "write the data to a file: its footer is at its end",
             ),
             ("data.test_fraction", data.test_fraction.is_some(), "hold rows out in a file: data.test"),
@@ -30,7 +29,7 @@ impl Resolver<'_> {
             ("cluster.workers", workers > 1, "use one worker, or write the data to files"),
             (
                 "features",
-                !features.unmeasured().is_empty(),
+                !features.unmeasured_statistics().is_empty(),
                 "measuring values reads the data before training: give them, such as standardise = { mean = 1.5, deviation = 0.5 } \
                  or the edges of buckets, remove `vocabulary`, or write the data to a file",
             ),

@@ -2,30 +2,30 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::file::CategoricalFile;
 use crate::settings::{Categorical, Table, TableOverrides, TableSettings};
 use crate::suggest;
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Tables in the order in which features first name them: that order gives their ids.
-    pub(super) fn tables(
+    pub(super) fn resolve_tables(
         &mut self,
         features: &[CategoricalFile],
         embedding: &TableSettings,
         settings: &BTreeMap<String, TableOverrides>,
     ) -> (Vec<Table>, Vec<Categorical>) {
         self.one_ttl(embedding, settings);
-        let mut made = Made { tables: Vec::new(), index: HashMap::new() };
+        let mut made = MadeTables { tables: Vec::new(), index: HashMap::new() };
         let mut categorical = Vec::new();
         for (position, feature) in features.iter().enumerate() {
-            let path = Path::from("features.categorical").index(position);
+            let path = KeyPath::from("features.categorical").index(position);
             let name = feature.table.clone().unwrap_or_else(|| feature.feature_name());
             self.table_exists(&path, feature, features, settings);
             let table = made.get_or_make(&name, || self.table(&name, embedding, settings.get(&name), feature.dim));
             self.one_dim(&path, feature, &made.tables[table]);
-            categorical.push(self.categorical(&path, feature, table));
+            categorical.push(self.resolve_categorical(&path, feature, table));
         }
         self.all_used(settings, &made, features);
         (made.tables, categorical)
@@ -35,7 +35,7 @@ impl Resolver<'_> {
     fn table(&mut self, name: &str, common: &TableSettings, own: Option<&TableOverrides>, dim: Option<usize>) -> Table {
         let common = TableSettings { dim: dim.unwrap_or(common.dim), ..*common };
         let settings = own.map_or(Ok(common), |own| own.apply_to(&common)).unwrap_or_else(|error| {
-            self.problem(Path::from("tables").key(name), error.to_string(), "here", "see docs/job-file.md");
+            self.problem(KeyPath::from("tables").key(name), error.to_string(), "here", "see docs/job-file.md");
             common
         });
         Table { name: name.to_owned(), settings }
@@ -43,7 +43,7 @@ impl Resolver<'_> {
 
     fn table_exists(
         &mut self,
-        path: &Path,
+        path: &KeyPath,
         feature: &CategoricalFile,
         features: &[CategoricalFile],
         settings: &BTreeMap<String, TableOverrides>,
@@ -53,12 +53,12 @@ impl Resolver<'_> {
         let names: Vec<String> = settings.keys().cloned().chain(own).chain([feature.feature_name()]).collect();
         let known: Vec<&str> = names.iter().map(String::as_str).collect();
         if !known.contains(&name.as_str()) {
-            let help = suggest::name(name, &known, "add [tables.<name>] for it; there are");
+            let help = suggest::help_with_name(name, &known, "add [tables.<name>] for it; there are");
             self.problem(path.key("table"), format!("no table is named \"{name}\""), "no such table", help);
         }
     }
 
-    fn one_dim(&mut self, path: &Path, feature: &CategoricalFile, table: &Table) {
+    fn one_dim(&mut self, path: &KeyPath, feature: &CategoricalFile, table: &Table) {
         if let Some(dim) = feature.dim.filter(|dim| *dim != table.dim) {
             let message = format!(
                 "feature \"{}\" asks for dim {dim}, its table \"{}\" has {}",
@@ -70,24 +70,23 @@ impl Resolver<'_> {
         }
     }
 
-    fn all_used(&mut self, settings: &BTreeMap<String, TableOverrides>, made: &Made, features: &[CategoricalFile]) {
+    fn all_used(&mut self, settings: &BTreeMap<String, TableOverrides>, made: &MadeTables, features: &[CategoricalFile]) {
         for name in settings.keys().filter(|name| !made.index.contains_key(*name)) {
             let names: Vec<String> = features.iter().map(CategoricalFile::feature_name).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let help = suggest::name(name, &names, "name it as the `table` of a feature; categorical features are");
+            let help = suggest::help_with_name(name, &names, "name it as the `table` of a feature; categorical features are");
             let message = format!("no feature uses the table \"{name}\"");
-            self.problem(Path::from("tables").key(name), message, "not used", help);
+            self.problem(KeyPath::from("tables").key(name), message, "not used", help);
         }
     }
 }
 
-/// The tables so far.
-struct Made {
+struct MadeTables {
     tables: Vec<Table>,
     index: HashMap<String, usize>,
 }
 
-impl Made {
+impl MadeTables {
     fn get_or_make(&mut self, name: &str, make: impl FnOnce() -> Table) -> usize {
         *self.index.entry(name.to_owned()).or_insert_with(|| {
             self.tables.push(make());

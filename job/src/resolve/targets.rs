@@ -1,19 +1,20 @@
 //! `features.label` and `features.weight`: what is learned, and how much each sample counts.
 
-use super::Resolver;
-use crate::document::Path;
-use crate::file::{LabelFile, Labels};
-use crate::settings::{EarlyStop, LabelKind, LossName, Metric, Model, RegressionLoss, Target, TargetKind, Train};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::file::{LabelFile, LabelForms};
+use crate::settings::{
+    EarlyStop, EvalMetric, LabelKind, LossName, Model, RegressionLoss, Target, TargetKind, TrainSettings,
+};
 use crate::suggest;
 
-impl Resolver<'_> {
-    /// The targets, at least one.
-    pub(super) fn targets(&mut self, labels: Option<Labels>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
-        let path = Path::from("features.label");
+impl JobResolver<'_> {
+    pub(super) fn resolve_targets(&mut self, labels: Option<LabelForms>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
+        let path = KeyPath::from("features.label");
         let labels = match labels {
-            Some(Labels::Name(column)) => vec![(path, column.into())],
-            Some(Labels::One(label)) => vec![(path, *label)],
-            Some(Labels::Many(labels)) => {
+            Some(LabelForms::Name(column)) => vec![(path, column.into())],
+            Some(LabelForms::One(label)) => vec![(path, *label)],
+            Some(LabelForms::Many(labels)) => {
                 labels.into_iter().enumerate().map(|(index, label)| (path.index(index), label.full())).collect()
             }
             None if criteo => vec![(path, "label".to_owned().into())],
@@ -40,7 +41,7 @@ impl Resolver<'_> {
         targets
     }
 
-    fn target(&mut self, path: &Path, label: LabelFile, earlier: &[Target]) -> Target {
+    fn target(&mut self, path: &KeyPath, label: LabelFile, earlier: &[Target]) -> Target {
         self.keys_fit_kind(path, &label);
         let LabelFile { column, name, kind, positive, negative, classes, loss, delta, weight, missing, given } = label;
         let kind = match kind {
@@ -76,8 +77,7 @@ impl Resolver<'_> {
         Target { name: name.unwrap_or_else(|| column.clone()), column, kind, weight, missing }
     }
 
-    /// Refuses keys that mean something for another kind only.
-    fn keys_fit_kind(&mut self, path: &Path, label: &LabelFile) {
+    fn keys_fit_kind(&mut self, path: &KeyPath, label: &LabelFile) {
         let keys = [
             ("positive", label.positive.is_some(), LabelKind::Click),
             ("negative", label.negative.is_some(), LabelKind::Click),
@@ -98,7 +98,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn distinct(&mut self, path: &Path, positive: &[String], negative: &[String]) {
+    fn distinct(&mut self, path: &KeyPath, positive: &[String], negative: &[String]) {
         for (index, text) in negative.iter().enumerate().filter(|(_, text)| positive.contains(text)) {
             let message = format!("label text \"{text}\" is both positive and negative");
             self.problem(path.index(index), message, "also in `positive`", "list each text once");
@@ -106,11 +106,11 @@ impl Resolver<'_> {
     }
 
     /// The index of the label that `given` names.
-    fn given(&mut self, path: &Path, name: &str, earlier: &[Target]) -> Option<usize> {
+    fn given(&mut self, path: &KeyPath, name: &str, earlier: &[Target]) -> Option<usize> {
         let found = earlier.iter().position(|target| target.name == name);
         let Some(index) = found else {
             let names: Vec<&str> = earlier.iter().map(|target| target.name.as_str()).collect();
-            let help = suggest::name(name, &names, "the labels before it are");
+            let help = suggest::help_with_name(name, &names, "the labels before it are");
             self.problem(path.clone(), format!("no label before it is named \"{name}\""), "no such label", help);
             return None;
         };
@@ -123,10 +123,9 @@ impl Resolver<'_> {
         Some(index)
     }
 
-    /// The column of sample weights.
-    pub(super) fn weight(&mut self, weight: Option<&String>, targets: &[Target], known: Option<&[String]>) {
+    pub(super) fn check_weight(&mut self, weight: Option<&String>, targets: &[Target], known: Option<&[String]>) {
         let Some(column) = weight else { return };
-        let path = Path::from("features.weight");
+        let path = KeyPath::from("features.weight");
         if targets.iter().any(|target| target.column == *column) {
             let help = "name the column that says how much a sample counts, or remove the key";
             let message = format!("the label \"{column}\" cannot also weigh the samples");
@@ -135,9 +134,8 @@ impl Resolver<'_> {
         self.column_exists(&path, column, known);
     }
 
-    /// Checks that the network can give all outputs.
     pub(super) fn outputs_fit(&mut self, model: &Model, targets: &[Target]) {
-        let outputs: usize = targets.iter().map(Target::outputs).sum();
+        let outputs: usize = targets.iter().map(Target::output_count).sum();
         let name = match model {
             Model::DeepFm { .. } => "DeepFM",
             Model::WideDeep { .. } => "Wide & Deep",
@@ -150,17 +148,16 @@ impl Resolver<'_> {
         }
     }
 
-    /// Early stopping by a measure that the first target has.
-    pub(super) fn measured(&mut self, train: Train, targets: &[Target]) -> Train {
+    pub(super) fn set_stop_metric(&mut self, train: TrainSettings, targets: &[Target]) -> TrainSettings {
         self.smoothing_fits(&train, targets);
         let (Some(early_stop), Some(main)) = (train.early_stop, targets.first()) else { return train };
-        let own: &[Metric] = match main.kind {
-            TargetKind::Click { .. } => &[Metric::Auc, Metric::Logloss, Metric::Gauc],
-            TargetKind::Regression { loss: RegressionLoss::Poisson } => &[Metric::Deviance, Metric::Mse, Metric::Mae],
-            TargetKind::Regression { .. } => &[Metric::Mse, Metric::Mae],
-            TargetKind::Classes { .. } => &[Metric::Logloss, Metric::Accuracy, Metric::Auc],
+        let own: &[EvalMetric] = match main.kind {
+            TargetKind::Click { .. } => &[EvalMetric::Auc, EvalMetric::Logloss, EvalMetric::Gauc],
+            TargetKind::Regression { loss: RegressionLoss::Poisson } => &[EvalMetric::Deviance, EvalMetric::Mse, EvalMetric::Mae],
+            TargetKind::Regression { .. } => &[EvalMetric::Mse, EvalMetric::Mae],
+            TargetKind::Classes { .. } => &[EvalMetric::Logloss, EvalMetric::Accuracy, EvalMetric::Auc],
         };
-        let path = Path::from("train.early_stop.metric");
+        let path = KeyPath::from("train.early_stop.metric");
         let is_given = self.context.document.find(&path).is_some();
         if is_given && !own.contains(&early_stop.metric) {
             let names: Vec<String> = own.iter().map(|metric| format!("\"{metric}\"")).collect();
@@ -168,13 +165,13 @@ impl Resolver<'_> {
             self.problem(path, message, "of another kind of label", format!("use {}", names.join(" or ")));
         }
         let metric = if is_given { early_stop.metric } else { own[0] };
-        Train { early_stop: Some(EarlyStop { metric, ..early_stop }), ..train }
+        TrainSettings { early_stop: Some(EarlyStop { metric, ..early_stop }), ..train }
     }
 }
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Only the labels of clicks are between 0 and 1.
-    fn smoothing_fits(&mut self, train: &Train, targets: &[Target]) {
+    fn smoothing_fits(&mut self, train: &TrainSettings, targets: &[Target]) {
         let other = targets.iter().find(|target| !matches!(target.kind, TargetKind::Click { .. }));
         if let Some(other) = other.filter(|_| train.label_smoothing > 0.0) {
             let message = format!("the label \"{}\" is no click, and only those of clicks are smoothed", other.name);
@@ -196,7 +193,7 @@ mod tests {
     use std::path::Path;
 
     use crate::fixture::{DELIMITED, job, problems};
-    use crate::settings::{Metric, MissingLabel, RegressionLoss, Target, TargetKind};
+    use crate::settings::{EvalMetric, MissingLabel, RegressionLoss, Target, TargetKind};
     use crate::{Job, Overrides};
 
     fn validated() -> String {
@@ -226,9 +223,9 @@ mod tests {
     fn each_kind_has_its_keys() {
         let huber = targets("{ column = 'y', kind = 'regression', loss = 'huber', delta = 2, missing = 'skip' }");
         assert_eq!(huber[0].kind, TargetKind::Regression { loss: RegressionLoss::Huber { delta: 2.0 } });
-        assert_eq!((huber[0].missing, huber[0].outputs()), (MissingLabel::Skip, 1));
+        assert_eq!((huber[0].missing, huber[0].output_count()), (MissingLabel::Skip, 1));
         let classes = targets("{ column = 'y', name = 'level', kind = 'classes', classes = ['a', 'b', 'c'] }");
-        assert_eq!((classes[0].name.as_str(), classes[0].outputs()), ("level", 3));
+        assert_eq!((classes[0].name.as_str(), classes[0].output_count()), ("level", 3));
         let two = targets("['y', { column = 'n', given = 'y', weight = 0.5 }]");
         assert!(matches!(two[1].kind, TargetKind::Click { given: Some(0), .. }), "{two:?}");
         let refused = |label: &str| problems(DELIMITED, &features(label));
@@ -269,10 +266,10 @@ mod tests {
             job(&validated, &text).train.early_stop.unwrap().metric
         };
         let counts = "{ column = 'y', kind = 'regression', loss = 'poisson' }";
-        assert_eq!(metric("'y'", ""), Metric::Auc);
-        assert_eq!(metric(counts, ""), Metric::Deviance);
-        assert_eq!(metric(counts, "metric = 'mae'\n"), Metric::Mae);
-        assert_eq!(metric("{ column = 'y', kind = 'classes', classes = ['a', 'b'] }", ""), Metric::Logloss);
+        assert_eq!(metric("'y'", ""), EvalMetric::Auc);
+        assert_eq!(metric(counts, ""), EvalMetric::Deviance);
+        assert_eq!(metric(counts, "metric = 'mae'\n"), EvalMetric::Mae);
+        assert_eq!(metric("{ column = 'y', kind = 'classes', classes = ['a', 'b'] }", ""), EvalMetric::Logloss);
         let text = format!("{}[train.early_stop]\nmetric = 'auc'\n", features(counts));
         assert_eq!(problems(&validated, &text), ["\"auc\" is no measure of the label \"y\""]);
     }

@@ -1,24 +1,23 @@
 //! Where the weights of the dense network are: checks of streamed weights, and the choice of `train.weights = "auto"`.
 
-use super::Resolver;
-use crate::settings::{Collective, Device, Job, Mode, Precision, WeightStore, size};
+use super::JobResolver;
+use crate::settings::{CollectiveKind, Device, Job, Mode, Precision, WeightStore, size};
 
 /// Bytes of a resident weight besides the optimiser's state: its value and its gradient.
 const VALUE_AND_GRADIENT: u64 = 2 * size_of::<f32>() as u64;
 
 impl Job {
-    /// Bytes of the dense network's weights, gradients and optimiser state, where a worker has them all; `None` for a user's
-    /// module.
+    /// Bytes of weights, gradients and optimiser state at a worker that has all; `None` for a user's module.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
-        let vectors = self.dense_optimizer.rule().0.state_vectors().len() as u64;
+        let vectors = self.dense_optimizer.update_rule().0.state_vectors().len() as u64;
         let each = VALUE_AND_GRADIENT + vectors * size_of::<f32>() as u64;
         self.dense_parameters().map(|weights| weights * each)
     }
 }
 
-impl Resolver<'_> {
-    /// Decides where weights are, if the job leaves it open, and checks that streamed weights can be.
+impl JobResolver<'_> {
+    /// Decides where weights are, if the job leaves it open.
     pub(super) fn weights_fit(&mut self, job: &mut Job) {
         let needed = job.resident_bytes().unwrap_or(0);
         let is_too_large = job.train.memory.is_some_and(|memory| needed > memory);
@@ -48,7 +47,7 @@ impl Resolver<'_> {
             ("train.ema", train.ema.is_some(), "the servers keep no average of streamed weights"),
             (
                 "cluster.collective",
-                job.cluster.collective == Collective::Nccl,
+                job.cluster.collective == CollectiveKind::Nccl,
                 "the parts of layers are exchanged between processors",
             ),
             ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),

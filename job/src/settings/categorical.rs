@@ -8,16 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::sequence::Sequence;
 use super::vocabulary::Vocabulary;
 
-/// A categorical feature.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Categorical {
-    /// Name of the feature; no two categorical features have one name.
     pub name: String,
-    /// The origin of its ids.
-    pub source: Source,
+    pub source: IdSource,
     /// Index into [`crate::Job::tables`].
     pub table: usize,
-    /// How many values a cell holds.
     pub values: Values,
     /// Text in place of a missing value of a feature of one value; `None`: a missing value is a category of its own.
     pub default: Option<String>,
@@ -25,31 +21,25 @@ pub struct Categorical {
     pub ids: IdRange,
 }
 
-/// The origin of a feature's ids.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum Source {
-    /// The cells of a column.
+pub enum IdSource {
     Column {
-        /// Name of the column.
         column: String,
-        /// The category of a cell.
-        reading: Reading,
+        reading: ColumnReading,
     },
     /// The combination of other features' cells, by name, or of columns' texts: at least two.
     Cross(Vec<String>),
 }
 
-/// The category of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum Reading {
+pub enum ColumnReading {
     Text,
     /// The number of the range that its number is in.
-    Buckets(Buckets),
+    Buckets(ValueBuckets),
     /// A part of its date or time.
     Date(DatePart),
 }
 
-/// The ids that a feature has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum IdRange {
     /// An id a category: 64-bit hashes, in practice without collisions.
@@ -63,7 +53,8 @@ pub enum IdRange {
 /// The ranges of a bucketised column. The number of a range is that of the edges that are not greater than the value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Buckets {
+#[schemars(rename = "Buckets")]
+pub enum ValueBuckets {
     /// So many ranges, whose edges are the quantiles of the training rows, measured before training.
     Fit(#[schemars(range(min = 2, max = 65536))] u32),
     /// The edges, ascending.
@@ -79,7 +70,7 @@ pub enum Buckets {
     },
 }
 
-impl Buckets {
+impl ValueBuckets {
     /// The edges; empty while they are not measured.
     #[must_use]
     pub fn edges(&self) -> &[f64] {
@@ -91,7 +82,7 @@ impl Buckets {
 
     /// Number of ranges: measured or to be measured, or that of the given edges.
     #[must_use]
-    pub fn quantiles(&self) -> u32 {
+    pub fn range_count(&self) -> u32 {
         match self {
             Self::Fit(quantiles) | Self::Fitted { quantiles, .. } => *quantiles,
             Self::Edges(edges) => edges.len() as u32 + 1,
@@ -120,18 +111,16 @@ pub enum DatePart {
     Year,
 }
 
-/// A feature of a column's texts.
 impl Categorical {
     /// A column with one value a cell, under its own name.
     #[must_use]
     pub fn of_column(column: impl Into<String>, table: usize) -> Self {
         let column = column.into();
-        let source = Source::Column { column: column.clone(), reading: Reading::Text };
+        let source = IdSource::Column { column: column.clone(), reading: ColumnReading::Text };
         Self { name: column, source, table, values: Values::One, default: None, ids: IdRange::All }
     }
 }
 
-/// How many values a cell of a categorical column holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Values {
     /// Exactly one. A missing value is a category of its own.
@@ -140,9 +129,7 @@ pub enum Values {
     Many {
         /// Text between two values. Empty: the column holds lists.
         separator: String,
-        /// How rows become one vector.
         pooling: Pooling,
-        /// Where the rows are added up.
         pool_at: PoolAt,
         /// The column with a weight for each value; the servers, which add rows up unweighted, do not pool such a feature.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +139,6 @@ pub enum Values {
     Sequence {
         /// Text between two values. Empty: the column holds lists.
         separator: String,
-        /// How many, which, and where the padding is.
         sequence: Sequence,
     },
 }
@@ -169,14 +155,13 @@ impl Values {
 
     /// The column with a weight for each value, if there is one.
     #[must_use]
-    pub fn weights(&self) -> Option<&str> {
+    pub fn weight_column(&self) -> Option<&str> {
         match self {
             Self::Many { weights, .. } => weights.as_deref(),
             Self::One | Self::Sequence { .. } => None,
         }
     }
 
-    /// The sequence, if the values are one.
     #[must_use]
     pub fn sequence(&self) -> Option<&Sequence> {
         match self {
@@ -199,7 +184,6 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// Least weight of a value.
     #[must_use]
     pub fn least_weight(self) -> f64 {
         match self {
@@ -210,7 +194,7 @@ impl Pooling {
 
     /// Makes the weights of a cell the factors of its rows: the rows, each times its factor, add up to the pooled vector. Of weights that
     /// are all 0, each factor is 0.
-    pub fn weigh(self, weights: &mut [f32]) {
+    pub fn scale_weights(self, weights: &mut [f32]) {
         let squares = || weights.iter().map(|weight| f64::from(*weight).powi(2)).sum::<f64>();
         let whole = match self {
             Self::Sum => return,

@@ -11,7 +11,8 @@ use super::numbers::{seconds, size};
 /// Who takes part, and where they listen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Cluster {
+#[schemars(rename = "Cluster")]
+pub struct ClusterSettings {
     /// Embedding servers. `zagros train` runs all of them in its own process, without sockets.
     #[schemars(range(min = 1, max = 1024))]
     pub servers: u32,
@@ -41,7 +42,7 @@ pub struct Cluster {
     /// `host:port` where each dense worker of a run of several listens for the others. Port 0 lets the system choose.
     pub worker_address: String,
     /// What sums the gradients of several dense workers. A single worker does not use it.
-    pub collective: Collective,
+    pub collective: CollectiveKind,
     /// `host:port` of each role's HTTP port for health, metrics and status. Port 0 lets the system choose.
     pub admin: String,
     /// Timeout of every wait for another process, in seconds.
@@ -53,7 +54,7 @@ pub struct Cluster {
     #[schemars(with = "f64", range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub lease: Duration,
     /// Form of rows and gradients on the wire between processes.
-    pub wire: Wire,
+    pub wire: WireFormat,
     /// Threads of one embedding server's process that serve requests; 0 plans them: all cores of its machine, or its part of them
     /// under `zagros up`.
     #[schemars(range(max = 1024))]
@@ -72,7 +73,7 @@ pub struct Cluster {
     pub cold_folder: Option<PathBuf>,
     /// What survives the end of an embedding server's process besides checkpoints. In one process (`zagros train`) it is always
     /// `"checkpoint"`: if that process ends, no worker is left to train.
-    pub durability: Durability,
+    pub durability: DurabilityLevel,
     /// Folder for the servers' logs, where `durability` asks for them. Default: under `zagros up` a folder in the run folder, else
     /// one below `output.folder`.
     #[schemars(length(min = 1))]
@@ -83,7 +84,7 @@ pub struct Cluster {
     pub insecure: bool,
 }
 
-impl Default for Cluster {
+impl Default for ClusterSettings {
     fn default() -> Self {
         Self {
             servers: 1,
@@ -94,22 +95,22 @@ impl Default for Cluster {
             coordinator: "127.0.0.1:7700".to_owned(),
             server_addresses: vec!["127.0.0.1:0".to_owned()],
             worker_address: "127.0.0.1:0".to_owned(),
-            collective: Collective::Gloo,
+            collective: CollectiveKind::Gloo,
             admin: "127.0.0.1:0".to_owned(),
             timeout: Duration::from_secs(30),
             lease: Duration::from_secs(10),
-            wire: Wire::F32,
+            wire: WireFormat::F32,
             server_threads: 0,
             memory: None,
             cold_folder: None,
-            durability: Durability::Process,
+            durability: DurabilityLevel::Process,
             log_folder: None,
             insecure: false,
         }
     }
 }
 
-impl Cluster {
+impl ClusterSettings {
     /// Dense workers that the run may have at the same time.
     #[must_use]
     pub fn most_workers(&self) -> u32 {
@@ -132,7 +133,8 @@ impl Cluster {
 /// What an embedding server has done before it acknowledges a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Durability {
+#[schemars(rename = "Durability")]
+pub enum DurabilityLevel {
     /// It has handed the changed rows to the system, in its log: an acknowledged push survives the end of the process. After a
     /// reset of the machine the run goes back to its newest checkpoint.
     Process,
@@ -143,8 +145,7 @@ pub enum Durability {
     Checkpoint,
 }
 
-impl Durability {
-    /// Whether servers keep a log.
+impl DurabilityLevel {
     #[must_use]
     pub fn has_log(self) -> bool {
         self != Self::Checkpoint
@@ -154,7 +155,8 @@ impl Durability {
 /// What sums the gradients of several dense workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Collective {
+#[schemars(rename = "Collective")]
+pub enum CollectiveKind {
     /// Over TCP between the processors.
     Gloo,
     /// Between CUDA devices, one for each worker of a machine, in programs built with the feature `nccl` (docs/nccl.md). Not in
@@ -165,7 +167,8 @@ pub enum Collective {
 /// Form of rows and gradients on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Wire {
+#[schemars(rename = "Wire")]
+pub enum WireFormat {
     /// Exact.
     F32,
     /// Half the bytes: 11 significant bits, largest value 65504.

@@ -1,4 +1,4 @@
-//! Where samples come from.
+//! Where samples come from, and how a line is laid out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -6,12 +6,10 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::writing::Writing;
+use super::writing::WrittenForm;
 
-/// Where samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
-    /// Layout of a line.
+pub struct DataSettings {
     pub format: Format,
     /// Training files, folders and patterns, in reading order.
     pub train: Vec<PathBuf>,
@@ -27,16 +25,14 @@ pub struct Data {
     pub threads: usize,
     /// Rows in the shuffle window; 0 keeps file order.
     pub shuffle_rows: usize,
-    /// Order of the rows of an epoch.
     pub order: DataOrder,
     /// Whether batches with fewer samples than the others are dropped.
     pub drop_last: bool,
     /// How the first training rows write the columns of categories. It is measured, and no job file has it.
     #[serde(skip)]
-    pub written: BTreeMap<String, BTreeSet<Writing>>,
+    pub written: BTreeMap<String, BTreeSet<WrittenForm>>,
 }
 
-/// The path that names standard input.
 pub const STDIN: &str = "-";
 
 /// Order of the rows of an epoch.
@@ -51,7 +47,7 @@ pub enum DataOrder {
     Time,
 }
 
-impl Data {
+impl DataSettings {
     /// Whether rows are trained on that standard input gives.
     #[must_use]
     pub fn reads_stdin(&self) -> bool {
@@ -74,10 +70,8 @@ impl Data {
     }
 }
 
-/// Rows whose time has a bound or is later.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NewestRows {
-    /// The column of times.
     pub column: String,
     /// The first time that is in.
     pub from: TimeBound,
@@ -105,7 +99,6 @@ impl TimeBound {
     }
 }
 
-/// Where the held-out samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum TestPart {
     Files(Vec<PathBuf>),
@@ -129,24 +122,20 @@ pub enum ValidationPart {
     None,
 }
 
-/// Layout of a line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Format {
     /// Criteo's TSV: label, 13 integers, 26 categories, tab-separated, no header.
     Criteo,
     /// Columns by name or position, quoted fields as in RFC 4180.
-    Delimited(Delimited),
-    Parquet(Columnar),
-    /// Arrow IPC files.
-    Arrow(Columnar),
-    /// A JSON object on each line.
-    Jsonl(Columnar),
+    Delimited(DelimitedFormat),
+    Parquet(ColumnarFormat),
+    Arrow(ColumnarFormat),
+    Jsonl(ColumnarFormat),
 }
 
 impl Format {
-    /// Texts that mean "missing", besides the empty one.
     #[must_use]
-    pub fn missing(&self) -> &[String] {
+    pub fn missing_texts(&self) -> &[String] {
         match self {
             Self::Criteo => &[],
             Self::Delimited(delimited) => &delimited.missing,
@@ -155,9 +144,8 @@ impl Format {
     }
 }
 
-/// Rows whose values have names and types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Columnar {
+pub struct ColumnarFormat {
     /// Texts that mean "missing", besides the empty one and null.
     pub missing: Vec<String>,
 }
@@ -176,7 +164,7 @@ pub enum DecimalMark {
 
 /// A generic CSV or TSV.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Delimited {
+pub struct DelimitedFormat {
     /// Field separator, one ASCII byte.
     pub delimiter: u8,
     /// Whether files start with a line of column names.
@@ -189,7 +177,6 @@ pub struct Delimited {
     pub trim: bool,
     /// Whether quoted fields may hold line breaks.
     pub quoted_breaks: bool,
-    /// What is before the fraction of a number.
     pub decimal: DecimalMark,
     /// Field texts that mean "missing", besides the empty one.
     pub missing: Vec<String>,

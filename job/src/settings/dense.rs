@@ -20,23 +20,21 @@ const DIM: usize = 256;
 /// Stripes of a table of tiles: a request has few tiles, and each takes long.
 const TILE_STRIPES: usize = 4;
 
-/// A table of an embedding server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerTable {
     pub name: String,
     pub config: TableConfig,
 }
 
-/// Whether a table holds a part of the dense network.
 #[must_use]
 pub fn is_dense_table(name: &str) -> bool {
     name.starts_with(DENSE_TABLE)
 }
 
 impl Job {
-    /// In mode `async`, the table after those of the features. Its rows are 0 .. weights / dim, rounded up. They hold the
-    /// difference between the dense network's weights and the first ones, which every worker makes from the seed. The table
-    /// learns by the job's dense optimiser. Clipping and the coupled decay act before that, at the worker.
+    /// In mode `async`, the table after those of the features. Its rows hold the difference between the dense network's
+    /// weights and the first ones, which every worker makes from the seed. Clipping and the coupled decay act before
+    /// that, at the worker.
     #[must_use]
     pub fn dense_table(&self) -> Option<Table> {
         let settings = TableSettings {
@@ -52,7 +50,7 @@ impl Job {
     /// All tables of a server in the order of their ids: the features' tables, then those of the dense network, if there are any.
     #[must_use]
     pub fn server_tables(&self) -> Vec<ServerTable> {
-        let server_table = |table: Table| ServerTable { config: table.config(), name: table.name };
+        let server_table = |table: Table| ServerTable { config: table.table_config(), name: table.name };
         let rows = self.tables.iter().cloned().chain(self.dense_table()).map(server_table);
         let layers = self.streamed_layers();
         rows.chain(layers.iter().flat_map(|layer| &layer.tensors).map(|tensor| self.tile_table(tensor))).collect()
@@ -67,20 +65,20 @@ impl Job {
         }
     }
 
-    /// Whether the gradients of streamed weights wait until those of all layers are known: to be clipped by their norm, or so that
-    /// none of a batch with a value that is not finite is applied.
+    /// Staged until those of all layers are known: to be clipped by their norm, or so that none of a bad batch is
+    /// applied.
     #[must_use]
-    pub fn staging(&self) -> Staging {
+    pub fn gradient_staging(&self) -> Staging {
         let waits = self.train.updates.clip_norm.is_some() || self.train.updates.non_finite == NonFinitePolicy::Skip;
         if waits { Staging::UNTIL_COMMIT } else { Staging::None }
     }
 
     fn tile_table(&self, StreamedTensor { segment, tiles, .. }: &StreamedTensor) -> ServerTable {
-        let (rule, lr) = self.dense_optimizer.rule();
+        let (rule, lr) = self.dense_optimizer.update_rule();
         let config = TableConfig {
             dim: tiles.dim,
             init: segment.initializer(),
-            optimizer: Optimizer::Dense { lr, factor: segment.lr_factor as f32, rule, staging: self.staging() },
+            optimizer: Optimizer::Dense { lr, factor: segment.lr_factor as f32, rule, staging: self.gradient_staging() },
             schedule: self.train.updates.schedule.in_steps(),
             stripes: TILE_STRIPES,
             ..TableConfig::default()
@@ -97,8 +95,7 @@ impl Job {
     }
 }
 
-/// The same rule with the constants of the dense optimiser, but without decay: decay acts on weights, and rows hold
-/// differences.
+/// The rule has no decay: decay acts on weights, and rows hold differences.
 fn table_optimizer(optimizer: DenseOptimizer) -> TableOptimizer {
     match optimizer {
         DenseOptimizer::Adam { lr, .. } | DenseOptimizer::AdamW { lr, .. } => {

@@ -1,23 +1,21 @@
 //! The layers of a dense network whose weights are streamed, from the job alone: what a server must know to hold them.
 //!
-//! A layer is a matrix with its bias, or a matrix alone: the tensors whose names differ in the last part. Small tensors that are only
-//! used together are one layer as well, such as those of an activation unit. A step has the tensors of one layer at a time.
-//! A tensor is divided into tiles, contiguous blocks of its values, each a row of the tensor's table.
+//! A layer is a matrix with or without a bias, or small tensors that are only used together, such as those of an
+//! activation unit. A tensor is divided into tiles, contiguous blocks of its values, each a row of the tensor's table.
 
 use zagros_table::Initializer;
 
 use super::layout::FirstValues;
 use super::{DenseSegment, Job};
 
-/// The most weights of a tile, 256 KiB: large enough that a row's own costs vanish, and small enough that the tiles of a layer
-/// spread over servers. A row has at most 2¹⁶ weights.
+/// The most weights of a tile, 256 KiB: a row's own costs vanish, and the tiles of a layer still spread over servers. A
+/// row has at most 2¹⁶ weights.
 const TILE: usize = 1 << 16;
 /// Tiles are whole cache lines, except those of a matrix whose rows are wide and odd.
 const TILE_STEP: usize = 16;
 /// Weights of a matrix, 16 MiB, above which a tile has whole rows.
 const LARGE: usize = 1 << 22;
 
-/// A layer whose weights are streamed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamedLayer {
     /// What the names of its tensors begin with, such as `top.0`.
@@ -26,11 +24,9 @@ pub struct StreamedLayer {
     pub tensors: Vec<StreamedTensor>,
 }
 
-/// A tensor as a table of tiles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamedTensor {
     pub segment: DenseSegment,
-    /// Number of its table at the servers.
     pub table: u32,
     pub tiles: DenseTiles,
 }
@@ -47,8 +43,8 @@ pub struct DenseTiles {
 }
 
 impl DenseTiles {
-    /// The tiles of a tensor of this shape, at least one. Those of a matrix of more than 2²² weights are whole rows of it, where a tile
-    /// has room for one: [`Job::worker_layers`] cuts it between them.
+    /// Those of a matrix of more than 2²² weights are whole rows of it, where a tile has room for one:
+    /// [`Job::worker_layers`] cuts it between them.
     #[must_use]
     pub fn new(shape: &[u64]) -> Self {
         let lengths: Vec<usize> = shape.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
@@ -75,9 +71,8 @@ impl DenseTiles {
 }
 
 impl StreamedLayer {
-    /// Weights of all its tensors.
     #[must_use]
-    pub fn weights(&self) -> usize {
+    pub fn weight_count(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.segment.range.len()).sum()
     }
 }
@@ -95,8 +90,7 @@ impl DenseSegment {
 }
 
 impl Job {
-    /// The layers of the dense network in the order of its weights, with the tables that they have where weights are streamed;
-    /// `None` for a user's module, whose layers the job does not know.
+    /// The layers in the order of the weights; `None` for a user's module, whose layers the job does not know.
     #[must_use]
     pub fn dense_layers(&self) -> Option<Vec<StreamedLayer>> {
         let mut layers: Vec<StreamedLayer> = Vec::new();
@@ -126,10 +120,10 @@ mod tests {
         assert_eq!(names, ["bottom.0", "bottom.1", "top.0", "top.1"]);
         let tables: Vec<u32> = found.iter().flat_map(|layer| &layer.tensors).map(|tensor| tensor.table).collect();
         assert_eq!(tables, (26..34).collect::<Vec<u32>>());
-        assert_eq!(found[0].weights(), 13 * 8 + 8);
+        assert_eq!(found[0].weight_count(), 13 * 8 + 8);
         let bound = (1.0 / 13.0_f64.sqrt()) as f32;
         assert_eq!(found[0].tensors[1].segment.initializer(), Initializer::Uniform { bound });
-        let all: usize = found.iter().map(StreamedLayer::weights).sum();
+        let all: usize = found.iter().map(StreamedLayer::weight_count).sum();
         assert_eq!(Some(all as u64), job.dense_parameters());
     }
 

@@ -1,26 +1,23 @@
 //! Numeric features that encode a category: how their cells are read.
 
-use super::categorical::{Categorical, IdRange, Source, Values};
-use super::encoding::Encoding;
+use super::categorical::{Categorical, IdRange, IdSource, Values};
+use super::encoding::CategoryEncoding;
 use super::features::Features;
 use super::numeric::Numeric;
 
 impl Features {
-    /// The numeric features whose cells are numbers, in order.
-    pub fn numbers(&self) -> impl Iterator<Item = &Numeric> {
+    pub fn number_features(&self) -> impl Iterator<Item = &Numeric> {
         self.numeric.iter().filter(|feature| feature.encode.is_none())
     }
 
-    /// The numeric features that encode a category, in order.
-    pub fn encoded(&self) -> impl Iterator<Item = (&Numeric, &Encoding)> {
+    pub fn encoded_features(&self) -> impl Iterator<Item = (&Numeric, &CategoryEncoding)> {
         self.numeric.iter().filter_map(|feature| feature.encode.as_ref().map(|encoding| (feature, encoding)))
     }
 
-    /// The features whose cells are read as categories: the categorical ones, and then a stand-in for each numeric one that encodes a
-    /// category.
+    /// The categorical ones, and then a stand-in for each numeric one that encodes a category.
     #[must_use]
-    pub fn categories(&self) -> Vec<Categorical> {
-        let encoded = self.encoded().map(|(feature, encoding)| self.encoded_category(feature, encoding));
+    pub fn category_features(&self) -> Vec<Categorical> {
+        let encoded = self.encoded_features().map(|(feature, encoding)| self.encoded_category(feature, encoding));
         self.categorical.iter().cloned().chain(encoded).collect()
     }
 
@@ -28,7 +25,7 @@ impl Features {
     #[must_use]
     pub fn with_plain_categories(&self) -> Self {
         let mut plain = self.clone();
-        plain.categorical = self.categories();
+        plain.categorical = self.category_features();
         for feature in &mut plain.categorical[self.categorical.len()..] {
             feature.name.push_str(" (encoded)");
         }
@@ -36,13 +33,12 @@ impl Features {
         plain
     }
 
-    /// A stand-in for a feature that encodes a category.
-    pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &Encoding) -> Categorical {
+    pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &CategoryEncoding) -> Categorical {
         let source = if encoding.with.is_empty() {
-            let part = self.part(&feature.column);
-            Source::Column { column: part.column.to_owned(), reading: part.reading.clone() }
+            let part = self.column_part(&feature.column);
+            IdSource::Column { column: part.column.to_owned(), reading: part.reading.clone() }
         } else {
-            Source::Cross(std::iter::once(&feature.column).chain(&encoding.with).cloned().collect())
+            IdSource::Cross(std::iter::once(&feature.column).chain(&encoding.with).cloned().collect())
         };
         let (table, values, default, ids) = (0, Values::One, None, IdRange::All);
         Categorical { name: feature.name().to_owned(), source, table, values, default, ids }
@@ -53,7 +49,7 @@ impl Features {
 mod tests {
     use super::*;
     use crate::fixture::{DELIMITED, job, problems};
-    use crate::settings::{EncodingTable, Reading};
+    use crate::settings::{ColumnReading, EncodingTable};
 
     fn features(numeric: &str) -> String {
         format!(
@@ -66,10 +62,10 @@ mod tests {
     fn an_encoded_category_is_read_after_the_categorical_features() {
         let two = "{ column = 'r', encode = { by = 'count' } }, { column = 'a', name = 'ar', encode = { by = 'target', with = ['r', 'c'] } }";
         let features = job(DELIMITED, &features(two)).features;
-        let read = features.categories();
-        assert_eq!((features.numeric_inputs(), features.numbers().count(), read.len()), (3, 1, 5));
-        assert!(matches!(&read[3].source, Source::Column { column, reading: Reading::Buckets(_) } if column == "n"));
-        let columns = |of: &Categorical| features.columns(of).map(str::to_owned).collect::<Vec<_>>();
+        let read = features.category_features();
+        assert_eq!((features.numeric_inputs(), features.number_features().count(), read.len()), (3, 1, 5));
+        assert!(matches!(&read[3].source, IdSource::Column { column, reading: ColumnReading::Buckets(_) } if column == "n"));
+        let columns = |of: &Categorical| features.source_columns(of).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!((read[4].name.as_str(), columns(&read[4])), ("ar", vec!["a".into(), "n".into(), "c".into()]));
         let plain = features.with_plain_categories();
         assert_eq!((plain.numeric.len(), plain.categorical[4].name.as_str()), (1, "ar (encoded)"));

@@ -10,7 +10,8 @@ use super::vocabulary::{ids_of_text, ids_to_text};
 /// A number in place of a category.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Encoding {
+#[schemars(rename = "Encoding")]
+pub struct CategoryEncoding {
     /// What the number is.
     pub by: EncodeBy,
     /// Columns, or categorical features of one value, that make the category together with `column`, as in a `cross`. Default: none.
@@ -65,7 +66,7 @@ pub struct EncodingTable {
 impl EncodingTable {
     /// Whether there are so many numbers of each category.
     #[must_use]
-    pub fn fits(&self, columns: usize) -> bool {
+    pub fn fits_columns(&self, columns: usize) -> bool {
         self.rare.len() == columns
             && self.values.len() == self.ids.len() * columns
             && self.deviation > 0.0
@@ -108,7 +109,6 @@ impl From<EncodingTableKeys> for EncodingTable {
     }
 }
 
-/// Digits of a number.
 const DIGITS: usize = 8;
 
 fn to_text(values: &[f32]) -> String {
@@ -131,7 +131,7 @@ fn of_text(text: &str) -> Option<Vec<f32>> {
     values.map(|value| value.filter(|value| value.is_finite())).collect()
 }
 
-impl Encoding {
+impl CategoryEncoding {
     /// Training rows that the mean of all labels counts as.
     #[must_use]
     pub fn prior_rows(&self) -> f64 {

@@ -7,41 +7,32 @@ use super::numeric::Numeric;
 use super::numeric_embedding::NumericEmbedding;
 use super::targets::Target;
 
-/// What a sample is made of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Features {
     /// What the model learns to predict: at least one target.
     pub targets: Vec<Target>,
-    /// The column of sample weights.
     pub weight: Option<String>,
-    /// Numeric features, in order.
     pub numeric: Vec<Numeric>,
     /// The vectors that single numbers become; `None`: the network reads the numbers.
     pub numeric_embedding: Option<NumericEmbedding>,
-    /// Categorical features, in order.
     pub categorical: Vec<Categorical>,
 }
 
 impl Features {
     /// The target that is measured while training, and that chooses the state that is kept: the first.
-    ///
-    /// # Panics
-    /// When there is no target, which no job has.
     #[must_use]
-    pub fn main(&self) -> &Target {
+    pub fn main_target(&self) -> &Target {
         &self.targets[0]
     }
 
-    /// Numeric inputs of the network, of all features.
     #[must_use]
     pub fn numeric_inputs(&self) -> usize {
-        self.numeric.iter().map(Numeric::inputs).sum()
+        self.numeric.iter().map(Numeric::input_count).sum()
     }
 
-    /// Outputs of the network, of all targets.
     #[must_use]
-    pub fn outputs(&self) -> usize {
-        self.targets.iter().map(Target::outputs).sum()
+    pub fn output_count(&self) -> usize {
+        self.targets.iter().map(Target::output_count).sum()
     }
 
     /// The columns that the model learns, and that of sample weights.
@@ -56,7 +47,7 @@ impl Features {
     pub fn single_numbers(&self) -> Vec<usize> {
         let starts = self.numeric.iter().scan(0, |end, feature| {
             let start = *end;
-            *end += feature.inputs();
+            *end += feature.input_count();
             Some((feature, start))
         });
         starts.filter(|(feature, _): &(&Numeric, usize)| feature.width.is_none()).map(|(_, start)| start).collect()
@@ -67,10 +58,9 @@ impl Features {
     pub fn numeric_width(&self, feature: &Numeric) -> usize {
         let is_embedded = feature.width.is_none();
         let more = self.numeric_embedding.filter(|_| is_embedded).map_or(0, |embedding| embedding.dim - 1);
-        feature.inputs() + more
+        feature.input_count() + more
     }
 
-    /// Numeric values that the network reads, of all features.
     #[must_use]
     pub fn numeric_values(&self) -> usize {
         self.numeric.iter().map(|feature| self.numeric_width(feature)).sum()

@@ -28,8 +28,7 @@ fn hidden() -> Vec<i64> {
 }
 
 impl Job {
-    /// Places of features in the network's input: numeric values, then vectors. A name that a numeric and a categorical feature have is
-    /// both.
+    /// Numeric values, then vectors. A name that a numeric and a categorical feature have is both.
     #[must_use]
     pub fn input_columns(&self, names: &[String]) -> Vec<usize> {
         let mut columns = Vec::new();

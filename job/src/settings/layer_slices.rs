@@ -10,22 +10,20 @@
 
 use super::{DenseTiles, Job, StreamedLayer, StreamedTensor};
 
-/// Bytes of a weight.
 const VALUE: u64 = size_of::<f32>() as u64;
 
 /// Layers beside the MLPs' that have a bias. A step uses each as a whole.
 const UNCUT: [&str; 5] = ["cross", "cross_up", "first_order", "wide", "fusion_first"];
 
 impl Job {
-    /// [`Self::streamed_layers`], of which each that is too large for `train.memory` is cut, unless autograd makes the step. The last
-    /// slice of a layer has its bias. All slices have the layer's name.
+    /// [`Self::streamed_layers`], of which each that is too large for `train.memory` is cut, unless autograd makes the
+    /// step. The last slice has the bias.
     #[must_use]
     pub fn worker_layers(&self) -> Vec<StreamedLayer> {
         self.cut(self.streamed_layers(), self.train.threads)
     }
 
-    /// The matrices that a worker with so many threads of a step has, `[outputs, inputs]`, in the order of its weights; `None` for a
-    /// network whose weights cannot be streamed.
+    /// `[outputs, inputs]`, in the order of its weights; `None` for a network whose weights cannot be streamed.
     pub(crate) fn worker_matrices(&self, threads: usize) -> Option<Vec<[u64; 2]>> {
         let layers = self.cut(self.dense_layers()?, threads);
         let matrix = |StreamedTensor { segment, .. }: &StreamedTensor| match segment.tensor.shape[..] {
@@ -112,7 +110,7 @@ mod tests {
         // 2^18 weights and no more: half of what ten of them need.
         let text = format!("{FFNN}memory = '{}'\n", 2 * 5 * 4 * (1 << 18));
         let (whole, cut) = (job(CRITEO, &text).streamed_layers(), layers(&text));
-        let sizes: Vec<_> = cut.iter().map(|layer| (layer.name.as_str(), layer.weights())).collect();
+        let sizes: Vec<_> = cut.iter().map(|layer| (layer.name.as_str(), layer.weight_count())).collect();
         let half = 1 << 18;
         let expected = [
             ("layers.0", 429 * 512 + 512),

@@ -1,24 +1,22 @@
-//! The tensors of a dense network in the order in which a worker holds them, without the network: names, shapes, first values, and how
-//! each dimension grows with the network's width. Counts of weights and FLOP, and the rules of µP, are sums over it.
+//! The tensors of a dense network in the order in which a worker holds them, without the network. Counts of weights and
+//! FLOP, and the rules of µP, are sums over it.
 
-use super::{Activation, Mlp, MlpNorm};
+use super::{MlpActivation, MlpNorm, MlpSettings};
 
-/// A dimension of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct LayerDim {
     pub size: u64,
     /// How it grows with the network's width: 0 not at all, 1 in proportion, 2 with the square.
     pub power: i32,
 }
 
-impl Extent {
+impl LayerDim {
     /// A dimension that features, labels or a fixed key give.
     #[must_use]
     pub fn fixed(size: u64) -> Self {
         Self { size, power: 0 }
     }
 
-    /// A dimension that grows with the width.
     #[must_use]
     pub fn wide(size: u64) -> Self {
         Self { size, power: 1 }
@@ -31,7 +29,6 @@ impl Extent {
     }
 }
 
-/// What a tensor is to its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorRole {
     /// A matrix that values are multiplied with.
@@ -42,31 +39,26 @@ pub enum TensorRole {
     Scale,
 }
 
-/// The values of a tensor before the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FirstValues {
     /// Uniform in ±bound.
     Uniform(f64),
     /// Normal, with mean 0 and this deviation.
     Normal(f64),
-    /// All the same.
     Constant(f32),
 }
 
-/// A tensor of a dense network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseTensor {
     /// Its name in a saved model: `top.0.weight`.
     pub name: String,
     /// Sizes of its dimensions; of a layer's weight outputs first.
     pub shape: Vec<u64>,
-    /// What it is to its layer.
     pub role: TensorRole,
     /// Values that a layer reads: fan-in.
-    pub inputs: Extent,
+    pub inputs: LayerDim,
     /// Values that a layer gives: fan-out.
-    pub outputs: Extent,
-    /// The values before the first step, without µP.
+    pub outputs: LayerDim,
     pub first: FirstValues,
     /// How many vectors of a sample are multiplied with it.
     pub uses: u64,
@@ -75,23 +67,19 @@ pub struct DenseTensor {
 }
 
 impl DenseTensor {
-    /// Values of the tensor.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.shape.iter().product()
     }
 
-    /// Whether it has no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The tensors of a dense network, in the order of its weights.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DenseLayout {
-    /// One after another.
     pub tensors: Vec<DenseTensor>,
     /// Multiplications of a sample's values with each other, forward: dot products of vectors, and attention.
     pub products: u64,
@@ -100,15 +88,14 @@ pub struct DenseLayout {
 impl DenseLayout {
     /// Weights and biases.
     #[must_use]
-    pub fn parameters(&self) -> u64 {
+    pub fn parameter_count(&self) -> u64 {
         self.tensors.iter().map(DenseTensor::len).sum()
     }
 
-    /// Floating-point operations of a training step for one sample: a multiplication and an addition for each weight, forward, for the
-    /// gradient of the input and for that of the weight; the same for products of values. Additions of biases, norms and activations are
-    /// not counted.
+    /// A multiplication and an addition for each weight, forward, for the gradient of the input and for that of the
+    /// weight; the same for products of values. Additions of biases, norms and activations are not counted.
     #[must_use]
-    pub fn flop(&self) -> u64 {
+    pub fn step_flop(&self) -> u64 {
         let weights = self.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight);
         let multiplied: u64 = weights.map(|tensor| tensor.len() * tensor.uses).sum();
         6 * (multiplied + self.products)
@@ -119,7 +106,7 @@ impl DenseLayout {
 #[derive(Debug)]
 pub(super) struct LayoutBuilder {
     layout: DenseLayout,
-    mlp: Mlp,
+    mlp: MlpSettings,
     uses: u64,
     /// The name of the layer, where the next tensors are one.
     layer: Option<String>,
@@ -127,23 +114,22 @@ pub(super) struct LayoutBuilder {
 
 impl LayoutBuilder {
     /// `mlp` is what follows hidden layers.
-    pub(super) fn new(mlp: Mlp) -> Self {
+    pub(super) fn new(mlp: MlpSettings) -> Self {
         Self { layout: DenseLayout::default(), mlp, uses: 1, layer: None }
     }
 
-    pub(super) fn finish(self) -> DenseLayout {
+    pub(super) fn into_layout(self) -> DenseLayout {
         self.layout
     }
 
-    /// Layers with functions of their own.
-    pub(super) fn plain<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+    /// The layers that `make` adds do without the job's norm and activation.
+    pub(super) fn with_plain_mlp<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::take(&mut self.mlp);
         let made = make(self);
         self.mlp = chosen;
         made
     }
 
-    /// Layers that so many vectors of a sample go through.
     pub(super) fn each_of<T>(&mut self, uses: u64, make: impl FnOnce(&mut Self) -> T) -> T {
         let outer_uses = std::mem::replace(&mut self.uses, uses);
         let made = make(self);
@@ -159,64 +145,61 @@ impl LayoutBuilder {
         made
     }
 
-    /// Products of a sample's values with each other.
-    pub(super) fn products(&mut self, count: u64) {
+    pub(super) fn count_products(&mut self, count: u64) {
         self.layout.products += count;
     }
 
-    pub(super) fn linear(&mut self, stack: &str, index: usize, inputs: Extent, outputs: Extent) {
-        self.matrix(stack, index, inputs, outputs);
+    pub(super) fn add_linear(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
+        self.add_matrix(stack, index, inputs, outputs);
         let bias = format!("{stack}.{index}.bias");
         self.tensor(bias, vec![outputs.size], TensorRole::Bias, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
 
-    pub(super) fn matrix(&mut self, stack: &str, index: usize, inputs: Extent, outputs: Extent) {
+    pub(super) fn add_matrix(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
         let (name, shape) = (format!("{stack}.{index}.weight"), vec![outputs.size, inputs.size]);
         self.tensor(name, shape, TensorRole::Weight, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
 
-    /// A tensor of fixed dimensions.
-    pub(super) fn fixed(&mut self, name: &str, shape: &[u64], role: TensorRole, first: FirstValues) {
+    pub(super) fn add_fixed(&mut self, name: &str, shape: &[u64], role: TensorRole, first: FirstValues) {
         let (inputs, outputs) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
-        let extents = (Extent::fixed(inputs), Extent::fixed(outputs));
+        let extents = (LayerDim::fixed(inputs), LayerDim::fixed(outputs));
         self.tensor(name.to_owned(), shape.to_vec(), role, extents, first);
     }
 
-    pub(super) fn norm(&mut self, stack: &str, index: usize, width: Extent) {
+    pub(super) fn add_norm(&mut self, stack: &str, index: usize, width: LayerDim) {
         for (name, first) in [("weight", 1.0), ("bias", 0.0)] {
             self.scale(format!("{stack}.{index}.{name}"), width, first);
         }
     }
 
     /// A factor for each value.
-    pub(super) fn slopes(&mut self, stack: &str, index: usize, width: Extent, first: f32) {
+    pub(super) fn add_slopes(&mut self, stack: &str, index: usize, width: LayerDim, first: f32) {
         self.scale(format!("{stack}.{index}.weight"), width, first);
     }
 
-    /// Hidden layers of the widths, all followed by norm and activation, and then the `last` one, if there is one, which is not. Returns
-    /// what the last layer gives.
-    pub(super) fn mlp(&mut self, name: &str, inputs: Extent, hidden: &[Extent], last: Option<Extent>) -> Extent {
+    /// Norm and activation follow all but `last`. Returns what the last layer gives.
+    pub(super) fn add_mlp(&mut self, name: &str, inputs: LayerDim, hidden: &[LayerDim], last: Option<LayerDim>) -> LayerDim {
         let mut read = inputs;
         for (index, width) in hidden.iter().chain(&last).enumerate() {
-            self.linear(name, index, read, *width);
+            self.add_linear(name, index, read, *width);
             read = *width;
         }
-        let Mlp { norm, activation } = self.mlp;
+        let MlpSettings { norm, activation } = self.mlp;
         for (index, width) in hidden.iter().enumerate().filter(|_| norm != MlpNorm::None) {
-            self.norm(&format!("{name}_norm"), index, *width);
+            self.add_norm(&format!("{name}_norm"), index, *width);
         }
-        for (index, width) in hidden.iter().enumerate().filter(|_| activation == Activation::Dice) {
-            self.slopes(&format!("{name}_dice"), index, *width, 0.0);
+        for (index, width) in hidden.iter().enumerate().filter(|_| activation == MlpActivation::Dice) {
+            self.add_slopes(&format!("{name}_dice"), index, *width, 0.0);
         }
         read
     }
 
-    fn scale(&mut self, name: String, width: Extent, first: f32) {
+    fn scale(&mut self, name: String, width: LayerDim, first: f32) {
         let first = FirstValues::Constant(first);
-        self.tensor(name, vec![width.size], TensorRole::Scale, (Extent::fixed(1), width), first);
+        self.tensor(name, vec![width.size], TensorRole::Scale, (LayerDim::fixed(1), width), first);
     }
 
-    fn tensor(&mut self, name: String, shape: Vec<u64>, role: TensorRole, of: (Extent, Extent), first: FirstValues) {
+    fn tensor(&mut self, name: String, shape: Vec<u64>, role: TensorRole, of: (LayerDim, LayerDim), first: FirstValues) {
         let (inputs, outputs) = of;
         let own = || name.rsplit_once('.').map_or("", |(layer, _)| layer).to_owned();
         let layer = self.layer.clone().unwrap_or_else(own);
@@ -225,7 +208,7 @@ impl LayoutBuilder {
 }
 
 /// Of PyTorch's `nn.Linear`: 1/√inputs.
-fn bound(inputs: Extent) -> f64 {
+fn bound(inputs: LayerDim) -> f64 {
     1.0 / (inputs.size as f64).sqrt()
 }
 
@@ -235,12 +218,12 @@ mod tests {
 
     #[test]
     fn an_mlp_counts_weights_and_biases() {
-        let mut builder = LayoutBuilder::new(Mlp::default());
-        let (fixed, wide) = (Extent::fixed, Extent::wide);
-        assert_eq!(builder.mlp("top", fixed(13), &[wide(512), wide(256)], Some(fixed(16))), fixed(16));
-        let layout = builder.finish();
-        assert_eq!(layout.parameters(), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
-        assert_eq!(layout.flop(), 6 * (13 * 512 + 512 * 256 + 256 * 16));
+        let mut builder = LayoutBuilder::new(MlpSettings::default());
+        let (fixed, wide) = (LayerDim::fixed, LayerDim::wide);
+        assert_eq!(builder.add_mlp("top", fixed(13), &[wide(512), wide(256)], Some(fixed(16))), fixed(16));
+        let layout = builder.into_layout();
+        assert_eq!(layout.parameter_count(), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
+        assert_eq!(layout.step_flop(), 6 * (13 * 512 + 512 * 256 + 256 * 16));
         let names: Vec<&str> = layout.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         assert_eq!(names[..3], ["top.0.weight", "top.0.bias", "top.1.weight"]);
         assert_eq!(layout.tensors[2].shape, [256, 512]);
@@ -248,33 +231,33 @@ mod tests {
 
     #[test]
     fn norms_and_dice_follow_the_hidden_layers_alone() {
-        let chosen = Mlp { activation: Activation::Dice, norm: MlpNorm::Layer };
+        let chosen = MlpSettings { activation: MlpActivation::Dice, norm: MlpNorm::Layer };
         let mut builder = LayoutBuilder::new(chosen);
-        builder.mlp("deep", Extent::fixed(4), &[Extent::wide(8)], Some(Extent::fixed(1)));
-        builder.plain(|builder| builder.mlp("unit", Extent::fixed(4), &[Extent::fixed(2)], None));
-        let layout = builder.finish();
-        assert_eq!(layout.parameters(), (4 * 8 + 8) + (8 + 1) + 2 * 8 + 8 + (4 * 2 + 2));
+        builder.add_mlp("deep", LayerDim::fixed(4), &[LayerDim::wide(8)], Some(LayerDim::fixed(1)));
+        builder.with_plain_mlp(|builder| builder.add_mlp("unit", LayerDim::fixed(4), &[LayerDim::fixed(2)], None));
+        let layout = builder.into_layout();
+        assert_eq!(layout.parameter_count(), (4 * 8 + 8) + (8 + 1) + 2 * 8 + 8 + (4 * 2 + 2));
         assert_eq!(layout.tensors[5].first, FirstValues::Constant(0.0));
     }
 
     #[test]
     fn tensors_that_are_used_together_are_one_layer() {
-        let mut builder = LayoutBuilder::new(Mlp::default());
+        let mut builder = LayoutBuilder::new(MlpSettings::default());
         builder.one_layer("unit".to_owned(), |builder| {
-            builder.mlp("unit", Extent::fixed(4), &[Extent::fixed(2)], None);
-            builder.slopes("slopes", 0, Extent::fixed(2), 0.25);
+            builder.add_mlp("unit", LayerDim::fixed(4), &[LayerDim::fixed(2)], None);
+            builder.add_slopes("slopes", 0, LayerDim::fixed(2), 0.25);
         });
-        builder.linear("top", 0, Extent::fixed(4), Extent::fixed(1));
-        let layers: Vec<String> = builder.finish().tensors.into_iter().map(|tensor| tensor.layer).collect();
+        builder.add_linear("top", 0, LayerDim::fixed(4), LayerDim::fixed(1));
+        let layers: Vec<String> = builder.into_layout().tensors.into_iter().map(|tensor| tensor.layer).collect();
         assert_eq!(layers, ["unit", "unit", "unit", "top.0", "top.0"]);
     }
 
     #[test]
     fn vectors_that_share_layers_multiply_the_work_and_not_the_weights() {
-        let mut builder = LayoutBuilder::new(Mlp::default());
-        builder.each_of(5, |builder| builder.matrix("query", 0, Extent::fixed(4), Extent::fixed(4)));
-        builder.products(7);
-        let layout = builder.finish();
-        assert_eq!((layout.parameters(), layout.flop()), (16, 6 * (5 * 16 + 7)));
+        let mut builder = LayoutBuilder::new(MlpSettings::default());
+        builder.each_of(5, |builder| builder.add_matrix("query", 0, LayerDim::fixed(4), LayerDim::fixed(4)));
+        builder.count_products(7);
+        let layout = builder.into_layout();
+        assert_eq!((layout.parameter_count(), layout.step_flop()), (16, 6 * (5 * 16 + 7)));
     }
 }

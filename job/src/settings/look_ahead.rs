@@ -8,7 +8,7 @@ const BETWEEN: usize = 4;
 impl Job {
     /// Batches that are hinted before they are looked up: `train.lookahead`, or 0 if every row is in memory.
     #[must_use]
-    pub fn lookahead(&self) -> usize {
+    pub fn lookahead_batches(&self) -> usize {
         if self.reads_disk() { self.train.lookahead } else { 0 }
     }
 
@@ -22,7 +22,7 @@ impl Job {
     /// For how many more hints of one worker the rows of a hint are needed. 0 without hints.
     #[must_use]
     pub fn lookahead_horizon(&self) -> usize {
-        match self.lookahead() {
+        match self.lookahead_batches() {
             0 => 0,
             batches => batches + BETWEEN,
         }
@@ -37,7 +37,7 @@ mod tests {
     fn only_rows_that_can_be_on_disk_are_hinted() {
         let look_ahead = |text: &str| {
             let job = job(CRITEO, text);
-            (job.lookahead(), job.lookahead_horizon())
+            (job.lookahead_batches(), job.lookahead_horizon())
         };
         assert_eq!(look_ahead("[train]\nlookahead = 3\n"), (0, 0));
         assert_eq!(look_ahead("[train]\nlookahead = 3\n[cluster]\nmemory = '1GiB'\n"), (3, 7));

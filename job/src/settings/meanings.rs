@@ -1,12 +1,11 @@
 //! Whether the features of two jobs mean the same: rows and weights that one has learned are then of use to the other.
 
-use super::categorical::{Buckets, Categorical, IdRange, Reading};
+use super::categorical::{Categorical, ColumnReading, IdRange, ValueBuckets};
 use super::features::Features;
 use super::numeric::{MinMax, Numeric, Standardise};
 
 impl Numeric {
-    /// Whether both make the same inputs of the network of a row. Statistics that are still to be measured are equal to nothing that is
-    /// measured.
+    /// Statistics that are still to be measured are equal to nothing that is measured.
     #[must_use]
     pub fn makes_inputs_of(&self, other: &Self) -> bool {
         self.unnamed() == other.unnamed()
@@ -24,15 +23,13 @@ impl Numeric {
         numbers(self) == numbers(other)
     }
 
-    /// What makes the inputs.
     fn unnamed(&self) -> Self {
         Self { name: None, separator: None, ..self.clone() }
     }
 }
 
 impl Features {
-    /// Whether a feature makes the same ids of a row as another job's. Statistics that are still to be measured are equal to nothing that is
-    /// measured.
+    /// Statistics that are still to be measured are equal to nothing that is measured.
     #[must_use]
     pub fn makes_ids_of(&self, feature: &Categorical, theirs: &Self, other: &Categorical) -> bool {
         let ids = match (&feature.ids, &other.ids) {
@@ -44,7 +41,7 @@ impl Features {
 
     /// Whether both find the same categories in a row.
     pub(super) fn reads_as(&self, feature: &Categorical, theirs: &Self, other: &Categorical) -> bool {
-        let (ours, others) = (self.parts(feature), theirs.parts(other));
+        let (ours, others) = (self.column_parts(feature), theirs.column_parts(other));
         let is_same = |part: usize| {
             let (one, other) = (&ours[part], &others[part]);
             one.column == other.column && one.reading.reads_as(other.reading)
@@ -53,9 +50,9 @@ impl Features {
     }
 }
 
-impl Reading {
+impl ColumnReading {
     fn reads_as(&self, other: &Self) -> bool {
-        let is_fitted = |buckets: &Buckets| !matches!(buckets, Buckets::Fit(_));
+        let is_fitted = |buckets: &ValueBuckets| !matches!(buckets, ValueBuckets::Fit(_));
         match (self, other) {
             (Self::Buckets(one), Self::Buckets(other)) if is_fitted(one) && is_fitted(other) => {
                 one.edges() == other.edges()
@@ -69,7 +66,7 @@ impl Reading {
 mod tests {
     use super::*;
     use crate::fixture::{DELIMITED, job};
-    use crate::{Measured, Statistic};
+    use crate::{FeatureStatistic, MeasuredValue};
 
     fn features(numeric: &str, categorical: &str) -> Features {
         let text = format!("[features]\nlabel = 'y'\nnumeric = [{numeric}]\ncategorical = [{categorical}]\n");
@@ -136,7 +133,7 @@ mod tests {
         let with_ids = |ids: &[u64], max_size: u32| {
             let mut features =
                 features("'n'", &format!("{{ column = 'a', vocabulary = {{ max_size = {max_size} }} }}"));
-            assert!(features.set(Statistic::Vocabulary(0), Measured::Ids(ids.to_vec())));
+            assert!(features.set_measured(FeatureStatistic::Vocabulary(0), MeasuredValue::Ids(ids.to_vec())));
             features
         };
         let same =

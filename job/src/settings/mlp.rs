@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 /// network: bottom, top and deep; attention units and transformers have functions of their own. A TorchScript module has its own layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Mlp {
+#[schemars(rename = "Mlp")]
+pub struct MlpSettings {
     /// Function of each hidden unit.
-    pub activation: Activation,
+    pub activation: MlpActivation,
     /// What the values of a hidden layer are normalised over, before the activation.
     pub norm: MlpNorm,
 }
@@ -17,7 +18,8 @@ pub struct Mlp {
 /// Function of a hidden unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Activation {
+#[schemars(rename = "Activation")]
+pub enum MlpActivation {
     /// max(x, 0).
     #[default]
     Relu,
@@ -57,9 +59,9 @@ mod tests {
 
     #[test]
     fn layers_have_relu_and_no_norm_unless_the_job_says_otherwise() {
-        assert_eq!(job(CRITEO, "").mlp, Mlp { activation: Activation::Relu, norm: MlpNorm::None });
+        assert_eq!(job(CRITEO, "").mlp, MlpSettings { activation: MlpActivation::Relu, norm: MlpNorm::None });
         let chosen = job(CRITEO, "[mlp]\nactivation = 'leaky_relu'\nnorm = 'layer'\n");
-        assert_eq!(chosen.mlp, Mlp { activation: Activation::LeakyRelu, norm: MlpNorm::Layer });
+        assert_eq!(chosen.mlp, MlpSettings { activation: MlpActivation::LeakyRelu, norm: MlpNorm::Layer });
         assert_eq!(
             chosen.dense_parameters(),
             job(CRITEO, "").dense_parameters().map(|plain| plain + 2 * (320 + 16 + 384))

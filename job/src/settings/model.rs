@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Attention, AttentionActivation, StreamGates};
+use super::{AttentionActivation, AttentionPair, StreamGates};
 
 /// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
 const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
@@ -53,7 +53,7 @@ pub enum Model {
         rank: Option<usize>,
         /// How cross layers and deep MLP are connected.
         #[serde(default)]
-        structure: Structure,
+        structure: CrossStructure,
         /// Widths of the hidden layers of the deep MLP, in order; none leaves the cross layers alone.
         #[serde(default = "hidden")]
         #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
@@ -156,7 +156,7 @@ pub enum Model {
         /// table. Default: each sequence with the one other feature that reads its table.
         #[serde(default)]
         #[schemars(extend("default" = null))]
-        attention: Vec<Attention>,
+        attention: Vec<AttentionPair>,
         /// Widths of the hidden layers of the attention unit, in order; an output layer is appended, which gives the weight.
         #[serde(default = "attention_hidden")]
         #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
@@ -185,7 +185,7 @@ pub enum Model {
         /// table. Default: each sequence with the one other feature that reads its table.
         #[serde(default)]
         #[schemars(extend("default" = null))]
-        attention: Vec<Attention>,
+        attention: Vec<AttentionPair>,
         /// Blocks of self-attention and a feed-forward network.
         #[serde(default = "bst_layers")]
         #[schemars(range(min = 1, max = 64))]
@@ -300,17 +300,19 @@ impl Default for Model {
 /// Widths of hidden layers, written out or by name.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum Hidden {
+#[schemars(rename = "Hidden")]
+enum HiddenWidths {
     /// In order.
     Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))] Vec<i64>),
     /// By name.
-    Preset(Preset),
+    Preset(WidthPreset),
 }
 
 /// Hidden layers by name.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Preset {
+#[schemars(rename = "Preset")]
+enum WidthPreset {
     /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
     Persia,
 }
@@ -318,7 +320,8 @@ enum Preset {
 /// How cross layers and deep MLP are connected (Wang et al. 2021, figure 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Structure {
+#[schemars(rename = "Structure")]
+pub enum CrossStructure {
     /// The deep MLP reads the output of the cross layers.
     #[default]
     Stacked,
@@ -327,9 +330,9 @@ pub enum Structure {
 }
 
 fn widths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
-    Ok(match Hidden::deserialize(from)? {
-        Hidden::Widths(widths) => widths,
-        Hidden::Preset(Preset::Persia) => PERSIA.to_vec(),
+    Ok(match HiddenWidths::deserialize(from)? {
+        HiddenWidths::Widths(widths) => widths,
+        HiddenWidths::Preset(WidthPreset::Persia) => PERSIA.to_vec(),
     })
 }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The presets that `zagros models` lists.
 pub const LADDER: [ModelSize; 8] = [
     ModelSize(111_000),
     ModelSize(590_000),
@@ -15,7 +14,6 @@ pub const LADDER: [ModelSize; 8] = [
     ModelSize(111_000_000_000),
 ];
 
-/// The factor of each unit, largest first.
 const UNITS: [(char, f64); 4] = [('t', 1e12), ('b', 1e9), ('m', 1e6), ('k', 1e3)];
 /// Beyond this, counts of weights and bytes no longer fit into 64 bits.
 const MOST: f64 = 1e15;

@@ -18,7 +18,6 @@ pub(crate) fn shorten(value: &mut Json) {
     }
 }
 
-/// A duration as a number of seconds.
 pub(super) mod seconds {
     use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::encoding::Encoding;
+use super::encoding::CategoryEncoding;
 
 /// A numeric feature.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -50,7 +50,7 @@ pub struct Numeric {
     /// Makes the input a number that stands for the category of the cell, measured over the training rows before training: how often the category
     /// occurs, or the mean label of its rows. It is standardised, and excludes the other keys except `name`. Default: none, the cell is a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encode: Option<Encoding>,
+    pub encode: Option<CategoryEncoding>,
 }
 
 /// A column without a transform.
@@ -74,22 +74,20 @@ impl From<String> for Numeric {
 }
 
 impl Numeric {
-    /// The name of the feature.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.column)
     }
 
-    /// Numbers of a cell.
     #[must_use]
-    pub fn values(&self) -> usize {
+    pub fn value_count(&self) -> usize {
         self.width.unwrap_or(1)
     }
 
     /// Inputs of the network: the numbers, and one for whether one is missing.
     #[must_use]
-    pub fn inputs(&self) -> usize {
-        self.values() + usize::from(self.missing_indicator)
+    pub fn input_count(&self) -> usize {
+        self.value_count() + usize::from(self.missing_indicator)
     }
 }
 
@@ -127,16 +125,17 @@ enum StandardiseKeys {
     /// Given.
     Given {
         /// Mean of the column after `log`, or a list: that of each number of a vector.
-        mean: Means,
+        mean: MeanKeys,
         /// Standard deviation of the column after `log`, or a list: that of each number of a vector.
-        deviation: Deviations,
+        deviation: DeviationKeys,
     },
 }
 
 /// A number, or one for each number of a vector.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum Means {
+#[schemars(rename = "Means")]
+enum MeanKeys {
     One(f64),
     Each(Vec<f64>),
 }
@@ -144,7 +143,8 @@ enum Means {
 /// A positive number, or one for each number of a vector.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum Deviations {
+#[schemars(rename = "Deviations")]
+enum DeviationKeys {
     One(#[schemars(extend("exclusiveMinimum" = 0.0))] f64),
     Each(Vec<f64>),
 }
@@ -152,7 +152,8 @@ enum Deviations {
 /// A number, or one for each number of a vector.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum Limits {
+#[schemars(rename = "Limits")]
+enum LimitKeys {
     One(#[schemars(range(min = -1e30, max = 1e30))] f64),
     Each(#[schemars(inner(range(min = -1e30, max = 1e30)))] Vec<f64>),
 }
@@ -167,12 +168,12 @@ impl From<StandardiseKeys> for Standardise {
             StandardiseKeys::Switch(false) => Self::No,
             StandardiseKeys::Switch(true) => Self::Fit,
             StandardiseKeys::Given { mean, deviation } => match (mean, deviation) {
-                (Means::One(mean), Deviations::One(deviation)) => Self::Given { mean, deviation },
-                (Means::Each(mean), Deviations::Each(deviation)) => Self::GivenEach { mean, deviation },
-                (Means::One(mean), Deviations::Each(deviation)) => {
+                (MeanKeys::One(mean), DeviationKeys::One(deviation)) => Self::Given { mean, deviation },
+                (MeanKeys::Each(mean), DeviationKeys::Each(deviation)) => Self::GivenEach { mean, deviation },
+                (MeanKeys::One(mean), DeviationKeys::Each(deviation)) => {
                     Self::GivenEach { mean: listed(mean, &deviation), deviation }
                 }
-                (Means::Each(mean), Deviations::One(deviation)) => {
+                (MeanKeys::Each(mean), DeviationKeys::One(deviation)) => {
                     Self::GivenEach { deviation: listed(deviation, &mean), mean }
                 }
             },
@@ -186,10 +187,10 @@ impl From<Standardise> for StandardiseKeys {
             Standardise::No => Self::Switch(false),
             Standardise::Fit => Self::Switch(true),
             Standardise::Given { mean, deviation } => {
-                Self::Given { mean: Means::One(mean), deviation: Deviations::One(deviation) }
+                Self::Given { mean: MeanKeys::One(mean), deviation: DeviationKeys::One(deviation) }
             }
             Standardise::GivenEach { mean, deviation } => {
-                Self::Given { mean: Means::Each(mean), deviation: Deviations::Each(deviation) }
+                Self::Given { mean: MeanKeys::Each(mean), deviation: DeviationKeys::Each(deviation) }
             }
         }
     }
@@ -229,9 +230,9 @@ enum MinMaxKeys {
     /// Given.
     Given {
         /// Value, after `clip` and `log`, that becomes 0, or a list: that of each number of a vector.
-        min: Limits,
+        min: LimitKeys,
         /// Value, after `clip` and `log`, that becomes 1, or a list: that of each number of a vector.
-        max: Limits,
+        max: LimitKeys,
     },
 }
 
@@ -241,10 +242,10 @@ impl From<MinMaxKeys> for MinMax {
             MinMaxKeys::Switch(false) => Self::No,
             MinMaxKeys::Switch(true) => Self::Fit,
             MinMaxKeys::Given { min, max } => match (min, max) {
-                (Limits::One(min), Limits::One(max)) => Self::Given { min, max },
-                (Limits::Each(min), Limits::Each(max)) => Self::GivenEach { min, max },
-                (Limits::One(min), Limits::Each(max)) => Self::GivenEach { min: listed(min, &max), max },
-                (Limits::Each(min), Limits::One(max)) => Self::GivenEach { max: listed(max, &min), min },
+                (LimitKeys::One(min), LimitKeys::One(max)) => Self::Given { min, max },
+                (LimitKeys::Each(min), LimitKeys::Each(max)) => Self::GivenEach { min, max },
+                (LimitKeys::One(min), LimitKeys::Each(max)) => Self::GivenEach { min: listed(min, &max), max },
+                (LimitKeys::Each(min), LimitKeys::One(max)) => Self::GivenEach { max: listed(max, &min), min },
             },
         }
     }
@@ -255,8 +256,8 @@ impl From<MinMax> for MinMaxKeys {
         match min_max {
             MinMax::No => Self::Switch(false),
             MinMax::Fit => Self::Switch(true),
-            MinMax::Given { min, max } => Self::Given { min: Limits::One(min), max: Limits::One(max) },
-            MinMax::GivenEach { min, max } => Self::Given { min: Limits::Each(min), max: Limits::Each(max) },
+            MinMax::Given { min, max } => Self::Given { min: LimitKeys::One(min), max: LimitKeys::One(max) },
+            MinMax::GivenEach { min, max } => Self::Given { min: LimitKeys::Each(min), max: LimitKeys::Each(max) },
         }
     }
 }

@@ -144,7 +144,7 @@ impl Default for TableOptimizer {
 impl TableOptimizer {
     /// One whose rows have weights alone, for tables that are only read: gradient descent.
     #[must_use]
-    pub fn stateless() -> Self {
+    pub fn without_state() -> Self {
         Self::Sgd { lr: rows::sgd_lr(), momentum: 0.0, l2: 0.0 }
     }
 }
@@ -238,7 +238,7 @@ pub enum DenseOptimizer {
 impl DenseOptimizer {
     /// The rule of an update, and its learning rate before the schedule.
     #[must_use]
-    pub fn rule(&self) -> (DenseRule, f64) {
+    pub fn update_rule(&self) -> (DenseRule, f64) {
         match *self {
             Self::Adam { lr, weight_decay } => (DenseRule::Adam { weight_decay: weight_decay as f32 }, lr),
             Self::AdamW { lr, weight_decay } => (DenseRule::AdamW { weight_decay }, lr),
@@ -260,7 +260,6 @@ impl Default for DenseOptimizer {
     }
 }
 
-/// Defaults of the optimisers of rows.
 mod rows {
     pub(super) fn sgd_lr() -> f32 {
         0.1
@@ -299,7 +298,6 @@ mod rows {
     }
 }
 
-/// Defaults of the dense network's optimisers.
 mod dense {
     pub(super) fn adam_lr() -> f64 {
         0.001
@@ -328,7 +326,7 @@ mod tests {
 
     #[test]
     fn rows_that_are_only_read_need_no_state() {
-        assert_eq!(Optimizer::from(TableOptimizer::stateless()).state_layout(), "sgd");
+        assert_eq!(Optimizer::from(TableOptimizer::without_state()).state_layout(), "sgd");
     }
 
     #[test]

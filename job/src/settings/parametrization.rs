@@ -32,13 +32,10 @@ pub enum Parametrization {
     },
 }
 
-/// A part of the dense network's weights, and what µP makes of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseSegment {
     pub tensor: DenseTensor,
-    /// Where its values are in the flat vector of all weights.
     pub range: std::ops::Range<usize>,
-    /// Factor of the learning rate.
     pub lr_factor: f64,
     /// Factor of the bound or deviation of the first values.
     pub first_factor: f64,
@@ -63,7 +60,7 @@ impl Job {
     /// m: the network's width over the base width; 1 without µP.
     #[must_use]
     pub fn width_multiplier(&self) -> f64 {
-        match (self.parametrization, self.model.width()) {
+        match (self.parametrization, self.model.main_width()) {
             (Parametrization::Mup { base_width }, Some(width)) => width as f64 / f64::from(base_width),
             (Parametrization::Mup { .. } | Parametrization::Standard, _) => 1.0,
         }
@@ -96,7 +93,7 @@ impl DenseTensor {
 impl Model {
     /// The width that µP goes by: of the first hidden layer of the network's main MLP. `None` without hidden layers, and for a user's module.
     #[must_use]
-    pub fn width(&self) -> Option<u64> {
+    pub fn main_width(&self) -> Option<u64> {
         let widths = match self {
             Self::Dlrm { top, .. } | Self::Wukong { top, .. } => top,
             Self::Ffnn { hidden, .. }

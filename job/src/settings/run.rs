@@ -11,7 +11,8 @@ use super::numbers::seconds_or_none;
 /// How held-out rows are measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Eval {
+#[schemars(rename = "Eval")]
+pub struct EvalSettings {
     /// Column whose equal values make a group of samples, such as `user_id`; it need not be a feature. Held-out parts are then also
     /// measured by GAUC, the mean of the groups' AUCs weighted by their samples (Zhou et al. 2018). Default: none.
     #[schemars(length(min = 1))]
@@ -57,7 +58,7 @@ pub struct PredictRows {
     pub keep_bad: bool,
 }
 
-impl Eval {
+impl EvalSettings {
     /// The columns whose texts are read beside each row that is scored: those of predictions, else those of slices.
     #[must_use]
     pub fn noted_columns(&self) -> &[String] {
@@ -65,7 +66,7 @@ impl Eval {
     }
 }
 
-impl Default for Eval {
+impl Default for EvalSettings {
     fn default() -> Self {
         Self {
             group_by: None,
@@ -84,7 +85,7 @@ impl Default for Eval {
 pub struct EarlyStop {
     /// Measure of the first label in the validation part that must improve. Default: `auc` of a click, `mse` of a regression
     /// (`deviance` with loss `poisson`), `logloss` of classes.
-    pub metric: Metric,
+    pub metric: EvalMetric,
     /// Evaluations in a row without improvement after which training ends.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub patience: u32,
@@ -95,14 +96,15 @@ pub struct EarlyStop {
 
 impl Default for EarlyStop {
     fn default() -> Self {
-        Self { metric: Metric::Auc, patience: 2, min_delta: 0.0 }
+        Self { metric: EvalMetric::Auc, patience: 2, min_delta: 0.0 }
     }
 }
 
 /// Measure of a held-out part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Metric {
+#[schemars(rename = "Metric")]
+pub enum EvalMetric {
     /// Area under the ROC curve, of classes the mean over one class against the others; more is better.
     Auc,
     /// Mean cross-entropy of clicks or classes; less is better.
@@ -119,7 +121,7 @@ pub enum Metric {
     Accuracy,
 }
 
-impl Metric {
+impl EvalMetric {
     /// Whether more of it is better.
     #[must_use]
     pub fn is_gain(self) -> bool {
@@ -128,7 +130,7 @@ impl Metric {
 }
 
 /// As in the job file.
-impl std::fmt::Display for Metric {
+impl std::fmt::Display for EvalMetric {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Auc => "auc",
@@ -145,7 +147,8 @@ impl std::fmt::Display for Metric {
 /// What a run saves while it trains. `zagros train` and `zagros up` resume from it after an interruption.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Checkpoint {
+#[schemars(rename = "Checkpoint")]
+pub struct CheckpointSettings {
     /// Seconds between checkpoints; 0 for none by time.
     #[serde(rename = "every_seconds", with = "seconds_or_none")]
     #[schemars(with = "f64", range(min = 0.0, max = 31_536_000.0))]
@@ -173,7 +176,7 @@ pub struct Checkpoint {
     pub deltas: usize,
 }
 
-impl Default for Checkpoint {
+impl Default for CheckpointSettings {
     fn default() -> Self {
         Self { every: Some(Duration::from_secs(600)), every_steps: None, folder: None, keep: 2, deltas: 0 }
     }
@@ -182,7 +185,8 @@ impl Default for Checkpoint {
 /// What is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Output {
+#[schemars(rename = "Output")]
+pub struct OutputSettings {
     /// Folder that run folders are made in. A relative path starts at the current directory.
     #[schemars(length(min = 1))]
     pub folder: PathBuf,
@@ -203,7 +207,7 @@ pub struct Output {
     pub keep_best: u32,
 }
 
-impl Default for Output {
+impl Default for OutputSettings {
     fn default() -> Self {
         Self { folder: PathBuf::from("runs"), save_model: true, model_folder: None, tensorboard: true, keep_best: 0 }
     }

@@ -45,7 +45,7 @@ impl From<u64> for StepCount {
 }
 
 impl StepCount {
-    /// The steps; 0 while those of an epoch are not known, with which no role starts ([`Job::in_epochs`]).
+    /// The steps; 0 while those of an epoch are not known, with which no role starts ([`Job::keys_in_epochs`]).
     #[must_use]
     pub fn in_steps(self) -> u64 {
         match self {
@@ -70,7 +70,8 @@ impl StepCount {
 /// The factor on a learning rate, by step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Schedule {
+#[schemars(rename = "Schedule")]
+pub enum RateSchedule {
     /// Always 1.
     #[default]
     Constant,
@@ -117,7 +118,7 @@ fn half() -> f32 {
     0.5
 }
 
-impl Schedule {
+impl RateSchedule {
     /// The schedule by steps ([`StepCount::in_steps`]).
     #[must_use]
     pub fn in_steps(&self) -> LearningRateSchedule {
@@ -155,9 +156,8 @@ impl Schedule {
 }
 
 impl Job {
-    /// The keys that are given in epochs.
     #[must_use]
-    pub fn in_epochs(&self) -> Vec<String> {
+    pub fn keys_in_epochs(&self) -> Vec<String> {
         let train = &self.train;
         let of_train = [
             ("train.evaluate_every", train.evaluate_every.is_some_and(StepCount::is_in_epochs)),
@@ -170,8 +170,8 @@ impl Job {
 
     /// Keys in epochs for which nothing says how many steps an epoch has: `train.epoch_steps` is neither given nor counted.
     #[must_use]
-    pub fn uncounted(&self) -> Vec<String> {
-        if self.train.epoch_steps.is_some() { Vec::new() } else { self.in_epochs() }
+    pub fn uncounted_keys(&self) -> Vec<String> {
+        if self.train.epoch_steps.is_some() { Vec::new() } else { self.keys_in_epochs() }
     }
 
     /// Makes steps of epochs: an epoch has so many.
@@ -179,7 +179,7 @@ impl Job {
         self.train.epoch_steps = Some(steps);
         let schedules = self.tables.iter_mut().map(|table| &mut table.settings.schedule);
         let schedules = schedules.chain([&mut self.train.updates.schedule]);
-        let counts = schedules.filter_map(Schedule::counts).flatten();
+        let counts = schedules.filter_map(RateSchedule::counts).flatten();
         counts.chain(&mut self.train.evaluate_every).for_each(|count| count.count(steps));
     }
 }
@@ -198,17 +198,17 @@ mod tests {
     #[test]
     fn epochs_become_steps_once_those_of_one_are_known() {
         let mut counted = job(CRITEO, EPOCHS);
-        let keys = counted.uncounted();
+        let keys = counted.uncounted_keys();
         assert_eq!(
             (keys.len(), &keys[..2]),
             (2 + 25, &["train.evaluate_every".to_owned(), "train.schedule".to_owned()][..])
         );
         counted.count_epochs(430);
-        assert_eq!((counted.uncounted().len(), counted.in_epochs().len()), (0, 27));
+        assert_eq!((counted.uncounted_keys().len(), counted.keys_in_epochs().len()), (0, 27));
         assert_eq!(counted.train.evaluate_every.map(StepCount::in_steps), Some(215));
         let cosine = LearningRateSchedule::Cosine { warmup: 1, decay: 860, floor: 0.0 };
         assert_eq!(counted.train.updates.schedule.in_steps(), cosine);
-        let schedule = |name: &str| counted.tables.iter().find(|table| table.name == name).unwrap().config().schedule;
+        let schedule = |name: &str| counted.tables.iter().find(|table| table.name == name).unwrap().table_config().schedule;
         assert_eq!(schedule("C2"), LearningRateSchedule::Step { warmup: 0, every: 108, factor: 0.5 });
         assert_eq!(schedule("C1"), LearningRateSchedule::Linear { warmup: 3, decay: 9, floor: 0.0 });
     }

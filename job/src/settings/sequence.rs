@@ -13,16 +13,17 @@ pub struct Sequence {
     pub length: usize,
     /// Which values of a longer cell are kept.
     #[serde(default)]
-    pub keep: Keep,
+    pub keep: KeptEnd,
     /// Where the padding of a shorter sequence is.
     #[serde(default)]
-    pub pad: Pad,
+    pub pad: PadSide,
 }
 
 /// Which values of a long cell are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Keep {
+#[schemars(rename = "Keep")]
+pub enum KeptEnd {
     /// The last ones: the newest, where cells are in the order of time.
     #[default]
     Last,
@@ -33,7 +34,8 @@ pub enum Keep {
 /// On which side of a sequence its padding is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Pad {
+#[schemars(rename = "Pad")]
+pub enum PadSide {
     /// Before the values: the last value is always at the last position.
     #[default]
     Left,
@@ -44,7 +46,8 @@ pub enum Pad {
 /// A sequence, and the feature with which each of its values is compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Attention {
+#[schemars(rename = "Attention")]
+pub struct AttentionPair {
     /// Name of a feature with `sequence`.
     pub sequence: String,
     /// Name of a feature without `sequence` that reads the same table.
@@ -70,26 +73,26 @@ pub enum AttentionActivation {
 impl Sequence {
     /// Values of one sample in the input of the network: `length` vectors of `dim` values, and the number of real positions.
     #[must_use]
-    pub const fn width(&self, dim: usize) -> usize {
+    pub const fn input_width(&self, dim: usize) -> usize {
         self.length * dim + 1
     }
 
     /// The range of the kept values among `count` values of a cell.
     #[must_use]
-    pub fn kept(&self, count: usize) -> std::ops::Range<usize> {
+    pub fn kept_range(&self, count: usize) -> std::ops::Range<usize> {
         let kept = count.min(self.length);
         match self.keep {
-            Keep::Last => count - kept..count,
-            Keep::First => 0..kept,
+            KeptEnd::Last => count - kept..count,
+            KeptEnd::First => 0..kept,
         }
     }
 
     /// The position of the first of `count` real values.
     #[must_use]
-    pub const fn start(&self, count: usize) -> usize {
+    pub const fn first_position(&self, count: usize) -> usize {
         match self.pad {
-            Pad::Left => self.length - count,
-            Pad::Right => 0,
+            PadSide::Left => self.length - count,
+            PadSide::Right => 0,
         }
     }
 }
@@ -101,11 +104,11 @@ mod tests {
     #[test]
     fn a_long_cell_is_cut_at_one_end_and_a_short_one_is_padded_at_one_side() {
         let sequence = |keep, pad| Sequence { length: 3, keep, pad };
-        let (last, first) = (sequence(Keep::Last, Pad::Left), sequence(Keep::First, Pad::Right));
-        assert_eq!([last.kept(5), last.kept(3), last.kept(1), last.kept(0)], [2..5, 0..3, 0..1, 0..0]);
-        assert_eq!([first.kept(5), first.kept(2)], [0..3, 0..2]);
-        assert_eq!([last.start(3), last.start(1), last.start(0)], [0, 2, 3]);
-        assert_eq!([first.start(3), first.start(1)], [0, 0]);
-        assert_eq!(last.width(4), 13);
+        let (last, first) = (sequence(KeptEnd::Last, PadSide::Left), sequence(KeptEnd::First, PadSide::Right));
+        assert_eq!([last.kept_range(5), last.kept_range(3), last.kept_range(1), last.kept_range(0)], [2..5, 0..3, 0..1, 0..0]);
+        assert_eq!([first.kept_range(5), first.kept_range(2)], [0..3, 0..2]);
+        assert_eq!([last.first_position(3), last.first_position(1), last.first_position(0)], [0, 2, 3]);
+        assert_eq!([first.first_position(3), first.first_position(1)], [0, 0]);
+        assert_eq!(last.input_width(4), 13);
     }
 }

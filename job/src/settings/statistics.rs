@@ -1,54 +1,46 @@
 //! What a job leaves to be measured over the training rows, and where the measured values go.
 //!
 //! ```text
-//! job file ─► unmeasured() ─► one pass over the training rows ─► set() ─► resolved job: saved with the model
+//! job file ─► unmeasured_statistics() ─► one pass over the training rows ─► set_measured() ─► resolved job: saved with the model
 //! ```
 
-use super::categorical::{Buckets, Categorical, IdRange, Reading, Source};
+use super::categorical::{Categorical, ColumnReading, IdRange, IdSource, ValueBuckets};
 use super::encoding::EncodingTable;
 use super::features::Features;
 use super::numeric::{MinMax, Numeric, Standardise};
 use super::vocabulary::Vocabulary;
 
-/// A statistic of the training rows, by the position of its feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Statistic {
-    /// Mean and deviation of a numeric feature.
+pub enum FeatureStatistic {
     Standardise(usize),
-    /// Range of a numeric feature.
     MinMax(usize),
-    /// Edges of a bucketised categorical feature.
     Edges(usize),
-    /// Frequent ids of a categorical feature.
     Vocabulary(usize),
-    /// Numbers of the categories of an encoded numeric feature.
     Encoding(usize),
 }
 
-/// The value of a [`Statistic`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Measured {
-    /// Of [`Statistic::Standardise`].
+pub enum MeasuredValue {
+    /// Of [`FeatureStatistic::Standardise`].
     Moments { mean: f64, deviation: f64 },
-    /// Of [`Statistic::MinMax`].
     Range {
         min: f64,
         /// Greatest value, above `min`.
         max: f64,
     },
-    /// Of [`Statistic::Standardise`] of a vector, for each of its numbers.
+    /// Of [`FeatureStatistic::Standardise`] of a vector, for each of its numbers.
     MomentsEach { mean: Vec<f64>, deviation: Vec<f64> },
-    /// Of [`Statistic::MinMax`] of a vector, for each of its numbers.
+    /// Of [`FeatureStatistic::MinMax`] of a vector, for each of its numbers.
     RangeEach {
         min: Vec<f64>,
         /// Greatest values, above `min`.
         max: Vec<f64>,
     },
-    /// Of [`Statistic::Edges`]: ascending.
+    /// Of [`FeatureStatistic::Edges`]: ascending.
     Edges(Vec<f64>),
-    /// Of [`Statistic::Vocabulary`].
+    /// Of [`FeatureStatistic::Vocabulary`].
     Ids(Vec<u64>),
-    /// Of [`Statistic::Encoding`].
+    /// Of [`FeatureStatistic::Encoding`].
     Encoding(EncodingTable),
 }
 
@@ -58,89 +50,87 @@ impl Features {
 
     /// What is still to be measured, in the order of the features.
     #[must_use]
-    pub fn unmeasured(&self) -> Vec<Statistic> {
+    pub fn unmeasured_statistics(&self) -> Vec<FeatureStatistic> {
         let mut found = Vec::new();
         for (position, feature) in self.numeric.iter().enumerate() {
-            found.extend((feature.standardise == Standardise::Fit).then_some(Statistic::Standardise(position)));
-            found.extend((feature.min_max == MinMax::Fit).then_some(Statistic::MinMax(position)));
+            found.extend((feature.standardise == Standardise::Fit).then_some(FeatureStatistic::Standardise(position)));
+            found.extend((feature.min_max == MinMax::Fit).then_some(FeatureStatistic::MinMax(position)));
             let encoding = feature.encode.as_ref().is_some_and(|encoding| encoding.fitted.is_none());
-            found.extend(encoding.then_some(Statistic::Encoding(position)));
+            found.extend(encoding.then_some(FeatureStatistic::Encoding(position)));
         }
         for (position, feature) in self.categorical.iter().enumerate() {
-            let edges = matches!(feature.buckets(), Some(Buckets::Fit(_)));
-            found.extend(edges.then_some(Statistic::Edges(position)));
+            let edges = matches!(feature.buckets(), Some(ValueBuckets::Fit(_)));
+            found.extend(edges.then_some(FeatureStatistic::Edges(position)));
             let ids = feature.vocabulary().is_some_and(|vocabulary| vocabulary.ids.is_none());
-            found.extend(ids.then_some(Statistic::Vocabulary(position)));
+            found.extend(ids.then_some(FeatureStatistic::Vocabulary(position)));
         }
         found
     }
 
-    /// The value of a statistic; `None` if it is not known, or the features have none.
     #[must_use]
-    pub fn measured(&self, statistic: Statistic) -> Option<Measured> {
+    pub fn measured_value(&self, statistic: FeatureStatistic) -> Option<MeasuredValue> {
         match statistic {
-            Statistic::Standardise(feature) => match self.numeric.get(feature)?.standardise.clone() {
-                Standardise::Given { mean, deviation } => Some(Measured::Moments { mean, deviation }),
-                Standardise::GivenEach { mean, deviation } => Some(Measured::MomentsEach { mean, deviation }),
+            FeatureStatistic::Standardise(feature) => match self.numeric.get(feature)?.standardise.clone() {
+                Standardise::Given { mean, deviation } => Some(MeasuredValue::Moments { mean, deviation }),
+                Standardise::GivenEach { mean, deviation } => Some(MeasuredValue::MomentsEach { mean, deviation }),
                 Standardise::No | Standardise::Fit => None,
             },
-            Statistic::MinMax(feature) => match self.numeric.get(feature)?.min_max.clone() {
-                MinMax::Given { min, max } => Some(Measured::Range { min, max }),
-                MinMax::GivenEach { min, max } => Some(Measured::RangeEach { min, max }),
+            FeatureStatistic::MinMax(feature) => match self.numeric.get(feature)?.min_max.clone() {
+                MinMax::Given { min, max } => Some(MeasuredValue::Range { min, max }),
+                MinMax::GivenEach { min, max } => Some(MeasuredValue::RangeEach { min, max }),
                 MinMax::No | MinMax::Fit => None,
             },
-            Statistic::Edges(feature) => match self.categorical.get(feature)?.buckets()? {
-                Buckets::Fit(_) => None,
-                Buckets::Edges(edges) | Buckets::Fitted { edges, .. } => Some(Measured::Edges(edges.clone())),
+            FeatureStatistic::Edges(feature) => match self.categorical.get(feature)?.buckets()? {
+                ValueBuckets::Fit(_) => None,
+                ValueBuckets::Edges(edges) | ValueBuckets::Fitted { edges, .. } => Some(MeasuredValue::Edges(edges.clone())),
             },
-            Statistic::Vocabulary(feature) => {
-                self.categorical.get(feature)?.vocabulary()?.ids.clone().map(Measured::Ids)
+            FeatureStatistic::Vocabulary(feature) => {
+                self.categorical.get(feature)?.vocabulary()?.ids.clone().map(MeasuredValue::Ids)
             }
-            Statistic::Encoding(feature) => {
-                self.numeric.get(feature)?.encode.as_ref()?.fitted.clone().map(Measured::Encoding)
+            FeatureStatistic::Encoding(feature) => {
+                self.numeric.get(feature)?.encode.as_ref()?.fitted.clone().map(MeasuredValue::Encoding)
             }
         }
     }
 
-    /// Sets the value of a statistic. Returns whether the feature has such a one.
-    pub fn set(&mut self, statistic: Statistic, value: Measured) -> bool {
+    pub fn set_measured(&mut self, statistic: FeatureStatistic, value: MeasuredValue) -> bool {
         match (statistic, value) {
-            (Statistic::Standardise(feature), Measured::Moments { mean, deviation }) => {
+            (FeatureStatistic::Standardise(feature), MeasuredValue::Moments { mean, deviation }) => {
                 let given = Standardise::Given { mean, deviation };
                 self.numeric.get_mut(feature).map(|feature| feature.standardise = given).is_some()
             }
-            (Statistic::MinMax(feature), Measured::Range { min, max }) => {
+            (FeatureStatistic::MinMax(feature), MeasuredValue::Range { min, max }) => {
                 let given = MinMax::Given { min, max };
                 self.numeric.get_mut(feature).map(|feature| feature.min_max = given).is_some()
             }
-            (Statistic::Standardise(feature), Measured::MomentsEach { mean, deviation }) => {
+            (FeatureStatistic::Standardise(feature), MeasuredValue::MomentsEach { mean, deviation }) => {
                 let Some(feature) = self.vector(feature, &mean, &deviation) else { return false };
                 feature.standardise = Standardise::GivenEach { mean, deviation };
                 true
             }
-            (Statistic::MinMax(feature), Measured::RangeEach { min, max }) => {
+            (FeatureStatistic::MinMax(feature), MeasuredValue::RangeEach { min, max }) => {
                 let Some(feature) = self.vector(feature, &min, &max) else { return false };
                 feature.min_max = MinMax::GivenEach { min, max };
                 true
             }
-            (Statistic::Edges(feature), Measured::Edges(edges)) => {
+            (FeatureStatistic::Edges(feature), MeasuredValue::Edges(edges)) => {
                 match self.categorical.get_mut(feature).and_then(Categorical::buckets_mut) {
-                    Some(Buckets::Edges(given)) => *given = edges,
-                    Some(buckets @ (Buckets::Fit(_) | Buckets::Fitted { .. })) => {
-                        *buckets = Buckets::Fitted { quantiles: buckets.quantiles(), edges };
+                    Some(ValueBuckets::Edges(given)) => *given = edges,
+                    Some(buckets @ (ValueBuckets::Fit(_) | ValueBuckets::Fitted { .. })) => {
+                        *buckets = ValueBuckets::Fitted { quantiles: buckets.range_count(), edges };
                     }
                     None => return false,
                 }
                 true
             }
-            (Statistic::Vocabulary(feature), Measured::Ids(mut ids)) => {
+            (FeatureStatistic::Vocabulary(feature), MeasuredValue::Ids(mut ids)) => {
                 ids.sort_unstable();
                 let vocabulary = self.categorical.get_mut(feature).and_then(Categorical::vocabulary_mut);
                 vocabulary.map(|vocabulary| vocabulary.ids = Some(ids)).is_some()
             }
-            (Statistic::Encoding(feature), Measured::Encoding(table)) => {
+            (FeatureStatistic::Encoding(feature), MeasuredValue::Encoding(table)) => {
                 let encoding = self.numeric.get_mut(feature).and_then(|feature| feature.encode.as_mut());
-                let encoding = encoding.filter(|encoding| table.fits(encoding.own_folds() + 1));
+                let encoding = encoding.filter(|encoding| table.fits_columns(encoding.own_folds() + 1));
                 encoding.map(|encoding| encoding.fitted = Some(table)).is_some()
             }
             _ => false,
@@ -149,7 +139,7 @@ impl Features {
 
     /// A numeric feature that has as many numbers as both lists.
     fn vector(&mut self, feature: usize, one: &[f64], other: &[f64]) -> Option<&mut Numeric> {
-        self.numeric.get_mut(feature).filter(|feature| [one.len(), other.len()] == [feature.values(); 2])
+        self.numeric.get_mut(feature).filter(|feature| [one.len(), other.len()] == [feature.value_count(); 2])
     }
 
     /// Forgets all that was measured. Given means, deviations and ranges look like measured ones, and are forgotten too.
@@ -166,8 +156,8 @@ impl Features {
             }
         }
         for feature in &mut self.categorical {
-            if let Some(buckets @ Buckets::Fitted { .. }) = feature.buckets_mut() {
-                *buckets = Buckets::Fit(buckets.quantiles());
+            if let Some(buckets @ ValueBuckets::Fitted { .. }) = feature.buckets_mut() {
+                *buckets = ValueBuckets::Fit(buckets.range_count());
             }
             if let Some(vocabulary) = feature.vocabulary_mut() {
                 vocabulary.ids = None;
@@ -175,21 +165,21 @@ impl Features {
         }
     }
 
-    /// Sets what is still to be measured to the values that another model's features of the same names have, where they were measured over the
-    /// same values: the same column before standardisation, as many ranges, the same bounds of a vocabulary.
+    /// Where they were measured over the same values: the same column before standardisation, as many ranges, the same
+    /// bounds of a vocabulary.
     pub fn take_measured(&mut self, from: &Self) {
-        let of_crosses = |statistic: &Statistic| matches!(statistic, Statistic::Vocabulary(_) | Statistic::Encoding(_));
+        let of_crosses = |statistic: &FeatureStatistic| matches!(statistic, FeatureStatistic::Vocabulary(_) | FeatureStatistic::Encoding(_));
         // The categories of a cross follow from the edges of its parts.
-        let (last, first): (Vec<_>, Vec<_>) = self.unmeasured().into_iter().partition(of_crosses);
+        let (last, first): (Vec<_>, Vec<_>) = self.unmeasured_statistics().into_iter().partition(of_crosses);
         for statistic in first.into_iter().chain(last) {
             if let Some(value) = self.measured_alike(statistic, from) {
-                self.set(statistic, value);
+                self.set_measured(statistic, value);
             }
         }
     }
 
     /// The value of a statistic in another model, if it would be measured over the same values here.
-    fn measured_alike(&self, statistic: Statistic, from: &Self) -> Option<Measured> {
+    fn measured_alike(&self, statistic: FeatureStatistic, from: &Self) -> Option<MeasuredValue> {
         let numeric = |feature: usize| {
             let ours = &self.numeric[feature];
             let position = from.numeric.iter().position(|theirs| theirs.name() == ours.name())?;
@@ -201,51 +191,49 @@ impl Features {
             Some((ours, &from.categorical[position], position))
         };
         let theirs = match statistic {
-            Statistic::Standardise(feature) => Statistic::Standardise(numeric(feature)?),
-            Statistic::MinMax(feature) => Statistic::MinMax(numeric(feature)?),
-            Statistic::Edges(feature) => {
+            FeatureStatistic::Standardise(feature) => FeatureStatistic::Standardise(numeric(feature)?),
+            FeatureStatistic::MinMax(feature) => FeatureStatistic::MinMax(numeric(feature)?),
+            FeatureStatistic::Edges(feature) => {
                 let (ours, theirs, position) = categorical(feature)?;
-                let columns = self.parts(ours)[0].column == from.parts(theirs)[0].column;
-                let ranges = |of: &Categorical| of.buckets().map(Buckets::quantiles);
-                (columns && ranges(ours) == ranges(theirs)).then_some(Statistic::Edges(position))?
+                let columns = self.column_parts(ours)[0].column == from.column_parts(theirs)[0].column;
+                let ranges = |of: &Categorical| of.buckets().map(ValueBuckets::range_count);
+                (columns && ranges(ours) == ranges(theirs)).then_some(FeatureStatistic::Edges(position))?
             }
-            Statistic::Vocabulary(feature) => {
+            FeatureStatistic::Vocabulary(feature) => {
                 let (ours, theirs, position) = categorical(feature)?;
                 let bounds = |of: &Categorical| of.vocabulary().map(|of| (of.min_count, of.max_size));
                 let same = self.reads_as(ours, from, theirs) && bounds(ours) == bounds(theirs);
-                same.then_some(Statistic::Vocabulary(position))?
+                same.then_some(FeatureStatistic::Vocabulary(position))?
             }
-            Statistic::Encoding(feature) => {
+            FeatureStatistic::Encoding(feature) => {
                 let ours = &self.numeric[feature];
                 let position = from.numeric.iter().position(|theirs| theirs.name() == ours.name())?;
                 let theirs = &from.numeric[position];
                 let (our, their) = (ours.encode.as_ref()?, theirs.encode.as_ref()?);
                 let [one, other] = [self.encoded_category(ours, our), from.encoded_category(theirs, their)];
-                (our.is_like(their) && self.reads_as(&one, from, &other)).then_some(Statistic::Encoding(position))?
+                (our.is_like(their) && self.reads_as(&one, from, &other)).then_some(FeatureStatistic::Encoding(position))?
             }
         };
-        from.measured(theirs)
+        from.measured_value(theirs)
     }
 }
 
 impl Categorical {
-    /// The ranges of a bucketised feature.
     #[must_use]
-    pub fn buckets(&self) -> Option<&Buckets> {
+    pub fn buckets(&self) -> Option<&ValueBuckets> {
         match &self.source {
-            Source::Column { reading: Reading::Buckets(buckets), .. } => Some(buckets),
+            IdSource::Column { reading: ColumnReading::Buckets(buckets), .. } => Some(buckets),
             _ => None,
         }
     }
 
-    fn buckets_mut(&mut self) -> Option<&mut Buckets> {
+    fn buckets_mut(&mut self) -> Option<&mut ValueBuckets> {
         match &mut self.source {
-            Source::Column { reading: Reading::Buckets(buckets), .. } => Some(buckets),
+            IdSource::Column { reading: ColumnReading::Buckets(buckets), .. } => Some(buckets),
             _ => None,
         }
     }
 
-    /// The vocabulary of a feature that has one.
     #[must_use]
     pub fn vocabulary(&self) -> Option<&Vocabulary> {
         if let IdRange::Vocabulary(vocabulary) = &self.ids { Some(vocabulary) } else { None }
@@ -272,25 +260,25 @@ mod tests {
     fn measured() -> Features {
         let mut features = job(DELIMITED, FEATURES).features;
         let values = [
-            Measured::Moments { mean: 1.0, deviation: 2.0 },
-            Measured::Range { min: -1.0, max: 3.0 },
-            Measured::Encoding(counts(&[3, 9])),
-            Measured::Edges(vec![0.5, 7.0]),
-            Measured::Ids(vec![9, 3]),
+            MeasuredValue::Moments { mean: 1.0, deviation: 2.0 },
+            MeasuredValue::Range { min: -1.0, max: 3.0 },
+            MeasuredValue::Encoding(counts(&[3, 9])),
+            MeasuredValue::Edges(vec![0.5, 7.0]),
+            MeasuredValue::Ids(vec![9, 3]),
         ];
-        let statistics = features.unmeasured();
+        let statistics = features.unmeasured_statistics();
         assert_eq!(
             statistics,
             [
-                Statistic::Standardise(0),
-                Statistic::MinMax(2),
-                Statistic::Encoding(3),
-                Statistic::Edges(1),
-                Statistic::Vocabulary(2)
+                FeatureStatistic::Standardise(0),
+                FeatureStatistic::MinMax(2),
+                FeatureStatistic::Encoding(3),
+                FeatureStatistic::Edges(1),
+                FeatureStatistic::Vocabulary(2)
             ]
         );
         for (index, value) in values.into_iter().enumerate() {
-            assert!(features.set(statistics[index], value), "{:?}", statistics[index]);
+            assert!(features.set_measured(statistics[index], value), "{:?}", statistics[index]);
         }
         features
     }
@@ -298,9 +286,9 @@ mod tests {
     #[test]
     fn what_is_set_is_measured_and_can_be_forgotten() {
         let mut features = measured();
-        assert_eq!(features.unmeasured(), []);
-        assert_eq!(features.measured(Statistic::Vocabulary(2)), Some(Measured::Ids(vec![3, 9])));
-        assert!(!features.set(Statistic::Edges(0), Measured::Edges(vec![1.0])), "a feature of texts");
+        assert_eq!(features.unmeasured_statistics(), []);
+        assert_eq!(features.measured_value(FeatureStatistic::Vocabulary(2)), Some(MeasuredValue::Ids(vec![3, 9])));
+        assert!(!features.set_measured(FeatureStatistic::Edges(0), MeasuredValue::Edges(vec![1.0])), "a feature of texts");
         features.forget_measured();
         assert_eq!(features, job(DELIMITED, FEATURES).features);
     }
@@ -322,10 +310,10 @@ mod tests {
         let text = "[features]\nlabel = 'y'\ncategorical = ['a']\n\
             numeric = [{ column = 'n', width = 2, separator = ' ', standardise = true }]\n";
         let mut features = job(DELIMITED, text).features;
-        let each = |count| Measured::MomentsEach { mean: vec![1.0; count], deviation: vec![2.0; count] };
-        assert!(!features.set(Statistic::Standardise(0), each(3)), "two numbers");
-        assert!(features.set(Statistic::Standardise(0), each(2)));
-        assert_eq!((features.measured(Statistic::Standardise(0)), features.unmeasured()), (Some(each(2)), vec![]));
+        let each = |count| MeasuredValue::MomentsEach { mean: vec![1.0; count], deviation: vec![2.0; count] };
+        assert!(!features.set_measured(FeatureStatistic::Standardise(0), each(3)), "two numbers");
+        assert!(features.set_measured(FeatureStatistic::Standardise(0), each(2)));
+        assert_eq!((features.measured_value(FeatureStatistic::Standardise(0)), features.unmeasured_statistics()), (Some(each(2)), vec![]));
     }
 
     /// The numbers of one encoding mean nothing in another.
@@ -345,10 +333,10 @@ mod tests {
         ] {
             let mut features = encoded(encode);
             features.take_measured(&measured());
-            assert_eq!(features.unmeasured().is_empty(), taken, "{encode}");
+            assert_eq!(features.unmeasured_statistics().is_empty(), taken, "{encode}");
         }
         let mut target = encoded("by = 'target'");
-        assert!(!target.set(Statistic::Encoding(0), Measured::Encoding(counts(&[3]))), "numbers of each fold");
+        assert!(!target.set_measured(FeatureStatistic::Encoding(0), MeasuredValue::Encoding(counts(&[3]))), "numbers of each fold");
     }
 
     #[test]
@@ -357,25 +345,25 @@ mod tests {
             categorical = [{ column = 'b', vocabulary = { max_size = 9 } }, { column = 'n', name = 'r', buckets = 3 }]\n";
         let mut features = job(DELIMITED, text).features;
         features.take_measured(&measured());
-        assert_eq!(features.unmeasured(), [Statistic::Standardise(0)]);
-        assert_eq!(features.measured(Statistic::Edges(1)), Some(Measured::Edges(vec![0.5, 7.0])));
+        assert_eq!(features.unmeasured_statistics(), [FeatureStatistic::Standardise(0)]);
+        assert_eq!(features.measured_value(FeatureStatistic::Edges(1)), Some(MeasuredValue::Edges(vec![0.5, 7.0])));
     }
 
     #[test]
     fn what_would_be_measured_over_other_values_is_measured_anew() {
         for (given, now, anew) in [
-            ("column = 'n', standardise", "column = 'n', log = true, standardise", vec![Statistic::Standardise(0)]),
-            ("column = 'n', name = 'r'", "column = 'c', name = 'r'", vec![Statistic::Edges(1)]),
-            ("buckets = 3", "buckets = 4", vec![Statistic::Edges(1)]),
-            ("max_size = 9", "max_size = 8", vec![Statistic::Vocabulary(2)]),
-            ("column = 'b', vocabulary", "column = 'b', default = '0', vocabulary", vec![Statistic::Vocabulary(2)]),
-            ("column = 'b', vocabulary", "cross = ['r', 'a'], name = 'b', vocabulary", vec![Statistic::Vocabulary(2)]),
+            ("column = 'n', standardise", "column = 'n', log = true, standardise", vec![FeatureStatistic::Standardise(0)]),
+            ("column = 'n', name = 'r'", "column = 'c', name = 'r'", vec![FeatureStatistic::Edges(1)]),
+            ("buckets = 3", "buckets = 4", vec![FeatureStatistic::Edges(1)]),
+            ("max_size = 9", "max_size = 8", vec![FeatureStatistic::Vocabulary(2)]),
+            ("column = 'b', vocabulary", "column = 'b', default = '0', vocabulary", vec![FeatureStatistic::Vocabulary(2)]),
+            ("column = 'b', vocabulary", "cross = ['r', 'a'], name = 'b', vocabulary", vec![FeatureStatistic::Vocabulary(2)]),
         ] {
             let text = FEATURES.replace(given, now);
             assert_ne!(text, FEATURES);
             let mut features = job(DELIMITED, &text).features;
             features.take_measured(&measured());
-            assert_eq!(features.unmeasured(), anew, "{now}");
+            assert_eq!(features.unmeasured_statistics(), anew, "{now}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! `[embedding]` and `[tables.<name>]`: one set of keys. A table takes each key from `[embedding]` unless it sets the key
-//! itself.
+//! `[embedding]` and `[tables.<name>]`. A table takes each key from `[embedding]` unless it sets the key itself.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -13,9 +12,8 @@ use zagros_table::{
 };
 
 use super::admission::{self, AdmissionKeys};
-use super::{Schedule, TableOptimizer, shorten};
+use super::{RateSchedule, TableOptimizer, shorten};
 
-/// An embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
     pub name: String,
@@ -66,7 +64,7 @@ pub struct TableSettings {
     /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
     /// that joins late counts from the same step. In mode `async` each worker counts its own batches. Numbers of steps may be given in epochs:
     /// `decay = { epochs = 2 }`.
-    pub schedule: Schedule,
+    pub schedule: RateSchedule,
     /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
     #[serde(with = "admission")]
     #[schemars(with = "AdmissionKeys")]
@@ -101,7 +99,7 @@ impl Default for TableSettings {
             weight_bound: 0.0,
             non_finite: NonFinitePolicy::default(),
             element: WeightType::default(),
-            schedule: Schedule::default(),
+            schedule: RateSchedule::default(),
             admission: AdmissionPolicy::default(),
             evict: EvictionOrder::default(),
             ttl_steps: 0,
@@ -113,9 +111,8 @@ impl Default for TableSettings {
 }
 
 impl TableSettings {
-    /// The settings of the table on a server.
     #[must_use]
-    pub fn config(&self) -> TableConfig {
+    pub fn table_config(&self) -> TableConfig {
         TableConfig {
             dim: self.dim,
             init: self.init,
@@ -125,7 +122,7 @@ impl TableSettings {
             element: self.element,
             schedule: self.schedule.in_steps(),
             admission: self.admission,
-            retention: self.retention(),
+            retention: self.eviction_policy(),
             ..TableConfig::default()
         }
     }
@@ -136,17 +133,15 @@ impl TableSettings {
         UpdateLimits { clip_value, clip_norm, weight_bound }
     }
 
-    /// Whether a row changes by pushes alone, and is there from its first push on: no other row is admitted, expires, or is
-    /// dropped where the table's server has so much `memory`.
+    /// Whether a row changes by pushes alone, and is there from its first push on.
     #[must_use]
     pub fn changes_by_pushes_alone(&self, memory: Option<u64>) -> bool {
         let drops = self.victims == EvictionTarget::Drop && (memory.is_some() || self.small_norm > 0.0);
         self.admission == AdmissionPolicy::Always && (self.ttl_steps, self.ttl_seconds) == (0, 0) && !drops
     }
 
-    /// Which rows leave memory, and where they go.
     #[must_use]
-    pub fn retention(&self) -> EvictionPolicy {
+    pub fn eviction_policy(&self) -> EvictionPolicy {
         let ttl = match (self.ttl_steps, self.ttl_seconds) {
             (0, 0) => None,
             (0, seconds) => Some(Ttl::Seconds(seconds)),
@@ -156,7 +151,6 @@ impl TableSettings {
     }
 }
 
-/// The keys that a table sets itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TableOverrides(Map<String, Json>);
 
@@ -172,20 +166,15 @@ impl TableOverrides {
         Self(keys)
     }
 
-    /// Whether the table sets no key.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A whole number that the table sets.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.0.get(key)?.as_u64()
     }
 
-    /// The settings of a table: its own keys, and the others from `common`.
-    ///
-    /// # Errors
-    /// When a value does not have the type of its key, which the check against the schema rules out.
+    /// The table's own keys, and the others from `common`.
     pub(crate) fn apply_to(&self, common: &TableSettings) -> serde_json::Result<TableSettings> {
         let mut keys = object(common);
         if TTL.iter().any(|key| self.0.contains_key(*key)) {
@@ -196,7 +185,6 @@ impl TableOverrides {
     }
 }
 
-/// Settings by key.
 fn object(settings: &TableSettings) -> Map<String, Json> {
     let mut keys = serde_json::to_value(settings).unwrap_or_default();
     shorten(&mut keys);
@@ -249,11 +237,11 @@ mod tests {
     fn limits_and_retention_reach_the_table() {
         let settings = TableSettings::default();
         assert_eq!(
-            (settings.config().limits, settings.config().retention),
+            (settings.table_config().limits, settings.table_config().retention),
             (UpdateLimits::default(), EvictionPolicy::default())
         );
         let limited = TableSettings { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0, ttl_seconds: 9, ..settings };
-        assert_eq!(limited.config().limits, UpdateLimits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
-        assert_eq!(limited.config().retention.ttl, Some(Ttl::Seconds(9)));
+        assert_eq!(limited.table_config().limits, UpdateLimits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
+        assert_eq!(limited.table_config().retention.ttl, Some(Ttl::Seconds(9)));
     }
 }

@@ -3,14 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A column that the model learns to predict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// Its name in measures and predictions; the column's unless given.
     pub name: String,
-    /// Name of the column.
     pub column: String,
-    /// What its values are.
     pub kind: TargetKind,
     /// Factor of its loss in the loss of a sample, which is the sum over the targets.
     pub weight: f64,
@@ -18,14 +14,11 @@ pub struct Target {
     pub missing: MissingLabel,
 }
 
-/// What the values of a target are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum TargetKind {
     /// Yes or no, one logit. The loss is binary cross-entropy.
     Click {
-        /// Texts that mean a positive sample.
         positive: Vec<String>,
-        /// Texts that mean a negative sample.
         negative: Vec<String>,
         /// Index of an earlier click target without which this one never happens.
         given: Option<usize>,
@@ -93,16 +86,14 @@ pub enum MissingLabel {
 }
 
 impl Target {
-    /// Outputs of the network for it.
     #[must_use]
-    pub fn outputs(&self) -> usize {
+    pub fn output_count(&self) -> usize {
         match &self.kind {
             TargetKind::Click { .. } | TargetKind::Regression { .. } => 1,
             TargetKind::Classes { classes } => classes.len(),
         }
     }
 
-    /// Whether it is yes or no.
     #[must_use]
     pub fn is_click(&self) -> bool {
         matches!(self.kind, TargetKind::Click { .. })

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 use zagros_table::NonFinitePolicy;
 
 use super::numbers::{limit, size};
-use super::{EarlyStop, Schedule, StepCount};
+use super::{EarlyStop, RateSchedule, StepCount};
 
 /// How training runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Train {
+#[schemars(rename = "Train")]
+pub struct TrainSettings {
     /// Samples per step of one worker.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub batch_size: usize,
@@ -106,7 +107,7 @@ pub struct Train {
     pub updates: DenseUpdates,
 }
 
-impl Default for Train {
+impl Default for TrainSettings {
     fn default() -> Self {
         Self {
             batch_size: 4096,
@@ -179,7 +180,7 @@ pub enum StartChanged {
 pub struct DenseUpdates {
     /// Factor on the dense optimiser's learning rate by step, from the start of the run. Numbers of steps may be given in epochs:
     /// `warmup = { epochs = 0.1 }`. Rows have `embedding.schedule`.
-    pub schedule: Schedule,
+    pub schedule: RateSchedule,
     /// Largest magnitude of a value of the dense network's gradients; 0 for no limit. Larger values are clipped. Rows have
     /// `embedding.clip_value`.
     #[serde(with = "limit")]

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct Vocabulary {
     /// Times that a category must occur in the training rows.
     pub min_count: u32,
-    /// Most categories; of more, the most frequent.
     pub max_size: u32,
     /// The ids of the categories, ascending; `None` until they are measured.
     pub ids: Option<Vec<u64>>,
@@ -36,7 +35,6 @@ pub(crate) struct VocabularyKeys {
     pub(crate) ids: Option<String>,
 }
 
-/// Digits of an id.
 const DIGITS: usize = 16;
 
 pub(crate) fn ids_to_text(ids: &[u64]) -> String {

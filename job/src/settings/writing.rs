@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A way to write values whose texts are categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Writing {
+pub enum WrittenForm {
     /// `7`.
     Whole,
     /// `7.0`.
@@ -34,19 +34,15 @@ pub enum Writing {
     Other,
 }
 
-/// What values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WrittenKind {
     Number,
-    /// True or false.
     Truth,
-    /// Dates and times.
     Time,
     Text,
 }
 
-impl Writing {
-    /// What values that are written so are.
+impl WrittenForm {
     #[must_use]
     pub fn kind(self) -> WrittenKind {
         match self {
@@ -58,7 +54,7 @@ impl Writing {
     }
 }
 
-impl fmt::Display for Writing {
+impl fmt::Display for WrittenForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Whole => "whole numbers, such as 7",

@@ -7,7 +7,7 @@ use kube::api::ObjectMeta;
 
 use super::BuildPlan;
 use crate::crd::ClaimTemplate;
-use crate::names::{RETAIN_LABEL, Role};
+use crate::names::{PodRole, RETAIN_LABEL};
 
 /// Name of the volume for what the next process in the pod needs: log, rows beyond memory, journal.
 pub(super) const STATE: &str = "state";
@@ -17,10 +17,9 @@ const JOURNAL: u64 = GIB;
 /// The tail of a log is at least so long before a new base is written.
 const SHORTEST_TAIL: u64 = 256 << 20;
 
-/// The claim of each pod of a role; `None` if an empty directory suffices.
-pub(super) fn template(plan: &BuildPlan<'_>, role: Role) -> Option<PersistentVolumeClaim> {
+pub(super) fn template(plan: &BuildPlan<'_>, role: PodRole) -> Option<PersistentVolumeClaim> {
     let given = given(plan, role);
-    let is_needed = given.is_some() || (plan.job.is_durable() && role != Role::Worker);
+    let is_needed = given.is_some() || (plan.job.is_durable() && role != PodRole::Worker);
     let storage = is_needed.then(|| given.cloned().unwrap_or_default())?;
     // The owner takes the claim along. Kubernetes' own policy does not (`sets::kept`).
     let owner = plan.owner.owner_ref(&()).filter(|_| !storage.retain);
@@ -41,27 +40,26 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role) -> Option<PersistentVol
     })
 }
 
-fn given<'a>(plan: &BuildPlan<'a>, role: Role) -> Option<&'a ClaimTemplate> {
+fn given<'a>(plan: &BuildPlan<'a>, role: PodRole) -> Option<&'a ClaimTemplate> {
     match role {
-        Role::Coordinator => plan.job.spec.coordinator.storage.as_ref(),
-        Role::Server => plan.job.spec.embedding_servers.storage.as_ref(),
-        Role::Worker => None,
+        PodRole::Coordinator => plan.job.spec.coordinator.storage.as_ref(),
+        PodRole::Server => plan.job.spec.embedding_servers.storage.as_ref(),
+        PodRole::Worker => None,
     }
 }
 
-/// The size that the servers of this attempt have: Kubernetes changes no claim of a StatefulSet, and refuses a whole object that
-/// asks for another.
-fn made(plan: &BuildPlan<'_>, role: Role) -> Option<Quantity> {
-    plan.servers.set.as_ref().filter(|_| role == Role::Server)?.disk.clone()
+/// Kubernetes changes no claim of a StatefulSet, and refuses a whole object that asks for another.
+fn made(plan: &BuildPlan<'_>, role: PodRole) -> Option<Quantity> {
+    plan.servers.set.as_ref().filter(|_| role == PodRole::Server)?.disk.clone()
 }
 
-fn size(plan: &BuildPlan<'_>, role: Role) -> Quantity {
-    let bytes = if role == Role::Server { of_server(plan) } else { JOURNAL };
+fn size(plan: &BuildPlan<'_>, role: PodRole) -> Quantity {
+    let bytes = if role == PodRole::Server { of_server(plan) } else { JOURNAL };
     Quantity(format!("{}Gi", bytes.div_ceil(GIB)))
 }
 
-/// Two bases and one tail (docs/reliability.md). A base has at most the rows that fit into memory. The tail grows while a base
-/// is written: as much again. Rows beyond memory: as many again as in memory.
+/// Two bases and one tail (docs/reliability.md). A base has at most the rows that fit into memory. The tail grows while
+/// a base is written: as much again. Rows beyond memory: as many again as in memory.
 fn of_server(plan: &BuildPlan<'_>) -> u64 {
     let rows = plan.job.server_rows();
     let tail = 2 * SHORTEST_TAIL.max(rows / 2);
@@ -69,7 +67,6 @@ fn of_server(plan: &BuildPlan<'_>) -> u64 {
     2 * rows + tail + disk
 }
 
-/// A disk for one pod.
 pub(super) fn disk(size: &Quantity, class: Option<&String>) -> PersistentVolumeClaimSpec {
     PersistentVolumeClaimSpec {
         access_modes: Some(vec!["ReadWriteOnce".to_owned()]),

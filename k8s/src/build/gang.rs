@@ -5,11 +5,10 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use super::BuildPlan;
-use crate::crd::{Gang, GangScheduler};
-use crate::names::{JOB_LABEL, Role};
+use crate::crd::{GangScheduler, GangSpec};
+use crate::names::{JOB_LABEL, PodRole};
 use crate::secret_names::{SECRET_TOKEN, secret_name};
 
-/// Kind of the PodGroup of a gang scheduler.
 #[must_use]
 pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
     let (group, version) = match scheduler {
@@ -20,11 +19,11 @@ pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
 }
 
 /// A group that is scheduled whole or not at all.
-pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, ObjectMeta, Value) {
-    let mut spec = json!({ "minMember": plan.job.pods() });
+pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, ObjectMeta, Value) {
+    let mut spec = json!({ "minMember": plan.job.pod_count() });
     match gang.scheduler {
         GangScheduler::Volcano => {
-            spec["minTaskMember"] = Role::ALL.into_iter().map(|role| (role.word(), plan.job.replicas(role))).collect();
+            spec["minTaskMember"] = PodRole::ALL.into_iter().map(|role| (role.short_name(), plan.job.replicas(role))).collect();
             if let Some(queue) = &gang.queue {
                 spec["queue"] = json!(queue);
             }
@@ -35,16 +34,14 @@ pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, Obje
             }
         }
     }
-    (group_resource(gang.scheduler), plan.metadata(plan.attempt.gang()), json!({ "spec": spec }))
+    (group_resource(gang.scheduler), plan.metadata(plan.attempt.pod_group_name()), json!({ "spec": spec }))
 }
 
-/// Kind of the object by which the Prometheus operator finds pods.
 pub(super) fn monitor_resource() -> ApiResource {
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
     ApiResource::from_gvk_with_plural(&kind, "podmonitors")
 }
 
-/// Says where Prometheus finds the pods.
 pub(super) fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
     let mut endpoint = json!({ "port": "http", "path": "/metrics" });
     if plan.job.asks_for_proof() {

@@ -1,7 +1,7 @@
 //! The time between SIGTERM and SIGKILL: what a role has to write before it ends, at the rate of a slow disk.
 
 use super::BuildPlan;
-use crate::names::Role;
+use crate::names::PodRole;
 
 /// Seconds that a role may take to end, besides what it waits for and writes.
 const SECONDS: i64 = 60;
@@ -10,17 +10,15 @@ pub(super) const SLOW: u64 = 20 << 20;
 /// Both a checkpoint and a model may have to be written.
 const TIMES: u64 = 2;
 
-/// Seconds that a role's pods have.
-pub(super) fn period(plan: &BuildPlan<'_>, role: Role) -> i64 {
-    let given = plan.job.pod(role).termination_grace_period_seconds;
+pub(super) fn period(plan: &BuildPlan<'_>, role: PodRole) -> i64 {
+    let given = plan.job.pod_settings(role).termination_grace_period_seconds;
     given.unwrap_or_else(|| match role {
-        Role::Worker => saving(plan),
-        // It leaves everything to the next process, on its disk: every acknowledged push is in its log already, and what only the
-        // operating system has of it, that writes before it gives the disk away.
-        Role::Coordinator | Role::Server if plan.job.is_durable() => SECONDS,
-        // They serve until the workers have saved, and end after that. If one is killed before, the run loses its work since
-        // the previous checkpoint.
-        Role::Coordinator | Role::Server => saving(plan).saturating_add(SECONDS),
+        PodRole::Worker => saving(plan),
+        // It leaves everything to the next process, on its disk: every acknowledged push is in its log already.
+        PodRole::Coordinator | PodRole::Server if plan.job.is_durable() => SECONDS,
+        // They serve until the workers have saved. One that is killed before costs the work since the previous
+        // checkpoint.
+        PodRole::Coordinator | PodRole::Server => saving(plan).saturating_add(SECONDS),
     })
 }
 

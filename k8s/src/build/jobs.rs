@@ -1,5 +1,4 @@
-//! Workers run to an end, so they are a Job. A StatefulSet would restart a worker that has finished. The Job is indexed: each
-//! pod has a number and a name that does not change.
+//! Workers run to an end, so they are a Job: a StatefulSet would restart a worker that has finished.
 
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
@@ -7,36 +6,35 @@ use k8s_openapi::api::batch::v1::{
 };
 
 use super::{BuildPlan, pod};
-use crate::names::Role;
+use crate::names::PodRole;
 
-/// The workers. If the other workers wait for a lost one, the Job replaces its pod under the same number and name.
-/// Otherwise the operator restarts the whole group.
+/// If the others wait for a lost worker, the Job replaces its pod under the same name. Otherwise the whole group
+/// restarts.
 pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
-    let workers = plan.job.replicas(Role::Worker);
+    let workers = plan.job.replicas(PodRole::Worker);
     let replacing = plan.replaces_workers().then(|| replacing(plan));
     let once = || JobSpec { backoff_limit: Some(0), ..JobSpec::default() };
     Job {
-        metadata: plan.metadata(plan.attempt.workload(Role::Worker)),
+        metadata: plan.metadata(plan.attempt.workload_name(PodRole::Worker)),
         spec: Some(JobSpec {
             completion_mode: Some("Indexed".to_owned()),
             completions: Some(workers),
             parallelism: Some(workers),
-            template: pod::template(plan, Role::Worker, "Never"),
+            template: pod::template(plan, PodRole::Worker, "Never"),
             ..replacing.unwrap_or_else(once)
         }),
         ..Job::default()
     }
 }
 
-/// Each worker restarts as often as the run policy says, unless its exit code says that it would fail again. Evictions are
-/// not counted.
+/// As often as the run policy says, unless the exit code says that the worker would fail again. Evictions do not count.
 fn replacing(plan: &BuildPlan<'_>) -> JobSpec {
     let policy = &plan.job.spec.run_policy;
     let mut retryable = policy.exit_codes.retryable.clone();
     retryable.sort_unstable();
     retryable.dedup();
     let hopeless = PodFailurePolicyOnExitCodesRequirement {
-        container_name: Some(Role::Worker.word().to_owned()),
+        container_name: Some(PodRole::Worker.short_name().to_owned()),
         operator: "NotIn".to_owned(),
         values: retryable,
     };
@@ -63,9 +61,8 @@ fn replacing(plan: &BuildPlan<'_>) -> JobSpec {
     }
 }
 
-/// How many workers the run can lose for good.
 fn dispensable(plan: &BuildPlan<'_>) -> i32 {
-    let workers = plan.job.replicas(Role::Worker);
+    let workers = plan.job.replicas(PodRole::Worker);
     let least = plan.job.job.cluster.min_workers.and_then(|least| i32::try_from(least).ok());
     workers - least.unwrap_or(workers).clamp(1, workers)
 }

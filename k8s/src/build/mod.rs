@@ -17,22 +17,18 @@ use kube::{Resource, ResourceExt};
 use serde::Serialize;
 
 use crate::crd::HybridJob;
-use crate::names::{Attempt, Role, job_labels};
+use crate::names::{PodRole, RunAttempt, job_labels};
 use crate::rollout::ServerFacts;
 use crate::validate::ValidJob;
 
 pub(crate) use gang::group_resource;
 pub use shared::SharedObject;
 
-/// Key of the job file in its ConfigMap.
 pub const JOB_KEY: &str = "job.toml";
 
-/// One object as it should be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectManifest {
-    /// Its kind, and the path that it is applied at.
     pub resource: ApiResource,
-    /// The object, with owner and labels.
     pub object: DynamicObject,
 }
 
@@ -44,7 +40,6 @@ impl ObjectManifest {
     }
 }
 
-/// How much of the attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildStage {
     /// All objects but the workers: a worker that starts before its servers may give up waiting for them.
@@ -52,13 +47,11 @@ pub enum BuildStage {
     Everything,
 }
 
-/// What the objects of an attempt are made from.
 #[derive(Clone, Debug)]
 pub struct BuildPlan<'a> {
     pub owner: &'a HybridJob,
-    /// The checked spec.
     pub job: &'a ValidJob,
-    pub attempt: &'a Attempt,
+    pub attempt: &'a RunAttempt,
     pub servers: &'a ServerFacts,
 }
 
@@ -66,7 +59,7 @@ impl BuildPlan<'_> {
     /// Whether Kubernetes starts another pod for a worker that is lost, or that leaves although it is wanted.
     fn replaces_workers(&self) -> bool {
         let policy = &self.job.spec.run_policy;
-        self.job.rejoins() && policy.backoff_limit > 0 && !policy.exit_codes.retryable.is_empty()
+        self.job.workers_rejoin() && policy.backoff_limit > 0 && !policy.exit_codes.retryable.is_empty()
     }
 }
 
@@ -74,7 +67,7 @@ impl BuildPlan<'_> {
 #[must_use]
 pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
     let mut objects = vec![plan.manifest(config(plan))];
-    objects.extend(Role::ALL.map(|role| plan.manifest(network::service(plan, role))));
+    objects.extend(PodRole::ALL.map(|role| plan.manifest(network::service(plan, role))));
     objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
     if let Some(gang) = &plan.job.spec.scheduling.gang {
         objects.push(plan.dynamic(gang::pod_group(plan, gang)));
@@ -88,12 +81,10 @@ pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
 }
 
 impl BuildPlan<'_> {
-    /// Metadata of an object of the attempt.
     fn metadata(&self, name: String) -> ObjectMeta {
-        ObjectMeta { labels: Some(self.attempt.labels()), ..self.job_metadata(name) }
+        ObjectMeta { labels: Some(self.attempt.object_labels()), ..self.job_metadata(name) }
     }
 
-    /// Metadata of an object that all attempts share.
     fn job_metadata(&self, name: String) -> ObjectMeta {
         ObjectMeta {
             name: Some(name),
@@ -128,7 +119,7 @@ impl BuildPlan<'_> {
 /// The job file of the attempt. It never changes, so a restarted pod reads the same file.
 fn config(plan: &BuildPlan<'_>) -> ConfigMap {
     ConfigMap {
-        metadata: plan.metadata(plan.attempt.config()),
+        metadata: plan.metadata(plan.attempt.config_name()),
         data: Some([(JOB_KEY.to_owned(), plan.job.rendered.clone())].into()),
         immutable: Some(true),
         ..ConfigMap::default()

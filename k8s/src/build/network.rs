@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use super::BuildPlan;
-use crate::names::{ADMIN_PORT, MANAGER, ROLE_LABEL, Role, job_labels};
+use crate::names::{ADMIN_PORT, MANAGER, PodRole, ROLE_LABEL, job_labels};
 
 /// Gives each pod of a role a name. Unready pods have one too: members find each other in order to become ready.
-pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
+pub(super) fn service(plan: &BuildPlan<'_>, role: PodRole) -> Service {
     let port = |name: &str, port: u16| ServicePort {
         name: Some(name.to_owned()),
         port: i32::from(port),
@@ -22,26 +22,25 @@ pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
         ..ServicePort::default()
     };
     Service {
-        metadata: plan.metadata(plan.attempt.name(role)),
+        metadata: plan.metadata(plan.attempt.service_name(role)),
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(true),
             selector: Some(plan.attempt.role_labels(role)),
-            ports: Some(vec![port("data", role.port()), port("http", ADMIN_PORT)]),
+            ports: Some(vec![port("data", role.data_port()), port("http", ADMIN_PORT)]),
             ..ServiceSpec::default()
         }),
         ..Service::default()
     }
 }
 
-/// Coordinator and servers are reached at their data ports by the members of the run, and the coordinator by the operator, which
-/// asks it for another number of servers. Pods of the cluster reach health and metrics: probes are open to all, and the rest
-/// needs the token of the run.
+/// Coordinator and servers are reached at their data ports by the members of the run, and the coordinator by the
+/// operator too. Pods of the cluster reach health and metrics: the rest needs the token of the run.
 pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
-    let roles = [Role::Coordinator, Role::Server];
-    let data = roles.map(|role| tcp(role.port())).to_vec();
-    let from_members = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &Role::ALL)]), ports: Some(data) };
-    let control = vec![tcp(Role::Coordinator.port())];
+    let roles = [PodRole::Coordinator, PodRole::Server];
+    let data = roles.map(|role| tcp(role.data_port())).to_vec();
+    let from_members = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &PodRole::ALL)]), ports: Some(data) };
+    let control = vec![tcp(PodRole::Coordinator.data_port())];
     let from_operator = NetworkPolicyIngressRule { from: Some(vec![operator()]), ports: Some(control) };
     of_roles(plan, metadata, &roles, vec![from_members, from_operator])
 }
@@ -54,10 +53,9 @@ fn operator() -> NetworkPolicyPeer {
     NetworkPolicyPeer { namespace_selector: anywhere, pod_selector: Some(pods), ip_block: None }
 }
 
-/// Workers are reached by the other workers alone, whose library has no proof. It chooses its ports, so there is no list of
-/// them.
+/// Workers are reached by the other workers alone, whose library has no proof and chooses its ports.
 pub(super) fn worker_policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
-    let roles = [Role::Worker];
+    let roles = [PodRole::Worker];
     let from_workers = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &roles)]), ports: None };
     of_roles(plan, metadata, &roles, vec![from_workers])
 }
@@ -65,7 +63,7 @@ pub(super) fn worker_policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> Netwo
 fn of_roles(
     plan: &BuildPlan<'_>,
     metadata: ObjectMeta,
-    roles: &[Role],
+    roles: &[PodRole],
     mut from_members: Vec<NetworkPolicyIngressRule>,
 ) -> NetworkPolicy {
     let everyone =
@@ -91,47 +89,44 @@ fn tcp(port: u16) -> NetworkPolicyPort {
     }
 }
 
-fn pods(plan: &BuildPlan<'_>, roles: &[Role]) -> NetworkPolicyPeer {
+fn pods(plan: &BuildPlan<'_>, roles: &[PodRole]) -> NetworkPolicyPeer {
     NetworkPolicyPeer { pod_selector: Some(selects(plan, roles)), ..NetworkPolicyPeer::default() }
 }
 
-/// Selects the pods of these roles of the job.
-fn selects(plan: &BuildPlan<'_>, roles: &[Role]) -> LabelSelector {
+fn selects(plan: &BuildPlan<'_>, roles: &[PodRole]) -> LabelSelector {
     let of_roles = LabelSelectorRequirement {
         key: ROLE_LABEL.to_owned(),
         operator: "In".to_owned(),
-        values: Some(roles.iter().map(|role| role.word().to_owned()).collect()),
+        values: Some(roles.iter().map(|role| role.short_name().to_owned()).collect()),
     };
     LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), match_expressions: Some(vec![of_roles]) }
 }
 
-/// Whether a pod of this role comes back alone and the others wait for it. Its eviction is then allowed, one pod at a time.
-/// Where the loss of a pod restarts the whole group, none is evicted.
-fn may_move(plan: &BuildPlan<'_>, role: Role) -> bool {
+/// A pod that comes back alone may be evicted, one at a time. Where a loss restarts the whole group, none is.
+fn may_move(plan: &BuildPlan<'_>, role: PodRole) -> bool {
     match role {
-        Role::Coordinator | Role::Server => plan.job.is_durable(),
-        Role::Worker => plan.replaces_workers(),
+        PodRole::Coordinator | PodRole::Server => plan.job.is_durable(),
+        PodRole::Worker => plan.replaces_workers(),
     }
 }
 
 /// Whether workers have a budget of their own. Kubernetes evicts no pod that has two budgets.
 pub(super) fn has_worker_budget(plan: &BuildPlan<'_>) -> bool {
-    may_move(plan, Role::Worker) != may_move(plan, Role::Server)
+    may_move(plan, PodRole::Worker) != may_move(plan, PodRole::Server)
 }
 
-/// The budget of coordinator and servers, and of workers where the same holds for them: then one pod of the whole run is
-/// evicted at a time. The budget is a number, because a Job has no scale of which it could be a share.
+/// Of coordinator and servers, and of workers where the same holds for them: one pod of the whole run at a time. It is
+/// a number, because a Job has no scale of which it could be a share.
 pub(super) fn disruption_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
-    let roles = if has_worker_budget(plan) { &Role::ALL[..2] } else { &Role::ALL[..] };
+    let roles = if has_worker_budget(plan) { &PodRole::ALL[..2] } else { &PodRole::ALL[..] };
     budget(plan, metadata, roles)
 }
 
-/// The budget of workers that are not covered by that of the others.
 pub(super) fn worker_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
-    budget(plan, metadata, &[Role::Worker])
+    budget(plan, metadata, &[PodRole::Worker])
 }
 
-fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[Role]) -> PodDisruptionBudget {
+fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[PodRole]) -> PodDisruptionBudget {
     let pods: i32 = roles.iter().map(|role| plan.job.replicas(*role)).sum();
     let evicted = i32::from(roles.iter().all(|role| may_move(plan, *role)));
     PodDisruptionBudget {

@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use super::{BuildPlan, grace, security, volumes};
-use crate::crd::{EnvName, GangScheduler, Sidecar};
-use crate::names::{ADMIN_PORT, Role};
+use crate::crd::{EnvName, GangScheduler, SidecarSpec};
+use crate::names::{ADMIN_PORT, PodRole};
 use crate::paths::{JOB_FILE, JOURNAL_FOLDER, SECRET_FILE, TERMINATION_MESSAGE};
 
 /// Label with the number of a StatefulSet's pod, since Kubernetes 1.28.
@@ -22,9 +22,8 @@ const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
 /// Annotation with the number of an indexed Job's pod.
 const WORKER_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
-/// The template of a role's pods.
-pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTemplateSpec {
-    let settings = plan.job.pod(role);
+pub(super) fn template(plan: &BuildPlan<'_>, role: PodRole, restart: &str) -> PodTemplateSpec {
+    let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
     let mut labels = settings.labels.clone();
     labels.extend(plan.attempt.role_labels(role));
@@ -42,7 +41,7 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
             init_containers: Some(sidecars(plan, role)).filter(|sidecars| !sidecars.is_empty()),
             restart_policy: Some(restart.to_owned()),
             // Together with the Job's host names, this makes each worker's name resolve.
-            subdomain: Some(plan.attempt.name(role)),
+            subdomain: Some(plan.attempt.service_name(role)),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             service_account_name: spec.service_account_name.clone(),
@@ -63,9 +62,9 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
 }
 
 /// A constraint without a selector applies to the pods of the role.
-fn spread(plan: &BuildPlan<'_>, role: Role) -> Vec<TopologySpreadConstraint> {
+fn spread(plan: &BuildPlan<'_>, role: PodRole) -> Vec<TopologySpreadConstraint> {
     let ours = || LabelSelector { match_labels: Some(plan.attempt.role_labels(role)), ..LabelSelector::default() };
-    let constraints = plan.job.pod(role).topology_spread_constraints.iter().cloned();
+    let constraints = plan.job.pod_settings(role).topology_spread_constraints.iter().cloned();
     constraints
         .map(|one| TopologySpreadConstraint { label_selector: one.label_selector.or_else(|| Some(ours())), ..one })
         .collect()
@@ -77,19 +76,18 @@ fn scheduler(plan: &BuildPlan<'_>) -> Option<String> {
     scheduling.scheduler_name.clone().or_else(|| volcano.then(|| "volcano".to_owned()))
 }
 
-/// Marks a pod as a member of its group.
 fn gang_marks(
     plan: &BuildPlan<'_>,
-    role: Role,
+    role: PodRole,
     labels: &mut BTreeMap<String, String>,
     annotations: &mut BTreeMap<String, String>,
 ) {
     let Some(gang) = &plan.job.spec.scheduling.gang else { return };
-    let group = plan.attempt.gang();
+    let group = plan.attempt.pod_group_name();
     match gang.scheduler {
         GangScheduler::Volcano => {
             annotations.insert("scheduling.k8s.io/group-name".to_owned(), group);
-            annotations.insert("volcano.sh/task-spec".to_owned(), role.word().to_owned());
+            annotations.insert("volcano.sh/task-spec".to_owned(), role.short_name().to_owned());
         }
         GangScheduler::Coscheduling => {
             labels.insert("scheduling.x-k8s.io/pod-group".to_owned(), group);
@@ -98,7 +96,7 @@ fn gang_marks(
 }
 
 /// Pods of a role prefer different nodes, because memory and network limit the run.
-fn anti_affinity(plan: &BuildPlan<'_>, role: Role) -> Affinity {
+fn anti_affinity(plan: &BuildPlan<'_>, role: PodRole) -> Affinity {
     let labels = plan.attempt.role_labels(role);
     let term = PodAffinityTerm {
         label_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),
@@ -115,8 +113,8 @@ fn anti_affinity(plan: &BuildPlan<'_>, role: Role) -> Affinity {
     }
 }
 
-fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
-    let settings = plan.job.pod(role);
+fn container(plan: &BuildPlan<'_>, role: PodRole) -> Container {
+    let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
     let pod_security = spec.pod_security_context.as_ref();
     let port = |name: &str, port: u16| ContainerPort {
@@ -126,15 +124,15 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
         ..ContainerPort::default()
     };
     Container {
-        name: role.word().to_owned(),
+        name: role.short_name().to_owned(),
         image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
         image_pull_policy: spec.image_pull_policy.map(|policy| policy.as_str().to_owned()),
-        // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a process of
-        // number 1 no signal that it does not handle yet, and the program is linked for a second before it handles any.
+        // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a
+        // process of number 1 no signal that it does not handle yet.
         args: Some(arguments(plan, role)),
         env: Some(environment(plan, role)),
         env_from: secrets(&settings.env_from),
-        ports: Some(vec![port("data", role.port()), port("http", ADMIN_PORT)]),
+        ports: Some(vec![port("data", role.data_port()), port("http", ADMIN_PORT)]),
         resources: Some(resources(plan, role)),
         security_context: Some(security::of_container(settings.container_security_context.as_ref(), pod_security)),
         // Ten minutes for an image's first start on a slow disk. After that the two other probes count.
@@ -148,11 +146,10 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
     }
 }
 
-/// A sidecar is an init container that always restarts. Kubernetes starts it before the role's container and ends it after
-/// that, so a Job ends although its sidecar would not.
-fn sidecars(plan: &BuildPlan<'_>, role: Role) -> Vec<Container> {
+/// A sidecar is an init container that always restarts: a Job ends although its sidecar would not.
+fn sidecars(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Container> {
     let pod_security = plan.job.spec.pod_security_context.as_ref();
-    let sidecar = |one: &Sidecar| Container {
+    let sidecar = |one: &SidecarSpec| Container {
         name: one.name.clone(),
         image: Some(one.image.clone()),
         image_pull_policy: one.image_pull_policy.map(|policy| policy.as_str().to_owned()),
@@ -167,7 +164,7 @@ fn sidecars(plan: &BuildPlan<'_>, role: Role) -> Vec<Container> {
         restart_policy: Some("Always".to_owned()),
         ..Container::default()
     };
-    plan.job.pod(role).sidecars.iter().map(sidecar).collect()
+    plan.job.pod_settings(role).sidecars.iter().map(sidecar).collect()
 }
 
 fn secrets(sources: &[EnvName]) -> Option<Vec<EnvFromSource>> {
@@ -181,27 +178,27 @@ fn secrets(sources: &[EnvName]) -> Option<Vec<EnvFromSource>> {
 /// The exit code of a process that SIGTERM has ended.
 const ASKED_TO_END: i32 = 143;
 
-fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
+fn arguments(plan: &BuildPlan<'_>, role: PodRole) -> Vec<String> {
     let mut arguments = vec![role.command().to_owned(), "--config".to_owned(), JOB_FILE.to_owned()];
-    let host = plan.attempt.host(role);
+    let host = plan.attempt.service_host(role);
     match role {
         // The job file has the address at which others reach the coordinator; it listens on all addresses.
-        Role::Coordinator => {
-            let address = format!("cluster.coordinator=0.0.0.0:{}", role.port());
+        PodRole::Coordinator => {
+            let address = format!("cluster.coordinator=0.0.0.0:{}", role.data_port());
             let more = ["--set", &address, "--journal", JOURNAL_FOLDER, "--one-run"];
             arguments.extend(more.map(str::to_owned));
         }
-        Role::Server | Role::Worker => {
-            let advertised = format!("{}-$(POD_INDEX).{host}:{}", plan.attempt.workload(role), role.port());
+        PodRole::Server | PodRole::Worker => {
+            let advertised = format!("{}-$(POD_INDEX).{host}:{}", plan.attempt.workload_name(role), role.data_port());
             let more = ["--index", "$(POD_INDEX)", "--advertise", &advertised];
             arguments.extend(more.map(str::to_owned));
         }
     }
-    // A pod that is asked to end is made again: of a server or the coordinator with its volume, of a worker under its index. An index
-    // that has ended with 0 is complete, and never gets another pod.
+    // A pod that is asked to end is made again, of a worker under its index: one that has ended with 0 never gets
+    // another pod.
     let comes_back = match role {
-        Role::Coordinator | Role::Server => plan.job.is_durable(),
-        Role::Worker => {
+        PodRole::Coordinator | PodRole::Server => plan.job.is_durable(),
+        PodRole::Worker => {
             plan.replaces_workers() && plan.job.spec.run_policy.exit_codes.retryable.contains(&ASKED_TO_END)
         }
     };
@@ -212,7 +209,7 @@ fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     arguments
 }
 
-fn environment(plan: &BuildPlan<'_>, role: Role) -> Vec<EnvVar> {
+fn environment(plan: &BuildPlan<'_>, role: PodRole) -> Vec<EnvVar> {
     let field = |path: &str| EnvVar {
         name: "POD_INDEX".to_owned(),
         value_from: Some(EnvVarSource {
@@ -222,32 +219,32 @@ fn environment(plan: &BuildPlan<'_>, role: Role) -> Vec<EnvVar> {
         value: None,
     };
     let index = match role {
-        Role::Coordinator => None,
-        Role::Server => Some(field(SERVER_INDEX)),
-        Role::Worker => Some(field(WORKER_INDEX)),
+        PodRole::Coordinator => None,
+        PodRole::Server => Some(field(SERVER_INDEX)),
+        PodRole::Worker => Some(field(WORKER_INDEX)),
     };
     let secret = plan.job.asks_for_proof().then(|| EnvVar {
         name: "ZAGROS_RUN_SECRET_FILE".to_owned(),
         value: Some(SECRET_FILE.to_owned()),
         value_from: None,
     });
-    let report = (role == Role::Coordinator).then(|| EnvVar {
+    let report = (role == PodRole::Coordinator).then(|| EnvVar {
         name: "ZAGROS_END_REPORT".to_owned(),
         value: Some(TERMINATION_MESSAGE.to_owned()),
         value_from: None,
     });
-    index.into_iter().chain(secret).chain(report).chain(plan.job.pod(role).env.iter().cloned()).collect()
+    index.into_iter().chain(secret).chain(report).chain(plan.job.pod_settings(role).env.iter().cloned()).collect()
 }
 
 /// The user's resources, and for the rest a default of the role. A server's memory follows from `cluster.memory`.
-fn resources(plan: &BuildPlan<'_>, role: Role) -> ResourceRequirements {
+fn resources(plan: &BuildPlan<'_>, role: PodRole) -> ResourceRequirements {
     let memory = match role {
-        Role::Coordinator => "512Mi".to_owned(),
-        Role::Server => plan.job.default_server_memory(),
-        Role::Worker => "4Gi".to_owned(),
+        PodRole::Coordinator => "512Mi".to_owned(),
+        PodRole::Server => plan.job.default_server_memory(),
+        PodRole::Worker => "4Gi".to_owned(),
     };
-    let cpu = if role == Role::Coordinator { ("100m", "1") } else { ("2", "2") };
-    let given = plan.job.pod(role).resources.clone().unwrap_or_default();
+    let cpu = if role == PodRole::Coordinator { ("100m", "1") } else { ("2", "2") };
+    let given = plan.job.pod_settings(role).resources.clone().unwrap_or_default();
     let (requested, limited) = (given.requests.unwrap_or_default(), given.limits.unwrap_or_default());
     let defaults = [("cpu", cpu.0, cpu.1), ("memory", memory.as_str(), memory.as_str())];
     let (mut requests, mut limits) = (requested.clone(), limited.clone());

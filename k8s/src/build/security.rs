@@ -27,7 +27,6 @@ pub(super) fn of_pod(given: Option<&PodSecurityContext>) -> PodSecurityContext {
     }
 }
 
-/// Security of a container in a pod of the job.
 pub(super) fn of_container(given: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> SecurityContext {
     let given = given.cloned().unwrap_or_default();
     let none = || Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None };

@@ -6,7 +6,6 @@ use kube::api::ApiResource;
 
 use super::{BuildPlan, ObjectManifest, gang, network};
 
-/// An optional object that all attempts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedObject {
     /// Who may reach coordinator and servers.
@@ -17,18 +16,16 @@ pub enum SharedObject {
     Budget,
     /// The same for workers, where they differ from the other roles.
     WorkerBudget,
-    /// Where Prometheus finds the pods.
     PodMonitor,
 }
 
 impl SharedObject {
     pub const ALL: [Self; 5] =
         [Self::NetworkPolicy, Self::WorkerPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
-    /// The objects that limit evictions.
     pub const BUDGETS: [Self; 2] = [Self::Budget, Self::WorkerBudget];
 
     #[must_use]
-    pub fn resource(self) -> ApiResource {
+    pub fn api_resource(self) -> ApiResource {
         match self {
             Self::NetworkPolicy | Self::WorkerPolicy => ApiResource::erase::<NetworkPolicy>(&()),
             Self::Budget | Self::WorkerBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
@@ -38,14 +35,13 @@ impl SharedObject {
 
     /// Its name. The name of a HybridJob has no dot, so this name cannot be that of another job's object.
     #[must_use]
-    pub fn name(self, job: &str) -> String {
+    pub fn object_name(self, job: &str) -> String {
         match self {
             Self::NetworkPolicy | Self::Budget | Self::PodMonitor => job.to_owned(),
             Self::WorkerPolicy | Self::WorkerBudget => format!("{job}.workers"),
         }
     }
 
-    /// Whether the spec asks for it.
     #[must_use]
     pub fn is_wanted(self, plan: &BuildPlan<'_>) -> bool {
         let spec = &plan.job.spec;
@@ -58,7 +54,7 @@ impl SharedObject {
     }
 
     pub(super) fn manifest(self, plan: &BuildPlan<'_>) -> ObjectManifest {
-        let metadata = plan.job_metadata(self.name(&plan.attempt.job));
+        let metadata = plan.job_metadata(self.object_name(&plan.attempt.job));
         match self {
             Self::NetworkPolicy => plan.manifest(network::policy(plan, metadata)),
             Self::WorkerPolicy => plan.manifest(network::worker_policy(plan, metadata)),

@@ -10,15 +10,14 @@ use zagros_zip::ZipEq;
 
 use super::*;
 use crate::fixture::{attempt, hybrid_job};
-use crate::validate::{JobText, validate};
+use crate::validate::{JobText, validate_job};
 
-/// All objects of a HybridJob's third attempt, by title.
 fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String, Value)> {
     let mut owner = hybrid_job();
     change(&mut owner);
     let text = owner.spec.job.inline.clone().unwrap();
     let attempt = attempt(3);
-    let job = validate(&owner, &JobText::OfSpec(text), &attempt).unwrap();
+    let job = validate_job(&owner, &JobText::OfSpec(text), &attempt).unwrap();
     let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
     let objects = build(&plan, stage);
     objects.iter().map(|one| (one.title(), serde_json::to_value(&one.object).unwrap())).collect()
@@ -35,7 +34,6 @@ fn all(change: impl FnOnce(&mut HybridJob)) -> impl Fn(&str) -> Value {
     }
 }
 
-/// A job whose servers have no log.
 const VOLATILE: &str =
     "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\ndurability = \"checkpoint\"\n";
 
@@ -78,7 +76,7 @@ fn the_hash_of_a_spec_is_the_same_in_every_version() {
     // During an attempt the number of servers is that with which the attempt started.
     let mut scaled = hybrid_job().spec;
     scaled.embedding_servers.replicas = 9;
-    assert_eq!(crate::spec_hash::SpecHash::during(&scaled, 3, 2).template, value(json!({})));
+    assert_eq!(crate::spec_hash::SpecHash::during_attempt(&scaled, 3, 2).template, value(json!({})));
     assert_eq!(value(json!({"runPolicy": {"backoffLimit": 9}, "networkPolicy": false})), value(json!({})));
     for change in [json!({"podSecurityContext": {}}), json!({"denseWorkers": {"pod": {"labels": {"a": "b"}}}})] {
         assert_ne!(value(change), value(json!({})));
@@ -194,8 +192,7 @@ fn every_pod_is_restricted_probed_and_bounded() {
     }
 }
 
-/// A worker's pod ends with its container, because a worker that has finished must not train again. The others are started
-/// again in their pods.
+/// A worker's pod ends with its container, because a worker that has finished must not train again.
 #[test]
 fn coordinator_and_servers_are_started_again_in_their_pods_and_workers_are_not() {
     let object = all(|_| ());
@@ -227,7 +224,7 @@ fn a_lost_worker_is_replaced_where_the_others_wait_for_it() {
     assert_eq!(hybrid["podFailurePolicy"]["rules"], rules);
 
     let elastic = spec(|job| {
-        job.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 4 });
+        job.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 4 });
         job.spec.dense_workers.replicas = 4;
     });
     assert_eq!(elastic["maxFailedIndexes"], 3);
@@ -317,8 +314,7 @@ fn spec_of(value: Value) -> impl FnOnce(&mut HybridJob) {
     }
 }
 
-/// A worker writes a checkpoint at its end, and the others serve it. A role without a `pod` block has as much time as one
-/// with it.
+/// A role without a `pod` block has as much time as one with it.
 #[test]
 fn every_role_gets_the_time_that_its_end_takes() {
     let grace = |change: Value| {

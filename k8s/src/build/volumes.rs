@@ -6,17 +6,14 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{BuildPlan, JOB_KEY, claims};
-use crate::crd::{EmptyDir, EphemeralClaim, HybridJobSpec, Medium, MountedVolume};
-use crate::names::Role;
+use crate::crd::{EmptyDir, EphemeralClaim, FolderMedium, HybridJobSpec, MountedVolume};
+use crate::names::PodRole;
 use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH};
 use crate::secret_names::{secret_entry, secret_name};
 
-/// Name of the volume for run folders and models.
 const OUTPUT: &str = "output";
-/// Name of the volume for memory that the pod's processes share.
 const SHARED_MEMORY: &str = "shared-memory";
 
-/// Name of the volume with the key of the role.
 const RUN_SECRET: &str = "run-secret";
 /// The owner and the group of the pod read the key. A role refuses a key that others may read.
 const SECRET_MODE: i32 = 0o440;
@@ -32,7 +29,7 @@ pub(super) fn secret_mount(plan: &BuildPlan<'_>) -> Option<VolumeMount> {
 }
 
 /// The key of the role, and no other role's.
-fn secret(plan: &BuildPlan<'_>, role: Role) -> Volume {
+fn secret(plan: &BuildPlan<'_>, role: PodRole) -> Volume {
     let item = KeyToPath { key: secret_entry(role).to_owned(), path: "key".to_owned(), mode: None };
     let source = SecretVolumeSource {
         secret_name: Some(secret_name(plan.owner)),
@@ -43,8 +40,7 @@ fn secret(plan: &BuildPlan<'_>, role: Role) -> Volume {
     Volume { secret: Some(source), ..named(RUN_SECRET) }
 }
 
-/// Where the volumes of a role's pod are mounted.
-pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
+pub(super) fn mounts(plan: &BuildPlan<'_>, role: PodRole) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -56,7 +52,7 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
     output.sub_path = spec.output.as_ref().and_then(|output| output.sub_path.clone());
     let mut mounts = vec![mount("job", JOB_FOLDER, true), mount("tmp", "/tmp", false)];
     mounts.extend([output, mount(claims::STATE, STATE_PATH, false)]);
-    if plan.job.pod(role).shared_memory.is_some() {
+    if plan.job.pod_settings(role).shared_memory.is_some() {
         mounts.push(mount(SHARED_MEMORY, SHARED_MEMORY_PATH, false));
     }
     for (index, volume) in spec.volumes.iter().enumerate() {
@@ -67,11 +63,10 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
     mounts
 }
 
-/// The volumes of a role's pod.
-pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
+pub(super) fn volumes(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Volume> {
     let spec = &plan.job.spec;
     let job = ConfigMapVolumeSource {
-        name: plan.attempt.config(),
+        name: plan.attempt.config_name(),
         items: Some(vec![KeyToPath { key: JOB_KEY.to_owned(), path: JOB_KEY.to_owned(), mode: None }]),
         ..ConfigMapVolumeSource::default()
     };
@@ -87,8 +82,8 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
     if claims::template(plan, role).is_none() {
         volumes.push(empty(claims::STATE));
     }
-    if let Some(size) = &plan.job.pod(role).shared_memory {
-        let memory = EmptyDir { medium: Some(Medium::Memory), size_limit: Some(size.clone()) };
+    if let Some(size) = &plan.job.pod_settings(role).shared_memory {
+        let memory = EmptyDir { medium: Some(FolderMedium::Memory), size_limit: Some(size.clone()) };
         volumes.push(Volume { empty_dir: Some(empty_dir(&memory)), ..named(SHARED_MEMORY) });
     }
     for (index, volume) in spec.volumes.iter().enumerate() {
@@ -100,8 +95,7 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
     volumes
 }
 
-/// Name of the volume that a user gives. A claim is one volume of the pod, wherever it is mounted: the kubelet mounts a claim
-/// once for a pod, by the first of its volumes, and a second one would get the rights of the first.
+/// A claim is one volume of the pod, wherever it is mounted: a second one would get the rights of the first.
 fn user_volume(spec: &HybridJobSpec, index: usize) -> String {
     let claim = |index: usize| spec.volumes.get(index).and_then(|volume| volume.source.claim_name.as_ref());
     let Some(name) = claim(index) else { return format!("volume-{index}") };
@@ -139,7 +133,7 @@ fn empty(name: &str) -> Volume {
 }
 
 fn empty_dir(given: &EmptyDir) -> EmptyDirVolumeSource {
-    let medium = given.medium.map(|Medium::Memory| "Memory".to_owned());
+    let medium = given.medium.map(|FolderMedium::Memory| "Memory".to_owned());
     EmptyDirVolumeSource { medium, size_limit: given.size_limit.clone() }
 }
 

@@ -1,7 +1,7 @@
 //! The checks that Kubernetes makes when a HybridJob is written: the definition's schema, then its rules.
 //!
-//! The API server makes them before it stores an object. The operator repeats them with its own definition, because the
-//! installed one may be older. `zagros-operator render` makes them without a cluster.
+//! The operator repeats them with its own definition, because the installed one may be older. `zagros-operator render`
+//! makes them without a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -10,20 +10,18 @@ use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::definition;
+use super::resource_definition;
 use crate::problem::{SpecProblem, problem};
 
-/// The schema of a HybridJob, with its rules compiled.
 static DEFINITION: LazyLock<(Value, CompiledSchema)> = LazyLock::new(|| {
-    let definition = serde_json::to_value(definition()).unwrap_or_default();
+    let definition = serde_json::to_value(resource_definition()).unwrap_or_default();
     let schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
     let compiled = compile_schema(&schema);
     (schema, compiled)
 });
 
-/// All reasons for which Kubernetes would refuse a HybridJob, or a change of an old one.
 #[must_use]
-pub fn refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
+pub fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
     let (schema, rules) = &*DEFINITION;
     let mut own = apply_defaults(schema, object);
     // The schema does not contain the fields that every object of Kubernetes has.
@@ -44,8 +42,7 @@ pub fn refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
     problems
 }
 
-/// Where a value does not fit a schema: types, bounds, patterns, required and unknown fields. Keywords that a structural
-/// schema does not use (`$ref`, `anyOf`, …) are ignored.
+/// Keywords that a structural schema does not use (`$ref`, `anyOf`, …) are ignored.
 #[must_use]
 pub fn schema_problems(schema: &Value, value: &Value) -> Vec<SpecProblem> {
     let mut problems = Vec::new();
@@ -73,7 +70,6 @@ fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<SpecProbl
     }
 }
 
-/// The expected type, if the value has another.
 fn wrong_type<'a>(schema: &'a Value, value: &Value) -> Option<&'a str> {
     if schema["x-kubernetes-int-or-string"] == true {
         return (!value.is_string() && !value.is_number()).then_some("integer or string");
@@ -137,7 +133,6 @@ fn check_items(schema: &Value, items: &[Value], path: &str, problems: &mut Vec<S
     }
 }
 
-/// Checks that each key of a list occurs once.
 fn check_keys(keys: &Value, items: &[Value], path: &str, problems: &mut Vec<SpecProblem>) {
     let names: Vec<&str> = keys.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let key_of = |item: &Value| names.iter().map(|name| item[*name].clone()).collect::<Vec<_>>();

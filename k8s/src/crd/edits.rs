@@ -1,10 +1,10 @@
 //! Which edits are admitted while a run is under way.
 //!
-//! The template of existing pods cannot change: Kubernetes keeps a Job's template for good. An edit of such a field is therefore
-//! refused while the run is under way. Embedding servers with a log are restarted one by one with another template; without a log
-//! they would lose the rows in their memory. It is admitted while nothing of the run exists: before its first attempt, while it is suspended, and while it is
-//! invalid. All other edits are applied at once, without a restart: also another number of embedding servers, between which
-//! rows move, and another number of workers within `elasticity`.
+//! The template of existing pods cannot change: Kubernetes keeps a Job's template for good. An edit of such a field is
+//! refused while the run is under way, and admitted before its first attempt, while it is suspended, and while it is
+//! invalid. Embedding servers with a log are restarted one by one with another template; without a log they would lose
+//! their rows. All other edits are applied at once, without a restart: also other numbers of servers, and of workers
+//! within `elasticity`.
 
 use kube::core::Rule;
 
@@ -12,12 +12,10 @@ use kube::core::Rule;
 const EDITABLE: &str = "oldSelf.spec.runPolicy.suspend || !has(oldSelf.status) || !has(oldSelf.status.phase) || \
                         oldSelf.status.phase == 'Invalid'";
 
-/// A required field of the spec stays as it is.
 pub(super) fn fixed(field: &str, why: &str) -> Rule {
     rule(field, &format!("self.spec.{field} == oldSelf.spec.{field}"), why)
 }
 
-/// An optional field of the spec stays as it is.
 pub(super) fn fixed_option(field: &str, why: &str) -> Rule {
     let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
     rule(field, &format!("has({new}) ? has({old}) && {new} == {old} : !has({old})"), why)

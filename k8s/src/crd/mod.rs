@@ -1,7 +1,5 @@
-//! `HybridJob`, group `zagros.dev`, version `v1alpha1`: the spec that a user writes, and the status of the run.
-//!
-//! These are the raw types: the schema, its defaults and its CEL rules come from them. The rest of the operator works with
-//! `ValidJob`.
+//! `HybridJob`, group `zagros.dev`, version `v1alpha1`: the raw types, from which the schema, its defaults and its CEL
+//! rules come. The rest of the operator works with `ValidJob`.
 
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct, `pub` and all, into the body of a function")]
 
@@ -21,17 +19,19 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use admission::{refusals, schema_problems};
+pub use admission::{admission_refusals, schema_problems};
 pub use env_name::EnvName;
 pub use pod::PodSettings;
-pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
-pub use schema::{KUBERNETES_FIELDS, definition, definition_yaml};
-pub use sidecar::Sidecar;
-pub use status::{
-    AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, Recovery, RoleCount,
-    RoleCounts, ServerScaling,
+pub use policy::{
+    CleanPodPolicy, ElasticitySpec, ExitCodes, GangScheduler, GangSpec, MonitoringSpec, RunPolicy, SchedulingSpec,
 };
-pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume, VolumeSource};
+pub use schema::{KUBERNETES_FIELDS, definition_yaml, resource_definition};
+pub use sidecar::SidecarSpec;
+pub use status::{
+    AttemptFailure, ConditionStatus, HybridJobStatus, JobCondition, LastCheckpoint, RoleCount, RoleCounts, RowsRecovery,
+    RunPhase, RunProgress, ServerScaling,
+};
+pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, FolderMedium, MountedVolume, VolumeSource};
 
 /// A training run of Zagros: one coordinator, embedding servers that hold the rows, dense workers that train.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,7 +102,7 @@ pub struct HybridJobSpec {
     pub image_pull_secrets: Vec<String>,
     /// The coordinator. A run has one.
     #[serde(default)]
-    pub coordinator: Coordinator,
+    pub coordinator: CoordinatorSpec,
     /// The embedding servers. They need memory.
     pub embedding_servers: EmbeddingServers,
     /// The dense workers. They need CPUs or GPUs.
@@ -122,13 +122,13 @@ pub struct HybridJobSpec {
     /// How many workers the run may have. `kubectl scale` changes their number while the run trains, in modes `hybrid` and
     /// `async`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elasticity: Option<Elasticity>,
+    pub elasticity: Option<ElasticitySpec>,
     /// How the pods are scheduled as a group.
     #[serde(default)]
-    pub scheduling: Scheduling,
+    pub scheduling: SchedulingSpec,
     /// Monitoring of the run.
     #[serde(default)]
-    pub monitoring: Monitoring,
+    pub monitoring: MonitoringSpec,
     /// Whether a NetworkPolicy admits only pods of this run to its ports. The HTTP port stays open for metrics.
     #[serde(default = "yes")]
     pub network_policy: bool,
@@ -188,7 +188,6 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// The word that Kubernetes uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -202,7 +201,7 @@ impl PullPolicy {
 /// The coordinator.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Coordinator {
+pub struct CoordinatorSpec {
     /// Its pod.
     #[serde(default)]
     pub pod: PodSettings,

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{EnvName, Sidecar, pattern};
+use super::{EnvName, SidecarSpec, pattern};
 
 /// Settings of the pods of one role. The operator sets everything else: command, probes, volumes.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub struct PodSettings {
     /// Containers that run beside the role's container in each pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
-    pub sidecars: Vec<Sidecar>,
+    pub sidecars: Vec<SidecarSpec>,
     /// Seconds between SIGTERM and SIGKILL. Default for workers: `cluster.timeout_seconds` of the job file, the time to write
     /// the rows of one server twice at 20 MiB/s, and 60. Default for coordinator and servers: 60 if the servers have a log
     /// (`cluster.durability`); otherwise 60 more than workers have, because they serve until the last checkpoint is written.

@@ -80,7 +80,7 @@ impl Default for ExitCodes {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.minWorkers <= self.maxWorkers").message("minWorkers is above maxWorkers"))]
-pub struct Elasticity {
+pub struct ElasticitySpec {
     /// The fewest workers. In modes `hybrid` and `async` a run goes on without a lost worker that is not replaced in time, while
     /// this many workers are left. Sets `cluster.min_workers` unless the job file does.
     #[schemars(range(min = 1, max = 1024))]
@@ -94,10 +94,10 @@ pub struct Elasticity {
 /// How the pods are scheduled as a group.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Scheduling {
+pub struct SchedulingSpec {
     /// Schedules all pods at once or none. Default: each pod by itself, servers before workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gang: Option<Gang>,
+    pub gang: Option<GangSpec>,
     /// Name of the scheduler. Default: `volcano` for a gang of Volcano, otherwise Kubernetes' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = super::pattern::NAME))]
@@ -107,7 +107,7 @@ pub struct Scheduling {
 /// A gang.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gang {
+pub struct GangSpec {
     /// Which scheduler's PodGroup is made.
     pub scheduler: GangScheduler,
     /// Queue of the group. Volcano only. Default: Volcano's default queue.
@@ -131,7 +131,7 @@ pub enum GangScheduler {
 /// Monitoring of the run.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Monitoring {
+pub struct MonitoringSpec {
     /// Whether a PodMonitor is made. The Prometheus operator must be installed.
     #[serde(default)]
     pub pod_monitor: bool,

@@ -1,7 +1,5 @@
-//! The definition as it is installed: the schema of the types, and Kubernetes' own rules for nested types.
-//!
-//! Kubernetes refuses a pod with a wrong label or amount only when the Job or StatefulSet is made, long after it admitted
-//! the HybridJob. The schema refuses it at once and names the field.
+//! The definition as it is installed, with Kubernetes' own rules for nested types: a pod with a wrong label or amount
+//! would only be refused when the Job is made, long after the HybridJob was admitted.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -9,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::{HybridJob, pattern};
 
-/// Fields of Kubernetes' own types. Their descriptions are shortened to the first sentence. With the whole descriptions,
-/// the definition would be too large for the annotation in which `kubectl apply` keeps it.
+/// Their descriptions are shortened to the first sentence: with the whole ones, the definition would be too large for
+/// the annotation in which `kubectl apply` keeps it.
 pub const KUBERNETES_FIELDS: [&str; 11] = [
     "affinity",
     "containerSecurityContext",
@@ -25,9 +23,8 @@ pub const KUBERNETES_FIELDS: [&str; 11] = [
     "topologySpreadConstraints",
 ];
 
-/// The custom resource definition.
 #[must_use]
-pub fn definition() -> CustomResourceDefinition {
+pub fn resource_definition() -> CustomResourceDefinition {
     let made = HybridJob::crd();
     let Ok(mut definition) = serde_json::to_value(&made) else { return made };
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
@@ -38,18 +35,14 @@ pub fn definition() -> CustomResourceDefinition {
     serde_json::from_value(definition).unwrap_or(made)
 }
 
-/// The definition as YAML, with a line that says where it comes from.
-///
-/// # Errors
-/// When the definition cannot be written, which would be a bug.
+/// As YAML, with a line that says where it comes from.
 pub fn definition_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    let yaml = serde_saphyr::to_string(&definition())?;
+    let yaml = serde_saphyr::to_string(&resource_definition())?;
     Ok(format!(
         "# Generated from k8s/src/crd: `UPDATE_DOCS=1 cargo test --release -p zagros-operator --test crd`.\n{yaml}"
     ))
 }
 
-/// Adds Kubernetes' own rules to the schema of a spec.
 fn tighten(spec: &mut Map<String, Value>) {
     for role in ["coordinator", "embeddingServers", "denseWorkers"] {
         let Some(pod) = spec.get_mut(role).and_then(|role| role.pointer_mut("/properties/pod/properties")) else {
@@ -87,7 +80,6 @@ fn tighten(spec: &mut Map<String, Value>) {
     extend_at(spec, "/volumes/items/properties/source/properties/ephemeral/properties/size", amount());
 }
 
-/// Variables and amounts of a container.
 fn containers(place: &mut Value) {
     extend(place, "env", by_name());
     extend_below(place, "/env/items/properties/name", json!({ "maxLength": 253, "pattern": pattern::VARIABLE }));
@@ -152,7 +144,6 @@ fn rule(place: &mut Value, field: &str, holds: &str, message: &str) {
     }
 }
 
-/// Shortens the descriptions of Kubernetes' own fields.
 fn shorten(fields: &mut Map<String, Value>) {
     for (name, schema) in fields {
         let is_foreign = KUBERNETES_FIELDS.contains(&name.as_str());

@@ -10,7 +10,7 @@ use super::{EnvName, PullPolicy, pattern};
 /// never exits does not keep a run from ending (Kubernetes' native sidecars). It sees the same folders as the role.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Sidecar {
+pub struct SidecarSpec {
     /// Name of the container. `coordinator`, `server` and `worker` are taken.
     #[schemars(length(min = 1, max = 63), regex(pattern = pattern::LABEL))]
     #[x_kube(validation = Rule::new("!(self in ['coordinator', 'server', 'worker'])").message("the name of a role's container"))]

@@ -14,7 +14,7 @@ pub struct HybridJobStatus {
     pub observed_generation: Option<i64>,
     /// Phase of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<Phase>,
+    pub phase: Option<RunPhase>,
     /// What the run waits for, or why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -42,7 +42,7 @@ pub struct HybridJobStatus {
     pub fixed_hash: Option<String>,
     /// What the rows of a lost embedding server come back from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recovery: Option<Recovery>,
+    pub recovery: Option<RowsRecovery>,
     /// When the first attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -60,7 +60,7 @@ pub struct HybridJobStatus {
     pub selector: Option<String>,
     /// The coordinator's last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
+    pub progress: Option<RunProgress>,
     /// The newest complete checkpoint. The next attempt goes on from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<LastCheckpoint>,
@@ -73,12 +73,12 @@ pub struct HybridJobStatus {
     /// Valid, Ready, Scaled, Suspended, Complete, Failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<JobCondition>,
 }
 
 /// What the rows of a lost embedding server come back from.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Recovery {
+pub enum RowsRecovery {
     /// Its log: the server comes back, and the run goes on.
     Log,
     /// The newest checkpoint: the whole group starts anew.
@@ -87,7 +87,7 @@ pub enum Recovery {
 
 /// Phase of a run.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
+pub enum RunPhase {
     /// The spec cannot be carried out. The operator waits for a change.
     Invalid,
     /// The job waits, because of `runPolicy.suspend`.
@@ -104,14 +104,12 @@ pub enum Phase {
     Failed,
 }
 
-impl Phase {
-    /// Whether the job is over.
+impl RunPhase {
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 
-    /// Whether pods run, or are about to be made.
     #[must_use]
     pub fn makes_pods(self) -> bool {
         matches!(self, Self::Starting | Self::Running | Self::Restarting)
@@ -145,7 +143,7 @@ pub struct RoleCount {
 /// A report of the coordinator.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Progress {
+pub struct RunProgress {
     /// Batches trained by the most advanced worker.
     pub step: i64,
     /// Step of the newest complete checkpoint; 0 before the first.
@@ -231,7 +229,7 @@ pub struct AttemptFailure {
 /// One aspect of the run.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Condition {
+pub struct JobCondition {
     /// Valid, Ready, Scaled, Suspended, Complete or Failed.
     #[serde(rename = "type")]
     pub type_: String,

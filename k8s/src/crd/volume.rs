@@ -88,7 +88,7 @@ pub struct VolumeSource {
 impl VolumeSource {
     /// The object that the source names, for a person: `claim criteo`. A volume that is made for the pod names none.
     #[must_use]
-    pub fn named(&self) -> Option<String> {
+    pub fn object_name(&self) -> Option<String> {
         let describe = |kind: &str, name: &Option<String>| name.as_ref().map(|name| format!("{kind} {name}"));
         describe("claim", &self.claim_name)
             .or_else(|| describe("ConfigMap", &self.config_map_name))
@@ -96,22 +96,6 @@ impl VolumeSource {
             .or_else(|| self.host_path.as_ref().map(|host| format!("{} of the node", host.path)))
             .or_else(|| self.nfs.as_ref().map(|nfs| format!("{} of NFS server {}", nfs.path, nfs.server)))
             .or_else(|| self.csi.as_ref().map(|csi| format!("a volume of driver {}", csi.driver)))
-    }
-
-    /// How many sources are given. Exactly one is valid.
-    #[must_use]
-    pub fn given(&self) -> usize {
-        let given = [
-            self.claim_name.is_some(),
-            self.config_map_name.is_some(),
-            self.secret_name.is_some(),
-            self.empty_dir.is_some(),
-            self.ephemeral.is_some(),
-            self.host_path.is_some(),
-            self.nfs.is_some(),
-            self.csi.is_some(),
-        ];
-        given.into_iter().filter(|given| *given).count()
     }
 }
 
@@ -121,7 +105,7 @@ impl VolumeSource {
 pub struct EmptyDir {
     /// The medium. Default: the node's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub medium: Option<Medium>,
+    pub medium: Option<FolderMedium>,
     /// The most that it may hold. Default: no limit of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_limit: Option<Quantity>,
@@ -129,7 +113,7 @@ pub struct EmptyDir {
 
 /// The medium of an empty folder.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Medium {
+pub enum FolderMedium {
     /// Memory. It counts as memory of the containers that write to it.
     Memory,
 }

@@ -4,37 +4,33 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::DecisionFacts;
-use crate::crd::{HybridJobStatus, Phase};
+use crate::crd::{HybridJobStatus, RunPhase};
 use crate::judge::end_of;
-use crate::names::Role;
+use crate::names::PodRole;
 use crate::observe::{ObservedObjects, PodState};
 
-/// When all workers were back after the last loss.
-pub(super) fn back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
+pub(super) fn workers_back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
     facts.status.workers_back.as_ref().map(|time| time.0)
 }
 
 /// The workers of a run in which the others wait for a lost one.
 #[derive(Debug)]
-pub(super) enum Fleet<'a> {
-    /// No worker is known to be lost.
+pub(super) enum WorkerFleet<'a> {
     Whole,
-    /// A worker was lost just now.
     Lost(Option<&'a PodState>),
     /// A worker was lost before, and the others wait.
     Waiting(Option<&'a PodState>),
-    /// All workers are back.
     Back,
 }
 
-impl<'a> Fleet<'a> {
+impl<'a> WorkerFleet<'a> {
     /// `staying` is what is observed of the members that stay in the run.
     pub(super) fn new(facts: &DecisionFacts<'_>, staying: &'a ObservedObjects, is_ready: bool) -> Self {
         let reported = facts.status.workers_lost.as_ref().map(|time| time.0);
         if !facts.rejoins {
             return Self::Whole;
         }
-        let ended = staying.lost_worker(back(facts));
+        let ended = staying.lost_worker(workers_back(facts));
         let is_newer = |pod: &PodState| pod.exit.as_ref().and_then(|exit| exit.at) > reported;
         match reported {
             Some(_) if is_ready && every_worker_is_ready(facts, staying) => Self::Back,
@@ -45,8 +41,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// How the awaited worker was lost.
-    pub(super) fn loss(&self) -> Option<String> {
+    pub(super) fn loss_message(&self) -> Option<String> {
         match self {
             Self::Whole | Self::Back => None,
             Self::Lost(pod) | Self::Waiting(pod) => {
@@ -55,7 +50,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    pub(super) fn record(&self, status: &mut HybridJobStatus, now: Timestamp) {
+    pub(super) fn record_loss(&self, status: &mut HybridJobStatus, now: Timestamp) {
         match self {
             Self::Whole | Self::Waiting(_) => {}
             Self::Lost(pod) => {
@@ -70,23 +65,22 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Whether a worker of a ready run is missing without an exit code: it was deleted, or evicted, which its Job does not even
-/// count.
+/// It was deleted, or evicted, which its Job does not even count.
 fn a_worker_is_gone(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
-    let is_present = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.departure.is_none();
+    let is_present = |pod: &&PodState| pod.role == PodRole::Worker && pod.exit.is_none() && pod.departure.is_none();
     let present = i32::try_from(staying.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
-    let is_up = facts.status.phase == Some(Phase::Running);
-    is_up && (present < facts.workers.joined() || worker_restarts(facts) > facts.status.worker_restarts)
+    let is_up = facts.status.phase == Some(RunPhase::Running);
+    is_up && (present < facts.workers.joined_count() || worker_restarts(facts) > facts.status.worker_restarts)
 }
 
 /// Counts the pods themselves, because a Job counts a pod as ready for a moment after it has ended.
 fn every_worker_is_ready(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
-    let ready = staying.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
+    let ready = staying.pods.iter().filter(|pod| pod.role == PodRole::Worker && pod.is_ready).count();
     let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
     i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.present.dense_workers.replicas
 }
 
-/// How many workers were restarted. The last failure may be the end of the attempt, but then the operator does not use this number.
+/// The last failure may be the end of the attempt, but then the operator does not use this number.
 pub(super) fn worker_restarts(facts: &DecisionFacts<'_>) -> i32 {
     let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
     if facts.rejoins { failed } else { 0 }

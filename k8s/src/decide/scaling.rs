@@ -3,37 +3,33 @@
 use zagros_protocol::control::ScaleRequest;
 
 use super::{DecisionFacts, EventNote};
-use crate::conditions::{Conditions, SCALED};
-use crate::crd::{Condition, ConditionStatus, HybridJobStatus};
+use crate::conditions::{SCALED, StatusConditions};
+use crate::crd::{ConditionStatus, HybridJobStatus, JobCondition};
 use crate::scale::ScaleStep;
 
-/// Reason of a run that has the wanted number.
 const DONE: &str = "Done";
-/// Reason of a run that gets another number.
 const SCALING: &str = "Scaling";
 /// Reason of a run whose coordinator refuses the wanted number.
 pub(crate) const REFUSED: &str = "ScaleRefused";
 
-/// What the change of both numbers waits for.
 pub(super) fn step(facts: &DecisionFacts<'_>) -> ScaleStep {
     let heard = facts.progress.as_ref();
-    facts.servers.step(heard).combine(facts.workers.step(heard))
+    facts.servers.next_step(heard).combine(facts.workers.next_step(heard))
 }
 
 /// What the coordinator is asked for: only numbers that it does not want already.
 pub(super) fn request(facts: &DecisionFacts<'_>) -> ScaleRequest {
     let heard = facts.progress.as_ref();
     let asks = |step: ScaleStep, wanted: i32| if step == ScaleStep::Ask { wanted.unsigned_abs() } else { 0 };
-    let servers = asks(facts.servers.step(heard), facts.servers.wanted);
-    ScaleRequest { servers, workers: asks(facts.workers.step(heard), facts.workers.wanted) }
+    let servers = asks(facts.servers.next_step(heard), facts.servers.wanted);
+    ScaleRequest { servers, workers: asks(facts.workers.next_step(heard), facts.workers.wanted) }
 }
 
-/// The numbers of the spec, in words.
 fn numbers(facts: &DecisionFacts<'_>) -> String {
     format!("{} embedding servers and {} dense workers", facts.servers.wanted, facts.workers.wanted)
 }
 
-fn condition(status: &HybridJobStatus) -> Option<&Condition> {
+fn condition(status: &HybridJobStatus) -> Option<&JobCondition> {
     status.conditions.iter().find(|one| one.type_ == SCALED)
 }
 
@@ -56,10 +52,9 @@ pub(super) fn record(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, st
         }
         ScaleStep::Moving(text) => (false, SCALING, text.clone()),
     };
-    Conditions::new(status, facts.generation, facts.now).set(SCALED, holds, reason, message);
+    StatusConditions::new(status, facts.generation, facts.now).set(SCALED, holds, reason, message);
 }
 
-/// The end of a change, for an Event.
 pub(super) fn news(facts: &DecisionFacts<'_>, step: &ScaleStep) -> Option<EventNote> {
     let was_open = condition(facts.status).is_some_and(|one| one.status == ConditionStatus::False);
     let text = facts.servers.known.as_ref().map_or("", |known| known.text.as_str());

@@ -1,7 +1,7 @@
 //! Decisions, by value.
 
 use super::*;
-use crate::crd::{CleanPodPolicy, ExitCodes, HybridJobSpec, Progress};
+use crate::crd::{CleanPodPolicy, ExitCodes, HybridJobSpec, RunProgress};
 use crate::fixture::{hybrid_job, pod};
 use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, RemainingPod};
 use crate::scale::{ServerScale, WorkerScale};
@@ -15,9 +15,9 @@ struct DecisionCase {
     observed: ObservedObjects,
     template: String,
     fixed: String,
-    recovery: Recovery,
+    recovery: RowsRecovery,
     rejoins: bool,
-    progress: Option<Progress>,
+    progress: Option<RunProgress>,
     servers: ServerScale,
     workers: WorkerScale,
     now: i64,
@@ -32,7 +32,7 @@ impl DecisionCase {
             observed,
             template: "t1".to_owned(),
             fixed: "f1".to_owned(),
-            recovery: Recovery::Checkpoint,
+            recovery: RowsRecovery::Checkpoint,
             rejoins: false,
             progress: None,
             servers: ServerScale { wanted: 3, started: 3, known: None },
@@ -41,7 +41,6 @@ impl DecisionCase {
         }
     }
 
-    /// The case up to an attempt whose pods are all ready.
     fn running() -> Self {
         let mut case = Self::new();
         assert_eq!(case.step().work, OperatorWork::Record);
@@ -51,7 +50,7 @@ impl DecisionCase {
             servers: Some(3),
             ..ObservedObjects::default()
         };
-        assert_eq!(case.step().status.phase, Some(Phase::Running));
+        assert_eq!(case.step().status.phase, Some(RunPhase::Running));
         case
     }
 
@@ -61,12 +60,12 @@ impl DecisionCase {
 
     fn present(&self) -> HybridJobSpec {
         let mut present = self.spec.clone();
-        present.embedding_servers.replicas = self.servers.staying();
-        present.dense_workers.replicas = self.workers.pods();
+        present.embedding_servers.replicas = self.servers.staying_count();
+        present.dense_workers.replicas = self.workers.pod_count();
         present
     }
 
-    fn step(&mut self) -> Decision {
+    fn step(&mut self) -> JobDecision {
         let decision = decide(&DecisionFacts {
             job: "ctr",
             namespace: "ads",
@@ -89,7 +88,7 @@ impl DecisionCase {
     }
 
     /// The coordinator's Job fails, because a pod ended with this code.
-    fn fails(&mut self, code: i32) -> Decision {
+    fn fails(&mut self, code: i32) -> JobDecision {
         self.ends(code);
         self.step()
     }
@@ -99,7 +98,7 @@ impl DecisionCase {
         let failed =
             || Some(JobEnd::Failed { at: end_time, reason: String::new(), message: "BackoffLimitExceeded".to_owned() });
         let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(end_time) };
-        let pod = PodState { exit: Some(exit), ..pod("ctr-1-worker-0", Role::Worker) };
+        let pod = PodState { exit: Some(exit), ..pod("ctr-1-worker-0", PodRole::Worker) };
         self.observed = ObservedObjects {
             coordinator: job(0, failed()),
             workers: job(0, failed()),
@@ -143,7 +142,7 @@ fn an_attempt_is_recorded_before_anything_of_it_is_made() {
 #[test]
 fn an_edit_of_the_servers_pods_alone_is_applied_while_the_run_trains() {
     for (recovery, fixed, attempt) in
-        [(Recovery::Log, "f1", 1), (Recovery::Log, "f2", 2), (Recovery::Checkpoint, "f1", 2)]
+        [(RowsRecovery::Log, "f1", 1), (RowsRecovery::Log, "f2", 2), (RowsRecovery::Checkpoint, "f1", 2)]
     {
         let mut case = DecisionCase::running();
         case.recovery = recovery;
@@ -188,7 +187,7 @@ fn a_finished_run_succeeds_is_cleaned_up_and_is_deleted_after_its_time() {
     case.observed.coordinator = job(0, complete());
     case.observed.workers = job(0, complete());
     let done = case.step();
-    assert_eq!((done.status.phase, done.work), (Some(Phase::Succeeded), OperatorWork::Record));
+    assert_eq!((done.status.phase, done.work), (Some(RunPhase::Succeeded), OperatorWork::Record));
     assert_eq!(case.condition("Complete"), (true, "Succeeded".to_owned()));
     let tidied = case.step();
     assert_eq!(
@@ -229,7 +228,7 @@ fn attempts_are_bounded() {
     case.fails(4);
     case.now += 3600;
     case.fails(1);
-    assert_eq!((case.status.phase, case.status.restarts), (Some(Phase::Failed), 1));
+    assert_eq!((case.status.phase, case.status.restarts), (Some(RunPhase::Failed), 1));
     assert_eq!(case.condition("Failed"), (true, "BackoffLimitExceeded".to_owned()));
     let last = case.status.last_failure.clone().unwrap();
     assert_eq!((last.attempt, last.exit_code), (2, Some(1)));
@@ -245,7 +244,7 @@ fn a_wrong_job_file_is_not_tried_again() {
     }
     let mut case = DecisionCase::running();
     case.spec.run_policy.exit_codes = ExitCodes { retryable: vec![5] };
-    assert_eq!(case.fails(5).status.phase, Some(Phase::Restarting));
+    assert_eq!(case.fails(5).status.phase, Some(RunPhase::Restarting));
 }
 
 #[test]
@@ -268,7 +267,7 @@ fn suspending_removes_pods_and_resuming_starts_an_attempt_that_counts_no_failure
 fn a_suspended_job_names_the_pod_that_it_waits_for() {
     let mut case = DecisionCase::running();
     case.spec.run_policy.suspend = true;
-    let (name, role) = ("ctr-1-worker-0".to_owned(), Role::Worker);
+    let (name, role) = ("ctr-1-worker-0".to_owned(), PodRole::Worker);
     case.observed.remaining = vec![RemainingPod { name, role, attempt: Some(1), until: None }];
     let waiting = case.step();
     assert_eq!((waiting.work, waiting.again), (OperatorWork::Clear, Some(GLANCE)));
@@ -289,8 +288,8 @@ fn nothing_of_an_attempt_is_made_while_a_worker_of_another_runs() {
     assert_eq!(case.step().status.attempt, 2);
     case.observed = ObservedObjects { owned: vec![owned(OwnedKind::Workers, 1)], ..ObservedObjects::default() };
     let draining = case.step();
-    assert_eq!((draining.work, draining.status.phase), (OperatorWork::Drain, Some(Phase::Starting)));
-    let (name, role) = ("ctr-1-worker-0-x".to_owned(), Role::Worker);
+    assert_eq!((draining.work, draining.status.phase), (OperatorWork::Drain, Some(RunPhase::Starting)));
+    let (name, role) = ("ctr-1-worker-0-x".to_owned(), PodRole::Worker);
     let mut pod = RemainingPod { name, role, attempt: Some(1), until: None };
     case.observed = ObservedObjects { remaining: vec![pod.clone()], ..ObservedObjects::default() };
     let message = case.step().status.message.unwrap();
@@ -322,7 +321,7 @@ fn a_job_that_is_over_stays_over() {
     case.spec.run_policy.suspend = true;
     case.observed = ObservedObjects::default();
     case.now += 1_000_000;
-    assert_eq!(case.step().status.phase, Some(Phase::Failed));
+    assert_eq!(case.step().status.phase, Some(RunPhase::Failed));
     assert_eq!(case.status.completion_time, earlier.completion_time);
 }
 
@@ -333,7 +332,7 @@ fn a_first_failure_waits_for_the_others_codes() {
     case.observed.coordinator =
         job(0, Some(JobEnd::Failed { at: end_time, reason: String::new(), message: String::new() }));
     let settling = case.step();
-    assert_eq!((settling.status.phase, settling.again), (Some(Phase::Running), Some(Duration::from_secs(15))));
+    assert_eq!((settling.status.phase, settling.again), (Some(RunPhase::Running), Some(Duration::from_secs(15))));
 }
 
 /// In mode `hybrid` the others wait, and Kubernetes restarts the lost one.
@@ -343,9 +342,9 @@ fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     case.rejoins = true;
     let end_time = Timestamp::from_second(case.now).unwrap();
     let exit = PodExit { code: 137, reason: "Error".to_owned(), message: String::new(), at: Some(end_time) };
-    let lost = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x", Role::Worker) };
-    let running = PodState { is_ready: true, ..pod("ctr-1-worker-0-x", Role::Worker) };
-    let replaced = pod("ctr-1-worker-1-y", Role::Worker);
+    let lost = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x", PodRole::Worker) };
+    let running = PodState { is_ready: true, ..pod("ctr-1-worker-0-x", PodRole::Worker) };
+    let replaced = pod("ctr-1-worker-1-y", PodRole::Worker);
     case.observed.pods = vec![running, replaced, lost];
     case.observed.workers = Some(JobState { ready: 1, failed: 1, ..JobState::default() });
     let waiting = case.step();
@@ -376,7 +375,7 @@ fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     let exit = PodExit { code: 1, reason: "Error".to_owned(), message: String::new(), at: Some(later) };
     let mut coordinator = case.observed.pods[0].clone();
     coordinator =
-        PodState { name: "c".to_owned(), role: Role::Coordinator, exit: Some(exit), is_ready: false, ..coordinator };
+        PodState { name: "c".to_owned(), role: PodRole::Coordinator, exit: Some(exit), is_ready: false, ..coordinator };
     case.observed.pods.push(coordinator);
     let failed = JobEnd::Failed { at: later, reason: String::new(), message: String::new() };
     case.observed.coordinator = job(0, Some(failed));
@@ -391,7 +390,7 @@ fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
 fn a_worker_that_vanished_is_reported_as_lost_and_then_as_back() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
-    let worker = |name: &str, is_ready| PodState { is_ready, ..pod(name, Role::Worker) };
+    let worker = |name: &str, is_ready| PodState { is_ready, ..pod(name, PodRole::Worker) };
     case.observed.pods = vec![worker("ctr-1-worker-0-x", true), worker("ctr-1-worker-1-x", true)];
     assert_eq!(case.step().news, None);
     case.observed.pods.truncate(1);
@@ -413,10 +412,10 @@ fn a_worker_that_vanished_is_reported_as_lost_and_then_as_back() {
 fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
-    let mut hanging = pod("ctr-1-worker-1-x", Role::Worker);
+    let mut hanging = pod("ctr-1-worker-1-x", PodRole::Worker);
     (hanging.departure, hanging.until) = (Some("n7".to_owned()), Some(Timestamp::from_second(case.now).unwrap()));
-    let server = PodState { role: Role::Server, name: "ctr-1-server-0".to_owned(), ..hanging.clone() };
-    case.observed.pods = vec![pod("ctr-1-worker-0-x", Role::Worker), hanging, server];
+    let server = PodState { role: PodRole::Server, name: "ctr-1-server-0".to_owned(), ..hanging.clone() };
+    case.observed.pods = vec![pod("ctr-1-worker-0-x", PodRole::Worker), hanging, server];
     case.now += 59;
     assert_eq!(case.step().given_up, Vec::<String>::new());
     case.now += 1;
@@ -442,7 +441,7 @@ fn a_job_that_somebody_suspended_is_reported_once() {
 #[test]
 fn a_refusal_stands_until_the_work_is_done() {
     let mut case = DecisionCase::running();
-    Conditions::new(&mut case.status, None, Timestamp::UNIX_EPOCH).set(RECONCILED, false, "Forbidden", "no");
+    StatusConditions::new(&mut case.status, None, Timestamp::UNIX_EPOCH).set(RECONCILED, false, "Forbidden", "no");
     case.step();
     assert_eq!(case.condition("Reconciled"), (false, "Forbidden".to_owned()));
 }
@@ -467,7 +466,7 @@ fn a_worker_without_restarts_left_ends_the_job() {
 fn the_newest_checkpoint_is_reported_with_its_time_and_stays_for_the_next_attempt() {
     let mut case = DecisionCase::running();
     let seen = |case: &mut DecisionCase, step: i64| {
-        case.progress = Some(Progress { step: step + 5, checkpoint_step: step, ..Progress::default() });
+        case.progress = Some(RunProgress { step: step + 5, checkpoint_step: step, ..RunProgress::default() });
         case.step().status.last_checkpoint.map(|last| (last.step, last.seen.0.as_second()))
     };
     assert_eq!(seen(&mut case, 0), None);

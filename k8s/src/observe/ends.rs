@@ -8,13 +8,13 @@ use serde::Deserialize;
 use zagros_plumbing::exit_codes::CLUSTER;
 
 use super::PodExit;
-use crate::crd::Progress;
-use crate::names::Role;
+use crate::crd::RunProgress;
+use crate::names::PodRole;
 use crate::probe;
 
 /// Whether this end is that of the whole run: the coordinator ends with 4 when it has failed, however often it is started.
-pub(super) fn is_verdict(role: Role, exit: &PodExit) -> bool {
-    role == Role::Coordinator && exit.code == i32::from(CLUSTER)
+pub(super) fn is_verdict(role: PodRole, exit: &PodExit) -> bool {
+    role == PodRole::Coordinator && exit.code == i32::from(CLUSTER)
 }
 
 /// When the process began that runs in the container.
@@ -23,14 +23,13 @@ pub(super) fn started(container: &ContainerStatus) -> Option<Timestamp> {
 }
 
 /// The report that a coordinator leaves at the end of its run, as the message of its container's end.
-pub(super) fn end_report(pod: &Arc<Pod>) -> Option<Progress> {
+pub(super) fn end_report(pod: &Arc<Pod>) -> Option<RunProgress> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let coordinator = containers.iter().find(|one| one.name == Role::Coordinator.word())?;
+    let coordinator = containers.iter().find(|one| one.name == PodRole::Coordinator.short_name())?;
     let ended = last_end(coordinator).filter(|ended| ended.exit_code == 0)?;
-    probe::parse(ended.message?.as_bytes()).ok()
+    probe::parse_status(ended.message?.as_bytes()).ok()
 }
 
-/// The present end of the container, or the one before its restart.
 fn last_end(container: &ContainerStatus) -> Option<ContainerStateTerminated> {
     let terminated = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
     terminated(&container.state).or_else(|| terminated(&container.last_state))
@@ -51,16 +50,14 @@ pub(super) fn exit(container: &ContainerStatus) -> Option<PodExit> {
     })
 }
 
-/// A line of a role's log.
 #[derive(Deserialize)]
 struct LogLine {
     level: String,
     message: String,
 }
 
-/// What the end of a log says of the end of its process, in one line, because a status is read in a terminal: its last line,
-/// where that is no line of the log, such as a panic's, or else the newest error. What was logged at other levels, the process
-/// did before it ended.
+/// In one line, because a status is read in a terminal: the last line where it is no line of the log, such as a
+/// panic's, or else the newest error.
 fn cause(text: &str) -> String {
     const MOST: usize = 400;
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty()).rev();

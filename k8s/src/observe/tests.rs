@@ -169,7 +169,7 @@ fn the_coordinator_says_how_the_run_ended_by_its_exit_code() {
             Some(JobEnd::Complete { .. }) => "complete",
             Some(JobEnd::Failed { .. }) => "failed",
         };
-        (end, coordinator.ready, observed.ready(Role::Coordinator), observed.pods[0].has_recovered())
+        (end, coordinator.ready, observed.ready_count(PodRole::Coordinator), observed.pods[0].has_recovered())
     };
     let ended = |code: i32| json!({"terminated": {"exitCode": code}});
     let (runs, waits) = (json!({"running": {}}), json!({"waiting": {"reason": "CrashLoopBackOff"}}));
@@ -210,7 +210,7 @@ fn jobs_and_sets_are_those_of_the_attempt() {
     let of_two = [(coordinator, Some(2), true), (servers, Some(2), true)];
     assert_eq!(owned[..2], [(workers, Some(1), true), (workers, Some(2), false)]);
     assert_eq!((&owned[2..], both.servers), (&of_two[..], Some(0)));
-    assert_eq!(both.ready(Role::Worker), 1, "those that ended well; no pod is ready");
+    assert_eq!(both.ready_count(PodRole::Worker), 1, "those that ended well; no pod is ready");
     assert!(both.workers.as_ref().unwrap().first_is_done);
     assert!(!seen(1, &jobs).workers.unwrap().first_is_done);
     assert_eq!(both.coordinator.as_ref().and_then(|job| job.end.clone()), None);

@@ -5,32 +5,32 @@ use tracing::{debug, info};
 use zagros_protocol::control::ScaleRequest;
 use zagros_protocol::{Refusal, RefusalKind};
 
-use crate::conditions::{Conditions, SCALED};
-use crate::context::Reconciliation;
+use crate::conditions::{SCALED, StatusConditions};
+use crate::context::JobReconciliation;
 use crate::crd::{HybridJob, HybridJobStatus};
 use crate::decide::{EventNote, SCALE_REFUSED};
 use crate::error::Error;
-use crate::names::Attempt;
-use crate::reporting::{publish, record};
+use crate::names::RunAttempt;
+use crate::reporting::{publish_event, record_status};
 
-/// Asks for numbers of the spec: those of `wanted` that are not 0. A refusal stands in the status until the spec changes. Everything else is asked again with
-/// the next report of the coordinator.
+/// Asks for the numbers of `wanted` that are not 0. A refusal stands in the status until the spec changes. Everything
+/// else is asked again with the next report of the coordinator.
 pub(crate) async fn ask_for_numbers(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
-    attempt: &Attempt,
+    attempt: &RunAttempt,
     wanted: ScaleRequest,
     mut next: HybridJobStatus,
 ) -> Result<HybridJobStatus, Error> {
-    let credentials = look.memory(job, |memory| memory.access()).map(|access| access.credentials).unwrap_or_default();
+    let credentials = look.with_memory(job, |memory| memory.run_access()).map(|access| access.credentials).unwrap_or_default();
     let asked = (look.context.scaler)(attempt.clone(), credentials, wanted).await;
     match asked {
         Ok(()) => {
             let ScaleRequest { servers, workers } = wanted;
             info!(job = attempt.job, servers, workers, "the coordinator is to have other numbers; 0 is unchanged");
-            look.memory(job, |memory| memory.ask_again());
+            look.with_memory(job, |memory| memory.ask_again());
             let note = format!("{}, and the run goes on", changes(&wanted).join("; "));
-            publish(look, job, attempt.number, &EventNote { is_warning: false, reason: "Scaling", note }).await;
+            publish_event(look, job, attempt.number, &EventNote { is_warning: false, reason: "Scaling", note }).await;
         }
         Err(refusal) if needs_a_person(&refusal) => {
             let message = format!(
@@ -41,11 +41,11 @@ pub(crate) async fn ask_for_numbers(
             );
             let is_news = !next.conditions.iter().any(|one| one.type_ == SCALED && one.message == message);
             let generation = job.meta().generation;
-            Conditions::new(&mut next, generation, look.now()).set(SCALED, false, SCALE_REFUSED, message.clone());
-            *job = record(look, job, next.clone()).await?;
+            StatusConditions::new(&mut next, generation, look.now()).set(SCALED, false, SCALE_REFUSED, message.clone());
+            *job = record_status(look, job, next.clone()).await?;
             if is_news {
                 let note = EventNote { is_warning: true, reason: SCALE_REFUSED, note: message };
-                publish(look, job, attempt.number, &note).await;
+                publish_event(look, job, attempt.number, &note).await;
             }
         }
         Err(refusal) => {

@@ -11,19 +11,19 @@ fn problems(change: impl FnOnce(&mut HybridJob)) -> Vec<String> {
     let mut object = hybrid_job();
     change(&mut object);
     let text = object.spec.job.inline.clone().unwrap_or_default();
-    let found = validate(&object, &JobText::OfSpec(text), &attempt(1)).map(|_| ()).err().unwrap_or_default();
+    let found = validate_job(&object, &JobText::OfSpec(text), &attempt(1)).map(|_| ()).err().unwrap_or_default();
     found.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn the_rendered_file_is_the_users_with_the_clusters_addresses() {
-    let valid = validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(2)).unwrap();
+    let valid = validate_job(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(2)).unwrap();
     let cluster = &valid.job.cluster;
     assert_eq!((cluster.servers, cluster.workers), (3, 2));
     assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
     assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
     assert_eq!(cluster.timeout.as_secs_f64(), TIMEOUT_SECONDS);
-    assert_eq!(cluster.durability, zagros_job::Durability::Process);
+    assert_eq!(cluster.durability, zagros_job::DurabilityLevel::Process);
     assert!(valid.is_durable());
     assert_eq!(valid.job.output.folder, Path::new("/output/ctr"));
     assert_eq!(valid.job.name, "ctr");
@@ -36,14 +36,14 @@ fn a_hybrid_run_continues_down_to_the_lower_bound_of_elasticity() {
     let least = |text: &str, workers: i32| {
         let mut object = hybrid_job();
         object.spec.dense_workers.replicas = workers;
-        object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
-        validate(&object, &of_spec(text), &attempt(1)).unwrap().job.cluster.min_workers
+        object.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
+        validate_job(&object, &of_spec(text), &attempt(1)).unwrap().job.cluster.min_workers
     };
     assert_eq!(least(JOB_TEXT, 4), Some(1));
     assert_eq!(least(&format!("{JOB_TEXT}[cluster]\nmin_workers = 3\n"), 4), Some(3), "the user's own stays");
     assert_eq!(least(&format!("{JOB_TEXT}mode = \"sync\"\n"), 4), None);
     assert_eq!(least(JOB_TEXT, 1), Some(1));
-    assert_eq!(validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(1)).unwrap().job.cluster.min_workers, None);
+    assert_eq!(validate_job(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(1)).unwrap().job.cluster.min_workers, None);
 }
 
 /// A lone worker that others may join is replaced as one of several is: Kubernetes keeps the rules of a Job for good.
@@ -53,10 +53,10 @@ fn a_hybrid_run_takes_workers_up_to_the_upper_bound_of_elasticity() {
         let mut object = hybrid_job();
         object.spec.dense_workers.replicas = 1;
         object.spec.elasticity = elasticity;
-        let valid = validate(&object, &of_spec(text), &attempt(1)).unwrap();
-        (valid.job.cluster.max_workers, valid.rejoins(), valid.with_numbers(3, 8).rejoins())
+        let valid = validate_job(&object, &of_spec(text), &attempt(1)).unwrap();
+        (valid.job.cluster.max_workers, valid.workers_rejoin(), valid.with_numbers(3, 8).workers_rejoin())
     };
-    let elastic = || Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+    let elastic = || Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
     assert_eq!(most(JOB_TEXT, elastic()), (Some(8), true, true));
     assert_eq!(most(JOB_TEXT, None), (None, false, false));
     assert_eq!(most(&format!("{JOB_TEXT}mode = \"sync\"\n"), elastic()), (None, false, false));
@@ -81,7 +81,7 @@ fn keys_in_epochs_need_the_steps_of_one() {
 /// Roles do not compare addresses and folders, so the pods of one attempt agree.
 #[test]
 fn every_attempt_trains_the_same_job() {
-    let validated = |number| validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(number)).unwrap().job;
+    let validated = |number| validate_job(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(number)).unwrap().job;
     assert_eq!(validated(1).fingerprint(), validated(2).fingerprint());
 }
 
@@ -92,7 +92,7 @@ fn an_attempt_finds_the_checkpoints_of_earlier_ones_and_may_continue_from_them()
     let validated = |number, workers| {
         let mut object = hybrid_job();
         object.spec.dense_workers.replicas = workers;
-        validate(&object, &of_spec(&text), &attempt(number)).unwrap().job
+        validate_job(&object, &of_spec(&text), &attempt(number)).unwrap().job
     };
     let (first, second) = (validated(1, 2), validated(2, 4));
     assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
@@ -104,7 +104,7 @@ fn an_attempt_finds_the_checkpoints_of_earlier_ones_and_may_continue_from_them()
 #[test]
 fn the_users_timeout_stays() {
     let text = format!("{JOB_TEXT}[cluster]\ntimeout_seconds = 40.0\nservers = 9\n");
-    let cluster = validate(&hybrid_job(), &of_spec(&text), &attempt(1)).unwrap().job.cluster;
+    let cluster = validate_job(&hybrid_job(), &of_spec(&text), &attempt(1)).unwrap().job.cluster;
     assert_eq!((cluster.timeout.as_secs(), cluster.servers), (40, 3));
 }
 
@@ -220,7 +220,7 @@ fn no_volume_hides_a_folder_of_the_roles() {
 #[test]
 fn a_size_beyond_elasticity_is_refused() {
     let found = problems(|object| {
-        object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 3, max_workers: 4 });
+        object.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 3, max_workers: 4 });
     });
     let expected = "spec: denseWorkers.replicas must lie within elasticity.minWorkers and elasticity.maxWorkers";
     assert_eq!(found, [expected]);
@@ -230,13 +230,13 @@ fn a_size_beyond_elasticity_is_refused() {
 #[test]
 fn the_file_of_an_attempt_keeps_its_numbers_whatever_the_spec_says() {
     let mut object = hybrid_job();
-    let first = validate(&object, &of_spec(JOB_TEXT), &attempt(1)).unwrap();
+    let first = validate_job(&object, &of_spec(JOB_TEXT), &attempt(1)).unwrap();
     object.spec.embedding_servers.replicas = 5;
     object.spec.dense_workers.replicas = 1;
-    object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
-    let running = validate(&object, &JobText::OfAttempt(first.rendered.clone()), &attempt(1)).unwrap();
+    object.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
+    let running = validate_job(&object, &JobText::OfAttempt(first.rendered.clone()), &attempt(1)).unwrap();
     assert_eq!(running.rendered, first.rendered);
     assert_eq!((running.job.cluster.servers, running.job.cluster.workers), (3, 2));
-    let next = validate(&object, &of_spec(JOB_TEXT), &attempt(2)).unwrap().job.cluster;
+    let next = validate_job(&object, &of_spec(JOB_TEXT), &attempt(2)).unwrap().job.cluster;
     assert_eq!((next.servers, next.workers), (5, 1));
 }

@@ -1,11 +1,11 @@
 //! `zagros-operator check` finds what an operator lacks before a job needs it.
 
-use zagros_operator::check::{CheckFindings, RIGHTS, check};
+use zagros_operator::check::{CheckFindings, RIGHTS, check_cluster};
 
 use crate::world::ClusterWorld;
 
 async fn findings(world: &ClusterWorld, lease_namespace: Option<&str>) -> CheckFindings {
-    check(&world.api.client(), None, lease_namespace).await.unwrap()
+    check_cluster(&world.api.client(), None, lease_namespace).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,8 +48,8 @@ async fn a_server_and_a_coordinator_that_end_alone_are_waited_for() {
     operator.stop().await;
 }
 
-/// The coordinator's verdict restarts the group, also if the operator was away when it came: the coordinator ends with the
-/// same code each time it is started again.
+/// The operator may be away when the verdict comes: the coordinator ends with the same code each time it is started
+/// again.
 #[tokio::test(start_paused = true)]
 async fn the_verdict_of_the_coordinator_waits_for_the_operator() {
     let world = ClusterWorld::new();
@@ -170,7 +170,6 @@ async fn the_deadline_ends_a_run_that_hangs() {
     operator.stop().await;
 }
 
-/// A user changes or deletes an object of the operator.
 #[tokio::test(start_paused = true)]
 async fn drift_is_repaired() {
     let world = ClusterWorld::new();
@@ -236,7 +235,6 @@ async fn an_edited_service_is_repaired_at_once() {
     operator.stop().await;
 }
 
-/// A job that runs undisturbed is not written repeatedly.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_run_is_left_alone() {
     let world = ClusterWorld::new();

@@ -1,5 +1,5 @@
-//! Histories by seed: pods and processes end, operators end, a user edits and deletes, in any order. The run goes on in its
-//! first attempt, no claim is ever deleted, and everything is as it should be in the end.
+//! Histories by seed: pods and processes end, operators end, a user edits and deletes, in any order. The run goes on in
+//! its first attempt, no claim is ever deleted, and all is as it should be in the end.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::worker_scale;
 use crate::world::{ADS, ClusterWorld, key};
 
 /// A generator of numbers (xorshift64*).
-struct Dice(u64);
+struct TestDice(u64);
 
-impl Dice {
+impl TestDice {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -54,8 +54,7 @@ fn keeps(world: &ClusterWorld, before: &BTreeMap<String, String>) -> bool {
     before.iter().all(|(claim, uid)| now.get(claim) == Some(uid))
 }
 
-/// One thing that happens. Returns its name.
-async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, dice: &mut Dice) -> String {
+async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, dice: &mut TestDice) -> String {
     let codes = [1, 7, 134, 137, 139, 143];
     let code = codes[usize::try_from(dice.roll(6)).unwrap()];
     match dice.roll(11) {
@@ -142,7 +141,7 @@ async fn time_passes(world: &ClusterWorld, seconds: u64) {
 }
 
 async fn history(seed: u64) {
-    let mut dice = Dice(seed * 0x9e37_79b9 + 1);
+    let mut dice = TestDice(seed * 0x9e37_79b9 + 1);
     let world = ClusterWorld::new();
     let mut operator = Some(world.operator(None).await);
     world.create(|job| {

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Why the containers of a pod would not have the mounts that they ask for, if so.
-///
-/// A kubelet mounts a claim once for a pod, whatever the number of the pod's volumes that name it, and for all of its
-/// containers with the rights of that volume.
+/// Why the containers of a pod would not have the mounts that they ask for, if so: a kubelet mounts a claim once for a
+/// pod, for all of its containers with the rights of the first volume.
 pub(crate) fn fault(spec: &Value) -> Option<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut mounted: BTreeMap<String, String> = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use zagros_coordinator::{CheckpointReport, EvaluationReport, MemberReport, ProgressReport, StatusReport};
-use zagros_operator::crd::Progress;
+use zagros_operator::crd::RunProgress;
 
 use crate::world::{ClusterWorld, key};
 
@@ -13,13 +13,13 @@ async fn a_job_is_created_runs_completes_and_goes() {
     world.create(|job| job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 600}));
     world.until("servers", |world| world.pods().len() == 4).await;
     assert!(!world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned()), "workers come last");
-    *world.progress.lock().unwrap() = Some(Progress {
+    *world.progress.lock().unwrap() = Some(RunProgress {
         step: 41,
         checkpoint_step: 40,
         epoch: 1,
         epochs: 3,
         auc: Some("0.7512".to_owned()),
-        ..Progress::default()
+        ..RunProgress::default()
     });
     world.until_running().await;
     world.until("progress", |world| world.status("/progress/step") == 41).await;
@@ -60,7 +60,7 @@ async fn a_finished_run_shows_its_last_numbers() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    *world.progress.lock().unwrap() = Some(Progress { step: 41, ..Progress::default() });
+    *world.progress.lock().unwrap() = Some(RunProgress { step: 41, ..RunProgress::default() });
     world.until("progress", |world| world.status("/progress/step") == 41).await;
     let worker = MemberReport {
         role: "dense worker".to_owned(),

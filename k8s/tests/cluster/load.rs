@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use zagros_operator::crd::Progress;
+use zagros_operator::crd::RunProgress;
 
 use crate::operator::RunningOperator;
 use crate::world::ClusterWorld;
@@ -22,10 +22,9 @@ fn so_far(world: &ClusterWorld) -> (usize, usize) {
 
 /// The progress changes with every heartbeat.
 fn trains(world: &ClusterWorld, step: i64) {
-    *world.progress.lock().unwrap() = Some(Progress { step, checkpoint_step: step / 10, ..Progress::default() });
+    *world.progress.lock().unwrap() = Some(RunProgress { step, checkpoint_step: step / 10, ..RunProgress::default() });
 }
 
-/// A job that has been running for a minute, and its operator.
 async fn running_job() -> (ClusterWorld, RunningOperator) {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
@@ -129,8 +128,7 @@ async fn a_status_that_cannot_be_written_is_not_written_in_a_loop() {
     operator.stop().await;
 }
 
-/// A look asks for no lists, and applies all missing objects at once. The virtual time of this test comes from requests
-/// that take 50 ms each and from pods that start at once. There is no other limit.
+/// The virtual time of this test comes from requests that take 50 ms each and from pods that start at once.
 #[tokio::test(start_paused = true)]
 async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
     const JOBS: usize = 200;

@@ -1,6 +1,5 @@
-//! The operator against a fake Kubernetes: whole lives of jobs, with faults.
-//!
-//! Time is virtual: pauses of minutes pass at once, and nothing here depends on how fast the machine is.
+//! The operator against a fake Kubernetes: whole lives of jobs, with faults. Time is virtual, so nothing depends on how
+//! fast the machine is.
 
 mod api;
 mod checks;

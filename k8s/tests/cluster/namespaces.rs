@@ -2,22 +2,21 @@
 
 use serde_json::json;
 
-use crate::api::{Api, ObjectKey, ObjectPart};
+use crate::api::{FakeApi, ObjectKey, ObjectPart};
 use crate::world::{ADS, ClusterWorld, key};
 
 fn place() -> ObjectKey {
     ObjectKey { namespace: String::new(), ..key("", "namespaces", ADS) }
 }
 
-/// Makes the namespace of the jobs.
-pub(crate) fn make(api: &Api) {
+pub(crate) fn make(api: &FakeApi) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"finalizers": ["kubernetes"]}});
     api.store().put(&place(), namespace, ObjectPart::Whole).unwrap();
     api.announce();
 }
 
-/// One moment of Kubernetes' namespace controller: it deletes pods first, and everything else once no pod is left
-/// (`OrderedNamespaceDeletion`, since Kubernetes 1.33). Then the namespace goes.
+/// Pods first, and everything else once no pod is left (`OrderedNamespaceDeletion`, since Kubernetes 1.33). Then the
+/// namespace goes.
 pub(crate) fn remove(world: &ClusterWorld) {
     if !world.api.store().terminating.contains(ADS) {
         return;
@@ -40,7 +39,6 @@ pub(crate) fn remove(world: &ClusterWorld) {
     }
 }
 
-/// `kubectl delete namespace`.
 fn delete(world: &ClusterWorld) {
     world.delete(&place());
     world.api.store().terminating.insert(ADS.to_owned());

@@ -22,7 +22,6 @@ impl RunningOperator {
         render_text(&self.registry).contains(line)
     }
 
-    /// The number of a metric without labels.
     pub(crate) fn count(&self, name: &str) -> usize {
         let page = render_text(&self.registry);
         let number = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

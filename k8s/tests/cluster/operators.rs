@@ -130,8 +130,8 @@ async fn a_lease_is_kept_while_the_operator_is_busy() {
         assert!(started.elapsed().as_secs() < 60, "never taken");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    lease.leads().await.unwrap();
-    lease.release().await;
+    lease.wait_until_leading().await.unwrap();
+    lease.give_back().await;
     assert!(world.api.store().get(&place).unwrap()["spec"]["holderIdentity"].is_null(), "given back");
 }
 
@@ -139,8 +139,8 @@ async fn a_lease_is_kept_while_the_operator_is_busy() {
 async fn an_operator_whose_lease_nothing_keeps_does_not_lead() {
     let refused = async || Err("no client".to_owned());
     let mut lease = LeaseHandle::keep_apart(MANAGER, refused).unwrap();
-    assert!(lease.leads().await.unwrap_err().to_string().contains("nothing renews it"));
-    assert!(lease.lost().await.to_string().contains("nothing renews it"));
+    assert!(lease.wait_until_leading().await.unwrap_err().to_string().contains("nothing renews it"));
+    assert!(lease.wait_until_lost().await.to_string().contains("nothing renews it"));
 }
 
 /// An operator that hung finds another leader when it wakes up, and stops before it writes anything.

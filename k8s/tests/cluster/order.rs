@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::Happened;
+use crate::api::ApiEvent;
 use crate::world::{ADS, ClusterWorld, key};
 
 /// Every worker takes long to write its checkpoint.
@@ -18,7 +18,7 @@ fn workers(world: &ClusterWorld) -> usize {
 /// Names of deleted objects and of ended pods, in order.
 fn gone(world: &ClusterWorld, plurals: &[&str]) -> Vec<String> {
     let store = world.api.store();
-    let has_ended = |one: &Happened| one.object["status"]["phase"] == "Failed";
+    let has_ended = |one: &ApiEvent| one.object["status"]["phase"] == "Failed";
     let of_kind = store.log.iter().filter(|one| plurals.contains(&one.key.plural.as_str()));
     let gone = of_kind.filter(|one| if one.key.plural == "pods" { has_ended(one) } else { one.what == "DELETED" });
     let mut names = Vec::new();

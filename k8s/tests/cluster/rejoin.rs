@@ -139,8 +139,7 @@ async fn an_evicted_worker_is_reported_when_it_is_lost_and_when_it_is_back() {
     operator.stop().await;
 }
 
-/// The Job waits until the kubelet confirms the end of the pod, which never happens. With a policy for exit codes it must
-/// wait.
+/// The kubelet never confirms the end of the pod. With a policy for exit codes the Job must wait for that.
 #[tokio::test(start_paused = true)]
 async fn a_worker_on_a_silent_node_is_given_up_and_replaced() {
     let world = ClusterWorld::new();

@@ -1,5 +1,5 @@
-//! How Kubernetes' Job controller treats a pod that ended badly: it ends the Job, or replaces the pod of that number after
-//! a pause.
+//! How Kubernetes' Job controller treats a pod that ended badly: it ends the Job, or replaces the pod of that number
+//! later.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,14 +13,12 @@ use crate::containers::has_ended;
 /// Kubernetes' first pause before it replaces a pod.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Failures by Job and number.
 #[derive(Default)]
-pub(crate) struct Replaced {
-    failures: Mutex<BTreeMap<(String, i64), Failures>>,
+pub(crate) struct ReplacedPods {
+    failures: Mutex<BTreeMap<(String, i64), PodFailures>>,
 }
 
-struct Failures {
-    /// Earlier pods of this number.
+struct PodFailures {
     pods: u64,
     /// How many of them count as failures.
     count: u64,
@@ -28,7 +26,7 @@ struct Failures {
     is_given_up: bool,
 }
 
-impl Replaced {
+impl ReplacedPods {
     /// The suffix of the pod that a number should have now; `None` during the pause, and for a number that was given up.
     pub(crate) fn suffix(&self, job: &str, index: i64) -> Option<String> {
         match self.failures.lock().unwrap().get(&(job.to_owned(), index)) {
@@ -38,8 +36,8 @@ impl Replaced {
         }
     }
 
-    /// Notes that a pod ended with a code, or was lost without one. If this ends the Job, returns the type of its condition
-    /// and the reason.
+    /// A pod ended with a code, or was lost without one. If this ends the Job, returns the type of its condition and
+    /// the reason.
     pub(crate) fn ends(&self, job: &mut Value, pod: &str, code: Option<i32>) -> Option<(&'static str, &'static str)> {
         let (name, index) = (pod.rsplitn(3, '-').last().unwrap(), pod.rsplit('-').nth(1).unwrap());
         let more = |value: &Value| json!(value.as_u64().unwrap_or(0) + 1);
@@ -61,18 +59,16 @@ impl Replaced {
         is_over.then_some(if given_up == 0 { ("Complete", "") } else { ("Failed", "FailedIndexes") })
     }
 
-    /// Notes that a pod was evicted or lost with its node. The program in it is not at fault, and the Job does not count this
-    /// if its policy says so.
+    /// The program in the pod is not at fault, and the Job does not count this if its policy says so.
     pub(crate) fn is_disrupted(&self, job: &str, index: i64) {
         let mut failures = self.failures.lock().unwrap();
         let last = Instant::now();
         let one =
-            failures.entry((job.to_owned(), index)).or_insert(Failures { pods: 0, count: 0, last, is_given_up: false });
+            failures.entry((job.to_owned(), index)).or_insert(PodFailures { pods: 0, count: 0, last, is_given_up: false });
         (one.pods, one.last) = (one.pods + 1, last);
     }
 
-    /// Forgets the indices that a Job has no more: they are done again if they come back, by pods with other names. Returns
-    /// whether there were any.
+    /// Indices that a Job has no more are done again if they come back, by pods with other names.
     pub(crate) fn forget_beyond(&self, job: &mut Value) -> bool {
         let done = job["status"]["completedIndexes"].as_str().unwrap_or_default();
         let done: Vec<i64> = done.split(',').filter_map(|index| index.parse().ok()).collect();
@@ -88,8 +84,8 @@ impl Replaced {
         !gone.is_empty()
     }
 
-    /// Whether a pod that failed keeps its finalizer, although its end is counted: its Job counts the failures of each index in
-    /// annotations of the pods, so it keeps the last pod of an index until the next one is there.
+    /// A Job counts the failures of each index in annotations of the pods, so it keeps the last pod of an index until
+    /// the next one is there.
     pub(crate) fn delays(&self, job: &Value, pod: &Value, pods: &[Value]) -> bool {
         let index = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().rsplit('-').nth(1).unwrap().to_owned();
         let is_over = !job["status"]["conditions"].is_null() || job["spec"]["suspend"] == true;
@@ -116,7 +112,7 @@ impl Replaced {
         let earlier =
             self.failures.lock().unwrap().get(&key).map_or((0, 0), |failures| (failures.pods, failures.count));
         let (pods, count) = (earlier.0 + 1, earlier.1 + 1);
-        let failures = Failures { pods, count, last: Instant::now(), is_given_up: count > limit };
+        let failures = PodFailures { pods, count, last: Instant::now(), is_given_up: count > limit };
         self.failures.lock().unwrap().insert(key, failures);
         (self.given_up(job) > spec["maxFailedIndexes"].as_u64().unwrap()).then_some("MaxFailedIndexesExceeded")
     }

@@ -1,14 +1,14 @@
 //! Servers that are restarted one after another while the run trains.
 
 use serde_json::{Value, json};
-use zagros_operator::crd::Progress;
+use zagros_operator::crd::RunProgress;
 
 use crate::world::{ClusterWorld, key};
 
 /// The coordinator reports so many servers as alive.
 pub(crate) fn servers_are_alive(world: &ClusterWorld, servers: i32) {
     *world.progress.lock().unwrap() =
-        Some(Progress { step: 7, epochs: 1, epoch: 1, servers, state: "training".to_owned(), ..Progress::default() });
+        Some(RunProgress { step: 7, epochs: 1, epoch: 1, servers, state: "training".to_owned(), ..RunProgress::default() });
 }
 
 fn revisions(world: &ClusterWorld) -> Vec<Value> {

@@ -8,7 +8,6 @@ fn secrets(world: &ClusterWorld) -> Vec<Value> {
     world.api.store().list("", "secrets", Some(ADS), "")
 }
 
-/// The templates of all pods.
 fn templates(world: &ClusterWorld) -> Vec<Value> {
     let store = world.api.store();
     let owners = [("apps", "statefulsets"), ("batch", "jobs")];

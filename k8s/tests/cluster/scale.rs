@@ -9,7 +9,6 @@ use crate::operator::RunningOperator;
 use crate::rolling::servers_are_alive;
 use crate::world::{ADS, ClusterWorld, key};
 
-/// A run of three servers that trains.
 pub(crate) async fn training() -> (ClusterWorld, RunningOperator) {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
@@ -82,8 +81,7 @@ async fn more_servers_join_a_run_that_trains() {
     operator.stop().await;
 }
 
-/// A server that was let go ends with 0, and Kubernetes starts it again before the operator knows: the coordinator then has no
-/// slot for it.
+/// Kubernetes starts a server that was let go again before the operator knows: the coordinator then has no slot for it.
 #[tokio::test(start_paused = true)]
 async fn fewer_servers_hand_their_buckets_over_before_their_pods_go() {
     let (world, operator) = training().await;

@@ -1,9 +1,9 @@
-//! What a coordinator does with the numbers of its embedding servers and dense workers: it admits more, moves buckets one after
-//! another while all servers are there, and lets the servers go that own none any more. A worker trains while its pod is ready.
+//! What a coordinator does with the numbers of its members: it admits more, moves buckets one after another while all
+//! servers are there, and lets the servers go that own none. A worker trains while its pod is ready.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use zagros_operator::crd::{Progress, ServerScaling};
+use zagros_operator::crd::{RunProgress, ServerScaling};
 use zagros_operator::scale::ask::CoordinatorScale;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::ScaleRequest;
@@ -14,21 +14,16 @@ const STARTED: i32 = 2;
 /// Buckets that have to move for another number.
 const BUCKETS: i32 = 4;
 
-/// A run whose numbers of servers and workers change.
 #[derive(Clone, Default)]
-pub(crate) struct ScalingRun(Arc<Mutex<State>>);
+pub(crate) struct ScalingRun(Arc<Mutex<ScalingState>>);
 
 #[derive(Default)]
-pub(crate) struct State {
-    /// The numbers of servers that it was asked for.
+pub(crate) struct ScalingState {
     pub(crate) asked: Vec<u32>,
-    /// The numbers of workers that it was asked for.
     pub(crate) asked_workers: Vec<u32>,
-    /// Why it refuses another number.
     pub(crate) refuses: Option<String>,
     /// Whether every call had the run's secret.
     pub(crate) is_proven: Option<bool>,
-    /// Whether buckets move.
     pub(crate) is_stalled: bool,
     scaling: Option<ServerScaling>,
     /// Servers that own buckets.
@@ -36,16 +31,14 @@ pub(crate) struct State {
 }
 
 impl ScalingRun {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ScalingState> {
         self.0.lock().unwrap()
     }
 
-    /// The number with which the run starts.
     pub(crate) fn start(&self, servers: i32) {
-        *self.state() = State { owners: servers, ..State::default() };
+        *self.state() = ScalingState { owners: servers, ..ScalingState::default() };
     }
 
-    /// Servers that own buckets.
     pub(crate) fn owners(&self) -> i32 {
         self.state().owners
     }
@@ -106,7 +99,7 @@ impl ScalingRun {
     }
 
     /// The coordinator's report with the change of the number.
-    pub(crate) fn report(&self, progress: Option<Progress>) -> Option<Progress> {
-        progress.map(|progress| Progress { scaling: self.state().scaling.clone(), ..progress })
+    pub(crate) fn report(&self, progress: Option<RunProgress>) -> Option<RunProgress> {
+        progress.map(|progress| RunProgress { scaling: self.state().scaling.clone(), ..progress })
     }
 }

@@ -1,5 +1,4 @@
-//! How Kubernetes updates the pods of a StatefulSet: from the highest index down to the partition, each once the one before is
-//! ready.
+//! From the highest index down to the partition, Kubernetes updates each pod once the one before is ready.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,7 +7,6 @@ use serde_json::{Value, json};
 use crate::containers::is_ready;
 use crate::world::{ADS, ClusterWorld, key};
 
-/// The revision that a pod of this index is made from.
 pub(crate) fn revision(set: &Value, index: i64) -> Value {
     let is_new = index >= partition(set);
     set["status"][if is_new { "updateRevision" } else { "currentRevision" }].clone()
@@ -18,7 +16,6 @@ fn partition(set: &Value) -> i64 {
     set["spec"]["updateStrategy"]["rollingUpdate"]["partition"].as_i64().unwrap_or(0)
 }
 
-/// One moment of an update. Returns the StatefulSet as it is after that.
 pub(crate) fn step(world: &ClusterWorld, mut set: Value) -> Value {
     let name = set["metadata"]["name"].as_str().unwrap().to_owned();
     let mut hasher = DefaultHasher::new();

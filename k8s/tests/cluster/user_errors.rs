@@ -34,8 +34,7 @@ async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
     operator.stop().await;
 }
 
-/// An object that the rules never checked, because the cluster's definition is older, neither ends the operator nor delays
-/// other jobs.
+/// The cluster's definition is older, so its rules never checked the object.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_harms_no_other() {
     let world = ClusterWorld::new();

@@ -18,7 +18,6 @@ async fn training() -> (ClusterWorld, RunningOperator) {
     (world, operator)
 }
 
-/// As `kubectl scale` does.
 pub(crate) fn wants(world: &ClusterWorld, workers: i32) {
     world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(workers)).unwrap();
 }

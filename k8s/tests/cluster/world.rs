@@ -8,40 +8,35 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
-use zagros_operator::crd::Progress;
+use zagros_operator::crd::RunProgress;
 use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
 use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, run};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
-use crate::api::{Api, ObjectKey};
+use crate::api::{FakeApi, ObjectKey};
 use crate::clock::ClusterClock;
 use crate::containers::{comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
 use crate::disks;
 use crate::kubelet;
 use crate::namespaces;
 use crate::operator::RunningOperator;
-use crate::replaced::{Replaced, count, is_beyond};
+use crate::replaced::{ReplacedPods, count, is_beyond};
 use crate::scaling_run::ScalingRun;
 use crate::updates;
 
-/// Namespace of the jobs.
 pub(crate) const ADS: &str = "ads";
-/// Longest wait, in virtual time.
 const TIMEOUT: Duration = Duration::from_secs(1200);
 /// How soon a pod ends once it is asked to.
 const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
 /// Finalizer of Kubernetes' Job controller.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) struct ClusterWorld {
-    pub(crate) api: Api,
-    /// The progress that the coordinators report.
-    pub(crate) progress: Arc<Mutex<Option<Progress>>>,
-    /// The number of embedding servers of the run `ctr`.
+    pub(crate) api: FakeApi,
+    pub(crate) progress: Arc<Mutex<Option<RunProgress>>>,
     pub(crate) run: ScalingRun,
     /// Pods that do not become ready, by a part of their name: Kubernetes' reason and its message.
     pub(crate) stuck: BTreeMap<String, (&'static str, &'static str)>,
@@ -49,15 +44,14 @@ pub(crate) struct ClusterWorld {
     pub(crate) idle: Vec<&'static str>,
     /// Pods whose kubelet does not report.
     pub(crate) unheard: Mutex<BTreeSet<String>>,
-    /// Pods that Jobs have replaced.
-    pub(crate) replaced: Replaced,
+    pub(crate) replaced: ReplacedPods,
     clock: ClusterClock,
 }
 
 impl ClusterWorld {
     pub(crate) fn new() -> Self {
         let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
-        let (api, unheard, replaced) = (Api::new(), Mutex::default(), Replaced::default());
+        let (api, unheard, replaced) = (FakeApi::new(), Mutex::default(), ReplacedPods::default());
         let (clock, run) = (api.store().clock, ScalingRun::default());
         namespaces::make(&api);
         Self { api, progress, run, stuck, idle, unheard, replaced, clock }
@@ -95,7 +89,7 @@ impl ClusterWorld {
     fn lease(&self, name: &str) -> LeaseHandle {
         let (handle, keeper) = LeaseHandle::new(MANAGER);
         let candidate = LeaseCandidate::new(self.api.client(), "zagros-system", MANAGER, name);
-        tokio::spawn(keeper.keep(candidate));
+        tokio::spawn(keeper.keep_lease(candidate));
         handle
     }
 
@@ -134,7 +128,6 @@ impl ClusterWorld {
         self.delete(&place);
     }
 
-    /// Writes an object as another controller would.
     pub(crate) fn write(&self, place: &ObjectKey, object: Value) {
         self.api
             .store()
@@ -152,7 +145,6 @@ impl ClusterWorld {
         self.api.store().get(&key("zagros.dev", "hybridjobs", "ctr")).ok()
     }
 
-    /// A field of the job's status.
     pub(crate) fn status(&self, pointer: &str) -> Value {
         let job = self.job().unwrap_or_default();
         job["status"].pointer(pointer).cloned().unwrap_or_default()
@@ -168,7 +160,6 @@ impl ClusterWorld {
         found.cloned().unwrap_or_default()
     }
 
-    /// Names of a kind.
     pub(crate) fn names(&self, group: &str, plural: &str) -> Vec<String> {
         let found = self.api.store().list(group, plural, Some(ADS), "");
         found.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
@@ -185,7 +176,6 @@ impl ClusterWorld {
         events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Advances the cluster until a condition holds.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while !holds(self) {
@@ -196,7 +186,6 @@ impl ClusterWorld {
         }
     }
 
-    /// Advances the cluster for a while.
     pub(crate) async fn advance(&self, seconds: u64) {
         let end = Instant::now() + Duration::from_secs(seconds);
         let step = if seconds > 100 { LOOK * 4 } else { LOOK };
@@ -299,8 +288,8 @@ impl ClusterWorld {
         self.write(&key(group, plural, name), counted);
     }
 
-    /// Kubernetes' Job controller with existing pods: it ends the pods of a Job that is over or suspended, counts ended
-    /// pods, and marks a failing Job as failed once no pod is left.
+    /// Ends the pods of a Job that is over or suspended, counts ended pods, and marks a failing Job as failed once no
+    /// pod is left.
     fn job_controller(&self, name: &str) {
         let place = key("batch", "jobs", name);
         let mut job = self.api.store().get(&place).unwrap();
@@ -394,8 +383,8 @@ impl ClusterWorld {
         })
     }
 
-    /// The container of a pod ends. A Job's pod ends with it, and the Job decides as in Kubernetes. A StatefulSet's pod stays:
-    /// its container is started again, and ends again.
+    /// A Job's pod ends with its container, and the Job decides. A StatefulSet's pod stays: its container is started
+    /// again, and ends again.
     pub(crate) fn ends(&self, pod: &str, code: i32) {
         let place = key("", "pods", pod);
         let mut object = self.api.store().get(&place).unwrap();
@@ -453,7 +442,6 @@ impl ClusterWorld {
         self.write(&place, job);
     }
 
-    /// The whole run ends well.
     pub(crate) fn trains_to_the_end(&self) {
         let runs = |pod: &str| self.api.store().get(&key("", "pods", pod)).unwrap()["status"]["phase"] == "Running";
         for pod in self.pods().iter().filter(|pod| !pod.contains("-server-") && runs(pod)) {

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use zagros_operator::crd::{HybridJob, KUBERNETES_FIELDS, definition, definition_yaml};
+use zagros_operator::crd::{HybridJob, KUBERNETES_FIELDS, definition_yaml, resource_definition};
 
 fn schema() -> Value {
     static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-        let definition = serde_json::to_value(definition()).unwrap();
+        let definition = serde_json::to_value(resource_definition()).unwrap();
         definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
     });
     SCHEMA.clone()
@@ -32,12 +32,10 @@ fn job() -> Value {
     })
 }
 
-/// The refusals of a new object, or of a change.
-fn refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
-    zagros_operator::crd::refusals(object, old).iter().map(ToString::to_string).collect()
+fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
+    zagros_operator::crd::admission_refusals(object, old).iter().map(ToString::to_string).collect()
 }
 
-/// A run of the job that is under way.
 fn running() -> Value {
     let mut object = job();
     object["status"] = json!({"phase": "Running", "attempt": 1});
@@ -73,13 +71,13 @@ fn the_committed_definition_is_the_generated_one() {
 /// A larger definition could not be applied by a client that keeps it in an annotation.
 #[test]
 fn the_definition_fits_an_annotation() {
-    assert!(serde_json::to_string(&definition()).unwrap().len() < 262_144);
+    assert!(serde_json::to_string(&resource_definition()).unwrap().len() < 262_144);
 }
 
 #[test]
 fn a_plain_job_is_accepted() {
-    assert_eq!(refusals(&job(), None), Vec::<String>::new());
-    assert_eq!(refusals(&job(), Some(&job())), Vec::<String>::new());
+    assert_eq!(admission_refusals(&job(), None), Vec::<String>::new());
+    assert_eq!(admission_refusals(&job(), Some(&job())), Vec::<String>::new());
 }
 
 /// The API server takes defaults from the schema. The types have the same ones.
@@ -110,11 +108,11 @@ fn an_impossible_spec_is_refused_with_the_reason() {
         ("/metadata/name", json!("9-lives"), "starting with a letter"),
         ("/metadata/name", json!("a".repeat(41)), "at most 40"),
     ] {
-        let found = refusals(&changed(pointer, value.clone()), None);
+        let found = admission_refusals(&changed(pointer, value.clone()), None);
         assert!(found.iter().any(|message| message.contains(reason)), "{pointer} = {value}: {found:?}");
     }
     for path in ["/a..b", "/a/..b", "/data/x"] {
-        assert_eq!(refusals(&changed("/spec/volumes", json!([volume(path)])), None), Vec::<String>::new(), "{path}");
+        assert_eq!(admission_refusals(&changed("/spec/volumes", json!([volume(path)])), None), Vec::<String>::new(), "{path}");
     }
 }
 
@@ -151,7 +149,7 @@ fn a_value_that_a_pod_cannot_have_is_refused_with_its_field() {
         for role in ["coordinator", "embeddingServers", "denseWorkers"] {
             let mut object = job();
             object["spec"][role]["pod"][field] = value.clone();
-            let found = refusals(&object, None);
+            let found = admission_refusals(&object, None);
             let place = format!("spec.{role}.pod");
             assert!(found.iter().any(|one| one.starts_with(&place) && one.contains(reason)), "{field}: {found:?}");
         }
@@ -167,13 +165,13 @@ fn a_value_that_a_pod_cannot_have_is_refused_with_its_field() {
         ("/spec/job", json!({"configMap": {"name": "Job"}})),
         ("/spec/scheduling", json!({"schedulerName": "My scheduler"})),
     ] {
-        let found = refusals(&changed(pointer, value), None);
+        let found = admission_refusals(&changed(pointer, value), None);
         let place = pointer[1..].replace('/', ".");
         assert!(found.len() == 1 && found[0].starts_with(&place), "{pointer}: {found:?}");
     }
     let mut object = job();
     object["spec"]["embeddingServers"]["storage"] = json!({"size": "many"});
-    assert!(refusals(&object, None)[0].starts_with("spec.embeddingServers.storage.size: is \"many\""));
+    assert!(admission_refusals(&object, None)[0].starts_with("spec.embeddingServers.storage.size: is \"many\""));
 }
 
 /// Numbers as amounts, and everything else that Kubernetes accepts, are accepted.
@@ -203,7 +201,7 @@ fn a_value_that_a_pod_may_have_is_accepted() {
             {"mountPath": "/nfs", "source": {"nfs": {"server": "nas", "path": "/ads"}}},
             {"mountPath": "/bucket", "source": {"csi": {"driver": "s3.csi.example.com"}}},
         ]);
-        assert_eq!(refusals(&object, None), Vec::<String>::new(), "{role}");
+        assert_eq!(admission_refusals(&object, None), Vec::<String>::new(), "{role}");
     }
 }
 
@@ -234,13 +232,13 @@ fn edits_that_would_need_new_pods() -> Vec<(&'static str, Value, &'static str)> 
 fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
     for (pointer, value, field) in edits_that_would_need_new_pods() {
         let updated = changed(pointer, value);
-        let found = refusals(&updated, Some(&running()));
+        let found = admission_refusals(&updated, Some(&running()));
         let message = format!("{field}: {field} is fixed while the run is not suspended: ");
         assert!(found.len() == 1 && found[0].starts_with(&message), "{pointer}: {found:?}");
         // Removing a given value is an edit too.
         let mut earlier = updated.clone();
         earlier["status"] = running()["status"].clone();
-        assert_eq!(refusals(&job(), Some(&earlier)).len(), 1, "{pointer}");
+        assert_eq!(admission_refusals(&job(), Some(&earlier)).len(), 1, "{pointer}");
 
         let mut suspended = running();
         suspended["spec"]["runPolicy"] = json!({"suspend": true});
@@ -249,7 +247,7 @@ fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
         let mut reported = job();
         reported["status"] = json!({"attempt": 0, "message": "cannot list pods"});
         for earlier in [suspended, invalid, reported, job()] {
-            assert_eq!(refusals(&updated, Some(&earlier)), Vec::<String>::new(), "{pointer} after {earlier}");
+            assert_eq!(admission_refusals(&updated, Some(&earlier)), Vec::<String>::new(), "{pointer} after {earlier}");
         }
     }
 }
@@ -261,7 +259,7 @@ fn pods_of_servers_with_a_log_may_change_while_the_run_trains() {
     for (recovery, is_admitted) in [("Log", true), ("Checkpoint", false)] {
         let mut earlier = running();
         earlier["status"]["recovery"] = json!(recovery);
-        assert_eq!(refusals(&updated, Some(&earlier)).is_empty(), is_admitted, "{recovery}");
+        assert_eq!(admission_refusals(&updated, Some(&earlier)).is_empty(), is_admitted, "{recovery}");
     }
 }
 
@@ -269,7 +267,7 @@ fn pods_of_servers_with_a_log_may_change_while_the_run_trains() {
 #[test]
 fn the_number_of_servers_changes_while_the_run_trains() {
     let updated = changed("/spec/embeddingServers/replicas", json!(4));
-    assert_eq!(refusals(&updated, Some(&running())), Vec::<String>::new());
+    assert_eq!(admission_refusals(&updated, Some(&running())), Vec::<String>::new());
 }
 
 #[test]
@@ -280,13 +278,13 @@ fn an_elastic_run_is_scaled_within_its_bounds() {
         set(&mut object, "/spec/denseWorkers/replicas", json!(replicas));
         object
     };
-    assert_eq!(refusals(&scaled(4, 4), Some(&scaled(2, 4))), Vec::<String>::new());
+    assert_eq!(admission_refusals(&scaled(4, 4), Some(&scaled(2, 4))), Vec::<String>::new());
     assert_eq!(
-        refusals(&scaled(5, 8), Some(&scaled(2, 4))),
+        admission_refusals(&scaled(5, 8), Some(&scaled(2, 4))),
         Vec::<String>::new(),
         "the upper bound is that of the rule alone"
     );
-    assert_eq!(refusals(&scaled(5, 4), Some(&scaled(2, 4))).len(), 1);
+    assert_eq!(admission_refusals(&scaled(5, 4), Some(&scaled(2, 4))).len(), 1);
 }
 
 #[test]
@@ -299,13 +297,13 @@ fn fields_that_need_no_new_pod_may_change_at_any_time() {
         ("/spec/monitoring", json!({"podMonitor": true})),
         ("/metadata/labels", json!({"team": "ads"})),
     ] {
-        assert_eq!(refusals(&changed(pointer, value), Some(&running())), Vec::<String>::new(), "{pointer}");
+        assert_eq!(admission_refusals(&changed(pointer, value), Some(&running())), Vec::<String>::new(), "{pointer}");
     }
 }
 
 #[test]
 fn the_definition_has_columns_status_and_scale() {
-    let definition = serde_json::to_value(definition()).unwrap();
+    let definition = serde_json::to_value(resource_definition()).unwrap();
     let version = &definition["spec"]["versions"][0];
     let columns: Vec<&str> = version["additionalPrinterColumns"]
         .as_array()

@@ -5,7 +5,6 @@ use serde_json::Value;
 /// The largest request, in bytes.
 pub(crate) const REQUEST: u64 = 3 << 20;
 
-/// A nested schema.
 pub(crate) struct SchemaPlace {
     /// Its path by the names of properties: `.spec.volumes[]`.
     pub(crate) path: String,

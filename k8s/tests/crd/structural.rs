@@ -1,6 +1,5 @@
-//! The conditions that a definition must meet before an API server admits it: a structural schema, and defaults that fit
-//! it. They follow <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>.
-//! `kube-cel` checks neither.
+//! The conditions that a definition must meet before an API server admits it, which `kube-cel` does not check:
+//! <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>.
 
 use kube_cel::{Validator, apply_defaults};
 use regex::Regex;
@@ -9,8 +8,8 @@ use zagros_operator::crd::schema_problems;
 
 use crate::places::{SchemaPlace, places};
 
-/// The keywords that a schema may use here. `$ref`, `patternProperties`, `readOnly` and others are forbidden. `anyOf` and
-/// similar ones are restricted, and not needed.
+/// `$ref`, `patternProperties`, `readOnly` and others are forbidden. `anyOf` and similar ones are restricted, and not
+/// needed.
 const KNOWN: [&str; 29] = [
     "additionalProperties",
     "default",
@@ -43,7 +42,6 @@ const KNOWN: [&str; 29] = [
     "exclusiveMaximum",
 ];
 
-/// Rules of structural schemas that a schema breaks.
 fn structural(schema: &Value) -> Vec<String> {
     let mut broken = Vec::new();
     if schema["type"] != "object" {
@@ -154,7 +152,6 @@ fn every_default_meets_its_own_schema() {
 
 const POD: &str = "/properties/spec/properties/denseWorkers/properties/pod";
 
-/// The schema, broken at a place.
 fn broken(path: &str, key: &str, value: Value) -> Value {
     let mut schema = crate::schema();
     schema.pointer_mut(path).unwrap_or_else(|| panic!("{path}"))[key] = value;

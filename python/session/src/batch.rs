@@ -1,7 +1,7 @@
 //! A batch between its lookup and its push.
 //!
 //! ```text
-//!            rows()                push, release, drop
+//!            wait_for_rows()       push, release, drop
 //!  Asked ───────────► Answered ───────────────────────► Over
 //!    │                                                   ▲
 //!    └───────────────────────────────────────────────────┘ release, drop: the lookup is given up
@@ -21,7 +21,6 @@ use crate::SessionError;
 /// A place in the window. The batches of a step that accumulates gradients share one.
 pub(crate) type WindowPlace = Arc<WindowPermit>;
 
-/// Why rows are looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchAccess {
     /// To train on them: rows that do not exist are created, and the batch takes a place in the window.
@@ -40,7 +39,6 @@ pub(crate) struct LookupAnswer {
 
 pub(crate) type AskedLookup = AbortOnDropHandle<Result<LookupAnswer, ClientError>>;
 
-/// A batch of ids that is being looked up, or was.
 pub struct LookupBatch {
     ids: Arc<RoutedIds>,
     inverse: Vec<Vec<u32>>,
@@ -64,25 +62,23 @@ impl LookupBatch {
         Self { ids, inverse, has_place, state: Mutex::new(BatchState::Asked(asked)) }
     }
 
-    /// The distinct ids, table after table.
     #[must_use]
-    pub fn ids(&self) -> &Arc<RoutedIds> {
+    pub fn unique_ids(&self) -> &Arc<RoutedIds> {
         &self.ids
     }
 
     /// For each feature and each of its ids, the position of the id in the distinct ids of the feature's table.
     #[must_use]
-    pub fn inverse(&self) -> &[Vec<u32>] {
+    pub fn id_positions(&self) -> &[Vec<u32>] {
         &self.inverse
     }
 
-    /// Whether it is inside the window.
     pub(crate) fn has_place(&self) -> bool {
         self.has_place.load(Ordering::Acquire)
     }
 
     /// Gives the batch up: its lookup, its place, its push.
-    pub fn release(&self) {
+    pub fn give_up(&self) {
         self.exchange(BatchState::Over);
     }
 
@@ -100,8 +96,7 @@ impl LookupBatch {
         self.exchange(BatchState::Answered(place));
     }
 
-    /// The place that the batch gives back once its gradients are acknowledged. A second push is refused, whatever came of
-    /// the first (invariant DP-3).
+    /// A second push is refused, whatever came of the first (invariant DP-3).
     pub(crate) fn take_place(&self) -> Result<WindowPlace, SessionError> {
         const TWICE: &str = "the gradients of this batch were pushed or released before, and a push is never repeated; \
                              look its ids up again before another backward()";

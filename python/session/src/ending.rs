@@ -8,22 +8,20 @@ use crate::link::SessionEnd;
 use crate::waiting::Look;
 use crate::{Session, SessionError};
 
-/// How often the coordinator is asked whether other workers are still there.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Leaves the run. It ends well once all its workers have left with their work done, and fails if one has failed. A second
-    /// call does nothing.
+    /// It ends well once all its workers have left with their work done, and fails if one has failed. A second call
+    /// does nothing.
     ///
-    /// # Errors
-    /// When a push failed, or the coordinator does not answer; this process has left either way.
+    /// On an error, this process has left either way.
     pub fn close(&self, ending: SessionEnd<'_>, look: Look<'_>) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Ok(());
         }
         let flushed = match ending {
             SessionEnd::Done => self.flush(look),
-            SessionEnd::Failed(_) => self.check(),
+            SessionEnd::Failed(_) => self.check_usable(),
         };
         if !self.link.close(ending) {
             return Ok(());
@@ -34,18 +32,14 @@ impl Session {
             (SessionEnd::Failed(reason), _) => (Outcome::Failed, reason.to_owned()),
         };
         let left = self.link.membership.leave(outcome, &reason);
-        let left = self.run("to leave the run", 2 * self.timeout, look, left)?;
+        let left = self.run_in_time("to leave the run", 2 * self.timeout, look, left)?;
         match ending {
             SessionEnd::Done => flushed.and_then(|()| left.map_err(SessionError::from)),
             SessionEnd::Failed(_) => Ok(()),
         }
     }
 
-    /// Waits until no other worker of the run is there: each has left, or was silent for its lease. Who has started the servers
-    /// calls this before they end.
-    ///
-    /// # Errors
-    /// When others are still there after the job's timeout, the coordinator does not answer, or `look` ends the wait.
+    /// Each other worker has left, or was silent for its lease. Who has started the servers calls this before they end.
     pub fn wait_for_other_workers(&self, look: Look<'_>) -> Result<(), SessionError> {
         let is_other = |member: &MemberStatus| {
             member.role == i32::from(Role::DenseWorker) && member.index != self.rank() && member.state == "alive"
@@ -59,6 +53,6 @@ impl Session {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        self.run("for the other workers to leave the run", self.timeout, look, gone)
+        self.run_in_time("for the other workers to leave the run", self.timeout, look, gone)
     }
 }

@@ -6,13 +6,10 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_job::JobErrors;
 
-/// Why a call of a session failed. Each message says what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The job of the tables is wrong.
-    #[error("{}", .0.plain())]
+    #[error("{}", .0.plain_text())]
     Job(#[from] JobErrors),
-    /// The job cannot be written as TOML.
     #[error("the settings are no job: {0}; keys and values are those of docs/job-file.md")]
     JobText(String),
     /// The coordinator did not admit this process.
@@ -21,10 +18,8 @@ pub enum SessionError {
     /// A lookup failed, or the servers have no placement.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// An address or a secret is malformed.
     #[error("cannot reach {what}: {reason}; give the coordinator's host:port")]
     Address {
-        /// What was to be reached.
         what: String,
         reason: String,
     },
@@ -46,7 +41,6 @@ pub enum SessionError {
         "the run is ending, and nothing more is trained in it: {0}; save() if you can, close() the embedding layer, and start again"
     )]
     Draining(String),
-    /// [`crate::Session::close`] was called.
     #[error("the embedding layer is closed; make another one")]
     Closed,
     /// A child of `fork` has no threads, and its parent's sockets.
@@ -62,13 +56,11 @@ pub enum SessionError {
          several batches in one step; release() gives up those that were looked up"
     )]
     WindowFull {
-        /// Batches in the window.
         inside: usize,
     },
     /// A wait came to its deadline.
     #[error("gave up after {waited:.1?} of waiting {what}; look at the servers' logs, or give a longer timeout")]
     Timeout {
-        /// What it waited for.
         what: &'static str,
         waited: Duration,
     },
@@ -78,15 +70,11 @@ pub enum SessionError {
     /// The rows of a batch were taken before, or its gradients were pushed before.
     #[error("{0}")]
     Repeated(&'static str),
-    /// Gradients do not have the shape of their rows.
     #[error("the gradients of a batch have {found:?} values by table, and its rows have {expected:?}")]
     Shape {
-        /// Values of the rows, by table.
         expected: Vec<usize>,
-        /// Values of the gradients, by table.
         found: Vec<usize>,
     },
-    /// There is no table of this position.
     #[error("there is no table {0}; the job has {1}")]
     NoTable(usize, usize),
     /// A server could not save or load.
@@ -95,13 +83,11 @@ pub enum SessionError {
          `stores` names the buckets of local servers)"
     )]
     Storage {
-        /// The server's name.
         server: String,
         /// `save its rows` or `load rows`.
         what: &'static str,
         reason: String,
     },
-    /// A background task ended without a result.
     #[error("a background task of the embedding layer ended early: {0}; this is a bug, report it")]
     Task(String),
 }

@@ -1,11 +1,10 @@
-//! The gradients of several batches as those of one: each id once, with the sum of its gradients. An optimiser then makes
-//! one update of a row in a step, however many batches the step has (ADR 71).
+//! The gradients of several batches as those of one, so that an optimiser makes one update of a row in a step, however
+//! many batches the step has (ADR 71).
 
 use zagros_embedding_client::{BatchRows, Deduplicator, FeatureIds, TableIds, UniqueIds};
 use zagros_zip::ZipEq;
 
-/// The distinct ids of all batches, and the sum of the gradients of each.
-pub(crate) fn sum(batches: &[(&UniqueIds, BatchRows)]) -> (UniqueIds, BatchRows) {
+pub(crate) fn sum_gradients(batches: &[(&UniqueIds, BatchRows)]) -> (UniqueIds, BatchRows) {
     // A table whose rows get no gradient has none, and is not in the sum.
     let has_gradients = |(_, gradients): &(&TableIds, &Vec<f32>)| !gradients.is_empty();
     let tables: Vec<(&TableIds, &Vec<f32>)> =
@@ -68,7 +67,7 @@ mod tests {
             for (key, value) in batches.iter().flat_map(|(ids, rows)| by_id(ids, rows)) {
                 *expected.entry(key).or_default() += value;
             }
-            let (ids, sums) = sum(&batches.iter().map(|(ids, rows)| (ids, rows.clone())).collect::<Vec<_>>());
+            let (ids, sums) = sum_gradients(&batches.iter().map(|(ids, rows)| (ids, rows.clone())).collect::<Vec<_>>());
             prop_assert_eq!(by_id(&ids, &sums), expected);
         }
     }

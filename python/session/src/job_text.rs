@@ -7,10 +7,7 @@ use zagros_job::{Job, Overrides};
 
 use crate::SessionError;
 
-/// The TOML of a job that is given as one JSON object. It is not checked beyond its form: [`parse`] does that.
-///
-/// # Errors
-/// When the text is no JSON object, or has a value that TOML has not, such as null.
+/// It is not checked beyond its form: [`parse_job`] does that. Fails for a value that TOML has not, such as null.
 pub fn job_toml(json: &str) -> Result<String, SessionError> {
     let wrong = |error: &dyn std::fmt::Display| SessionError::JobText(error.to_string());
     let job: Value = serde_json::from_str(json).map_err(|error| wrong(&error))?;
@@ -20,11 +17,8 @@ pub fn job_toml(json: &str) -> Result<String, SessionError> {
     toml::to_string(&job).map_err(|error| wrong(&error))
 }
 
-/// Checks a job and resolves its defaults.
-///
-/// # Errors
-/// All its problems.
-pub fn parse(text: &str, name: &str) -> Result<Job, SessionError> {
+/// Fails with all problems of the job.
+pub fn parse_job(text: &str, name: &str) -> Result<Job, SessionError> {
     Ok(Job::parse(text, Path::new(name), &Overrides::none())?)
 }
 
@@ -36,7 +30,7 @@ mod tests {
     fn a_job_in_json_is_the_job_in_toml() {
         let json = r#"{"data": {"format": "criteo", "train": "a"}, "tables": {"C1": {"dim": 4}},
                        "embedding": {"dim": 8}, "model": {"kind": "ffnn", "hidden": [1]}}"#;
-        let job = parse(&job_toml(json).unwrap(), "x.toml").unwrap();
+        let job = parse_job(&job_toml(json).unwrap(), "x.toml").unwrap();
         assert_eq!((job.tables[0].dim, job.tables[1].dim), (4, 8));
     }
 
@@ -46,7 +40,7 @@ mod tests {
             let said = job_toml(wrong).unwrap_err().to_string();
             assert!(said.starts_with("the settings are no job: "), "{said}");
         }
-        let said = parse("[tables.C1]\ndims = 4\n", "mine").unwrap_err().to_string();
+        let said = parse_job("[tables.C1]\ndims = 4\n", "mine").unwrap_err().to_string();
         assert!(said.contains("mine") && said.contains("`dim`"), "{said}");
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  look_up ──► wait for a place in the window ──► rows ──► (their network) ──► push ──► place is free once acknowledged
 //!  (returns at once)      (background)              │                            │
-//!                                          LookupBatch::rows waits        (background)
+//!                                          Session::wait_for_rows         (background)
 //! ```
 //!
 //! Calls are plain functions. A call that waits ends at a deadline, and asks its caller ten times a second whether to go
@@ -23,8 +23,8 @@ mod waiting;
 
 pub use batch::{BatchAccess, LookupBatch};
 pub use error::SessionError;
-pub use job_text::{job_toml, parse};
+pub use job_text::{job_toml, parse_job};
 pub use link::SessionEnd;
-pub use session::{Reach, Session, SessionTable};
+pub use session::{RunReach, Session, SessionTable};
 pub use storage::{SavedRows, SavedRowsFile, TableRows};
 pub use waiting::Look;

@@ -10,7 +10,6 @@ use zagros_embedding_client::{BatchRows, ClientError, EmbeddingClient, PushedBat
 use crate::SessionError;
 use crate::batch::WindowPlace;
 
-/// How a worker's part of a run came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionEnd<'a> {
     /// Its work is done. All pushes are waited for.
@@ -19,8 +18,7 @@ pub enum SessionEnd<'a> {
     Failed(&'a str),
 }
 
-/// A session's connection to its run.
-pub(crate) struct Link {
+pub(crate) struct RunLink {
     pub(crate) client: EmbeddingClient,
     pub(crate) membership: Membership,
     pub(crate) control: Arc<dyn ControlPlane>,
@@ -33,13 +31,11 @@ pub(crate) struct Link {
 /// The part of a training step that a worker pushes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepPart {
-    /// Number of the step.
     pub(crate) step: u64,
     /// How much of the step it is, above 0 and at most 1.
     pub(crate) share: f32,
 }
 
-/// Whether the session can be used.
 enum LinkState {
     Open,
     /// A push has no answer, for this reason: it may still arrive.
@@ -51,14 +47,13 @@ enum LinkState {
     Closed,
 }
 
-impl Link {
+impl RunLink {
     pub(crate) fn new(client: EmbeddingClient, membership: Membership, control: Arc<dyn ControlPlane>) -> Self {
         let state = Mutex::new(LinkState::Open);
         Self { client, membership, control, state, open_pushes: watch::Sender::new(0), next_seq: AtomicU64::new(0) }
     }
 
-    /// # Errors
-    /// When a push failed, the session is closed, or the run goes on without this process.
+    /// Fails when a push failed, the session is closed, or the run goes on without this process.
     pub(crate) fn check_open(&self) -> Result<(), SessionError> {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             LinkState::Open => {}
@@ -75,8 +70,7 @@ impl Link {
         }
     }
 
-    /// # Errors
-    /// When the run is drained, such as after the end of the process that has started the servers.
+    /// Fails when the run is drained, such as after the end of the process that has started the servers.
     pub(crate) fn check_not_draining(&self) -> Result<(), SessionError> {
         match &self.membership.subscribe().borrow().draining {
             Some(reason) => Err(SessionError::Draining(reason.clone())),
@@ -103,7 +97,7 @@ impl Link {
     }
 
     /// Waits until every push is acknowledged or has failed.
-    pub(crate) async fn pushed(&self) {
+    pub(crate) async fn wait_for_pushes(&self) {
         // The sender lives as long as this.
         let _ = self.open_pushes.subscribe().wait_for(|open| *open == 0).await;
     }

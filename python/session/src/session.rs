@@ -12,7 +12,7 @@ use zagros_embedding_client::{
     BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, RoutedIds, StalenessWindow,
     UniqueIds,
 };
-use zagros_job::{Job, Wire};
+use zagros_job::{Job, WireFormat};
 use zagros_plumbing::{Deadline, Shutdown};
 use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
@@ -23,37 +23,28 @@ use zagros_zip::ZipEq;
 use crate::SessionError;
 use crate::batch::{BatchAccess, LookupAnswer, LookupBatch, WindowPlace};
 use crate::gradient_sum;
-use crate::link::{Link, StepPart};
-use crate::waiting::{Look, wait};
+use crate::link::{RunLink, StepPart};
+use crate::waiting::{Look, wait_for_work};
 
-/// Threads that send and receive.
 const THREADS: usize = 2;
-/// How long a batch waits for a place while nothing is on its way before that is an error: another thread may be between
-/// a lookup and its push.
+/// While nothing is on its way, another thread may be between a lookup and its push.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A table of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionTable {
     pub name: String,
-    /// Values per row.
     pub dim: usize,
 }
 
-/// How a run is reached.
 #[derive(Clone)]
-pub struct Reach {
+pub struct RunReach {
     pub control: Arc<dyn ControlPlane>,
-    /// Reaches an embedding server.
     pub connect: Connect,
 }
 
-impl Reach {
-    /// Over gRPC: the coordinator's `host:port`, and the run's secret if it has one.
-    ///
-    /// # Errors
-    /// When one of them is malformed.
-    pub fn grpc(coordinator: &str, secret: Option<&str>, timeout: Duration) -> Result<Self, SessionError> {
+impl RunReach {
+    /// The coordinator's `host:port`, and the run's secret if it has one.
+    pub fn over_grpc(coordinator: &str, secret: Option<&str>, timeout: Duration) -> Result<Self, SessionError> {
         let wrong = |what: &str, reason: &dyn std::fmt::Display| SessionError::Address {
             what: what.to_owned(),
             reason: reason.to_string(),
@@ -70,14 +61,12 @@ impl Reach {
 pub struct Session {
     /// The process that made it.
     owner: u32,
-    /// Its position among the dense workers of the run.
     rank: u32,
     /// Never dropped in a child of `fork`: its threads are not there, and waiting for them would hang.
     runtime: ManuallyDrop<Runtime>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<RunLink>,
     tables: Vec<SessionTable>,
     window: StalenessWindow,
-    /// The place of the step that is being accumulated.
     step_place: Arc<tokio::sync::Mutex<Option<WindowPlace>>>,
     deduplicator: Mutex<Deduplicator>,
     /// The part that this worker's batch has of a step.
@@ -86,22 +75,19 @@ pub struct Session {
 }
 
 impl Session {
-    /// Joins the run as the dense worker at position `rank`, and waits until all servers are there. `reach` is called inside
-    /// of the session's runtime.
-    ///
-    /// # Errors
-    /// When the coordinator does not answer in time or refuses, or `look` ends the wait.
+    /// Joins the run as the dense worker at position `rank`, and waits until all servers are there. `reach` is called
+    /// inside of the session's runtime.
     pub fn start(
         job: &Job,
         rank: u32,
-        reach: impl FnOnce() -> Result<Reach, SessionError>,
+        reach: impl FnOnce() -> Result<RunReach, SessionError>,
         look: Look<'_>,
     ) -> Result<Self, SessionError> {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("zagros").enable_all().build();
         let runtime = runtime.map_err(|error| SessionError::Task(error.to_string()))?;
         let timeout = job.cluster.timeout;
         let joined = async { join(job, rank, reach()?).await };
-        let link = wait(&runtime, "for the coordinator and its servers", 3 * timeout, look, joined)??;
+        let link = wait_for_work(&runtime, "for the coordinator and its servers", 3 * timeout, look, joined)??;
         Ok(Self {
             owner: std::process::id(),
             rank,
@@ -122,13 +108,10 @@ impl Session {
         &self.tables
     }
 
-    /// Begins a lookup and returns at once. `features` are pairs of a table's position and ids, with repetitions. A batch
-    /// for training waits for its place in the window, in the order of these calls.
-    ///
-    /// # Errors
-    /// When the session cannot be used any more, or there is no table of this position.
+    /// Returns at once. `features` are pairs of a table's position and ids, with repetitions. A batch for training
+    /// waits for its place in the window, in the order of these calls.
     pub fn look_up(&self, features: &[(usize, &[u64])], access: BatchAccess) -> Result<LookupBatch, SessionError> {
-        self.check()?;
+        self.check_usable()?;
         if access != BatchAccess::Read {
             self.link.check_not_draining()?;
         }
@@ -143,56 +126,51 @@ impl Session {
         Ok(LookupBatch::new(ids, inverse, has_place, asked))
     }
 
-    /// Waits for the rows of a batch, one row for each distinct id.
-    ///
-    /// # Errors
-    /// When a server does not answer in time, the window is full for good, or `look` ends the wait. The batch is over then.
-    pub fn rows(&self, batch: &LookupBatch, look: Look<'_>) -> Result<BatchRows, SessionError> {
-        self.check()?;
+    /// One row for each distinct id. After an error the batch is over.
+    pub fn wait_for_rows(&self, batch: &LookupBatch, look: Look<'_>) -> Result<BatchRows, SessionError> {
+        self.check_usable()?;
         let asked = batch.take_asked()?;
         let started = Deadline::from_now(PATIENCE);
         let look: Look<'_> = &|| {
             // The end of the run first: servers end after it, and `look` may find them gone.
-            self.check()?;
+            self.check_usable()?;
             look()?;
             let is_stuck = !batch.has_place() && self.link.pushes_in_flight() == 0 && started.is_past();
             let inside = self.window.batch_count();
             if is_stuck && inside > 0 { Err(SessionError::WindowFull { inside }) } else { Ok(()) }
         };
-        let answer = wait(&self.runtime, "for rows", 3 * self.timeout, look, asked)?;
+        let answer = wait_for_work(&self.runtime, "for rows", 3 * self.timeout, look, asked)?;
         let answer = answer.map_err(|error| SessionError::Task(error.to_string()))??;
         batch.set_answered(answer.place);
         Ok(answer.rows)
     }
 
-    /// Pushes gradients in the background, as one push: of one batch, or the sums of those of several batches of a step.
-    /// Each has one row for each row of its lookup, or none for a table whose rows get no gradient: they are left as they are.
-    /// `step` is the number of the step, the same on all workers.
+    /// Pushes gradients in the background, as one push: of one batch, or the sums of those of several batches of a
+    /// step. Each has one row for each row of its lookup, or none for a table whose rows get no gradient. `step` is the
+    /// number of the step, the same on all workers.
     ///
-    /// Each of n workers gives the gradients of the mean loss of its own batch, as PyTorch's DDP does. A row takes the sum of
-    /// what the workers push in a step as one update, each weighted by 1/n (invariant RK-1).
+    /// Each of n workers gives the gradients of the mean loss of its own batch, as PyTorch's DDP does. A row takes the
+    /// sum of what the workers push in a step as one update, each weighted by 1/n (invariant RK-1).
     ///
-    /// # Errors
-    /// When the session cannot be used any more, gradients do not have the shape of their batch's rows, or a batch was pushed
-    /// before. Nothing is pushed then.
+    /// On an error, nothing is pushed.
     pub fn push(&self, mut batches: Vec<(&LookupBatch, BatchRows)>, step: u64) -> Result<(), SessionError> {
-        self.check()?;
+        self.check_usable()?;
         let mut places = Vec::with_capacity(batches.len());
         let mut are_whole = true;
         for (batch, gradients) in &batches {
-            are_whole &= check_shape(batch.ids(), gradients)?;
+            are_whole &= check_shape(batch.unique_ids(), gradients)?;
             places.push(batch.take_place()?);
         }
         let (ids, mut gradients) = match batches.len() {
             0 => return Ok(()),
             1 if are_whole => {
                 let (batch, gradients) = batches.remove(0);
-                (Arc::clone(batch.ids()), gradients)
+                (Arc::clone(batch.unique_ids()), gradients)
             }
             _ => {
                 let parts: Vec<(&UniqueIds, BatchRows)> =
-                    batches.into_iter().map(|(batch, gradients)| (&***batch.ids(), gradients)).collect();
-                let (unique, sums) = gradient_sum::sum(&parts);
+                    batches.into_iter().map(|(batch, gradients)| (&***batch.unique_ids(), gradients)).collect();
+                let (unique, sums) = gradient_sum::sum_gradients(&parts);
                 (Arc::new(RoutedIds::from(unique)), sums)
             }
         };
@@ -221,50 +199,40 @@ impl Session {
     }
 
     /// Waits until every push is acknowledged or has failed.
-    ///
-    /// # Errors
-    /// When this is not the process that made the session, or `look` ends the wait.
     pub fn wait_for_pushes(&self, look: Look<'_>) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Err(SessionError::Forked);
         }
-        self.run("for acknowledgements of pushes", 2 * self.timeout, look, self.link.pushed())
+        self.run_in_time("for acknowledgements of pushes", 2 * self.timeout, look, self.link.wait_for_pushes())
     }
 
-    /// Forgets that a server has refused a push, once the rows that miss its gradients were replaced. Another failure stays: a
-    /// push without an answer may still arrive.
-    pub fn reopen(&self) {
+    /// Once the rows that miss its gradients were replaced. Another failure stays: a push without an answer may still
+    /// arrive.
+    pub fn forget_refused_push(&self) {
         self.link.forget_refusal();
     }
 
-    /// Waits until every push is acknowledged.
-    ///
-    /// # Errors
-    /// When one failed, or `look` ends the wait.
+    /// Waits until every push is acknowledged. Fails when one failed, or `look` ends the wait.
     pub fn flush(&self, look: Look<'_>) -> Result<(), SessionError> {
-        self.check()?;
+        self.check_usable()?;
         // A worker that knows why this push cannot succeed has ended the run.
-        let look: Look<'_> = &|| self.check().and_then(|()| look());
+        let look: Look<'_> = &|| self.check_usable().and_then(|()| look());
         self.wait_for_pushes(look)?;
-        self.check()
+        self.check_usable()
     }
 
-    /// Waits for `work`.
-    pub(crate) fn run<T>(
+    pub(crate) fn run_in_time<T>(
         &self,
         what: &'static str,
         limit: Duration,
         look: Look<'_>,
         work: impl Future<Output = T>,
     ) -> Result<T, SessionError> {
-        wait(&self.runtime, what, limit, look, work)
+        wait_for_work(&self.runtime, what, limit, look, work)
     }
 
-    /// Checks that the session can be used.
-    ///
-    /// # Errors
-    /// When this is not the process that made it, a push failed, or the run goes on or ends without this process.
-    pub fn check(&self) -> Result<(), SessionError> {
+    /// Fails when this is not the process that made it, a push failed, or the run goes on or ends without this process.
+    pub fn check_usable(&self) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Err(SessionError::Forked);
         }
@@ -284,11 +252,11 @@ impl Session {
         Ok(FeatureIds { table: TableId(table as u32), dim: found.dim as u32, ids })
     }
 
-    fn entrance(&self, access: BatchAccess) -> Entrance {
+    fn entrance(&self, access: BatchAccess) -> WindowEntrance {
         match access {
-            BatchAccess::Read => Entrance::None,
-            BatchAccess::Train => Entrance::Own(self.window.clone()),
-            BatchAccess::Accumulate => Entrance::OfStep(self.window.clone(), Arc::clone(&self.step_place)),
+            BatchAccess::Read => WindowEntrance::None,
+            BatchAccess::Train => WindowEntrance::Own(self.window.clone()),
+            BatchAccess::Accumulate => WindowEntrance::OfStep(self.window.clone(), Arc::clone(&self.step_place)),
         }
     }
 }
@@ -314,14 +282,14 @@ fn check_shape(ids: &UniqueIds, gradients: &BatchRows) -> Result<bool, SessionEr
 }
 
 /// How a batch comes into the window.
-enum Entrance {
+enum WindowEntrance {
     /// It is only read.
     None,
     Own(StalenessWindow),
     OfStep(StalenessWindow, Arc<tokio::sync::Mutex<Option<WindowPlace>>>),
 }
 
-impl Entrance {
+impl WindowEntrance {
     async fn enter(self) -> Option<WindowPlace> {
         match self {
             Self::None => None,
@@ -338,9 +306,9 @@ impl Entrance {
 }
 
 async fn answer(
-    link: Arc<Link>,
+    link: Arc<RunLink>,
     ids: Arc<RoutedIds>,
-    entrance: Entrance,
+    entrance: WindowEntrance,
     has_place: Arc<AtomicBool>,
 ) -> Result<LookupAnswer, zagros_embedding_client::ClientError> {
     let place = entrance.enter().await;
@@ -350,8 +318,7 @@ async fn answer(
     Ok(LookupAnswer { rows, place })
 }
 
-/// Joins as the worker at position `rank`, and fetches the placement.
-async fn join(job: &Job, rank: u32, reach: Reach) -> Result<Link, SessionError> {
+async fn join(job: &Job, rank: u32, reach: RunReach) -> Result<RunLink, SessionError> {
     // The worker of a run brings its files. This one reads what the coordinator never hears of.
     let own =
         DataFile { path: "(read by a program of its own)".to_owned(), bytes: 1, splittable: false, fingerprint: 0 };
@@ -371,13 +338,13 @@ async fn join(job: &Job, rank: u32, reach: Reach) -> Result<Link, SessionError> 
         writer: membership.member_id(),
         incarnation: membership.incarnation(),
         wire: match job.cluster.wire {
-            Wire::F32 => Encoding::F32,
-            Wire::F16 => Encoding::F16,
-            Wire::Bf16 => Encoding::Bf16,
+            WireFormat::F32 => Encoding::F32,
+            WireFormat::F16 => Encoding::F16,
+            WireFormat::Bf16 => Encoding::Bf16,
         },
         timeout,
     };
     let client = EmbeddingClient::new(config, Arc::clone(&reach.control), reach.connect);
     client.refresh_placement().await?;
-    Ok(Link::new(client, membership, reach.control))
+    Ok(RunLink::new(client, membership, reach.control))
 }

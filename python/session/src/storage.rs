@@ -11,24 +11,19 @@ use crate::{Session, SessionError};
 /// The longest time of a save or a load: that of a server's storage call, with retries.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(3600 + 600);
 
-/// A file of rows that a server has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedRowsFile {
-    /// Its name in the folder.
     pub name: String,
     pub bytes: u64,
-    /// Its SHA-256.
     pub sha256: Vec<u8>,
 }
 
-/// The rows of all servers in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedRows {
     pub files: Vec<SavedRowsFile>,
     pub rows: u64,
 }
 
-/// The rows of a table on all servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableRows {
     pub table: String,
@@ -38,12 +33,8 @@ pub struct TableRows {
 }
 
 impl Session {
-    /// Has every server write its rows into `folder`, a path or `s3://bucket/prefix` that all servers reach, after all
-    /// pushes.
-    ///
-    /// # Errors
-    /// When a push failed, or a server cannot write.
-    pub fn save(&self, folder: &str, look: Look<'_>) -> Result<SavedRows, SessionError> {
+    /// `folder` is a path or `s3://bucket/prefix` that all servers reach. Waits for all pushes first.
+    pub fn save_rows(&self, folder: &str, look: Look<'_>) -> Result<SavedRows, SessionError> {
         self.flush(look)?;
         let save = async {
             let servers = self.link.client.newest_servers().await?;
@@ -55,21 +46,18 @@ impl Session {
             };
             all(servers.iter().map(save)).await
         };
-        let saved = self.run("for servers to save their rows", LIMIT, look, save)??;
+        let saved = self.run_in_time("for servers to save their rows", LIMIT, look, save)??;
         let rows = saved.iter().map(|saved| saved.rows).sum();
         let file =
             |file: FileDigest| SavedRowsFile { name: file.name, bytes: file.bytes, sha256: file.sha256.to_vec() };
         Ok(SavedRows { files: saved.into_iter().flat_map(|saved| saved.files).map(file).collect(), rows })
     }
 
-    /// Has every server take its part of the rows in these files of `folder`, in the place of those that it has. Returns how
-    /// many rows all servers took. A push that was refused before does not matter: [`Session::reopen`] forgets it.
-    ///
-    /// # Errors
-    /// When a push has no answer, or a file is missing or damaged.
-    pub fn load(&self, folder: &str, files: Vec<SavedRowsFile>, look: Look<'_>) -> Result<u64, SessionError> {
+    /// Every server takes its part of the rows in place of those that it has. Returns how many rows all servers took. A
+    /// push that was refused before does not matter: [`Session::forget_refused_push`] forgets it.
+    pub fn load_rows(&self, folder: &str, files: Vec<SavedRowsFile>, look: Look<'_>) -> Result<u64, SessionError> {
         self.wait_for_pushes(look)?;
-        match self.check() {
+        match self.check_usable() {
             Ok(()) | Err(SessionError::RefusedPush(_)) => {}
             Err(error) => return Err(error),
         }
@@ -90,15 +78,12 @@ impl Session {
             };
             all(servers.iter().map(load)).await
         };
-        let loaded = self.run("for servers to load rows", LIMIT, look, load)??;
+        let loaded = self.run_in_time("for servers to load rows", LIMIT, look, load)??;
         Ok(loaded.iter().map(|loaded| loaded.rows).sum())
     }
 
-    /// The rows that all servers hold, by table, after all pushes.
-    ///
-    /// # Errors
-    /// When a push failed, or a server does not answer in time.
-    pub fn describe(&self, look: Look<'_>) -> Result<Vec<TableRows>, SessionError> {
+    /// The rows of all servers, by table, after all pushes.
+    pub fn describe_tables(&self, look: Look<'_>) -> Result<Vec<TableRows>, SessionError> {
         self.flush(look)?;
         let describe = async {
             let servers = self.link.client.newest_servers().await?;
@@ -111,7 +96,7 @@ impl Session {
             };
             all(servers.iter().map(describe)).await
         };
-        let described = self.run("for servers to describe their rows", 3 * self.timeout, look, describe)??;
+        let described = self.run_in_time("for servers to describe their rows", 3 * self.timeout, look, describe)??;
         let none = |table: &crate::SessionTable| TableRows { table: table.name.clone(), rows: 0, bytes: 0 };
         let mut tables: Vec<TableRows> = self.tables().iter().map(none).collect();
         for table in described.into_iter().flat_map(|server| server.tables) {
@@ -124,8 +109,8 @@ impl Session {
     }
 }
 
-/// The answers of all servers, or the first error once every server has answered: one that still works on a call would refuse
-/// the next one.
+/// The first error is returned once every server has answered: one that still works on a call would refuse the next
+/// one.
 async fn all<T>(
     calls: impl Iterator<Item = impl Future<Output = Result<T, SessionError>>>,
 ) -> Result<Vec<T>, SessionError> {

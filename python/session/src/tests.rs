@@ -12,15 +12,14 @@ use super::*;
 const PATIENT: Look<'static> = &|| Ok(());
 
 /// A cluster of two servers whose rows start at zero and learn by gradient descent with rate 1, and its session.
-struct Trained {
+struct TrainedCluster {
     session: Session,
-    /// The servers run here.
     _cluster: tokio::runtime::Runtime,
 }
 
-fn trained(staleness: usize) -> Trained {
+fn trained(staleness: usize) -> TrainedCluster {
     let (mut sessions, cluster) = workers(1, &format!("staleness = {staleness}"), "sgd");
-    Trained { session: sessions.remove(0), _cluster: cluster }
+    TrainedCluster { session: sessions.remove(0), _cluster: cluster }
 }
 
 /// The sessions of so many workers of one cluster.
@@ -32,22 +31,21 @@ fn workers(workers: u32, train: &str, optimizer: &str) -> (Vec<Session>, tokio::
          [model]\nkind = 'ffnn'\nhidden = [1]\n[train]\n{train}\n\
          [cluster]\nservers = 2\nworkers = {workers}\ntimeout_seconds = 5.0\n"
     );
-    let job = parse(&text, "test.toml").unwrap();
+    let job = parse_job(&text, "test.toml").unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let cluster = runtime.block_on(EmbeddedCluster::start(&job)).unwrap();
-    let reach = Reach { control: cluster.control, connect: cluster.connect };
+    let reach = RunReach { control: cluster.control, connect: cluster.connect };
     let start = |rank| Session::start(&job, rank, || Ok(reach.clone()), PATIENT).unwrap();
     ((0..workers).map(start).collect(), runtime)
 }
 
-impl Trained {
+impl TrainedCluster {
     fn batch(&self, ids: &[u64], access: BatchAccess) -> (LookupBatch, BatchRows) {
         let batch = self.session.look_up(&[(0, ids), (1, &[7])], access).unwrap();
-        let rows = self.session.rows(&batch, PATIENT).unwrap();
+        let rows = self.session.wait_for_rows(&batch, PATIENT).unwrap();
         (batch, rows)
     }
 
-    /// The rows of table `a`, as they are.
     fn read(&self, ids: &[u64]) -> Vec<f32> {
         self.session.flush(PATIENT).unwrap();
         self.batch(ids, BatchAccess::Read).1.tables.remove(0)
@@ -68,13 +66,13 @@ fn gradients_reach_the_rows_once_and_the_run_ends_well() {
     );
     for _ in 0..3 {
         let (batch, rows) = cluster.batch(&[5, 9, 5], BatchAccess::Train);
-        assert_eq!((batch.inverse(), rows.tables[0].len()), (&[vec![0, 1, 0], vec![0]][..], 2));
+        assert_eq!((batch.id_positions(), rows.tables[0].len()), (&[vec![0, 1, 0], vec![0]][..], 2));
         cluster.session.push(vec![(&batch, gradients(&rows, -1.0))], 0).unwrap();
         let again = cluster.session.push(vec![(&batch, gradients(&rows, -1.0))], 0).unwrap_err().to_string();
         assert!(again.contains("a push is never repeated"), "{again}");
     }
     assert_eq!(cluster.read(&[9, 5, 1]), [3.0, 3.0, 0.0]);
-    let tables = cluster.session.describe(PATIENT).unwrap();
+    let tables = cluster.session.describe_tables(PATIENT).unwrap();
     assert_eq!(tables.iter().map(|table| table.rows).collect::<Vec<_>>(), [2, 1], "reads create no row");
     cluster.session.close(SessionEnd::Done, PATIENT).unwrap();
     cluster.session.close(SessionEnd::Done, PATIENT).unwrap();
@@ -89,12 +87,12 @@ fn the_window_holds_a_batch_until_its_push_and_a_full_window_is_an_error() {
     let (first, rows) = cluster.batch(&[1], BatchAccess::Train);
     let (second, _) = cluster.batch(&[2], BatchAccess::Train);
     let third = cluster.session.look_up(&[(0, &[3])], BatchAccess::Train).unwrap();
-    let full = cluster.session.rows(&third, PATIENT).unwrap_err();
+    let full = cluster.session.wait_for_rows(&third, PATIENT).unwrap_err();
     assert!(matches!(full, SessionError::WindowFull { inside: 2 }), "{full}");
     // Reading needs no place.
     assert_eq!(cluster.read(&[1]), [0.0]);
     // A batch that is given up and one that is pushed make room.
-    second.release();
+    second.give_up();
     cluster.session.push(vec![(&first, gradients(&rows, 1.0))], 0).unwrap();
     cluster.session.flush(PATIENT).unwrap();
     assert_eq!(cluster.session.in_flight(), (0, 0));
@@ -124,13 +122,13 @@ fn a_row_takes_the_mean_of_the_workers_gradients_of_a_step_as_one_update() {
     for step in 0..2 {
         for (session, ids) in sessions.iter().zip_eq([[1, 2], [2, 3]]) {
             let batch = session.look_up(&[(0, &ids)], BatchAccess::Train).unwrap();
-            let rows = session.rows(&batch, PATIENT).unwrap();
+            let rows = session.wait_for_rows(&batch, PATIENT).unwrap();
             session.push(vec![(&batch, gradients(&rows, 4.0))], step).unwrap();
         }
         sessions.iter().for_each(|session| session.flush(PATIENT).unwrap());
     }
     let batch = sessions[1].look_up(&[(0, &[1, 2, 3])], BatchAccess::Read).unwrap();
-    let rows = sessions[1].rows(&batch, PATIENT).unwrap().tables.remove(0);
+    let rows = sessions[1].wait_for_rows(&batch, PATIENT).unwrap().tables.remove(0);
     let expected = -(1.0 + 0.5_f32.sqrt());
     assert!(rows.iter().all(|row| (row - expected).abs() < 1e-6), "{rows:?}, and not {expected}");
     sessions[0].close(SessionEnd::Done, PATIENT).unwrap();
@@ -146,7 +144,7 @@ fn the_failure_of_a_worker_is_what_the_others_hear() {
     sessions[1].close(SessionEnd::Failed("its loss is no number"), PATIENT).unwrap();
     let deadline = Deadline::from_now(std::time::Duration::from_secs(30));
     let heard = loop {
-        match sessions[0].check() {
+        match sessions[0].check_usable() {
             Err(error) => break error.to_string(),
             Ok(()) => assert!(!deadline.is_past(), "worker 0 never hears of it"),
         }
@@ -165,12 +163,12 @@ fn rows_are_saved_and_loaded_in_the_place_of_others() {
     train(&[1, 2]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let refused = cluster.session.save("/proc/none", PATIENT).unwrap_err().to_string();
+    let refused = cluster.session.save_rows("/proc/none", PATIENT).unwrap_err().to_string();
     assert!(refused.contains("could not save its rows") && refused.contains("check the folder"), "{refused}");
-    let saved = cluster.session.save(path, PATIENT).unwrap();
+    let saved = cluster.session.save_rows(path, PATIENT).unwrap();
     assert_eq!((saved.rows, saved.files.len()), (3, 2));
     train(&[2, 3]);
-    assert_eq!(cluster.session.load(path, saved.files, PATIENT).unwrap(), 3);
+    assert_eq!(cluster.session.load_rows(path, saved.files, PATIENT).unwrap(), 3);
     assert_eq!(cluster.read(&[1, 2, 3]), [-1.0, -1.0, 0.0]);
 }
 
@@ -190,13 +188,13 @@ fn a_refused_push_is_forgotten_once_rows_were_loaded() {
     let cluster = trained(0);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let saved = cluster.session.save(path, PATIENT).unwrap();
+    let saved = cluster.session.save_rows(path, PATIENT).unwrap();
     let (batch, rows) = cluster.batch(&[1], BatchAccess::Train);
     cluster.session.push(vec![(&batch, gradients(&rows, f32::NAN))], 0).unwrap();
     let refused = cluster.session.flush(PATIENT).unwrap_err().to_string();
     assert!(refused.contains("push was refused") && refused.contains("embedding.non_finite"), "{refused}");
-    cluster.session.load(path, saved.files, PATIENT).unwrap();
-    cluster.session.reopen();
+    cluster.session.load_rows(path, saved.files, PATIENT).unwrap();
+    cluster.session.forget_refused_push();
     let (batch, rows) = cluster.batch(&[1], BatchAccess::Train);
     cluster.session.push(vec![(&batch, gradients(&rows, 1.0))], 1).unwrap();
     assert_eq!(cluster.read(&[1]), [-1.0]);
@@ -208,12 +206,12 @@ fn wrong_calls_are_refused_before_anything_is_sent() {
     let none = cluster.session.look_up(&[(2, &[1])], BatchAccess::Read).err().unwrap().to_string();
     assert_eq!(none, "there is no table 2; the job has 2");
     let (batch, mut rows) = cluster.batch(&[1], BatchAccess::Train);
-    assert!(matches!(cluster.session.rows(&batch, PATIENT), Err(SessionError::Repeated(_))));
+    assert!(matches!(cluster.session.wait_for_rows(&batch, PATIENT), Err(SessionError::Repeated(_))));
     rows.tables[0].push(0.0);
     let shape = cluster.session.push(vec![(&batch, rows)], 0).unwrap_err().to_string();
     assert!(shape.contains("[2, 2] values by table") && shape.contains("[1, 2]"), "{shape}");
     let (read, rows) = {
-        batch.release();
+        batch.give_up();
         cluster.batch(&[1], BatchAccess::Read)
     };
     let read = cluster.session.push(vec![(&read, rows)], 0).unwrap_err().to_string();
@@ -226,7 +224,7 @@ fn a_caller_that_does_not_want_to_wait_gets_its_batch_released() {
     let (first, rows) = cluster.batch(&[1], BatchAccess::Train);
     let second = cluster.session.look_up(&[(0, &[1])], BatchAccess::Train).unwrap();
     let asked = AtomicBool::new(false);
-    let interrupted = cluster.session.rows(&second, &|| {
+    let interrupted = cluster.session.wait_for_rows(&second, &|| {
         asked.store(true, Ordering::Relaxed);
         Err(SessionError::Interrupted("Ctrl-C".into()))
     });
@@ -237,8 +235,8 @@ fn a_caller_that_does_not_want_to_wait_gets_its_batch_released() {
 
 #[tokio::test]
 async fn a_malformed_address_and_a_malformed_secret_are_reported() {
-    let wrong = Reach::grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
+    let wrong = RunReach::over_grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
     assert!(wrong.contains("64 hexadecimal digits"), "{wrong}");
-    let wrong = Reach::grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
+    let wrong = RunReach::over_grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
     assert!(wrong.contains("cannot reach no where"), "{wrong}");
 }

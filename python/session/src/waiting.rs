@@ -15,11 +15,8 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Asked ten times a second during a wait: an error ends the wait.
 pub type Look<'a> = &'a (dyn Fn() -> Result<(), SessionError> + Sync);
 
-/// Waits for `work` for at most `limit` (invariant WT-1).
-///
-/// # Errors
-/// [`SessionError::Timeout`], or what `look` says.
-pub(crate) fn wait<T>(
+/// Waits for at most `limit` (invariant WT-1).
+pub(crate) fn wait_for_work<T>(
     runtime: &Runtime,
     what: &'static str,
     limit: Duration,
@@ -56,15 +53,15 @@ mod tests {
         let runtime = runtime();
         let long = || std::future::pending::<()>();
         let patient: Look<'_> = &|| Ok(());
-        assert_eq!(wait(&runtime, "for nothing", Duration::from_secs(9), patient, async { 7 }).unwrap(), 7);
-        let late = wait(&runtime, "for rows", Duration::from_millis(1), patient, long()).unwrap_err().to_string();
+        assert_eq!(wait_for_work(&runtime, "for nothing", Duration::from_secs(9), patient, async { 7 }).unwrap(), 7);
+        let late = wait_for_work(&runtime, "for rows", Duration::from_millis(1), patient, long()).unwrap_err().to_string();
         assert!(late.contains("of waiting for rows"), "{late}");
         let asked = AtomicU32::new(0);
         let tired: Look<'_> = &|| match asked.fetch_add(1, Ordering::Relaxed) {
             0 => Ok(()),
             _ => Err(SessionError::Interrupted("Ctrl-C".into())),
         };
-        let interrupted = wait(&runtime, "for rows", Duration::from_secs(3600), tired, long()).unwrap_err();
+        let interrupted = wait_for_work(&runtime, "for rows", Duration::from_secs(3600), tired, long()).unwrap_err();
         assert_eq!((interrupted.to_string().as_str(), asked.into_inner()), ("the wait was interrupted: Ctrl-C", 2));
     }
 }

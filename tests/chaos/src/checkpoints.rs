@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use zagros_plumbing::Shutdown;
 
-use crate::recorder::Recorder;
+use crate::recorder::RoundRecorder;
 
-/// How often the folder of checkpoints is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Tells the ledger of each new checkpoint, until the run is over: the run goes back no further.
-pub(crate) async fn settle(run: &Path, recorder: &Recorder, over: &Shutdown) {
+pub(crate) async fn settle(run: &Path, recorder: &RoundRecorder, over: &Shutdown) {
     while tokio::time::timeout(LOOK, over.requested()).await.is_err() {
         if let Some(step) = newest(run) {
             recorder.record().ledger.settle(step);
@@ -20,7 +19,6 @@ pub(crate) async fn settle(run: &Path, recorder: &Recorder, over: &Shutdown) {
     }
 }
 
-/// The step of the newest whole checkpoint in a run folder.
 fn newest(run: &Path) -> Option<u64> {
     let entries = fs::read_dir(run.join("checkpoints")).ok()?;
     let step = |entry: &fs::DirEntry| entry.file_name().to_str()?.strip_prefix("resume-")?.parse::<u64>().ok();

@@ -12,7 +12,7 @@ use zagros_plumbing::Shutdown;
 use zagros_shell::{Announcement, Exit, Failure};
 
 use crate::link::{LinkName, RoundLinks};
-use crate::recorder::Recorder;
+use crate::recorder::RoundRecorder;
 use crate::scaling::RoundScaling;
 
 /// Time for the processes of an interrupted round to end.
@@ -21,21 +21,15 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct RoundCluster<'a> {
     pub(crate) plan: LaunchPlan<'a>,
     pub(crate) job: &'a Job,
-    /// Where dense workers report their pushes.
     pub(crate) socket: &'a Path,
-    /// What all connections pass through.
     pub(crate) links: &'a RoundLinks,
     /// Learns when the run goes back.
-    pub(crate) recorder: &'a Recorder,
-    /// How many servers and workers there are to be.
+    pub(crate) recorder: &'a RoundRecorder,
     pub(crate) scaling: &'a RoundScaling<'a>,
 }
 
 impl RoundCluster<'_> {
     /// Trains to the end. Lost processes are started again, in mode `sync` all of them.
-    ///
-    /// # Errors
-    /// If the run fails, or `stop` is requested before it ends.
     pub(crate) async fn train(&self, stop: &Shutdown) -> Result<(), Failure> {
         loop {
             let supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());

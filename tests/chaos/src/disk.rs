@@ -1,6 +1,5 @@
-//! A disk that takes no more: the limit of a process's file sizes (`RLIMIT_FSIZE`) is set to zero for a while.
-//!
-//! Each write to a file then fails with EFBIG. It needs no privilege, and hits one process alone.
+//! A disk that takes no more: `RLIMIT_FSIZE` is zero for a while, so each write to a file fails with EFBIG. It hits one
+//! process alone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,10 +16,7 @@ pub(crate) fn allow_writes(pid: u32, may_write: bool) {
     let _ = prlimit(Some(process), Resource::Fsize, Rlimit { current: limit, maximum: None });
 }
 
-/// A program that starts `program` without the signal that a write beyond the limit raises. It would end the process, as no disk does.
-///
-/// # Errors
-/// If the file cannot be written.
+/// Starts `program` without the signal of a write beyond the limit, which would end the process, as no disk does.
 pub(crate) fn without_signal(program: &Path, folder: &Path) -> io::Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
 

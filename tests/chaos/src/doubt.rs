@@ -1,9 +1,8 @@
 //! Which gradients in doubt a row has: those of workers that were killed before they heard an answer.
 //!
-//! A row of a rare id has one or two of them, and every choice can be tried. A row of a frequent id has one of each killed worker's
-//! pushes: a hundred, and some choice of a hundred explains nearly any sum. So the rare rows decide first: a server applies a part of
-//! a push as a whole, so they say which parts were applied. A frequent row must have just those, but for a few: a server that was killed in
-//! the middle of a part has some of its rows.
+//! Of a rare id they are few, and every choice can be tried. Of a frequent id they are a hundred, and some choice
+//! explains nearly any sum. So the rare rows decide first: a server applies a part of a push as a whole. A frequent row
+//! must have just those parts, but for a few: a server may have been killed in the middle of a part.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +22,6 @@ pub(crate) struct DoubtedRow {
     pub(crate) missing: Vec<i64>,
 }
 
-/// Decides row by row.
 #[derive(Debug)]
 pub(crate) struct DoubtSolver<'a> {
     by_row: HashMap<RowId, Vec<DoubtedGradient<'a>>>,
@@ -37,7 +35,6 @@ impl<'a> DoubtSolver<'a> {
         Self { by_row, votes: HashMap::new(), frequent: Vec::new() }
     }
 
-    /// Whether a row has gradients in doubt.
     pub(crate) fn has(&self, row: RowId) -> bool {
         self.by_row.contains_key(&row)
     }
@@ -58,7 +55,6 @@ impl<'a> DoubtSolver<'a> {
         Some(true)
     }
 
-    /// The frequent rows that are not explained.
     pub(crate) fn finish(self) -> (usize, Vec<DoubtedRow>) {
         let applied: HashSet<u64> = self.votes.iter().filter(|(_, votes)| **votes > 0).map(|(part, _)| *part).collect();
         let count = self.frequent.len();

@@ -7,24 +7,19 @@ use crate::row::RowId;
 /// Gradients by step, so that a ledger can go back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepHistory {
-    /// Whether the run may go back at all.
     pub(crate) is_kept: bool,
     acknowledged: BTreeMap<u64, Vec<(RowId, Vec<i32>)>>,
-    /// The step of the newest checkpoint.
     pub(crate) settled: u64,
     /// The next push is the first after a return.
     pub(crate) is_going_back: bool,
-    /// How often the run went back.
     pub(crate) returns: u32,
 }
 
 impl StepHistory {
-    /// Of a run that may go back.
     pub(crate) fn kept() -> Self {
         Self { is_kept: true, ..Self::default() }
     }
 
-    /// A row was changed by a push of this step.
     pub(crate) fn note(&mut self, step: u64, row: RowId, gradient: Vec<i32>) {
         if self.is_kept {
             self.acknowledged.entry(step).or_default().push((row, gradient));
@@ -39,7 +34,6 @@ impl StepHistory {
         }
     }
 
-    /// Takes out what was changed at this step and later.
     pub(crate) fn take_from(&mut self, step: u64) -> impl Iterator<Item = (RowId, Vec<i32>)> {
         self.returns += 1;
         self.acknowledged.split_off(&step).into_values().flatten()

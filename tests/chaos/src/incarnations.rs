@@ -7,19 +7,16 @@ use zagros_embedding_client::push_record::StartedPush;
 /// A worker's process: its writer, and how often that was started.
 pub(crate) type IncarnationKey = (u64, u32);
 
-/// What the processes of a round did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IncarnationLog {
-    incarnations: BTreeMap<IncarnationKey, Incarnation>,
+    incarnations: BTreeMap<IncarnationKey, WorkerIncarnation>,
     /// Batches of processes that were all started again, by step.
     kept: Vec<PushedBatch>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Incarnation {
-    /// Index of the worker.
+struct WorkerIncarnation {
     worker: u32,
-    /// Whether a fault has hit it.
     is_hit: bool,
     /// Hash of the dense network that it ended with. A process without one was lost.
     network: Option<u64>,
@@ -36,12 +33,10 @@ struct PushedBatch {
 }
 
 impl IncarnationLog {
-    /// A process has got its place.
     pub(crate) fn join(&mut self, key: IncarnationKey, worker: u32) {
         self.incarnations.entry(key).or_default().worker = worker;
     }
 
-    /// A process pushes a batch.
     pub(crate) fn start(&mut self, key: IncarnationKey, push: &StartedPush) {
         // The first step after a return says how far the run went back.
         while self.kept.pop_if(|batch| batch.step >= push.step).is_some() {}
@@ -50,13 +45,11 @@ impl IncarnationLog {
         self.incarnations.entry(key).or_default().batches.insert(seq, batch);
     }
 
-    /// A process says that a batch is acknowledged.
     pub(crate) fn finish(&mut self, key: IncarnationKey, seq: u64) {
         let batch = self.incarnations.get_mut(&key).and_then(|incarnation| incarnation.batches.get_mut(&seq));
         batch.into_iter().for_each(|batch| batch.is_acknowledged = true);
     }
 
-    /// A process has trained to the end.
     pub(crate) fn note_network(&mut self, key: IncarnationKey, hash: u64) {
         self.incarnations.entry(key).or_default().network = Some(hash);
     }
@@ -74,8 +67,7 @@ impl IncarnationLog {
         self.kept.sort_by_key(|batch| batch.step);
     }
 
-    /// Whether a process may have left pushes without an answer: another one is in its place, or a fault hit it and it has not come to
-    /// the end.
+    /// Another process is in its place, or a fault hit it and it has not come to the end.
     pub(crate) fn may_be_lost(&self, key: IncarnationKey) -> bool {
         self.incarnations.get(&key).is_some_and(|one| one.network.is_none() && (one.is_hit || !self.is_newest(key)))
     }
@@ -84,15 +76,13 @@ impl IncarnationLog {
         self.incarnations.range((writer, incarnation + 1)..=(writer, u32::MAX)).next().is_none()
     }
 
-    /// Samples of acknowledged batches.
     pub(crate) fn samples(&self) -> u64 {
         let batches = self.incarnations.values().flat_map(|incarnation| incarnation.batches.values());
         batches.chain(&self.kept).filter(|batch| batch.is_acknowledged).map(|batch| batch.samples).sum()
     }
 
-    /// Splits that were trained on to their end.
     pub(crate) fn splits(&self) -> BTreeSet<u64> {
-        let ends = self.incarnations.values().flat_map(Incarnation::splits);
+        let ends = self.incarnations.values().flat_map(WorkerIncarnation::splits);
         self.kept.iter().flat_map(|batch| batch.splits.iter().copied()).chain(ends).collect()
     }
 
@@ -107,27 +97,26 @@ impl IncarnationLog {
         batches.filter(|batch| !batch.is_acknowledged).map(|batch| batch.samples).sum()
     }
 
-    fn unended(&self) -> impl Iterator<Item = &Incarnation> {
+    fn unended(&self) -> impl Iterator<Item = &WorkerIncarnation> {
         self.incarnations.values().filter(|incarnation| incarnation.network.is_none())
     }
 
-    /// The most samples that others trained on again because of lost processes. A process completes its splits in their order. So the
-    /// last one that no other process completed as well is complete, and what may be repeated comes after it: from the batch with its last
-    /// row on, and in a shuffle window of so many rows before that.
+    /// A process completes its splits in their order. So the last one that no other process completed as well is
+    /// complete, and what may be repeated comes after it: from the batch with its last row on, and in a shuffle window
+    /// of so many rows before that.
     pub(crate) fn most_repeated(&self, shuffled: u64) -> u64 {
         let mut times = BTreeMap::<u64, u32>::new();
-        let ends = self.incarnations.values().flat_map(Incarnation::splits);
+        let ends = self.incarnations.values().flat_map(WorkerIncarnation::splits);
         ends.for_each(|split| *times.entry(split).or_default() += 1);
         let is_counted = |batch: &PushedBatch| batch.splits.iter().any(|split| times.get(split) == Some(&1));
-        let repeated = |one: &Incarnation| {
+        let repeated = |one: &WorkerIncarnation| {
             let (last, all) = (one.acknowledged().filter(|(_, batch)| is_counted(batch)).last(), one.samples_from(0));
             last.map_or(all, |(seq, _)| all.min(shuffled + one.samples_from(*seq)))
         };
         self.unended().map(repeated).sum()
     }
 
-    /// Hashes of the dense networks that workers ended with, and how many of the first `workers` ended with none, though nothing was done
-    /// to them.
+    /// How many of the first `workers` ended with no network, though nothing was done to them, comes second.
     pub(crate) fn networks(&self, workers: u32) -> (BTreeSet<u64>, usize) {
         let newest = || self.incarnations.iter().filter(|(key, _)| self.is_newest(**key)).map(|(_, one)| one);
         let ended_or_hit =
@@ -137,7 +126,7 @@ impl IncarnationLog {
     }
 }
 
-impl Incarnation {
+impl WorkerIncarnation {
     /// Batches with no unacknowledged one before them.
     fn acknowledged(&self) -> impl Iterator<Item = (&u64, &PushedBatch)> {
         self.batches.iter().take_while(|(_, batch)| batch.is_acknowledged)
@@ -147,7 +136,6 @@ impl Incarnation {
         self.acknowledged().flat_map(|(_, batch)| batch.splits.iter().copied())
     }
 
-    /// Samples of the acknowledged batches from a number on.
     fn samples_from(&self, seq: u64) -> u64 {
         let batches = self.batches.range(seq..).map(|(_, batch)| batch);
         batches.filter(|batch| batch.is_acknowledged).map(|batch| batch.samples).sum()

@@ -16,20 +16,18 @@ use crate::link::{LinkName, LinkState, RoundLinks};
 use crate::processes::{RoundProcesses, signal};
 use crate::progress::ProgressMoment;
 use crate::record::FaultRecord;
-use crate::recorder::Recorder;
+use crate::recorder::RoundRecorder;
 use crate::report;
 use crate::scaling::RoundScaling;
 use crate::schedule::PlannedFault;
 use crate::target::FaultTarget;
 
-/// How often the run is looked at while it recovers.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long each part of a slow link waits.
 const DELAY: Duration = Duration::from_millis(20);
 /// Added to the job's own timeouts: a run that makes no step for longer hangs.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// The faults that are to come, and those that were made.
 #[derive(Debug)]
 pub(crate) struct FaultInjector {
     faults: Vec<PlannedFault>,
@@ -42,41 +40,33 @@ pub(crate) struct FaultInjector {
     pub(crate) problems: Vec<String>,
 }
 
-/// The run that faults are made in.
 pub(crate) struct RoundView<'a> {
     pub(crate) job: &'a Job,
     pub(crate) run: &'a Path,
     pub(crate) links: &'a RoundLinks,
     pub(crate) scaling: &'a RoundScaling<'a>,
-    pub(crate) recorder: &'a Recorder,
-    /// Requested once the run has ended.
+    pub(crate) recorder: &'a RoundRecorder,
     pub(crate) over: &'a Shutdown,
-    /// Ends the run.
     pub(crate) stop: &'a Shutdown,
 }
 
-/// A fault that is being made.
 struct OpenFault {
     began: Instant,
     moment: ProgressMoment,
     steps: u64,
     hit: Vec<HitTarget>,
-    /// When a fault that lasts is over.
     until: Option<Instant>,
     record: FaultRecord,
 }
 
-/// What a fault hit.
 #[derive(Clone, Copy)]
 enum HitTarget {
     Process {
         role: RoleName,
         pid: u32,
-        /// Whether it has a successor.
         is_back: bool,
     },
     Link(LinkName),
-    /// The whole run.
     Run,
 }
 
@@ -93,7 +83,6 @@ impl FaultInjector {
         }
     }
 
-    /// Whether no fault is left, or the time is over.
     pub(crate) fn is_done(&self) -> bool {
         self.next >= self.faults.len() || self.started.elapsed() >= self.length
     }
@@ -197,7 +186,6 @@ impl FaultInjector {
         })
     }
 
-    /// Watches until every worker has made a new step and every process is back.
     async fn follow(
         &mut self,
         mut open: OpenFault,
@@ -257,7 +245,6 @@ impl OpenFault {
         is_back && self.record.next_step.is_some() && self.until.is_none()
     }
 
-    /// Ends a fault that lasts.
     fn restore(&mut self, round: &RoundView<'_>) {
         if self.until.take().is_some() {
             self.hit.iter().for_each(|target| target.restore(self.record.fault.kind, round.links));
@@ -325,7 +312,6 @@ impl HitTarget {
     }
 }
 
-/// Waits so long; answers whether the run ended meanwhile.
 async fn ended_within(over: &Shutdown, time: Duration) -> bool {
     tokio::time::timeout(time, over.requested()).await.is_ok()
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What is done to a process or a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// The process is killed: `kill -9`.
@@ -25,11 +24,9 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds, in the order of the report.
     pub const ALL: [Self; 8] =
         [Self::Kill, Self::Stop, Self::Disk, Self::Slow, Self::Partition, Self::Break, Self::Late, Self::Scale];
 
-    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +41,6 @@ impl FaultKind {
         }
     }
 
-    /// Whether it goes on for a while.
     pub(crate) fn lasts(self) -> bool {
         !matches!(self, Self::Kill | Self::Break | Self::Scale)
     }

@@ -16,10 +16,8 @@ use crate::row::RowId;
 
 /// Pushes of a writer that are remembered behind its newest one. A client never repeats an older one.
 const REMEMBERED: u64 = 64;
-/// Problems that are remembered for the report.
 const MOST_PROBLEMS: usize = 10;
 
-/// What a push is identified by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PushKey {
     pub writer: u64,
@@ -32,7 +30,6 @@ pub struct PushKey {
 struct LedgerPush {
     /// Training steps before the one that it is of.
     step: u64,
-    /// Of the batch, and not sent yet.
     unsent: HashSet<RowId>,
     /// Sent, and not known to be applied: with which part, and the gradient.
     open: HashMap<RowId, (u64, Vec<i32>)>,
@@ -45,14 +42,12 @@ impl LedgerPush {
     }
 }
 
-/// The ledger of a run.
 #[derive(Clone, Debug, Default)]
 pub struct PushLedger {
     /// Sums of acknowledged gradients in grid units, by row.
     sums: HashMap<RowId, Vec<i64>>,
     pushes: BTreeMap<PushKey, LedgerPush>,
     acknowledged: u64,
-    /// Parts of pushes that were sent.
     parts_sent: u64,
     problems: BTreeSet<String>,
     history: StepHistory,
@@ -72,8 +67,7 @@ impl PushLedger {
         Self { history: StepHistory::kept(), ..Self::default() }
     }
 
-    /// Every process of the run has ended, and the run goes back. How far says its next push: what came at that step or later is
-    /// not in the rows of the checkpoint.
+    /// How far it goes back says its next push: what came at that step or later is not in the rows of the checkpoint.
     pub fn go_back(&mut self) {
         self.pushes.clear();
         self.history.is_going_back = true;
@@ -84,7 +78,6 @@ impl PushLedger {
         self.history.settle(step);
     }
 
-    /// How often the run went back.
     pub fn returns(&self) -> u32 {
         self.history.returns
     }
@@ -166,7 +159,6 @@ impl PushLedger {
         old.iter().for_each(|key| drop(self.pushes.remove(key)));
     }
 
-    /// Parts of pushes that servers acknowledged.
     pub fn parts(&self) -> u64 {
         self.acknowledged
     }
@@ -176,7 +168,6 @@ impl PushLedger {
         self.sums.get(&row).map(Vec::as_slice)
     }
 
-    /// Rows with acknowledged gradients.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = RowId> {
         self.sums.keys().copied()
     }
@@ -206,7 +197,6 @@ impl PushLedger {
         self.pushes.iter().filter(|(_, push)| !push.is_answered()).map(|(key, _)| *key).collect()
     }
 
-    /// What contradicts itself.
     pub fn problems(&self) -> impl Iterator<Item = &String> {
         self.problems.iter()
     }

@@ -7,14 +7,12 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_shell::{Exit, Failure};
 
-/// Deviations of a step's loss by which the means of two runs' last steps may differ: a run that lost nothing was 1.4 away, first weights in
-/// place of learned ones 11 to 13 (mode hybrid, the quickstart's job).
+/// The unit is the deviation of a step's loss: a run that lost nothing was 1.4 away, first weights in place of learned
+/// ones 11 to 13 (mode hybrid, the quickstart's job).
 const FARTHEST: f64 = 4.0;
 
-/// Steps and their losses.
 pub(crate) type Curve = Vec<(u64, f64)>;
 
-/// What a finished run has written about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunFacts {
     /// Step and loss, in nats: of the first steps all, later of some, whichever are written.
@@ -23,7 +21,6 @@ pub(crate) struct RunFacts {
     pub(crate) void: Curve,
     /// SHA-256 of the files with rows and with the dense network, by name.
     pub(crate) files: Vec<(String, String)>,
-    /// Samples trained on.
     pub(crate) samples: u64,
     pub(crate) steps: u64,
     /// AUC of the last evaluation.
@@ -31,10 +28,7 @@ pub(crate) struct RunFacts {
 }
 
 impl RunFacts {
-    /// Reads what worker 0 wrote into the run folder.
-    ///
-    /// # Errors
-    /// If a file is missing or damaged.
+    /// What worker 0 wrote into the run folder.
     pub(crate) fn read(run: &Path) -> Result<Self, Failure> {
         let failed = |path: &Path, error: &dyn std::fmt::Display| {
             let help = "the run did not write it; its log lines are in the folder logs";
@@ -61,19 +55,17 @@ impl RunFacts {
         self.losses.iter().chain(&self.void).find(differs).map(|(step, _)| *step)
     }
 
-    /// Mean loss of the first tenth of the steps.
     pub(crate) fn first_loss(&self) -> f64 {
         let tenth = self.losses.len().div_ceil(10);
         mean(&self.losses[..tenth])
     }
 
-    /// Mean loss of the last tenth of the steps.
     pub(crate) fn last_loss(&self) -> f64 {
         mean(self.last_part(10))
     }
 
-    /// How far the last loss of another run of the job may be from this one's: [`FARTHEST`] deviations of a step's loss in the second
-    /// half, which has enough steps that chance hardly makes them small.
+    /// [`FARTHEST`] deviations of a step's loss in the second half, which has enough steps that chance hardly makes
+    /// them small.
     pub(crate) fn farthest(&self) -> f64 {
         let half = self.last_part(2);
         let mean = mean(half);
@@ -86,7 +78,6 @@ impl RunFacts {
         &self.losses[self.losses.len() - last..]
     }
 
-    /// The curve in so many means.
     pub(crate) fn curve(&self, points: usize) -> Vec<f64> {
         let size = self.losses.len().div_ceil(points).max(1);
         self.losses
@@ -111,7 +102,6 @@ fn losses(text: &str) -> (Curve, Curve) {
     (losses, void)
 }
 
-/// Names and hashes of the files that hold what was learned.
 fn hashes(manifest: &Value) -> Vec<(String, String)> {
     let files = manifest.get("files").and_then(Value::as_array).cloned().unwrap_or_default();
     let hash = |file: &Value| Some((file.get("name")?.as_str()?.to_owned(), file.get("sha256")?.as_str()?.to_owned()));

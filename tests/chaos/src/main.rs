@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use zagros_chaos::{ChaosOptions, ChaosRun, FaultKind, job_changes};
-use zagros_job::threads::cores;
+use zagros_job::threads::core_count;
 use zagros_plumbing::Shutdown;
 use zagros_shell::{
     Exit, Failure, Logging, OrInternal, block_on, check_folders, load_job, machine_of_job, share_cores, watch_signals,
 };
 
-/// How long faults are made, unless their number is given.
 const LENGTH: Duration = Duration::from_mins(10);
 /// Longer than any number of faults takes.
 const ANY: Duration = Duration::from_hours(24 * 365);
@@ -19,7 +18,7 @@ const ANY: Duration = Duration::from_hours(24 * 365);
 /// Trains a job as `zagros up` does, breaks its processes, disks and links, and checks every row, sample and loss.
 #[derive(Debug, Parser)]
 #[command(name = "zagros-chaos", version)]
-struct Arguments {
+struct ChaosArguments {
     /// The job file.
     job: PathBuf,
     /// Set a key of the job file: `train.mode=sync`.
@@ -59,23 +58,22 @@ struct Arguments {
 }
 
 fn main() {
-    let arguments: Arguments = zagros_shell::parse_arguments();
+    let arguments: ChaosArguments = zagros_shell::parse_arguments();
     zagros_shell::run_to_exit(|| {
         arguments.logging.install("warn");
         block_on(run(arguments))
     })
 }
 
-/// Runs all rounds.
-async fn run(arguments: Arguments) -> Result<Exit, Failure> {
-    let Arguments { job: file, mut sets, .. } = arguments;
+async fn run(arguments: ChaosArguments) -> Result<Exit, Failure> {
+    let ChaosArguments { job: file, mut sets, .. } = arguments;
     sets.extend(arguments.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(arguments.workers.map(|workers| format!("cluster.workers={workers}")));
     let changes = job_changes(&load_job(&file, &sets)?);
     sets.extend(changes.iter().cloned());
     let job = load_job(&file, &sets)?;
     check_folders(&job)?;
-    let (job, sets) = share_cores(&file, sets, &machine_of_job(&job, cores()))?;
+    let (job, sets) = share_cores(&file, sets, &machine_of_job(&job, core_count()))?;
     let stop = Shutdown::new();
     let _signals = watch_signals(&stop)?;
     let chaos = ChaosRun {

@@ -8,7 +8,6 @@ use crate::ledger::PushLedger;
 use crate::row::RowId;
 use zagros_embedding_client::push_record::grid;
 
-/// Wrong rows that are remembered for the report.
 const SHOWN: usize = 5;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +16,6 @@ pub struct WrongRow {
     pub kind: WrongKind,
 }
 
-/// In which way a row is wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WrongKind {
     /// Its pushes were acknowledged, and the model does not have it.
@@ -28,12 +26,9 @@ pub enum WrongKind {
     Differs { found: i64, expected: i64 },
 }
 
-/// The result of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct RowVerdict {
-    /// Rows that were compared.
     pub rows: u64,
-    /// Rows that are wrong.
     pub wrong: u64,
     pub examples: Vec<WrongRow>,
     /// Rows with a gradient that may or may not have been applied, because its worker was killed before it knew.
@@ -58,7 +53,6 @@ impl fmt::Display for WrongRow {
     }
 }
 
-/// Takes the rows one after the other.
 pub struct RowOracle<'a> {
     ledger: &'a PushLedger,
     doubts: DoubtSolver<'a>,
@@ -76,7 +70,6 @@ impl<'a> RowOracle<'a> {
         }
     }
 
-    /// Checks a row of the model.
     pub fn check(&mut self, row: RowId, weights: &[f32]) {
         self.verdict.rows += 1;
         self.seen.insert(row);
@@ -104,7 +97,6 @@ impl<'a> RowOracle<'a> {
         }
     }
 
-    /// The verdict, once the model has no more rows.
     pub fn finish(mut self) -> RowVerdict {
         let missing: Vec<RowId> = self.ledger.rows().filter(|row| !self.seen.contains(row)).collect();
         for row in missing {

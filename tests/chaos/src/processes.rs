@@ -8,7 +8,6 @@ use zagros_job::Job;
 use zagros_launch::{RoleName, WorkerLoss};
 use zagros_shell::Announcement;
 
-/// The processes that a round has now.
 #[derive(Debug)]
 pub(crate) struct RoundProcesses {
     run: PathBuf,
@@ -17,7 +16,6 @@ pub(crate) struct RoundProcesses {
     seen: BTreeMap<String, u32>,
     /// Roles that may be started again, because something was done to them.
     hit: Vec<RoleName>,
-    /// What a lost dense worker costs.
     loss: WorkerLoss,
 }
 

@@ -21,7 +21,6 @@ type PushNumber = (u32, u32, u64);
 pub(crate) struct ProgressMoment(BTreeMap<u32, PushNumber>);
 
 impl WorkerProgress {
-    /// A worker sends (a part of) a push.
     pub(crate) fn sent(&mut self, worker: u32, key: PushKey) {
         let newest = self.newest.get(&worker).copied();
         let number = (self.starts, key.incarnation, key.seq);
@@ -36,23 +35,20 @@ impl WorkerProgress {
         self.starts += 1;
     }
 
-    /// Batches that all workers have pushed.
     pub(crate) fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Workers that have pushed something.
     pub(crate) fn workers(&self) -> usize {
         self.newest.len()
     }
 
-    /// Where every worker is now.
     pub(crate) fn moment(&self) -> ProgressMoment {
         ProgressMoment(self.newest.clone())
     }
 
-    /// Whether every worker has made a step whose batch it looked up after `moment`. A batch is looked up once at most
-    /// `staleness` pushes before it are unanswered: a push that many and one more after the newest of that moment proves it.
+    /// A batch is looked up once at most `staleness` pushes before it are unanswered: a push that many and one more
+    /// after the newest of `moment` proves that it was looked up after it.
     pub(crate) fn is_past(&self, moment: &ProgressMoment, staleness: u64) -> bool {
         moment.0.iter().all(|(worker, then)| {
             let now = self.newest.get(worker);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::schedule::PlannedFault;
 
-/// A fault that was made, and how the run recovered.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultRecord {
     pub(crate) fault: PlannedFault,

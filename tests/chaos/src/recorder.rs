@@ -22,30 +22,23 @@ use zagros_embedding_client::push_record::grid;
 /// The longest wait for the reports of workers that have ended.
 const LAST_REPORTS: Duration = Duration::from_secs(30);
 
-/// What the workers of a round have reported.
 #[derive(Debug, Default)]
 pub(crate) struct RoundRecord {
     pub(crate) ledger: PushLedger,
     pub(crate) progress: WorkerProgress,
     pub(crate) incarnations: IncarnationLog,
-    /// Connections that are open.
     pub(crate) connected: usize,
-    /// Messages that could not be understood.
     pub(crate) failures: Vec<String>,
 }
 
-/// Listens while it lives.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub(crate) struct RoundRecorder {
     path: PathBuf,
     record: Arc<Mutex<RoundRecord>>,
 }
 
-impl Recorder {
-    /// Listens at `path` for the workers of a job with so many tables of features, and adds what they say to `ledger`.
-    ///
-    /// # Errors
-    /// If the socket cannot be made.
+impl RoundRecorder {
+    /// The job has so many tables of features. What workers say is added to `ledger`.
     pub(crate) fn listen(path: &Path, tables: u32, ledger: PushLedger) -> io::Result<Self> {
         // That of a command that was killed.
         let _ = std::fs::remove_file(path);
@@ -69,7 +62,6 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// What was reported so far.
     pub(crate) fn record(&self) -> MutexGuard<'_, RoundRecord> {
         lock(&self.record)
     }
@@ -96,7 +88,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for RoundRecorder {
     fn drop(&mut self) {
         self.record = Arc::default();
         // Wakes the listener, which then finds the record gone and ends.
@@ -109,7 +101,6 @@ fn lock(record: &Mutex<RoundRecord>) -> MutexGuard<'_, RoundRecord> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads the reports of one process to their end.
 fn follow(stream: UnixStream, record: &Mutex<RoundRecord>, tables: u32) -> io::Result<()> {
     let mut from = BufReader::with_capacity(1 << 20, stream);
     let (mut worker, mut calls) = (0, HashMap::<u64, (PushKey, Vec<RowId>)>::new());

@@ -13,10 +13,8 @@ use crate::record::FaultRecord;
 use crate::schedule::PlannedFault;
 use crate::verdict::CheckedPromise;
 
-/// Faults of a long schedule that are printed.
 const SHOWN: usize = 400;
 
-/// The heads of the report's parts.
 pub(crate) fn title(text: &str) {
     out!("\n{}", text.bold());
 }
@@ -41,7 +39,6 @@ pub(crate) fn setting(job: &Job, seed: u64, changes: &[String]) {
     changes.iter().for_each(|change| out!("  {change}"));
 }
 
-/// The faults in their order.
 pub(crate) fn schedule(faults: &[PlannedFault], seed: u64) {
     title(&format!("Schedule (seed {seed})"));
     out!("{}", format!("{:>6}  {:>9}  {:<20}  {}", "fault", "pause", "what", "of").dimmed());
@@ -59,7 +56,6 @@ pub(crate) fn schedule(faults: &[PlannedFault], seed: u64) {
     }
 }
 
-/// A fault that was made.
 pub(crate) fn fault(record: &FaultRecord) {
     let FaultRecord { fault, at, back, next_step, steps_without_coordinator } = record;
     let back = back.map(|back| format!("back after {}", seconds(back)));
@@ -79,7 +75,6 @@ pub(crate) fn fault(record: &FaultRecord) {
     );
 }
 
-/// A line about a round.
 pub(crate) fn round(text: &str) {
     out!("\n{} {text}", "▶".cyan());
 }
@@ -101,7 +96,6 @@ pub(crate) fn curve(name: &str, points: &[f64], (lowest, highest): (f64, f64)) {
     out!("  {name:<12} {first:.4} {} {last:.4}", text.cyan());
 }
 
-/// Times from fault to recovery, by kind and role.
 pub(crate) fn recoveries(records: &[FaultRecord]) {
     title("From the fault to the next step of every worker");
     let head = format!("{:<28}  {:>6}  {:>9} {:>9}  {:>9} {:>9}", "", "faults", "back: ½", "worst", "step: ½", "worst");
@@ -137,7 +131,6 @@ fn killed(records: &[FaultRecord]) -> Option<String> {
     (sum > 0).then(|| format!("{sum} processes were killed: {}", roles.join(", ")))
 }
 
-/// What moved between embedding servers.
 pub(crate) fn moves(rounds: &[ScaleStatus]) {
     let sum = |of: fn(&ScaleStatus) -> u64| rounds.iter().map(of).sum::<u64>();
     let committed = sum(|moves| moves.moves_committed);
@@ -177,7 +170,6 @@ fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
-/// Minutes and seconds.
 fn clock(time: Duration) -> String {
     let tenths = time.as_millis() / 100;
     format!("{:02}:{:02}.{}", tenths / 600, tenths / 10 % 60, tenths % 10)

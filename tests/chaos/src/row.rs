@@ -1,4 +1,3 @@
-//! How a row is named.
+//! How a row is named: by its table's place in the job, and its id.
 
-/// A row of a table: the table's place in the job, and the id.
 pub type RowId = (u32, u64);

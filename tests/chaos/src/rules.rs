@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zagros_job::{AdmissionPolicy, Initializer, Job, Schedule, TableOptimizer, TableSettings, WeightType};
+use zagros_job::{AdmissionPolicy, Initializer, Job, RateSchedule, TableOptimizer, TableSettings, WeightType};
 use zagros_launch::{RoleName, WorkerLoss};
 use zagros_shell::{Exit, Failure};
 
@@ -67,7 +67,7 @@ fn inexact(table: &TableSettings) -> Option<&'static str> {
     let rules = [
         (is_sgd, "optimizer"),
         (*init == Initializer::Zero, "init"),
-        (*schedule == Schedule::Constant, "schedule"),
+        (*schedule == RateSchedule::Constant, "schedule"),
         (*admission == AdmissionPolicy::Always, "admission"),
         (*element == WeightType::F32, "element"),
         (*clip_value == 0.0, "clip_value"),
@@ -99,7 +99,6 @@ pub(crate) fn most_servers(job: &Job) -> u32 {
     job.cluster.servers + 2
 }
 
-/// All links of a run with so many servers.
 pub(crate) fn links(job: &Job, servers: u32) -> Vec<LinkName> {
     let members = (0..servers).map(RoleName::EmbeddingServer);
     let members = members.chain((0..job.cluster.most_workers()).map(RoleName::DenseWorker));
@@ -111,7 +110,6 @@ pub(crate) fn may_lose_workers(job: &Job) -> bool {
     WorkerLoss::from_job(job) != WorkerLoss::EndsRun
 }
 
-/// The longest fault: longer than a lease, if a worker that loses its lease is replaced.
 pub(crate) fn longest_fault(job: &Job) -> Duration {
     job.cluster.lease.mul_f64(if WorkerLoss::from_job(job) == WorkerLoss::Replaced { 1.3 } else { 0.5 })
 }

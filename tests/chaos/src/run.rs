@@ -20,55 +20,44 @@ use crate::ledger::PushLedger;
 use crate::link::RoundLinks;
 use crate::losses::RunFacts;
 use crate::oracle::RowOracle;
-use crate::recorder::{Recorder, RoundRecord};
+use crate::recorder::{RoundRecord, RoundRecorder};
 use crate::scaling::RoundScaling;
 use crate::schedule::{PlannedFault, ScheduleRules};
 use crate::verdict::{CheckedPromise, EndedRound, promises};
 use crate::{disk, report, rules, saved_rows};
 
-/// Points of a printed loss curve.
 const POINTS: usize = 48;
 /// Faults of a schedule that only the time bounds.
 const MOST_FAULTS: usize = 100_000;
 
-/// What the command line asks for.
 #[derive(Clone, Debug)]
 pub struct ChaosOptions {
     /// The schedule is a function of it.
     pub seed: u64,
     /// No fault is made after so long. The round that is under way then ends undisturbed.
     pub length: Duration,
-    /// Mean pause between two faults.
     pub every: Duration,
     /// The most faults, if not only the time bounds them.
     pub faults: Option<usize>,
     pub kinds: Vec<FaultKind>,
 }
 
-/// A job, and how its processes are started.
 pub struct ChaosRun<'a> {
     /// The job, changed by [`crate::job_changes`].
     pub job: &'a Job,
-    /// The job's file.
     pub job_file: &'a Path,
     /// All changes to the file, those of [`crate::job_changes`] among them.
     pub sets: &'a [String],
     /// What to print as the changes of this command.
     pub changes: &'a [String],
-    /// The program that plays every role.
     pub program: &'a Path,
-    /// How children log.
     pub logging: Logging,
     pub stop: Shutdown,
-    /// What to do.
     pub options: ChaosOptions,
 }
 
 impl ChaosRun<'_> {
-    /// Runs all rounds and prints the report.
-    ///
-    /// # Errors
-    /// If a promise was broken, the job cannot be checked, or the command was stopped.
+    /// Prints the report. Fails if a promise was broken, the job cannot be checked, or the command was stopped.
     pub async fn run(&self) -> Result<(), Failure> {
         rules::check(self.job)?;
         let faults = self.faults();
@@ -105,13 +94,12 @@ impl ChaosRun<'_> {
         rules.faults(fitting.min(options.faults.unwrap_or(MOST_FAULTS)))
     }
 
-    /// One round: the job from its start to its end.
     async fn round(&self, injector: Option<&mut FaultInjector>) -> Result<RoundResult, Failure> {
         let folder = new_folder(self.job)?;
         let socket = folder.join("pushes.sock");
         let goes_back = WorkerLoss::from_job(self.job) == WorkerLoss::SetsRunBack;
         let ledger = if goes_back { PushLedger::of_a_run_that_goes_back() } else { PushLedger::default() };
-        let recorder = Recorder::listen(&socket, self.job.tables.len() as u32, ledger).or_internal()?;
+        let recorder = RoundRecorder::listen(&socket, self.job.tables.len() as u32, ledger).or_internal()?;
         let (over, stop) = (Shutdown::new(), Shutdown::new());
         let console = RunConsole::default();
         let output = ChildOutput { silent: true, console: console.clone(), logs: Some(folder.join(LOG_FOLDER)) };
@@ -188,7 +176,6 @@ impl ChaosRun<'_> {
         Ok(RoundResult { folder, ended, failure, problems })
     }
 
-    /// Reads what the round left.
     fn inspect(
         &self,
         folder: &Path,
@@ -250,7 +237,6 @@ impl ChaosRun<'_> {
     }
 }
 
-/// What a round left.
 struct RoundResult {
     folder: PathBuf,
     /// `None` if the run failed.
@@ -259,7 +245,6 @@ struct RoundResult {
     problems: Vec<String>,
 }
 
-/// Makes the run folder of a round.
 fn new_folder(job: &Job) -> Result<PathBuf, Failure> {
     let runs = std::path::absolute(&job.output.folder).or_internal()?;
     fs::create_dir_all(&runs).map_err(|error| Failure::from_error(Exit::Storage, error))?;

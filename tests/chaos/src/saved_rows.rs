@@ -9,10 +9,7 @@ use zagros_snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, de
 
 use crate::row::RowId;
 
-/// Gives each saved row of the tables named `tables` to `take`: its id, and its weights.
-///
-/// # Errors
-/// If there is no whole model in the run folder, or a file cannot be read.
+/// Gives `take` the id and weights of each row of the tables named `tables`.
 pub(crate) fn each(run: &Path, tables: &[String], take: &mut dyn FnMut(RowId, &[f32])) -> Result<(), Failure> {
     let model = run.join("model");
     let manifest = model.join("manifest.json");

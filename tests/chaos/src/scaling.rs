@@ -13,24 +13,18 @@ use zagros_protocol::control::{ScaleRequest, ScaleStatus, StatusRequest};
 use zagros_shell::Announcement;
 use zagros_transport::Credentials;
 
-/// How often the coordinator is asked what there is to be.
 const PERIOD: Duration = Duration::from_millis(300);
 
-/// The coordinator of a round, and the supervisor that starts servers.
 pub(crate) struct RoundScaling<'a> {
     pub(crate) run: &'a Path,
     pub(crate) job: &'a Job,
     pub(crate) credentials: Credentials,
     pub(crate) timeout: Duration,
-    /// Tells the supervisor what there is to be.
     pub(crate) wanted: watch::Sender<WantedRoles>,
 }
 
 impl RoundScaling<'_> {
-    /// Asks for so many servers. The run gets as many more workers, if it takes so many. Does not wait until it has them.
-    ///
-    /// # Errors
-    /// If the coordinator refuses, or does not answer.
+    /// The run gets as many more workers, if it takes so many. Does not wait until it has them.
     pub(crate) async fn scale_to(&self, servers: u32) -> Result<(), Refusal> {
         let workers = workers_beside(self.job, servers);
         self.coordinator()?.scale(ScaleRequest { servers, workers }).await?;
@@ -63,8 +57,7 @@ impl RoundScaling<'_> {
     }
 }
 
-/// How many workers a run has beside so many servers; 0 leaves their number as it is. It never has fewer than at first, so that
-/// the others can be killed at any time.
+/// 0 leaves their number as it is. It never falls below the first, so that the others can be killed at any time.
 fn workers_beside(job: &Job, servers: u32) -> u32 {
     let cluster = &job.cluster;
     let more = servers.saturating_sub(cluster.servers);

@@ -14,10 +14,8 @@ use crate::target::FaultTarget;
 /// One fault in this many hits two processes or links at once.
 const BOTH: u32 = 6;
 
-/// A fault that is to come.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedFault {
-    /// Number in the schedule, from 1.
     pub(crate) number: usize,
     pub(crate) kind: FaultKind,
     pub(crate) targets: Vec<FaultTarget>,
@@ -27,21 +25,16 @@ pub(crate) struct PlannedFault {
     pub(crate) lasts: Duration,
 }
 
-/// What the schedule may use.
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduleRules {
     pub(crate) seed: u64,
-    /// Mean pause between two faults.
     pub(crate) every: Duration,
     pub(crate) kinds: Vec<FaultKind>,
-    /// What may be hit by a kind.
     pub(crate) targets: BTreeMap<FaultKind, Vec<FaultTarget>>,
-    /// The longest fault.
     pub(crate) longest: Duration,
 }
 
 impl ScheduleRules {
-    /// The first `count` faults.
     pub(crate) fn faults(&self, count: usize) -> Vec<PlannedFault> {
         let mut random = Pcg64::seed_from_u64(self.seed);
         (1..=count).map(|number| self.fault(number, &mut random)).collect()
@@ -68,13 +61,11 @@ impl ScheduleRules {
 }
 
 impl PlannedFault {
-    /// What it hits, in words.
     pub(crate) fn target_names(&self) -> String {
         let names: Vec<String> = self.targets.iter().map(|target| target.display()).collect();
         names.join(" and ")
     }
 
-    /// What is done, in words.
     pub(crate) fn what(&self) -> String {
         let what = match self.kind {
             FaultKind::Kill => "kill -9",

@@ -4,17 +4,14 @@ use zagros_launch::RoleName;
 
 use crate::link::LinkName;
 
-/// A process, a link, or the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultTarget {
     Process(RoleName),
     Link(LinkName),
-    /// So many embedding servers.
     Servers(u32),
 }
 
 impl FaultTarget {
-    /// The name for people.
     pub(crate) fn display(self) -> String {
         match self {
             Self::Process(role) => role.display_name(),
@@ -31,7 +28,6 @@ impl FaultTarget {
         }
     }
 
-    /// The group of the report.
     pub(crate) fn group(self) -> String {
         match self {
             Self::Process(role) => role.word_and_index().0.to_owned(),

@@ -8,7 +8,6 @@ use crate::ledger::PushLedger;
 use crate::losses::RunFacts;
 use crate::oracle::RowVerdict;
 
-/// One promise, and whether it was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckedPromise {
     pub(crate) is_kept: bool,
@@ -29,7 +28,6 @@ impl CheckedPromise {
         Self { is_kept, what }
     }
 
-    /// The promise that the run ends well.
     pub(crate) fn ended(failure: Option<&Failure>) -> Self {
         match failure {
             None => Self::new(true, "the run ended well".to_owned()),
@@ -88,8 +86,8 @@ fn answers(round: &EndedRound) -> CheckedPromise {
     }
 }
 
-/// Every split is trained on to its end, and no sample is missing. Splits that a lost worker had not completed are trained on again
-/// from their start, unless the run goes back: so many samples may count twice, and no more.
+/// Splits that a lost worker had not completed are trained on again from their start, unless the run goes back: so many
+/// samples may count twice, and no more.
 fn samples(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPromise {
     let (found, expected) = (round.incarnations.samples(), undisturbed.incarnations.samples());
     let (splits, trained) = (undisturbed.incarnations.splits(), round.incarnations.splits());
@@ -114,9 +112,9 @@ fn samples(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPr
     CheckedPromise::new(is_kept, what)
 }
 
-/// The number of samples that the run reports is that of the acknowledged pushes; in mode `hybrid` but for the batch that a lost worker
-/// pushed and no worker counted, or the other way round, and but for the pushes that it had on their way. In mode `async` each worker counts for itself, and what it counted since its last barrier
-/// ends with it (ADR 47).
+/// The counts of the run and of acknowledged pushes agree; in mode `hybrid` but for the batch that a lost worker pushed
+/// and no worker counted, or the other way round, and but for pushes on their way. In mode `async` each worker counts
+/// for itself, and what it counted since its last barrier ends with it (ADR 47).
 fn count(job: &Job, round: &EndedRound) -> CheckedPromise {
     let (counted, pushed) = (round.facts.samples, round.incarnations.samples());
     let (lost, pushed_by_lost) = round.incarnations.lost();
@@ -132,8 +130,7 @@ fn count(job: &Job, round: &EndedRound) -> CheckedPromise {
     CheckedPromise::new(is_kept, format!("the run reports {counted} samples, and {pushed} were pushed"))
 }
 
-/// All workers end with one dense network. In mode `async` that is the table on the servers, as each worker reads it after the last
-/// barrier.
+/// In mode `async` the one network is the table on the servers, as each worker reads it after the last barrier.
 fn networks(job: &Job, round: &EndedRound) -> CheckedPromise {
     let (hashes, missing) = round.incarnations.networks(job.cluster.workers);
     let what = match (hashes.len(), missing) {
@@ -144,9 +141,9 @@ fn networks(job: &Job, round: &EndedRound) -> CheckedPromise {
     CheckedPromise::new((hashes.len(), missing) == (1, 0), what)
 }
 
-/// In mode `sync` every loss is that of the undisturbed round. In the others kills change which batches come last, and with these the
-/// last losses: in mode `hybrid` within a bound. In mode `async` first weights end within it too, so that the round must only have learned;
-/// that a process goes on from other weights is found by [`networks`].
+/// In mode `sync` every loss is that of the undisturbed round, in mode `hybrid` the last one within a bound: kills
+/// change which batches come last. In mode `async` first weights end within it too, so that the round must only have
+/// learned; [`networks`] finds a process that goes on from other weights.
 fn losses(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPromise {
     let found = &round.facts.losses;
     let (loss, expected) = (round.facts.last_loss(), undisturbed.facts.last_loss());
@@ -180,8 +177,7 @@ fn losses(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPro
     }
 }
 
-/// Whether the files of two models are equal. Another number of servers has other files of rows, which `PushLedger::has_sums_of`
-/// has compared row by row.
+/// Another number of servers has other files of rows, which `PushLedger::has_sums_of` has compared row by row.
 fn has_equal_files(one: &RunFacts, other: &RunFacts) -> bool {
     let is_cut_alike = one.files.iter().map(|(name, _)| name).eq(other.files.iter().map(|(name, _)| name));
     let compared = |facts: &RunFacts| {

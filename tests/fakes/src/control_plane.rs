@@ -15,44 +15,28 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{BucketMap, Generation};
 
-use crate::Script;
+use crate::AnswerScript;
 
 /// The lease of members that join the default fake.
 pub const LEASE: Duration = Duration::from_millis(2_400);
-/// Buckets of the default placement.
 pub(crate) const BUCKETS: u32 = 16;
 
-/// A coordinator for tests. By default everyone may join, one embedding server owns all buckets, every epoch is done,
-/// and every report is taken.
+/// By default everyone may join, one embedding server owns all buckets, every epoch is done, and every report is taken.
 pub struct FakeControlPlane {
-    /// Answers a join.
-    pub join: Script<JoinRequest, JoinResponse>,
-    /// Answers a heartbeat.
-    pub heartbeat: Script<HeartbeatRequest, HeartbeatResponse>,
-    /// Answers a leave.
-    pub leave: Script<LeaveRequest, LeaveResponse>,
-    /// Answers who owns which bucket.
-    pub placement: Script<PlacementRequest, PlacementResponse>,
-    /// Answers who is in the process group.
-    pub group: Script<GroupRequest, GroupResponse>,
-    /// Answers a vote at a barrier.
-    pub barrier: Script<BarrierRequest, BarrierResponse>,
-    /// Answers which split is next.
-    pub assign: Script<AssignRequest, AssignResponse>,
-    /// Answers where an epoch is.
-    pub position: Script<PositionRequest, PositionResponse>,
-    /// Answers what numeric columns are standardised by.
-    pub transforms: Script<TransformsRequest, TransformsResponse>,
-    /// Takes complete splits.
-    pub complete: Script<CompleteRequest, CompleteResponse>,
-    /// Takes an evaluation.
-    pub report_evaluation: Script<ReportEvaluationRequest, ReportEvaluationResponse>,
-    /// Answers a status request.
-    pub status: Script<StatusRequest, StatusResponse>,
-    /// Answers a change of the number of members.
-    pub scale: Script<ScaleRequest, ScaleResponse>,
-    /// Answers the report of a move of buckets.
-    pub report_move: Script<ReportMoveRequest, ReportMoveResponse>,
+    pub join: AnswerScript<JoinRequest, JoinResponse>,
+    pub heartbeat: AnswerScript<HeartbeatRequest, HeartbeatResponse>,
+    pub leave: AnswerScript<LeaveRequest, LeaveResponse>,
+    pub placement: AnswerScript<PlacementRequest, PlacementResponse>,
+    pub group: AnswerScript<GroupRequest, GroupResponse>,
+    pub barrier: AnswerScript<BarrierRequest, BarrierResponse>,
+    pub assign: AnswerScript<AssignRequest, AssignResponse>,
+    pub position: AnswerScript<PositionRequest, PositionResponse>,
+    pub transforms: AnswerScript<TransformsRequest, TransformsResponse>,
+    pub complete: AnswerScript<CompleteRequest, CompleteResponse>,
+    pub report_evaluation: AnswerScript<ReportEvaluationRequest, ReportEvaluationResponse>,
+    pub status: AnswerScript<StatusRequest, StatusResponse>,
+    pub scale: AnswerScript<ScaleRequest, ScaleResponse>,
+    pub report_move: AnswerScript<ReportMoveRequest, ReportMoveResponse>,
     hanging_calls: AtomicU32,
 }
 
@@ -63,7 +47,6 @@ impl Default for FakeControlPlane {
 }
 
 impl FakeControlPlane {
-    /// The default fake, whose members have this lease.
     #[must_use]
     pub fn with_lease(lease: Duration) -> Self {
         let lease_ms = u32::try_from(lease.as_millis()).expect("a lease of a test fits into 32 bits");
@@ -71,20 +54,20 @@ impl FakeControlPlane {
             JoinResponse { member: 7, incarnation: 1, lease_ms, generation: 1, over: false, run: 1, discard: false };
         let placed = one_server();
         Self {
-            join: Script::new(move |_| Ok(joined)),
-            heartbeat: Script::new(|_| Ok(heard())),
-            leave: Script::new(|_| Ok(LeaveResponse {})),
-            placement: Script::new(move |_| Ok(placed.clone())),
-            group: Script::unexpected("group"),
-            barrier: Script::unexpected("barrier"),
-            assign: Script::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) })),
-            position: Script::unexpected("position"),
-            transforms: Script::new(|_| Ok(TransformsResponse::default())),
-            complete: Script::new(|_| Ok(CompleteResponse::default())),
-            report_evaluation: Script::new(|_| Ok(ReportEvaluationResponse {})),
-            status: Script::new(|_| Ok(StatusResponse::default())),
-            scale: Script::unexpected("scale"),
-            report_move: Script::unexpected("report_move"),
+            join: AnswerScript::new(move |_| Ok(joined)),
+            heartbeat: AnswerScript::new(|_| Ok(heard())),
+            leave: AnswerScript::new(|_| Ok(LeaveResponse {})),
+            placement: AnswerScript::new(move |_| Ok(placed.clone())),
+            group: AnswerScript::unexpected("group"),
+            barrier: AnswerScript::unexpected("barrier"),
+            assign: AnswerScript::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) })),
+            position: AnswerScript::unexpected("position"),
+            transforms: AnswerScript::new(|_| Ok(TransformsResponse::default())),
+            complete: AnswerScript::new(|_| Ok(CompleteResponse::default())),
+            report_evaluation: AnswerScript::new(|_| Ok(ReportEvaluationResponse {})),
+            status: AnswerScript::new(|_| Ok(StatusResponse::default())),
+            scale: AnswerScript::unexpected("scale"),
+            report_move: AnswerScript::unexpected("report_move"),
             hanging_calls: AtomicU32::new(0),
         }
     }
@@ -94,22 +77,18 @@ impl FakeControlPlane {
         self.hanging_calls.store(calls, Ordering::Relaxed);
     }
 
-    /// From now on heartbeats say that members must stop.
     pub fn stop(&self, reason: &str) {
         self.heartbeat.respond(HeartbeatResponse { stop: true, reason: reason.to_owned(), ..heard() });
     }
 
-    /// From now on heartbeats say that the run is drained.
     pub fn drain(&self, reason: &str) {
         self.heartbeat.respond(HeartbeatResponse { draining: reason.to_owned(), ..heard() });
     }
 
-    /// From now on heartbeats are answered as by default.
     pub fn reconnect(&self) {
         self.heartbeat.respond(heard());
     }
 
-    /// Ids of the splits that workers have reported as complete.
     #[must_use]
     pub fn completed_splits(&self) -> Vec<u64> {
         self.complete.accepted().into_iter().flat_map(|request| request.splits).collect()
@@ -117,7 +96,7 @@ impl FakeControlPlane {
 
     fn answer<Request, Response>(
         &self,
-        script: &Script<Request, Response>,
+        script: &AnswerScript<Request, Response>,
         request: Request,
     ) -> ControlAnswer<'static, Response>
     where
@@ -132,12 +111,10 @@ impl FakeControlPlane {
     }
 }
 
-/// The default answer to a heartbeat.
 fn heard() -> HeartbeatResponse {
     HeartbeatResponse { generation: 1, ..HeartbeatResponse::default() }
 }
 
-/// One embedding server owns all buckets.
 fn one_server() -> PlacementResponse {
     let owners = BucketMap::split_evenly(Generation(1), BUCKETS, 1).pack_owners().into();
     let server = ServerEntry { index: 0, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1, lineage: 0 };

@@ -1,7 +1,7 @@
 //! The other side of a crate under test. Each kind of fake exists once, here.
 //!
-//! Crates name this one under `[dev-dependencies]` only. A crate that this one depends on uses it from its `tests/`
-//! folder: in its unit tests the traits would be those of another build of the crate.
+//! A crate that this one depends on uses it from its `tests/` folder: in its unit tests the traits would be those of
+//! another build of the crate.
 
 mod control_plane;
 mod script;
@@ -9,5 +9,5 @@ mod shard;
 mod window_groups;
 
 pub use control_plane::{FakeControlPlane, LEASE};
-pub use script::Script;
+pub use script::AnswerScript;
 pub use shard::{FakeShard, ScriptedFault, added, row_value};

@@ -7,15 +7,13 @@ use zagros_protocol::{Refusal, RefusalKind};
 
 type AnswerFn<Request, Response> = Box<dyn FnMut(Request) -> Result<Response, Refusal> + Send>;
 
-/// How one call is answered. A test changes the answer at any time.
-pub struct Script<Request, Response> {
+pub struct AnswerScript<Request, Response> {
     answer: Mutex<AnswerFn<Request, Response>>,
     /// Each request, and whether it was answered with a response.
     calls: Mutex<Vec<(Request, bool)>>,
 }
 
-impl<Request: Clone, Response> Script<Request, Response> {
-    /// Answers with what `answer` makes of the request.
+impl<Request: Clone, Response> AnswerScript<Request, Response> {
     pub fn new(answer: impl FnMut(Request) -> Result<Response, Refusal> + Send + 'static) -> Self {
         Self { answer: Mutex::new(Box::new(answer)), calls: Mutex::default() }
     }
@@ -26,12 +24,10 @@ impl<Request: Clone, Response> Script<Request, Response> {
         Self::new(move |_| Err(Refusal::invalid(format!("the fake has no script for {call}"))))
     }
 
-    /// From now on `answer` answers.
     pub fn set(&self, answer: impl FnMut(Request) -> Result<Response, Refusal> + Send + 'static) {
         *self.answer.lock() = Box::new(answer);
     }
 
-    /// From now on each call is answered with `response`.
     pub fn respond(&self, response: Response)
     where
         Response: Clone + Send + 'static,
@@ -39,7 +35,6 @@ impl<Request: Clone, Response> Script<Request, Response> {
         self.set(move |_| Ok(response.clone()));
     }
 
-    /// From now on each call is refused.
     pub fn refuse(&self, kind: RefusalKind, message: &'static str) {
         self.set(move |_| Err(Refusal::new(kind, message)));
     }
@@ -64,19 +59,16 @@ impl<Request: Clone, Response> Script<Request, Response> {
         });
     }
 
-    /// All requests up to now, refused ones included.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.calls.lock().iter().map(|(request, _)| request.clone()).collect()
     }
 
-    /// The requests up to now that were not refused.
     #[must_use]
     pub fn accepted(&self) -> Vec<Request> {
         self.calls.lock().iter().filter(|(_, accepted)| *accepted).map(|(request, _)| request.clone()).collect()
     }
 
-    /// Answers the request and notes it.
     pub(crate) fn call(&self, request: Request) -> Result<Response, Refusal> {
         let answer = self.answer.lock()(request.clone());
         self.calls.lock().push((request, answer.is_ok()));

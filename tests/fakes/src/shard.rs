@@ -1,7 +1,8 @@
-//! An embedding server whose rows are known. It checks requests as a server does, records what it applies, and fails as scripted.
+//! An embedding server whose rows are known. It checks requests as a server does, records what it applies, and fails as
+//! scripted.
 //!
-//! The trait of a shard is the client's, which stands above this crate. So a crate that uses the fake says in a few lines
-//! that it is a shard: each call is a method here.
+//! The trait of a shard is the client's, which stands above this crate: a crate that uses the fake says in a few lines
+//! that it is a shard.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,14 +21,11 @@ use zagros_zip::ZipEq;
 use crate::control_plane::BUCKETS;
 use crate::window_groups::WindowGroups;
 
-/// What a server does with its next request.
 #[derive(Clone, Copy, Debug)]
 pub enum ScriptedFault {
-    /// It refuses the request and changes nothing.
     Refuse(RefusalKind),
     /// It serves the request, and the answer is lost.
     LoseAnswer,
-    /// It never answers.
     Hang,
     /// It serves the request after this many milliseconds.
     Delay(u64),
@@ -42,9 +40,7 @@ struct CallScript {
     first_bad_push: Option<u64>,
     /// Pushes are acknowledged only once so many batches were open at a time.
     open_first: usize,
-    /// No lookup is ever answered.
     hangs: bool,
-    /// No save succeeds.
     cannot_save: bool,
 }
 
@@ -64,13 +60,9 @@ pub struct FakeShard {
     groups: Mutex<WindowGroups>,
     /// Every applied gradient, by row.
     pub ledger: Mutex<BTreeMap<RowKey, Vec<Vec<f32>>>>,
-    /// The attempt numbers of the saves that reached it.
     pub save_attempts: Mutex<Vec<u64>>,
-    /// The generations that saves and loads named, in order.
     pub storage_generations: Mutex<Vec<u64>>,
-    /// The ids of each hint that reached it.
     pub hinted: Mutex<Vec<Vec<u64>>>,
-    /// The requests to forget rows that reached it.
     pub forgotten: Mutex<Vec<ForgetRequest>>,
 }
 
@@ -81,14 +73,12 @@ impl Default for FakeShard {
     }
 }
 
-/// The value in column `column` of a row.
 #[must_use]
 pub fn row_value(key: RowKey, column: usize) -> f32 {
     // Small multiples of a power of two: every encoding holds them exactly, and a network does not overflow on them.
     ((key.id % 31) + u64::from(key.table.0 % 7) * 4 + column as u64 % 5) as f32 / 64.0
 }
 
-/// Adds `values` to `sum`, value by value.
 #[must_use]
 pub fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
     sum.iter_mut().zip_eq(values).for_each(|(sum, value)| *sum += value);
@@ -96,7 +86,6 @@ pub fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
 }
 
 impl FakeShard {
-    /// Server `index` under `map`.
     #[must_use]
     pub fn new(index: u32, map: BucketMap) -> Self {
         Self {
@@ -139,14 +128,12 @@ impl FakeShard {
         self
     }
 
-    /// Never answers a lookup.
     #[must_use]
     pub fn hanging(mut self) -> Self {
         self.script.hangs = true;
         self
     }
 
-    /// Refuses every save.
     #[must_use]
     pub fn failing_to_save(mut self) -> Self {
         self.script.cannot_save = true;
@@ -158,7 +145,6 @@ impl FakeShard {
         &self.name
     }
 
-    /// Lookups that reached it.
     #[must_use]
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Acquire)
@@ -170,7 +156,6 @@ impl FakeShard {
         self.pushes.load(Ordering::Acquire)
     }
 
-    /// The most batches that were looked up and not acknowledged at a time.
     #[must_use]
     pub fn most_open(&self) -> usize {
         self.most_open.load(Ordering::Acquire)
@@ -182,13 +167,12 @@ impl FakeShard {
         *map = map.at_generation(Generation(generation));
     }
 
-    /// Serves this map from now on.
     pub fn adopt(&self, map: BucketMap) {
         *self.map.lock().expect("no test panics under the lock") = map;
     }
 
-    /// Gives the rows of some of its buckets to another server, with the pushes that were applied to them, as a move does that
-    /// is committed. `bucket_move` numbers the moves of the run. Neither server has another map by that.
+    /// The pushes that were applied to the rows go along, as with a move that is committed. `bucket_move` numbers the
+    /// moves of the run. Neither server has another map by that.
     pub fn hand_over(&self, target: &Self, buckets: &[u32], bucket_move: u64) {
         let map = self.map.lock().expect("no test panics under the lock");
         let moves = |key: &RowKey| buckets.contains(&bucket_of(*key, map.bucket_count()));
@@ -198,10 +182,6 @@ impl FakeShard {
         windows.hand_over(&mut target.groups.lock().expect("no test panics under the lock"), buckets, bucket_move);
     }
 
-    /// Answers a lookup.
-    ///
-    /// # Errors
-    /// As a server, or as scripted.
     pub async fn lookup(&self, request: LookupRequest) -> Result<LookupResponse, Refusal> {
         let call = self.lookups.fetch_add(1, Ordering::AcqRel) + 1;
         let open = self.open.fetch_add(1, Ordering::AcqRel) + 1;
@@ -215,10 +195,6 @@ impl FakeShard {
         self.serve(|| self.answer_lookup(&request)).await
     }
 
-    /// Answers a push.
-    ///
-    /// # Errors
-    /// As a server, or as scripted.
     pub async fn push(&self, request: PushRequest) -> Result<PushResponse, Refusal> {
         while self.most_open() < self.script.open_first {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -232,10 +208,7 @@ impl FakeShard {
         self.serve(|| self.answer_push(&request)).await
     }
 
-    /// Takes a hint, and keeps its ids. Its rows are in memory already.
-    ///
-    /// # Errors
-    /// As scripted.
+    /// Keeps the ids. The rows are in memory already.
     pub async fn hint(&self, request: HintRequest) -> Result<HintResponse, Refusal> {
         if self.script.hangs {
             std::future::pending::<()>().await;
@@ -244,19 +217,12 @@ impl FakeShard {
         Ok(HintResponse { ready: 0 })
     }
 
-    /// Says that it holds one table of one row.
-    ///
-    /// # Errors
-    /// As scripted.
+    /// One table of one row.
     pub async fn describe(&self) -> Result<DescribeResponse, Refusal> {
         let table = TableStatus { name: "t0".to_owned(), rows: 1, bytes: 64 };
         self.serve(|| Ok(DescribeResponse { tables: vec![table] })).await
     }
 
-    /// Says that it has saved one row to one file.
-    ///
-    /// # Errors
-    /// As scripted.
     pub async fn save(&self, request: SaveRequest) -> Result<SaveResponse, Refusal> {
         self.save_attempts.lock().expect("no test panics under the lock").push(request.attempt);
         self.storage_generations.lock().expect("no test panics under the lock").push(request.generation);
@@ -267,19 +233,11 @@ impl FakeShard {
         self.serve(|| Ok(SaveResponse { files: vec![file], rows: 1, ..SaveResponse::default() })).await
     }
 
-    /// Says that it has loaded one row.
-    ///
-    /// # Errors
-    /// As scripted.
     pub async fn load(&self, request: LoadRequest) -> Result<LoadResponse, Refusal> {
         self.storage_generations.lock().expect("no test panics under the lock").push(request.generation);
         self.serve(|| Ok(LoadResponse { rows: 1, ..LoadResponse::default() })).await
     }
 
-    /// Removes nothing, and says so.
-    ///
-    /// # Errors
-    /// As scripted.
     pub async fn forget(&self, request: ForgetRequest) -> Result<ForgetResponse, Refusal> {
         self.forgotten.lock().expect("no test panics under the lock").push(request);
         self.serve(|| Ok(ForgetResponse::default())).await
@@ -367,7 +325,6 @@ fn as_scripted() -> Refusal {
     Refusal::new(RefusalKind::Internal, "as the test wants")
 }
 
-/// For each row of an answer: its dim, and which rows of the request it sums.
 fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<usize>)>, Refusal> {
     let segments = Segments::unpack(segments, ids)?;
     let bags = RequestBags::unpack(bags, &segments)?;

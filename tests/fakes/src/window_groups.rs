@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_protocol::{Refusal, RowKey};
 
-/// A push: writer, incarnation, sequence number.
 type Push = (u64, u32, u64);
 /// A group: the moves by which its buckets came here, in order. Buckets that never moved are in the group without any.
 type Group = Vec<u64>;
 /// Rows, each with its bucket.
 type Rows = BTreeSet<(u32, RowKey)>;
 
-/// The windows of one server. They have no bound, and remember the rows of each push.
 #[derive(Debug, Default)]
 pub(crate) struct WindowGroups {
     /// Of buckets that came by a move.
@@ -20,10 +18,8 @@ pub(crate) struct WindowGroups {
 }
 
 impl WindowGroups {
-    /// Notes a push of rows, each with its bucket. Returns the rows to which it was not applied before.
-    ///
-    /// # Errors
-    /// If the push has some rows of a group that it had before and lacks others: a client must not divide a group.
+    /// Returns the rows to which the push was not applied before. Fails if it has some rows of a group that it had
+    /// before and lacks others: a client must not divide a group.
     pub(crate) fn apply(&mut self, push: Push, rows: Rows) -> Result<BTreeSet<RowKey>, Refusal> {
         let mut by_group = BTreeMap::<Group, Rows>::new();
         for (bucket, row) in rows {
@@ -45,7 +41,6 @@ impl WindowGroups {
         Ok(new)
     }
 
-    /// Gives buckets to another server.
     pub(crate) fn hand_over(&mut self, target: &mut Self, buckets: &[u32], bucket_move: u64) {
         for bucket in buckets {
             let group = self.groups.remove(bucket).unwrap_or_default();

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 thread_local! {
-    /// The count that this thread adds to.
     static COUNT: Cell<Option<&'static AllocatedBytes>> = const { Cell::new(None) };
 }
 
@@ -20,7 +19,6 @@ pub(crate) struct AllocatedBytes {
     most: AtomicIsize,
 }
 
-/// The system's allocator, counted.
 struct CountingAllocator;
 
 impl AllocatedBytes {

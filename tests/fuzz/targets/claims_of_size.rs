@@ -1,5 +1,5 @@
-//! Short messages that claim to be large: one of each class. Each is refused, or answered within what its own bytes allow.
-//! docs/security.md lists what bounds each field, and the last test compares that list with the messages.
+//! Short messages that claim to be large: each is refused, or answered within what its own bytes allow. The last test
+//! compares the bounds of docs/security.md with the messages.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -152,8 +152,8 @@ fn segments_and_bags_that_claim_more_than_they_bring_are_refused_before_anything
     assert!(Segments::unpack(&words(&[0, u32::MAX, 1]), &[]).is_err());
 }
 
-/// A copy of a row of 8 bytes that claims a stripe, cells and words that are not there, and windows of 2^64 pushes, which were once noted one
-/// by one. A source has proven its role, and may be damaged all the same.
+/// A copy of a row of 8 bytes that claims what is not there, and windows of 2^64 pushes, which were once noted one by
+/// one. A source has proven its role, and may be damaged all the same.
 #[test]
 fn rows_and_windows_of_a_move_that_claim_more_than_they_bring_are_refused_before_anything_is_made() {
     let service = service();

@@ -17,7 +17,6 @@ use zagros_zip::ZipEq;
 
 use crate::allocations::AllocatedBytes;
 
-/// A job on these features.
 fn job_on(features: &str, format: &str) -> String {
     format!(
         r#"
@@ -32,7 +31,6 @@ label = "click"{features}"#
     )
 }
 
-/// Values of each kind.
 const KINDS: &str = r#"
 numeric = ["age", "price", "half"]
 categorical = ["city", "user.id", "moment", "large", { column = "tags", pooling = "mean" }, { column = "deep", pooling = "sum" }]
@@ -55,7 +53,6 @@ numeric = [
 categorical = ["city", { column = "price", name = "range", buckets = [0, 1, 10] }, { column = "moment", name = "hour", date = "hour" }]
 "#;
 
-/// Files of pyarrow: pages of both versions, with and without compression.
 const FILES: [&[u8]; 5] = [
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.none.parquet"),
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.snappy.parquet"),
@@ -117,7 +114,7 @@ impl FuzzedFile {
         let mut measured = self.job.clone();
         let fitted = fit_features(&mut measured, &AtomicU64::new(0), &Arc::default());
         // It reads the columns that it needs, and not the faults of the others.
-        if !self.job.features.unmeasured().is_empty() {
+        if !self.job.features.unmeasured_statistics().is_empty() {
             let trained = stream(&measured, DataPart::Train, &found).unwrap_or(0);
             assert!(fitted.is_ok_and(|report| report.rows >= trained) || trained == 0);
         }
@@ -125,7 +122,6 @@ impl FuzzedFile {
     }
 }
 
-/// A job in each format.
 fn in_both_formats(features: &str) -> [FuzzedFile; 2] {
     ["parquet", "arrow"].map(|format| FuzzedFile::new(features, format))
 }

@@ -1,5 +1,4 @@
-//! Messages to the coordinator: noise on the wire, and messages whose parts disagree, into the real state machine. Nothing
-//! panics, and no message makes the coordinator take more memory than its size allows.
+//! Messages to the coordinator: noise on the wire, and messages whose parts disagree, into the real state machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,7 +25,7 @@ pub(crate) const PLAN: usize = 64 << 20;
 
 /// A message as numbers: small ones, and those at which arithmetic goes wrong.
 #[derive(Clone, Debug, TypeGenerator)]
-struct Claims {
+struct ControlClaims {
     kind: u8,
     member: u8,
     incarnation: u8,
@@ -61,7 +60,7 @@ fn float(choice: u8) -> f64 {
     }
 }
 
-impl Claims {
+impl ControlClaims {
     fn number(&self, index: usize) -> u64 {
         number(self.numbers[index])
     }
@@ -182,7 +181,6 @@ impl Claims {
     }
 }
 
-/// A run whose state a message meets.
 pub(crate) struct FuzzedRun {
     pub(crate) core: Core,
     pub(crate) now: Duration,
@@ -190,7 +188,6 @@ pub(crate) struct FuzzedRun {
 }
 
 impl FuzzedRun {
-    /// No member has joined.
     pub(crate) fn empty(asynchronous: bool) -> Self {
         let config = CoreConfig {
             run: RunId(1),
@@ -214,7 +211,6 @@ impl FuzzedRun {
         Self { core: Core::new(config), now: Duration::ZERO, members: Vec::new() }
     }
 
-    /// A server and two workers train on a few splits.
     pub(crate) fn training(asynchronous: bool) -> Self {
         let mut run = Self::empty(asynchronous);
         for (role, index) in [(Role::EmbeddingServer, 0), (Role::DenseWorker, 0), (Role::DenseWorker, 1)] {
@@ -236,7 +232,7 @@ impl FuzzedRun {
     }
 
     /// Whether the message was answered, and its size.
-    fn send(&mut self, claims: &Claims) -> (bool, usize) {
+    fn send(&mut self, claims: &ControlClaims) -> (bool, usize) {
         let (member, incarnation, members) = (claims.member(&self.members), claims.incarnation(), &self.members);
         let (core, now, epoch) = (&mut self.core, self.now, claims.small(0));
         match claims.kind % 9 {
@@ -318,7 +314,7 @@ fn a_message_takes_no_more_memory_than_its_size_allows() {
     let count = AllocatedBytes::new();
     count.count_this_thread();
     let good = AtomicU64::new(0);
-    check!().with_iterations(10_000).with_type::<(bool, Claims)>().for_each(|(asynchronous, claims)| {
+    check!().with_iterations(10_000).with_type::<(bool, ControlClaims)>().for_each(|(asynchronous, claims)| {
         let mut run = FuzzedRun::training(*asynchronous);
         let ((is_answered, size), bytes) = count.during(|| {
             let sent = run.send(claims);
@@ -338,7 +334,7 @@ fn the_first_to_join_makes_no_plan_beyond_the_largest() {
     let count = AllocatedBytes::new();
     count.count_this_thread();
     let planned = AtomicU64::new(0);
-    check!().with_iterations(1_000).with_type::<Claims>().for_each(|claims| {
+    check!().with_iterations(1_000).with_type::<ControlClaims>().for_each(|claims| {
         let mut run = FuzzedRun::empty(false);
         let request = JoinRequest { index: 0, role: Role::DenseWorker as i32, ..claims.join() };
         let (joined, bytes) = count.during(|| run.core.join(run.now, &request));
@@ -353,7 +349,7 @@ fn the_first_to_join_makes_no_plan_beyond_the_largest() {
 /// One message after another, with pauses in which leases end.
 #[test]
 fn no_order_of_messages_ends_the_coordinator() {
-    check!().with_iterations(500).with_type::<(bool, bool, Vec<(u8, Claims)>)>().for_each(
+    check!().with_iterations(500).with_type::<(bool, bool, Vec<(u8, ControlClaims)>)>().for_each(
         |(starts, asynchronous, all)| {
             let mut run = if *starts { FuzzedRun::empty(*asynchronous) } else { FuzzedRun::training(*asynchronous) };
             for (pause, claims) in all {

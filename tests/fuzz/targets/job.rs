@@ -21,7 +21,7 @@ fn show(errors: &JobErrors) {
     let mut page = String::new();
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(100);
     handler.render_report(&mut page, errors).expect("it is shown");
-    let plain = errors.plain();
+    let plain = errors.plain_text();
     assert!(!errors.problems().is_empty() && page.len() < 200_000 && plain.len() < 100_000, "{} bytes", page.len());
 }
 

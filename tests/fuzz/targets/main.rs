@@ -1,9 +1,8 @@
-//! Bytes from strangers: whatever decodes something that another process or a person wrote is fed with noise and with
-//! nearly good input, and must answer or refuse, never fall over.
+//! Bytes from strangers: whatever decodes something that another process or a person wrote must answer or refuse, never
+//! fall over.
 //!
-//! `cargo test -p zagros-fuzz` tries some thousand inputs a target. The same targets run for hours under a
-//! fuzzer that looks for new paths: the line for it is in CONTRIBUTING.md.
-//! `BOLERO_RANDOM_SEED`, printed with a failure, repeats it.
+//! `cargo test -p zagros-fuzz` tries some thousand inputs a target; CONTRIBUTING.md has the line for a fuzzer that
+//! looks for new paths. `BOLERO_RANDOM_SEED`, printed with a failure, repeats it.
 
 mod allocations;
 mod claims_of_size;

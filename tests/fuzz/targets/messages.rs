@@ -31,7 +31,6 @@ dim = 2
 kind = "ffnn"
 "#;
 
-/// Two tables, and all buckets.
 pub(crate) fn service() -> Arc<EmbeddingService> {
     let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::none()).expect("the job is good");
     let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).expect("tables are good");

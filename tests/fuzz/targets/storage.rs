@@ -1,7 +1,5 @@
-//! Requests to describe, save and load: into the real handlers of an embedding server. Nothing panics, no row is lost by a
-//! load that is refused, and no message makes the server take more memory than its size allows.
-//!
-//! Every folder lies below one of the test's own. That a server keeps to its folders is tested where it checks them.
+//! Requests to describe, save and load: into the real handlers of an embedding server. No row is lost by a load that is
+//! refused, and no message makes the server take more memory than its size allows.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -24,7 +22,7 @@ const LEAST: usize = 4 << 20;
 const A_BYTE: usize = 256;
 
 #[derive(Clone, Debug, TypeGenerator)]
-struct Claims {
+struct StorageClaims {
     saves: bool,
     stage: u8,
     attempt: u8,
@@ -75,7 +73,7 @@ impl FuzzedStorage {
     }
 }
 
-impl Claims {
+impl StorageClaims {
     /// A good name, or one that leads elsewhere.
     fn file(&self, (name, bytes, text): &(u8, u8, Vec<u8>), good: &FileDigest) -> FileDigest {
         let name = match name % 8 {
@@ -101,7 +99,7 @@ fn requests_to_save_and_load_take_no_more_memory_than_their_size_allows() {
     let request = SaveRequest { folder: server.below("good"), ..SaveRequest::default() };
     let saved = server.runtime.block_on(server.shard.save(request)).expect("an empty model is saved");
     let (done, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-    check!().with_iterations(600).with_type::<Claims>().for_each(|claims| {
+    check!().with_iterations(600).with_type::<StorageClaims>().for_each(|claims| {
         let server = &server;
         let folder = server.below(["good", "", "new", "good/below", "gone/../good"][usize::from(claims.folder % 5)]);
         let is_done = if claims.saves {

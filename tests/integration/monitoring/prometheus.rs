@@ -9,20 +9,17 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use zagros_tests::{prometheus_tool, repository};
 
-/// How long anything may take to become true.
 const TIMEOUT: Duration = Duration::from_secs(90);
-/// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// It ends with this.
-pub(crate) struct Prometheus {
+pub(crate) struct RunningPrometheus {
     process: Child,
     address: String,
 }
 
-impl Prometheus {
-    /// Scrapes what is listed in `folder/targets`, every second; alerts fire a second after they are true. `None` where
-    /// there is no Prometheus.
+impl RunningPrometheus {
+    /// Scrapes what is listed in `folder/targets`, every second. `None` where there is no Prometheus.
     pub(crate) fn start(folder: &Path) -> Option<Self> {
         let program = prometheus_tool("prometheus")?;
         configure(folder);
@@ -45,9 +42,6 @@ impl Prometheus {
     }
 
     /// Looks every half second until it is so.
-    ///
-    /// # Panics
-    /// When it does not become so in time.
     #[track_caller]
     pub(crate) fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
         let since = Instant::now();
@@ -57,7 +51,6 @@ impl Prometheus {
         }
     }
 
-    /// Values of the series that an expression has now.
     pub(crate) fn query(&self, expression: &str) -> Vec<f64> {
         let answer = self.api(&format!("query?query={}", percent_encoded(expression)));
         assert_eq!(answer["status"], "success", "{expression}: {answer}");
@@ -73,7 +66,6 @@ impl Prometheus {
         groups.into_iter().flat_map(|group| group["rules"].as_array().cloned().unwrap_or_default()).collect()
     }
 
-    /// Name and index of what fires.
     pub(crate) fn firing(&self) -> Vec<(String, String)> {
         let Some(answer) = self.get("/api/v1/alerts") else { return Vec::new() };
         let answer = body(&answer);
@@ -98,7 +90,7 @@ impl Prometheus {
     }
 }
 
-impl Drop for Prometheus {
+impl Drop for RunningPrometheus {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -1,5 +1,5 @@
-//! Chromium without a window, spoken to over two pipes in the DevTools protocol (`--remote-debugging-pipe`): messages are
-//! JSON, each ended by a zero byte, so no crate is needed for it.
+//! Chromium without a window, spoken to over two pipes in the DevTools protocol (`--remote-debugging-pipe`): messages
+//! are JSON, each ended by a zero byte.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -11,25 +11,22 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long an answer, or something on the page, may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// A browser with one page open.
-pub(super) struct Browser {
+pub(super) struct PageBrowser {
     process: Child,
     to: File,
     messages: Receiver<Value>,
     session: Option<String>,
     calls: u64,
-    /// What the page asked the network for.
     asked: Vec<String>,
     /// What the page, or the browser about it, complained of.
     complaints: Vec<String>,
     _profile: TempDir,
 }
 
-impl Browser {
+impl PageBrowser {
     /// `None`, with a note, where there is no Chromium; on a build server that is a failure.
     pub(super) fn start() -> Option<Self> {
         let Some(program) = find() else {
@@ -110,20 +107,17 @@ impl Browser {
         self.wait("the page is there", "location.href !== 'about:blank' && document.readyState === 'complete'");
     }
 
-    /// The value of an expression on the page.
     pub(super) fn value(&mut self, expression: &str) -> Value {
         let outcome = self.call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }));
         assert!(outcome.get("exceptionDetails").is_none(), "{expression}: {outcome}");
         outcome["result"]["value"].clone()
     }
 
-    /// What an element shows.
     pub(super) fn text(&mut self, selector: &str) -> String {
         let text = self.value(&format!("document.querySelector({selector:?})?.innerText ?? ''"));
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Waits until an expression is true.
     pub(super) fn wait(&mut self, what: &str, expression: &str) {
         let deadline = Instant::now() + TIMEOUT;
         while self.value(&format!("Boolean({expression})")) != Value::Bool(true) {
@@ -147,13 +141,11 @@ impl Browser {
         assert!(decoder.wait().expect("base64 ends").success(), "the picture is not base64");
     }
 
-    /// Every address that was asked for so far.
     pub(super) fn asked(&mut self) -> Vec<String> {
         self.take_messages();
         self.asked.clone()
     }
 
-    /// Errors and refusals of the browser so far.
     pub(super) fn complaints(&mut self) -> Vec<String> {
         self.take_messages();
         self.complaints.clone()
@@ -198,7 +190,7 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
+impl Drop for PageBrowser {
     fn drop(&mut self) {
         // The shell became the browser, whose other processes end with it.
         let _ = self.process.kill();

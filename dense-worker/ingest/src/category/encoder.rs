@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-use zagros_job::Encoding;
+use zagros_job::CategoryEncoding;
 
 use super::id_map::AsItIs;
 use crate::DataPart;
@@ -36,7 +36,7 @@ pub(crate) struct CategoryEncoder {
 
 impl CategoryEncoder {
     /// The numbers for the rows of a part. An encoding that is not measured yet is 0.
-    pub(crate) fn new(encoding: &Encoding, part: DataPart) -> Self {
+    pub(crate) fn new(encoding: &CategoryEncoding, part: DataPart) -> Self {
         let last = encoding.own_folds();
         let folds = if part == DataPart::Train { last } else { 0 };
         let Some(table) = &encoding.fitted else {
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    fn encoding() -> Encoding {
+    fn encoding() -> CategoryEncoding {
         let table = EncodingTable {
             mean: 1.0,
             deviation: 2.0,
@@ -76,7 +76,7 @@ mod tests {
             values: vec![7.0, 9.0, 11.0, -1.0, -3.0, -5.0],
         };
         let (by, with, fitted) = (EncodeBy::Target, Vec::new(), Some(table));
-        Encoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted }
+        CategoryEncoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted }
     }
 
     #[test]
@@ -87,7 +87,7 @@ mod tests {
             assert_eq!([7, u64::MAX, 8].map(|id| train.encode(id, place)), [[3.0, -1.0, 0.0], [4.0, -2.0, 1.0]][fold]);
             assert_eq!([7, u64::MAX, 8].map(|id| test.encode(id, place)), [5.0, -3.0, 2.0]);
         }
-        let unmeasured = Encoding { fitted: None, ..encoding() };
+        let unmeasured = CategoryEncoding { fitted: None, ..encoding() };
         assert_eq!(CategoryEncoder::new(&unmeasured, DataPart::Train).encode(7, 3), 0.0);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3Default;
-use zagros_job::{DatePart, Reading};
+use zagros_job::{ColumnReading, DatePart};
 
 use super::date::date_part;
 use crate::hash_value;
@@ -22,11 +22,11 @@ pub(crate) enum CellReading {
 }
 
 impl CellReading {
-    pub(crate) fn new(reading: &Reading) -> Self {
+    pub(crate) fn new(reading: &ColumnReading) -> Self {
         match reading {
-            Reading::Text => Self::Text,
-            Reading::Buckets(buckets) => Self::Buckets(buckets.edges().into()),
-            Reading::Date(part) => Self::Date(*part),
+            ColumnReading::Text => Self::Text,
+            ColumnReading::Buckets(buckets) => Self::Buckets(buckets.edges().into()),
+            ColumnReading::Date(part) => Self::Date(*part),
         }
     }
 

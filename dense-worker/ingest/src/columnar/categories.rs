@@ -1,6 +1,6 @@
 //! The cells of a categorical feature in a slice of rows. Performance-critical: no allocation per row.
 
-use zagros_job::{Categorical, Features, Reading};
+use zagros_job::{Categorical, ColumnReading, Features};
 use zagros_zip::ZipEq;
 
 use super::decoded::{DecodedColumn, GroupColumns};
@@ -58,7 +58,7 @@ impl CategoryCells {
         missing: &MissingTexts,
     ) -> Result<Self, IngestError> {
         let texts = |column: &UsedColumn| ValueTexts::new(column.kind, missing.clone());
-        let parts = features.parts(feature);
+        let parts = features.column_parts(feature);
         match (feature.values.separator(), parts.as_slice()) {
             (Some(separator), _) => {
                 let separator = |column: &UsedColumn| Some(separator).filter(|_| !column.is_list());
@@ -70,12 +70,12 @@ impl CategoryCells {
                 let numbers = columns.open_column(first + 1, lists)?;
                 Ok(Self::Weighted(Box::new(WeightedCells { bags, numbers, weights })))
             }
-            (None, [part]) if *part.reading == Reading::Text => {
+            (None, [part]) if *part.reading == ColumnReading::Text => {
                 Ok(Self::One(Box::new(columns.open_column(first, |column| IdCells::new(texts(column)))?)))
             }
             (None, parts) => {
-                let open = |(index, part): (usize, &zagros_job::Part<'_>)| match part.reading {
-                    Reading::Text => {
+                let open = |(index, part): (usize, &zagros_job::ColumnPart<'_>)| match part.reading {
+                    ColumnReading::Text => {
                         let cells = columns.open_column(first + index, |column| IdCells::new(texts(column)))?;
                         Ok(PartCells::Text(Box::new(cells)))
                     }

@@ -66,7 +66,7 @@ impl ColumnarParser {
         let missing = MissingTexts::new(&job.data.format);
         let (hold_out, groups, notes) = (HoldOut::from_job(job, part), wants_groups(job, part), notes_rows(job, part));
         let (weights, labels) = (wants_weights(job, part), vec![0.0; job.features.targets.len()]);
-        let categories = job.features.categories();
+        let categories = job.features.category_features();
         Self { job: Arc::clone(job), categories, hold_out, groups, weights, labels, notes, missing, open: None }
     }
 
@@ -113,7 +113,7 @@ impl ColumnarParser {
         let weight = weight.transpose()?;
         // The column of weights is there also where it is not read.
         let learned = labels.len() + usize::from(layout.positions.weight.is_some());
-        let numbers: Vec<&Numeric> = features.numbers().collect();
+        let numbers: Vec<&Numeric> = features.number_features().collect();
         let numeric = number_from(learned, &numbers)
             .map(|(index, feature)| NumericCells::open(feature, &columns, index, &self.missing))
             .collect::<std::result::Result<_, _>>()?;
@@ -201,7 +201,7 @@ impl ColumnarParser {
     #[cold]
     fn bad_part(&self, feature: usize, part: usize, column: &DecodedColumn<ConvertedCells<ToPart>>, row: usize) -> Box<FieldFault> {
         let features = &self.job.features;
-        let part = features.parts(&self.categories[feature])[part];
+        let part = features.column_parts(&self.categories[feature])[part];
         let expected = CellReading::new(part.reading).expected_text(part.column);
         let found = match column.out.cells[row] {
             ConvertedCell::Faulty(text) => column.out.faulty_text(text).into(),

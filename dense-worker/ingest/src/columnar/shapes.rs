@@ -14,14 +14,14 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
         Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
     };
     let labels = if job.eval.predict.is_none() { job.features.learned_columns().count() } else { 0 };
-    let numbers = labels + job.features.numbers().count();
+    let numbers = labels + job.features.number_features().count();
     let mut many = vec![None; labels];
-    many.extend(job.features.numbers().map(|of| of.width.map(|_| of.separator.as_deref().unwrap_or_default())));
-    let categories = job.features.categories();
+    many.extend(job.features.number_features().map(|of| of.width.map(|_| of.separator.as_deref().unwrap_or_default())));
+    let categories = job.features.category_features();
     for feature in &categories {
         match feature.values.separator() {
-            None => many.extend(job.features.parts(feature).iter().map(|_| None)),
-            separator => many.extend(job.features.columns(feature).map(|_| separator)),
+            None => many.extend(job.features.column_parts(feature).iter().map(|_| None)),
+            separator => many.extend(job.features.source_columns(feature).map(|_| separator)),
         }
     }
     many.resize(columns.len(), None);

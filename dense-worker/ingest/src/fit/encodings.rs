@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use zagros_job::{EncodeBy, Encoding, EncodingTable};
+use zagros_job::{CategoryEncoding, EncodeBy, EncodingTable};
 use zagros_zip::ZipEq;
 
 use crate::category::encoder::fold_of;
@@ -56,7 +56,7 @@ impl LabelSums {
 #[derive(Clone, Debug)]
 pub(super) struct EncodingCounts {
     name: String,
-    encoding: Encoding,
+    encoding: CategoryEncoding,
     /// Folds that are counted: at least 1.
     folds: usize,
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
@@ -69,7 +69,7 @@ pub(super) struct EncodingCounts {
 }
 
 impl EncodingCounts {
-    pub(super) fn new(name: &str, encoding: &Encoding) -> Self {
+    pub(super) fn new(name: &str, encoding: &CategoryEncoding) -> Self {
         let (folds, encoding) = (encoding.own_folds().max(1), encoding.clone());
         let (starts, sums, all) = (HashMap::default(), Vec::new(), vec![LabelSums::default(); folds]);
         Self { name: name.to_owned(), encoding, folds, starts, sums, all, forgotten: 0, most: MOST_COUNTED }
@@ -223,8 +223,8 @@ mod tests {
 
     use super::*;
 
-    fn encoding(by: EncodeBy, max_size: u32) -> Encoding {
-        Encoding { by, with: Vec::new(), smoothing: Some(2.0), folds: Some(3), max_size, fitted: None }
+    fn encoding(by: EncodeBy, max_size: u32) -> CategoryEncoding {
+        CategoryEncoding { by, with: Vec::new(), smoothing: Some(2.0), folds: Some(3), max_size, fitted: None }
     }
 
     /// Category, place, label and weight of each training row.
@@ -262,7 +262,7 @@ mod tests {
         #[test]
         fn a_mean_is_smoothed_weighted_and_out_of_fold(rows in rows()) {
             let (table, _) = counted(EncodeBy::Target, 100, &rows).fit_table();
-            prop_assert!(table.fits(4));
+            prop_assert!(table.fits_columns(4));
             for (index, id) in table.ids.iter().enumerate() {
                 for fold in 0..4 {
                     let expected = by_formula(&rows, *id, (fold < 3).then_some(fold));

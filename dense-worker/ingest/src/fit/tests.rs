@@ -1,7 +1,9 @@
 //! Tests of the measurement of statistics.
 
 use proptest::prelude::*;
-use zagros_job::{Buckets, Categorical, EncodeBy, Encoding, IdRange, MinMax, Reading, Standardise, TestPart};
+use zagros_job::{
+    Categorical, CategoryEncoding, ColumnReading, EncodeBy, IdRange, MinMax, Standardise, TestPart, ValueBuckets,
+};
 
 use super::*;
 use crate::fixture;
@@ -75,10 +77,10 @@ fn described(text: &str) -> (tempfile::TempDir, Job) {
     let frequent = |min_count, max_size| IdRange::Vocabulary(Vocabulary { min_count, max_size, ids: None });
     let features = &mut job.features;
     features.numeric.push(Numeric { min_max: MinMax::Fit, clip: Some([0.0, 5.0]), ..Numeric::from("age".to_owned()) });
-    let source = Source::Column { column: "age".into(), reading: Reading::Buckets(Buckets::Fit(4)) };
+    let source = IdSource::Column { column: "age".into(), reading: ColumnReading::Buckets(ValueBuckets::Fit(4)) };
     features.categorical.push(Categorical { source, ..Categorical::of_column("range", 0) });
     features.categorical[0].ids = frequent(2, 3);
-    let source = Source::Cross(vec!["range".into(), "city".into()]);
+    let source = IdSource::Cross(vec!["range".into(), "city".into()]);
     features.categorical.push(Categorical { source, ids: frequent(3, 9), ..Categorical::of_column("both", 0) });
     (folder, job)
 }
@@ -93,7 +95,7 @@ fn ranges_edges_and_vocabularies_are_measured_in_one_or_two_readings() {
     let bytes = rows.len() as u64 + 20;
     assert!(read.load(Ordering::Relaxed) >= 2 * rows.len() as u64 && read.load(Ordering::Relaxed) <= 2 * bytes);
     assert_eq!(job.features.numeric[1].min_max, MinMax::Given { min: 1.0, max: 5.0 });
-    let fitted = Buckets::Fitted { quantiles: 4, edges: vec![2.0, 9.0] };
+    let fitted = ValueBuckets::Fitted { quantiles: 4, edges: vec![2.0, 9.0] };
     assert_eq!(job.features.categorical[2].buckets(), Some(&fitted));
     let ids = |feature: usize| job.features.categorical[feature].vocabulary().unwrap().ids.clone().unwrap();
     let sorted = |mut ids: Vec<u64>| {
@@ -132,7 +134,7 @@ fn a_column_of_one_value_or_none_has_a_range_all_the_same() {
 /// The city, and the combination of the city and the measured range of ages, by mean label; the city by count.
 fn encoded(text: &str) -> (tempfile::TempDir, Job) {
     let (folder, mut job) = described(text);
-    let encoding = |by, with: &[&str]| Encoding {
+    let encoding = |by, with: &[&str]| CategoryEncoding {
         by,
         with: with.iter().map(|name| (*name).to_owned()).collect(),
         smoothing: None,
@@ -167,7 +169,7 @@ fn training_rows_are_encoded_by_their_fold_and_other_rows_by_all_rows() {
         (0..400).map(|n| format!("{},{},c{},\n", u8::from(n % 3 == 0), n % 17, n * n % 11)).collect();
     let (_folder, mut job) = encoded(&format!("click,age,city,tags\n{}", rows.concat()));
     fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-    assert!(job.features.unmeasured().is_empty());
+    assert!(job.features.unmeasured_statistics().is_empty());
     let (train, all) = (read(&job, DataPart::Train, 1), read(&job, DataPart::All, 1));
     assert_eq!((train.len(), train.clone()), (400, read(&job, DataPart::Train, 3)));
     let table = |feature: usize| job.features.numeric[feature].encode.as_ref().unwrap().fitted.as_ref().unwrap();

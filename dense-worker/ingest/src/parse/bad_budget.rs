@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_job::Data;
+use zagros_job::DataSettings;
 
 use crate::parse::bad::{BadRows, LostRecord, locate_row};
 use crate::parse::row::ParseOutcome;
@@ -31,7 +31,7 @@ pub(crate) struct BadBudget {
 
 impl BadBudget {
     /// Tolerates as many malformed rows as the job, and keeps the first `listed`.
-    pub(crate) fn new(data: &Data, listed: usize) -> Self {
+    pub(crate) fn new(data: &DataSettings, listed: usize) -> Self {
         Self { limit: data.max_bad_rows, share: data.max_bad_share, ..Self::without_limit(listed) }
     }
 

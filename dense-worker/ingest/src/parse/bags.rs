@@ -1,7 +1,7 @@
 //! Cells of several values, and of their weights. Performance-critical: no allocation per row.
 
 use memchr::memmem::Finder;
-use zagros_job::{Categorical, Source, Values};
+use zagros_job::{Categorical, IdSource, Values};
 
 use crate::hash_value;
 use crate::parse::bad::{FieldFault, quoted_text};
@@ -34,7 +34,7 @@ pub(crate) struct ValueWeights {
 
 impl ValueWeights {
     pub(crate) fn from_feature(feature: &Categorical) -> Option<Self> {
-        let (Values::Many { pooling, weights: Some(column), .. }, Source::Column { column: of, .. }) =
+        let (Values::Many { pooling, weights: Some(column), .. }, IdSource::Column { column: of, .. }) =
             (&feature.values, &feature.source)
         else {
             return None;

@@ -135,7 +135,7 @@ fn fault(expected: String, found: &str) -> Box<FieldFault> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Columnar, Format, Job};
+    use zagros_job::{ColumnarFormat, Format, Job};
 
     use super::*;
     use crate::parse::sink::BatchSink;
@@ -143,7 +143,7 @@ mod tests {
 
     fn job() -> Job {
         let mut job = fixture::delimited(|_| ());
-        job.data.format = Format::Jsonl(Columnar { missing: vec!["?".into()] });
+        job.data.format = Format::Jsonl(ColumnarFormat { missing: vec!["?".into()] });
         job
     }
 

@@ -1,7 +1,7 @@
 //! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
-use zagros_job::{Categorical, Features, Format, Job, Part, Source};
+use zagros_job::{Categorical, ColumnPart, Features, Format, IdSource, Job};
 use zagros_zip::ZipEq;
 
 use crate::DataPart;
@@ -88,7 +88,7 @@ impl RowParser {
             _ => Vec::new(),
         };
         let missing = MissingTexts::new(&job.data.format);
-        let categories = job.features.categories();
+        let categories = job.features.category_features();
         Self {
             syntax: field_syntax(&job.data.format),
             comment,
@@ -98,7 +98,7 @@ impl RowParser {
             missing,
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::from_job(job, part),
-            numeric: job.features.numbers().map(NumberCell::new).collect(),
+            numeric: job.features.number_features().map(NumberCell::new).collect(),
             categorical: categories.iter().map(|feature| CategoryReader::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
             fields: LineFields::new(&job.data.format),
@@ -398,21 +398,21 @@ impl RowParser {
 
 impl CategoryReader {
     fn new(features: &Features, feature: &Categorical) -> Self {
-        let parts = || features.parts(feature).iter().map(PartReader::new).collect();
+        let parts = || features.column_parts(feature).iter().map(PartReader::new).collect();
         let finder = |separator| Box::new(Finder::new(separator).into_owned());
         match (feature.values.separator(), &feature.source) {
             (Some(separator), _) => match ValueWeights::from_feature(feature) {
                 Some(weights) => Self::Weighted(finder(separator), weights),
                 None => Self::Many(finder(separator)),
             },
-            (None, Source::Cross(_)) => Self::Cross(parts()),
-            (None, Source::Column { column, reading }) => Self::One(PartReader::new(&Part { column, reading })),
+            (None, IdSource::Cross(_)) => Self::Cross(parts()),
+            (None, IdSource::Column { column, reading }) => Self::One(PartReader::new(&ColumnPart { column, reading })),
         }
     }
 }
 
 impl PartReader {
-    pub(super) fn new(part: &Part<'_>) -> Self {
+    pub(super) fn new(part: &ColumnPart<'_>) -> Self {
         Self { column: part.column.to_owned(), reading: CellReading::new(part.reading) }
     }
 

@@ -303,14 +303,14 @@ fn extend(to: &mut Vec<u64>, map: &IdMap, ids: impl Iterator<Item = u64>) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{EncodeBy, Encoding, EncodingTable, Keep, Numeric, Pad, Values};
+    use zagros_job::{CategoryEncoding, EncodeBy, EncodingTable, KeptEnd, Numeric, PadSide, Values};
 
     use super::*;
     use crate::fixture;
 
-    fn tags_as_sequence(length: usize, keep: Keep) -> BatchSink {
+    fn tags_as_sequence(length: usize, keep: KeptEnd) -> BatchSink {
         let mut job = fixture::delimited(|_| ());
-        let sequence = Sequence { length, keep, pad: Pad::Left };
+        let sequence = Sequence { length, keep, pad: PadSide::Left };
         job.features.categorical[1].values = Values::Sequence { separator: "|".into(), sequence };
         BatchSink::new(&job.features, DataPart::All)
     }
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_sequence_keeps_one_end_of_each_cell_row_by_row_and_by_columns() {
         let cells: [&[u64]; 5] = [&[], &[1], &[2, 3, 4, 5, 6], &[7, 8], &[9, 10, 11]];
-        for (keep, expected) in [(Keep::Last, [5, 6, 10, 11]), (Keep::First, [2, 3, 9, 10])] {
+        for (keep, expected) in [(KeptEnd::Last, [5, 6, 10, 11]), (KeptEnd::First, [2, 3, 9, 10])] {
             let (mut rows, mut columns) = (tags_as_sequence(2, keep), tags_as_sequence(2, keep));
             for cell in cells {
                 cell.iter().for_each(|id| rows.id(1, *id));
@@ -351,7 +351,7 @@ mod tests {
             values: vec![4.1, 4.2, 4.3, 5.1, 5.2, 5.3],
         };
         let (by, with, fitted) = (EncodeBy::Target, Vec::new(), Some(fitted));
-        let encoding = Encoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted };
+        let encoding = CategoryEncoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted };
         let feature = Numeric { encode: Some(encoding), ..Numeric::from("city".to_owned()) };
         job.features.numeric.insert(0, feature);
         let (mut rows, ids) = (BatchSink::new(&job.features, DataPart::Train), [4, 5, 6, 5, 4, 4, 9, 5]);

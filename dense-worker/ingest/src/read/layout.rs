@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use zagros_job::{Delimited, Format, Job};
+use zagros_job::{DelimitedFormat, Format, Job};
 
 use crate::IngestError;
 use crate::columnar::file::{ColumnFile, FileFormat};
@@ -138,13 +138,13 @@ impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
         let (features, predict) = (&job.features, job.eval.predict.as_ref());
         let find = |column: &String| column_position(path, names, column);
-        let categories = features.categories();
-        let categorical = categories.iter().flat_map(|feature| features.columns(feature));
+        let categories = features.category_features();
+        let categorical = categories.iter().flat_map(|feature| features.source_columns(feature));
         Ok(Self {
             fields: names.len(),
             labels: label_positions(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
             weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
-            numeric: features.numbers().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
+            numeric: features.number_features().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: categorical.map(|column| column_position(path, names, column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
@@ -223,7 +223,7 @@ fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestErro
     }
 }
 
-fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>) -> Result<Vec<String>, IngestError> {
+fn checked_header(job: &Job, path: &Path, format: &DelimitedFormat, found: Vec<String>) -> Result<Vec<String>, IngestError> {
     if format.columns.is_empty() || format.columns == found {
         return Ok(found);
     }
@@ -290,7 +290,7 @@ impl FileHead {
     }
 
     /// The names in the first line that is neither blank nor a comment.
-    fn read_header(&mut self, format: &Delimited) -> Result<Vec<String>, IngestError> {
+    fn read_header(&mut self, format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
         loop {
             let line = self.next_line()?;
             let is_comment = format.comment.as_ref().is_some_and(|mark| line.starts_with(mark.as_bytes()));
@@ -326,7 +326,7 @@ impl FileHead {
         Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
     }
 
-    fn parse_header(&self, line: &[u8], format: &Delimited) -> Result<Vec<String>, IngestError> {
+    fn parse_header(&self, line: &[u8], format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
         let syntax = FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
         let mut fields = LineFields::default();
         if fields.tokenize(line, syntax).is_err() {

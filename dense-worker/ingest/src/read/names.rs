@@ -6,12 +6,12 @@ use zagros_job::Job;
 
 /// Names of the columns that a job uses, each once.
 pub(crate) fn used_columns(job: &Job) -> Vec<String> {
-    let categories = job.features.categories();
+    let categories = job.features.category_features();
     let (features, predict) = (&job.features, job.eval.predict.as_ref());
     let learned = features.learned_columns().filter(|_| predict.is_none()).map(String::as_str);
     let group = job.eval.group_by.as_deref().filter(|_| predict.is_none());
-    let numeric = features.numbers().map(|feature| feature.column.as_str());
-    let categorical = categories.iter().flat_map(|feature| features.columns(feature));
+    let numeric = features.number_features().map(|feature| feature.column.as_str());
+    let categorical = categories.iter().flat_map(|feature| features.source_columns(feature));
     let keys = job.eval.noted_columns().iter().map(String::as_str);
     let mut seen = HashSet::new();
     let time = job.data.time_column().filter(|_| predict.is_none());

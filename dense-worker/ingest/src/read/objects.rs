@@ -69,14 +69,14 @@ fn collect_keys(path: &str, value: &Value, names: &mut BTreeSet<String>) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Columnar, Format};
+    use zagros_job::{ColumnarFormat, Format};
 
     use crate::{find_files, fixture};
 
     fn check(text: &str) -> Result<(), String> {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
-        job.data.format = Format::Jsonl(Columnar::default());
+        job.data.format = Format::Jsonl(ColumnarFormat::default());
         find_files(&job, &[path]).map(drop).map_err(|error| error.to_string())
     }
 

@@ -12,7 +12,7 @@
 //! text, as it is when a record is divided into fields. Whether a byte is inside quotes depends on all bytes before it in its
 //! record, so a scan starts where a record does.
 
-use zagros_job::Delimited;
+use zagros_job::DelimitedFormat;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordSyntax {
@@ -45,7 +45,7 @@ pub(crate) struct RecordScanner {
 
 impl RecordSyntax {
     /// The syntax of a job whose quoted fields may hold line breaks; `None` for any other job.
-    pub(crate) fn from_format(format: &Delimited) -> Option<Self> {
+    pub(crate) fn from_format(format: &DelimitedFormat) -> Option<Self> {
         let comment = format.comment.clone().unwrap_or_default().into_bytes();
         format.quoted_breaks.then_some(Self { delimiter: format.delimiter, trim: format.trim, comment })
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use parquet::file::properties::WriterProperties;
 use zagros_ingest::{Batch, DataPart, FitReport, fit_features, hash_value};
-use zagros_job::{Buckets, Job};
+use zagros_job::{Job, ValueBuckets};
 use zagros_zip::ZipEq;
 
 use super::twins::{Row, Twins, small_pages};
@@ -65,7 +65,7 @@ fn described_features_are_the_same_in_every_format() {
             assert_eq!((&features, report), (&all[0].0.features, &all[0].1));
             assert_eq!(batch, &batches[0]);
         }
-        assert!(all[0].0.features.unmeasured().is_empty());
+        assert!(all[0].0.features.unmeasured_statistics().is_empty());
         check(&all[0].0, &batches[0]);
     }
 }
@@ -97,7 +97,7 @@ fn check(job: &Job, batch: &Batch) {
     expected.sort_unstable();
     found.sort_unstable();
     assert_eq!(found, expected);
-    let Some(Buckets::Fitted { quantiles: 7, edges }) = job.features.categorical[2].buckets() else { panic!() };
+    let Some(ValueBuckets::Fitted { quantiles: 7, edges }) = job.features.categorical[2].buckets() else { panic!() };
     assert_eq!(edges.len(), 6);
     // Each of 13 cities is in about 51 rows, and a third of the rows has none: nine are known, and all others are one.
     let known: std::collections::HashSet<u64> = ids(5).iter().copied().collect();

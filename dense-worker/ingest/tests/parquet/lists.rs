@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use parquet::file::properties::WriterProperties;
 use zagros_ingest::{Batch, DataPart, fit_features, hash_value, inspect_columns};
-use zagros_job::{Measured, Statistic};
+use zagros_job::{FeatureStatistic, MeasuredValue};
 use zagros_zip::ZipEq;
 
 use super::described::write_json;
@@ -28,11 +28,11 @@ hidden = [8]
 const FORMATS: [&str; 3] = ["delimited", "parquet", "jsonl"];
 
 /// The job of a format, and its rows. Their moments are `measured`, or of their own.
-fn batch(twins: &Twins, format: &str, pooling: &str, measured: Option<Measured>) -> (zagros_job::Features, Batch) {
+fn batch(twins: &Twins, format: &str, pooling: &str, measured: Option<MeasuredValue>) -> (zagros_job::Features, Batch) {
     let text = FEATURES.replace("POOLING", pooling);
     let mut job = twins.job_of(&text, format, "threads = 2");
     if let Some(measured) = measured {
-        assert!(job.features.set(Statistic::Standardise(1), measured));
+        assert!(job.features.set_measured(FeatureStatistic::Standardise(1), measured));
     }
     fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
     let rows = samples(&read(&job, DataPart::Train).unwrap());
@@ -46,7 +46,7 @@ fn weighted_bags_and_vectors_are_the_same_in_every_format() {
         write_json(&twins, 1_000);
         let first = batch(&twins, FORMATS[0], pooling, None);
         for format in FORMATS {
-            let (_, rows) = batch(&twins, format, pooling, first.0.measured(Statistic::Standardise(1)));
+            let (_, rows) = batch(&twins, format, pooling, first.0.measured_value(FeatureStatistic::Standardise(1)));
             assert_eq!(rows, first.1, "{format}");
         }
         check(&first, pooling);
@@ -55,7 +55,7 @@ fn weighted_bags_and_vectors_are_the_same_in_every_format() {
 
 /// What the values are, computed by hand from the rows.
 fn check((features, batch): &(zagros_job::Features, Batch), pooling: &str) {
-    let Some(Measured::MomentsEach { mean, deviation }) = features.measured(Statistic::Standardise(1)) else {
+    let Some(MeasuredValue::MomentsEach { mean, deviation }) = features.measured_value(FeatureStatistic::Standardise(1)) else {
         panic!()
     };
     let rows: Vec<Row> = (0..1_000).map(Row::new).collect();
@@ -97,7 +97,7 @@ fn each_number_of_a_vector_is_standardised_by_its_own_moments() {
     write_json(&twins, 200);
     for format in FORMATS {
         let (features, _) = batch(&twins, format, "sum", None);
-        let Some(Measured::MomentsEach { mean, deviation }) = features.measured(Statistic::Standardise(1)) else {
+        let Some(MeasuredValue::MomentsEach { mean, deviation }) = features.measured_value(FeatureStatistic::Standardise(1)) else {
             panic!("no moments of each number")
         };
         for number in 0..3 {

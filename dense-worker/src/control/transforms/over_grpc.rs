@@ -7,7 +7,7 @@ use prometheus::Registry;
 use tokio::net::TcpListener;
 use zagros_coordinator::{CoordinatorConfig, run};
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_job::{EncodingTable, Features, Job, Measured, Overrides};
+use zagros_job::{EncodingTable, Features, Job, MeasuredValue, Overrides};
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
 use zagros_plumbing::{Shutdown, StopMeaning};
 use zagros_protocol::PROTOCOL_VERSION;
@@ -51,7 +51,7 @@ async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> Calle
 async fn all_workers_learn_the_statistics_of_as_many_categories_as_a_job_may_have() {
     for workers in [2, 3] {
         let (mut known, shutdown) = (job(workers), Shutdown::new());
-        let statistics = known.features.unmeasured();
+        let statistics = known.features.unmeasured_statistics();
         let columns = known.features.numeric[0].encode.as_ref().unwrap().own_folds() + 1;
         let encoding = EncodingTable {
             mean: 0.25,
@@ -60,9 +60,9 @@ async fn all_workers_learn_the_statistics_of_as_many_categories_as_a_job_may_hav
             ids: (0..65_536).collect(),
             values: (0..65_536 * columns as u32).map(|value| value as f32 / 7.0).collect(),
         };
-        let values = [Measured::Encoding(encoding), Measured::Ids((0..262_144).map(|id| id * 3).collect())];
+        let values = [MeasuredValue::Encoding(encoding), MeasuredValue::Ids((0..262_144).map(|id| id * 3).collect())];
         for (statistic, value) in statistics.iter().zip_eq(values) {
-            assert!(known.features.set(*statistic, value), "{statistic:?}");
+            assert!(known.features.set_measured(*statistic, value), "{statistic:?}");
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

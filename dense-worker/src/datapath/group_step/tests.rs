@@ -159,7 +159,7 @@ fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
     let dcnv2 = Model::Dcnv2 {
         cross_layers: 1,
         rank: None,
-        structure: zagros_job::Structure::Parallel,
+        structure: zagros_job::CrossStructure::Parallel,
         hidden: vec![3],
         dropout: 0.0,
     };

@@ -1,6 +1,6 @@
 //! A chunk through DCN-V2 ([`crate::model::dcnv2`]) and back.
 
-use zagros_job::Structure;
+use zagros_job::CrossStructure;
 use zagros_zip::ZipEq;
 
 use super::cross::CrossLayers;
@@ -46,7 +46,7 @@ impl Dcnv2ForwardBackward {
         let width = shape.numeric + shape.width();
         let cross = CrossLayers::new(&dcnv2.cross, width, parts)?;
         let after_cross = match (&dcnv2.deep, dcnv2.structure) {
-            (Some(deep), Structure::Parallel) => AfterCross::Parallel(Box::new(Parallel {
+            (Some(deep), CrossStructure::Parallel) => AfterCross::Parallel(Box::new(Parallel {
                 deep: Stack::new(deep, true, parts)?,
                 d_first: Matrix::aligned(parts.rows(), width)?,
                 both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,

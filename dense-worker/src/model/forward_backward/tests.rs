@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use zagros_job::{DenseOptimizer, ExpertLayers, Job, Model, Precision, Structure};
+use zagros_job::{CrossStructure, DenseOptimizer, ExpertLayers, Job, Model, Precision};
 use zagros_zip::{ZipEq, number_from};
 
 use super::CHUNK;
@@ -19,7 +19,7 @@ fn ffnn(dropout: f64) -> Model {
     Model::Ffnn { hidden: vec![11, 6], dropout }
 }
 
-fn dcnv2(rank: Option<usize>, structure: Structure, hidden: Vec<i64>) -> Model {
+fn dcnv2(rank: Option<usize>, structure: CrossStructure, hidden: Vec<i64>) -> Model {
     Model::Dcnv2 { cross_layers: 3, rank, structure, hidden, dropout: 0.0 }
 }
 
@@ -119,7 +119,7 @@ fn ffnn_equals_autograd_for_any_inputs() {
 #[test]
 fn dcnv2_equals_autograd_in_each_form() {
     for rank in [None, Some(3)] {
-        for structure in [Structure::Stacked, Structure::Parallel] {
+        for structure in [CrossStructure::Stacked, CrossStructure::Parallel] {
             for hidden in [vec![11, 6], vec![]] {
                 for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
                     check(&mut job(numeric, dims, dcnv2(rank, structure, hidden.clone())), CHUNK + 5, 2);
@@ -127,7 +127,7 @@ fn dcnv2_equals_autograd_in_each_form() {
             }
         }
     }
-    check(&mut job(4, &[], dcnv2(None, Structure::Parallel, vec![5])), 2 * CHUNK + 1, 1);
+    check(&mut job(4, &[], dcnv2(None, CrossStructure::Parallel, vec![5])), 2 * CHUNK + 1, 1);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn experts_without_layers_have_autograd_alone() {
 
 #[test]
 fn dropout_equals_that_of_autograd_within_one_chunk() {
-    let parallel = Structure::Parallel;
+    let parallel = CrossStructure::Parallel;
     let dcnv2 = Model::Dcnv2 { cross_layers: 1, rank: None, structure: parallel, hidden: vec![9], dropout: 0.4 };
     for model in [dlrm(0.3), ffnn(0.5), wide_deep(0.5), deepfm(0.2), dcnv2] {
         check(&mut job(2, &[4, 4], model), CHUNK, 1);
@@ -207,7 +207,7 @@ fn dropout_equals_that_of_autograd_within_one_chunk() {
 /// bf16 keeps 8 digits of 24: far from f32, but close enough for the same direction.
 #[test]
 fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
-    let dcnv2 = dcnv2(None, Structure::Stacked, vec![11, 6]);
+    let dcnv2 = dcnv2(None, CrossStructure::Stacked, vec![11, 6]);
     for model in [dlrm(0.0), ffnn(0.0), dcnv2, wide_deep(0.0), deepfm(0.0)] {
         let mut job = job(3, &[8, 8, 8], model);
         let steps = [samples(&job, CHUNK + 9, 1)];

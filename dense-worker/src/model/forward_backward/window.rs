@@ -155,7 +155,7 @@ impl LayerWindow {
             has_failed: false,
         };
         let (layers, spare) = (job.worker_layers(), SpareMemory::default());
-        let recomputes = job.recomputes();
+        let recomputes = job.recomputes_outputs();
         Self { store, layers, recomputes, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -263,7 +263,7 @@ impl LayerWindow {
     pub(super) fn memory(&self, layer: usize) -> LayerValues {
         let StreamedLayer { tensors, .. } = &self.layers[layer];
         let first = tensors.first().map_or(0, |tensor| tensor.segment.range.start);
-        self.spare.take(first, self.layers[layer].weights())
+        self.spare.take(first, self.layers[layer].weight_count())
     }
 
     /// Waits for weights, and puts them in.

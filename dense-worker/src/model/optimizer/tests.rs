@@ -1,6 +1,6 @@
 //! Optimisers, schedules and clipping against the papers' formulas in f64, over several steps.
 
-use zagros_job::{NonFinitePolicy, Schedule};
+use zagros_job::{NonFinitePolicy, RateSchedule};
 use zagros_zip::ZipEq;
 
 use super::*;
@@ -118,20 +118,20 @@ fn schedules_scale_the_rate_of_each_step() {
     let linear = move |step| 0.05 * warmup_then_fall(step, |done| 1.0 - done);
     check(
         plain_sgd(0.05),
-        schedule(Schedule::Linear { warmup: warmup.into(), decay: decay.into(), floor }),
+        schedule(RateSchedule::Linear { warmup: warmup.into(), decay: decay.into(), floor }),
         sgd(linear, |g| *g),
     );
     let cosine =
         move |step| 0.05 * warmup_then_fall(step, |done| f64::midpoint(1.0, (std::f64::consts::PI * done).cos()));
     check(
         plain_sgd(0.05),
-        schedule(Schedule::Cosine { warmup: warmup.into(), decay: decay.into(), floor }),
+        schedule(RateSchedule::Cosine { warmup: warmup.into(), decay: decay.into(), floor }),
         sgd(cosine, |g| *g),
     );
     let halves = |step: usize| 0.05 * 0.5_f64.powi(step as i32 / 3);
     check(
         plain_sgd(0.05),
-        schedule(Schedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }),
+        schedule(RateSchedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }),
         sgd(halves, |g| *g),
     );
 }
@@ -140,7 +140,7 @@ fn schedules_scale_the_rate_of_each_step() {
 fn adagrad_follows_the_schedule_too() {
     let mut squares = [0.0; 8];
     let updates = DenseUpdates {
-        schedule: Schedule::Step { warmup: 0.into(), every: 2.into(), factor: 0.5 },
+        schedule: RateSchedule::Step { warmup: 0.into(), every: 2.into(), factor: 0.5 },
         ..Default::default()
     };
     let optimizer = DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-10, initial_accumulator: 0.0, weight_decay: 0.0 };

@@ -9,7 +9,7 @@ fn networks() -> [Model; 5] {
     [
         Model::DeepFm { hidden: vec![6], dropout: 0.5 },
         Model::WideDeep { hidden: vec![6], dropout: 0.5 },
-        Model::Dcnv2 { cross_layers: 2, rank: None, structure: Structure::Stacked, hidden: vec![5], dropout: 0.5 },
+        Model::Dcnv2 { cross_layers: 2, rank: None, structure: CrossStructure::Stacked, hidden: vec![5], dropout: 0.5 },
         Model::Wukong {
             layers: 1,
             fmb: 2,

@@ -7,8 +7,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 use zagros_job::{
-    Attention, AttentionActivation, Categorical, ExpertLayers, Job, Model, NumericEmbedding, Pad, RegressionLoss,
-    StreamGates, Structure, Target, TargetKind,
+    AttentionActivation, AttentionPair, Categorical, CrossStructure, ExpertLayers, Job, Model, NumericEmbedding,
+    PadSide, RegressionLoss, StreamGates, Target, TargetKind,
 };
 use zagros_zip::ZipEq;
 
@@ -86,7 +86,7 @@ fn a_dlrm() -> Model {
     Model::Dlrm { bottom: vec![5], top: vec![6, 4], dropout: 0.0 }
 }
 
-fn dcnv2(cross_layers: usize, rank: Option<usize>, structure: Structure, hidden: &[i64]) -> Model {
+fn dcnv2(cross_layers: usize, rank: Option<usize>, structure: CrossStructure, hidden: &[i64]) -> Model {
     Model::Dcnv2 { cross_layers, rank, structure, hidden: hidden.to_vec(), dropout: 0.0 }
 }
 
@@ -97,7 +97,7 @@ fn a_wukong(layers: usize, (fmb, lcb): (usize, usize), fmb_hidden: &[i64]) -> Mo
 
 /// A job whose feature of each entry is a sequence with the length and the padding of the entry. It reads the table of its target,
 /// the feature of the entry's second number.
-pub(super) fn with_sequences(mut job: Job, sequences: &[(usize, usize, Pad)]) -> Job {
+pub(super) fn with_sequences(mut job: Job, sequences: &[(usize, usize, PadSide)]) -> Job {
     for (length, target, pad) in sequences {
         let index = job.features.categorical.len();
         let table = job.features.categorical[*target].table;
@@ -115,7 +115,7 @@ pub(super) fn a_din(
     softmax: bool,
     hidden: &[i64],
 ) -> Model {
-    let pair = |(sequence, target): &(&str, &str)| Attention { sequence: (*sequence).into(), target: (*target).into() };
+    let pair = |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
     let (attention_hidden, hidden) = (attention_hidden.to_vec(), hidden.to_vec());
     let attention = pairs.iter().map(pair).collect();
     Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout: 0.0 }
@@ -124,14 +124,14 @@ pub(super) fn a_din(
 #[test]
 fn din() {
     let network = a_din(&[("S2", "C1")], &[5, 3], AttentionActivation::Prelu, false, &[6, 4]);
-    let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, Pad::Left)]);
+    let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, PadSide::Left)]);
     check(include_str!("../fixtures/din.json"), &job);
 }
 
 #[test]
 fn din_softmax() {
     let network = a_din(&[("S2", "C0"), ("S3", "C1")], &[5], AttentionActivation::Sigmoid, true, &[6]);
-    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
+    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, PadSide::Right), (2, 1, PadSide::Left)]);
     check(include_str!("../fixtures/din_softmax.json"), &job);
 }
 
@@ -141,21 +141,21 @@ pub(super) fn a_bst(
     causal: bool,
     hidden: &[i64],
 ) -> Model {
-    let pair = |(sequence, target): &(&str, &str)| Attention { sequence: (*sequence).into(), target: (*target).into() };
+    let pair = |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
     let (attention, hidden) = (pairs.iter().map(pair).collect(), hidden.to_vec());
     Model::Bst { attention, layers, heads, ffn, causal, hidden, dropout: 0.0 }
 }
 
 #[test]
 fn bst() {
-    let job = with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), false, &[6, 4])), &[(3, 1, Pad::Left)]);
+    let job = with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), false, &[6, 4])), &[(3, 1, PadSide::Left)]);
     check(include_str!("../fixtures/bst.json"), &job);
 }
 
 #[test]
 fn bst_two() {
     let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (1, 1, 3), false, &[6]);
-    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
+    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, PadSide::Right), (2, 1, PadSide::Left)]);
     check(include_str!("../fixtures/bst_two.json"), &job);
 }
 
@@ -163,7 +163,7 @@ fn bst_two() {
 #[test]
 fn bst_causal() {
     let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (2, 1, 3), true, &[6]);
-    let job = with_sequences(job(1, &[3, 2], network), &[(3, 0, Pad::Right), (3, 1, Pad::Left)]);
+    let job = with_sequences(job(1, &[3, 2], network), &[(3, 0, PadSide::Right), (3, 1, PadSide::Left)]);
     check(include_str!("../fixtures/bst_causal.json"), &job);
 }
 
@@ -200,7 +200,7 @@ fn dlrm_with_embedded_numbers() {
 
 #[test]
 fn dcnv2_with_embedded_numbers() {
-    let job = with_embedded_numbers(&[3, 2], dcnv2(2, None, Structure::Stacked, &[6, 4]));
+    let job = with_embedded_numbers(&[3, 2], dcnv2(2, None, CrossStructure::Stacked, &[6, 4]));
     check(include_str!("../fixtures/dcnv2_plr.json"), &job);
 }
 
@@ -224,9 +224,9 @@ fn first_frequencies_are_those_of_the_seed_and_sigma() {
 fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
 fixture!(dlrm_without_numbers, 0, [4, 4, 4], a_dlrm());
 fixture!(ffnn, 2, [4, 3, 1], Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 });
-fixture!(dcnv2_stacked, 2, [3, 2], dcnv2(2, None, Structure::Stacked, &[6, 4]));
-fixture!(dcnv2_parallel_low_rank, 2, [3, 2], dcnv2(3, Some(2), Structure::Parallel, &[6, 4]));
-fixture!(dcnv2_cross_alone, 2, [3, 2], dcnv2(2, None, Structure::Parallel, &[]));
+fixture!(dcnv2_stacked, 2, [3, 2], dcnv2(2, None, CrossStructure::Stacked, &[6, 4]));
+fixture!(dcnv2_parallel_low_rank, 2, [3, 2], dcnv2(3, Some(2), CrossStructure::Parallel, &[6, 4]));
+fixture!(dcnv2_cross_alone, 2, [3, 2], dcnv2(2, None, CrossStructure::Parallel, &[]));
 fixture!(deepfm, 3, [4, 4, 4], Model::DeepFm { hidden: vec![6, 4], dropout: 0.0 });
 fixture!(deepfm_without_numbers, 0, [3, 3], Model::DeepFm { hidden: vec![5], dropout: 0.0 });
 fixture!(wide_deep, 2, [4, 1, 3], Model::WideDeep { hidden: vec![6, 4], dropout: 0.0 });
@@ -287,7 +287,7 @@ fn networks_of_sequences_have_outputs_for_several_labels() {
     let networks =
         [a_din(&pairs, &[3], AttentionActivation::Prelu, false, &[4]), a_bst(&pairs, (1, 1, 3), false, &[4])];
     for network in networks {
-        let mut job = with_sequences(job(2, &[3, 2], network), &[(3, 0, Pad::Left)]);
+        let mut job = with_sequences(job(2, &[3, 2], network), &[(3, 0, PadSide::Left)]);
         job.features.targets = [("click", 1.0), ("classes", 0.5)].map(|(kind, weight)| target(kind, weight)).to_vec();
         let mut model = DenseModel::new(&job).unwrap();
         assert_eq!(job.dense_parameters(), Some(model.weights() as u64));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use serde::Deserialize;
-use zagros_job::{Activation, AttentionActivation, DenseOptimizer, Job, Mlp, MlpNorm, Model, Pad};
+use zagros_job::{AttentionActivation, DenseOptimizer, Job, MlpActivation, MlpNorm, MlpSettings, Model, PadSide};
 use zagros_zip::ZipEq;
 
 use super::Samples;
@@ -15,7 +15,7 @@ use crate::testing::job;
 /// A fixture of `mlp_layers.json`.
 #[derive(Deserialize)]
 struct LayersFixture {
-    activation: Activation,
+    activation: MlpActivation,
     norm: MlpNorm,
     #[serde(flatten)]
     values: StatisticsFixture,
@@ -39,10 +39,10 @@ fn fixtures() -> Vec<LayersFixture> {
 const STILL: DenseOptimizer = DenseOptimizer::Sgd { lr: 0.0, momentum: 0.0, weight_decay: 0.0 };
 
 /// A step changes the buffers and no weight.
-fn still_job(activation: Activation, norm: MlpNorm) -> Job {
+fn still_job(activation: MlpActivation, norm: MlpNorm) -> Job {
     let mut job = job(1, &[2, 1], Model::Ffnn { hidden: vec![3, 2], dropout: 0.0 });
     job.dense_optimizer = STILL;
-    job.mlp = Mlp { activation, norm };
+    job.mlp = MlpSettings { activation, norm };
     job
 }
 
@@ -81,7 +81,7 @@ fn check(case: &str, job: &Job, fixture: &StatisticsFixture) {
 
 fn din_with_dice() -> Job {
     let network = a_din(&[("S2", "C1")], &[5, 3], AttentionActivation::Dice, false, &[6]);
-    let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, Pad::Left)]);
+    let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, PadSide::Left)]);
     Job { dense_optimizer: STILL, ..job }
 }
 
@@ -143,7 +143,7 @@ fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
 
 #[test]
 fn a_batch_of_one_sample_uses_the_running_averages() {
-    let mut model = DenseModel::new(&still_job(Activation::Relu, MlpNorm::Batch)).unwrap();
+    let mut model = DenseModel::new(&still_job(MlpActivation::Relu, MlpNorm::Batch)).unwrap();
     let saved = model.to_safetensors().unwrap();
     let output = model.step(&[0.5], &[0.25, -0.5, 1.0], &[1.0]).unwrap();
     assert!(output.loss.is_finite());

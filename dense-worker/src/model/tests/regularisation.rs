@@ -1,6 +1,6 @@
 //! Label smoothing, dropout of feature vectors, the penalty on feature vectors, and the average of the weights.
 
-use zagros_job::{AttentionActivation, DenseOptimizer, Job, Model, Pad};
+use zagros_job::{AttentionActivation, DenseOptimizer, Job, Model, PadSide};
 use zagros_zip::ZipEq;
 
 use super::fixtures::a_din;
@@ -62,7 +62,7 @@ fn features_have_penalties_of_their_own() {
     let made = |embedding_l2: f64, of: &[(&str, f64)]| {
         let mut job = job(1, &[2, 2, 1], network.clone());
         job.features.categorical[1].table = 0;
-        sequence(&mut job, 1, 2, Pad::Right);
+        sequence(&mut job, 1, 2, PadSide::Right);
         job.train.embedding_l2 = embedding_l2;
         job.train.feature_l2 = of.iter().map(|(name, l2)| ((*name).to_owned(), *l2)).collect();
         // C0, C2, two positions of C1 and their number.

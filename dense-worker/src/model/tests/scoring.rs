@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use zagros_job::{AttentionActivation, Job, Model, Pad, Precision, Structure};
+use zagros_job::{AttentionActivation, CrossStructure, Job, Model, PadSide, Precision};
 
 use super::fixtures::{a_bst, a_din, a_finalmlp, with_sequences};
 use super::{Samples, dlrm, ffnn};
@@ -76,8 +76,8 @@ fn a_logit_has_the_same_bits_in_every_batch() {
         ffnn(),
         wide(&[1]),
         wide(&[300, 129]),
-        cross(Structure::Stacked, None),
-        cross(Structure::Parallel, Some(3)),
+        cross(CrossStructure::Stacked, None),
+        cross(CrossStructure::Parallel, Some(3)),
         Model::DeepFm { hidden: vec![64, 19], dropout: 0.0 },
         Model::WideDeep { hidden: vec![64, 19], dropout: 0.0 },
         Model::Wukong {
@@ -117,7 +117,7 @@ fn over_sequences() -> [Job; 5] {
         a_bst(&pairs, (2, 2, 9), false, &[33, 5]),
         a_bst(&pairs, (2, 2, 9), true, &[33, 5]),
     ];
-    networks.map(|network| with_sequences(job(2, &[8, 6], network), &[(7, 0, Pad::Left), (3, 1, Pad::Right)]))
+    networks.map(|network| with_sequences(job(2, &[8, 6], network), &[(7, 0, PadSide::Left), (3, 1, PadSide::Right)]))
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
             for sequence in &shape.sequences {
                 let (length, dim) = (sequence.sequence.length, sequence.dim);
                 let count = sample % (length + 1);
-                let real = sequence.sequence.start(count)..sequence.sequence.start(count) + count;
+                let real = sequence.sequence.first_position(count)..sequence.sequence.first_position(count) + count;
                 let padded = (0..length * dim).filter(|value| !real.contains(&(value / dim)));
                 padding.extend(padded.map(|value| sample * width + sequence.offset + value));
             }

@@ -84,7 +84,7 @@ fn a_load_into_a_stopped_log_changes_nothing() {
     for call in ["write", "sync"] {
         let mut home = LogFixture::new("");
         if call == "sync" {
-            home.job.cluster.durability = zagros_job::Durability::Machine;
+            home.job.cluster.durability = zagros_job::DurabilityLevel::Machine;
         }
         let service = home.start();
         train(&service, 1, 10, 100);

@@ -278,12 +278,12 @@ fn a_log_on_the_disk_goes_on_after_any_start_of_the_machine() {
     push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
     let expected = rows(&service);
     drop(service);
-    home.job.cluster.durability = zagros_job::Durability::Machine;
+    home.job.cluster.durability = zagros_job::DurabilityLevel::Machine;
     for boot in [Some("first"), Some("second"), None] {
         home.boot = boot;
         assert_eq!(rows(&home.start()), expected, "{boot:?}");
     }
-    home.job.cluster.durability = zagros_job::Durability::Process;
+    home.job.cluster.durability = zagros_job::DurabilityLevel::Process;
     assert_eq!(rows(&home.start()), expected);
     home.boot = Some("third");
     assert!(!home.start().has_recovered());

@@ -2,8 +2,7 @@
 
 use super::*;
 
-/// One pod of the run at a time may be evicted if it comes back alone, and none whose loss restarts the whole group. No pod
-/// has two budgets: Kubernetes would evict it never.
+/// No pod has two budgets: Kubernetes would evict it never.
 #[test]
 fn one_pod_at_a_time_may_be_evicted_unless_its_loss_restarts_the_group() {
     let budgets = |change: Value| {

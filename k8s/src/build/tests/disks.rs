@@ -8,7 +8,7 @@ fn a_size_that_was_made_stays_when_the_memory_changes() {
     let mut owner = hybrid_job();
     spec_of(json!({"embeddingServers": {"pod": {"resources": {"limits": {"memory": "64Gi"}}}}}))(&mut owner);
     let attempt = attempt(3);
-    let job = validate(&owner, &JobText::OfSpec(owner.spec.job.inline.clone().unwrap()), &attempt).unwrap();
+    let job = validate_job(&owner, &JobText::OfSpec(owner.spec.job.inline.clone().unwrap()), &attempt).unwrap();
     let disk = Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity("12Gi".to_owned()));
     let set = crate::rollout::ServerSet { disk, ..Default::default() };
     let servers = ServerFacts { set: Some(set), ..ServerFacts::default() };
@@ -45,8 +45,7 @@ fn log_and_journal_have_a_disk_that_outlives_the_pod() {
     }
 }
 
-/// The operator deletes claims when they are of no use. Nothing else does but the deletion of the HybridJob: a user who
-/// deletes or scales a StatefulSet by hand loses no rows.
+/// A user who deletes or scales a StatefulSet by hand loses no rows.
 #[test]
 fn a_claim_belongs_to_the_job_and_not_to_its_stateful_set() {
     for role in ["coordinator", "embeddingServers"] {

@@ -10,7 +10,7 @@ fn another_number_of_workers_is_asked_for_and_restarts_nothing() {
     let mut case = DecisionCase::running();
     case.workers.wanted = 4;
     assert_eq!(case.step().asks_for, None, "the coordinator has not answered");
-    case.progress = Some(Progress { state: "training".to_owned(), ..Progress::default() });
+    case.progress = Some(RunProgress { state: "training".to_owned(), ..RunProgress::default() });
     let asked = case.step();
     assert_eq!(asked.asks_for, Some(ScaleRequest { servers: 0, workers: 4 }), "the number of servers stays");
     assert_eq!((asked.status.attempt, asked.work), (1, OperatorWork::Run(BuildStage::Everything)));
@@ -24,7 +24,7 @@ fn another_number_of_workers_is_asked_for_and_restarts_nothing() {
 fn a_worker_that_has_not_joined_is_not_lost() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
-    let worker = |index: i32| pod(&format!("ctr-1-worker-{index}-x7k2p"), Role::Worker);
+    let worker = |index: i32| pod(&format!("ctr-1-worker-{index}-x7k2p"), PodRole::Worker);
     case.observed.pods = vec![worker(0), worker(1)];
     let known =
         |workers| Some(ServerScaling { servers: 3, wanted: 3, workers, workers_wanted: 4, ..Default::default() });
@@ -44,8 +44,8 @@ fn a_worker_that_leaves_is_judged_by_nobody() {
         case.workers = WorkerScale { wanted, started: 2, known: Some(known) };
         let end_time = Some(Timestamp::from_second(case.now).unwrap());
         let exit = PodExit { code: 143, reason: "Error".to_owned(), message: String::new(), at: end_time };
-        let left = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x7k2p", Role::Worker) };
-        case.observed.pods = vec![pod("ctr-1-worker-0-x7k2p", Role::Worker), left];
+        let left = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x7k2p", PodRole::Worker) };
+        case.observed.pods = vec![pod("ctr-1-worker-0-x7k2p", PodRole::Worker), left];
         assert_eq!(case.step().status.workers_lost.is_some(), is_lost, "{wanted} are wanted");
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::kinds::{self, ApiPath};
 use super::store::{ApiRefusal, ObjectKey, ObjectPart, ObjectStore, refusal};
-use super::{Api, merge, selector};
+use super::{FakeApi, merge, selector};
 
 /// A body that is complete at once, or lasts as long as a watch.
 pub(crate) type ApiBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
@@ -43,7 +43,6 @@ static PERMITTED: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
     permitted
 });
 
-/// A parsed request.
 struct ApiCall {
     method: Method,
     group: String,
@@ -160,8 +159,7 @@ fn pairs(query: &str) -> Vec<(String, String)> {
     pairs.map(|(key, value)| (decode(key), decode(value))).collect()
 }
 
-/// Returns a request.
-pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBody> {
+pub(crate) async fn answer(api: &FakeApi, request: Request<Body>) -> Response<ApiBody> {
     let call = ApiCall::read(request).await;
     let verb = call.verb();
     if call.plural == "selfsubjectaccessreviews" {
@@ -196,7 +194,7 @@ pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBod
     }
 }
 
-fn allowed(api: &Api, call: &ApiCall, verb: &str) -> Result<(), ApiRefusal> {
+fn allowed(api: &FakeApi, call: &ApiCall, verb: &str) -> Result<(), ApiRefusal> {
     let store = api.store();
     let resource = call.resource();
     if !may(&store, &call.group, &format!("{verb} {resource}")) {
@@ -215,8 +213,7 @@ fn may(store: &ObjectStore, group: &str, asked: &str) -> bool {
     !store.denied.contains(asked) && PERMITTED.contains(&(group.to_owned(), asked.to_owned()))
 }
 
-/// Answers a question for rights.
-fn reviewed(api: &Api, mut review: Value) -> Value {
+fn reviewed(api: &FakeApi, mut review: Value) -> Value {
     let asked = &review["spec"]["resourceAttributes"];
     let word = |key: &str| asked[key].as_str().unwrap_or_default();
     let subresource = asked["subresource"].as_str().map(|part| format!("/{part}")).unwrap_or_default();
@@ -225,7 +222,7 @@ fn reviewed(api: &Api, mut review: Value) -> Value {
     review
 }
 
-fn carry_out(api: &Api, call: &ApiCall, verb: &str) -> Result<Value, ApiRefusal> {
+fn carry_out(api: &FakeApi, call: &ApiCall, verb: &str) -> Result<Value, ApiRefusal> {
     let mut store = api.store();
     let key = call.key();
     let labels = call.parameter("labelSelector").unwrap_or_default();
@@ -281,7 +278,7 @@ fn carry_out(api: &Api, call: &ApiCall, verb: &str) -> Result<Value, ApiRefusal>
 }
 
 /// All events of a kind after a version, and those that follow.
-fn watch(api: Api, call: ApiCall) -> impl Stream<Item = Result<Frame<Bytes>, std::convert::Infallible>> {
+fn watch(api: FakeApi, call: ApiCall) -> impl Stream<Item = Result<Frame<Bytes>, std::convert::Infallible>> {
     let from: u64 = call.parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
     let changes = api.changed.subscribe();
     stream::unfold((api, call, changes, from), async |(api, call, mut changes, mut from)| {

@@ -31,7 +31,6 @@ pub(crate) fn has_generation(plural: &str) -> bool {
     COUNTED.contains(&plural)
 }
 
-/// The path of a request.
 pub(super) struct ApiPath<'a> {
     pub(super) group: &'a str,
     pub(super) version: &'a str,

@@ -1,5 +1,5 @@
-//! A fake API server of Kubernetes. It keeps objects, versions and watches, runs the definition's rules, and deletes
-//! objects without an owner. An apply keeps the fields of other managers, and replaces lists whole.
+//! A fake API server of Kubernetes: objects, versions, watches, the definition's rules, and the deletion of objects
+//! without an owner. An apply keeps the fields of other managers, and replaces lists whole.
 
 mod http;
 mod kinds;
@@ -16,17 +16,15 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
 
-pub(crate) use store::{Happened, ObjectKey, ObjectPart, ObjectStore};
+pub(crate) use store::{ApiEvent, ObjectKey, ObjectPart, ObjectStore};
 
-/// The server. All clones share one state.
 #[derive(Clone)]
-pub(crate) struct Api {
+pub(crate) struct FakeApi {
     store: Arc<Mutex<ObjectStore>>,
     changed: watch::Sender<u64>,
     load: Arc<ApiLoad>,
 }
 
-/// How busy the server is.
 #[derive(Default)]
 pub(crate) struct ApiLoad {
     /// Virtual time that each request takes.
@@ -35,7 +33,7 @@ pub(crate) struct ApiLoad {
     most: AtomicUsize,
 }
 
-impl Api {
+impl FakeApi {
     pub(crate) fn new() -> Self {
         Self { store: Arc::default(), changed: watch::Sender::new(0), load: Arc::default() }
     }
@@ -65,22 +63,20 @@ impl Api {
         self.store.lock().unwrap()
     }
 
-    /// Tells watches that something changed.
     pub(crate) fn announce(&self) {
         let version = self.store().version;
         self.changed.send_if_modified(|message| std::mem::replace(message, version) != version);
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::new(Server(self.clone()), "default")
+        Client::new(ApiService(self.clone()), "default")
     }
 }
 
-/// The server as a service that a client sends requests to.
 #[derive(Clone)]
-struct Server(Api);
+struct ApiService(FakeApi);
 
-impl tower_service::Service<Request<Body>> for Server {
+impl tower_service::Service<Request<Body>> for ApiService {
     type Response = Response<http::ApiBody>;
     type Error = std::convert::Infallible;
     type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;

@@ -9,9 +9,8 @@ use super::kinds::has_generation;
 use super::{merge, selector};
 use crate::clock::ClusterClock;
 
-/// The schema of a HybridJob.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let definition = serde_json::to_value(zagros_operator::crd::definition()).unwrap();
+    let definition = serde_json::to_value(zagros_operator::crd::resource_definition()).unwrap();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 });
 
@@ -45,7 +44,7 @@ pub(crate) struct ObjectKey {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Happened {
+pub(crate) struct ApiEvent {
     pub(crate) version: u64,
     pub(crate) what: &'static str,
     pub(crate) key: ObjectKey,
@@ -64,14 +63,13 @@ pub(crate) fn refusal(code: u16, reason: &'static str, message: impl Into<String
     ApiRefusal { code, reason, message: message.into() }
 }
 
-/// All objects and settings.
 #[derive(Default)]
 pub(crate) struct ObjectStore {
     pub(crate) version: u64,
     objects: BTreeMap<ObjectKey, Value>,
     /// What each manager applied last.
     applied: BTreeMap<(ObjectKey, String), Value>,
-    pub(crate) log: Vec<Happened>,
+    pub(crate) log: Vec<ApiEvent>,
     /// Verbs on plurals that are forbidden: `patch services`.
     pub(crate) denied: BTreeSet<String>,
     /// Requests so far, as `verb plural`.
@@ -80,15 +78,12 @@ pub(crate) struct ObjectStore {
     pub(crate) writes: Vec<String>,
     /// After this many writes, no request is answered any more.
     pub(crate) dies_after: Option<usize>,
-    /// The installed kinds of other operators.
     pub(crate) installed: BTreeSet<String>,
-    /// The kinds that are not installed.
     pub(crate) missing: BTreeSet<String>,
     /// Whether the installed definition is an older one without rules.
     pub(crate) has_old_definition: bool,
     /// The kinds of which a quota admits no more in the namespace.
     pub(crate) exceeded: BTreeSet<String>,
-    /// Namespaces that are being deleted.
     pub(crate) terminating: BTreeSet<String>,
     pub(crate) clock: ClusterClock,
 }
@@ -104,7 +99,6 @@ impl ObjectStore {
         found.ok_or_else(|| refusal(404, "NotFound", format!("{resource} \"{}\" not found", key.name)))
     }
 
-    /// Objects of a kind, of one namespace or of all.
     pub(crate) fn list(&self, group: &str, plural: &str, namespace: Option<&str>, labels: &str) -> Vec<Value> {
         let is_there = |key: &ObjectKey| namespace.is_none_or(|namespace| key.namespace == namespace);
         let of_kind =
@@ -238,7 +232,6 @@ impl ObjectStore {
         Ok(object)
     }
 
-    /// Removes an object and all objects that it owned.
     fn erase(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.remove(key) else { return };
         self.applied.retain(|(place, _), _| place != key);
@@ -262,14 +255,13 @@ impl ObjectStore {
     fn note(&mut self, what: &'static str, key: &ObjectKey, object: &Value) {
         let (version, key, mut object) = (self.version, key.clone(), object.clone());
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        self.log.push(Happened { version, what, key, object });
+        self.log.push(ApiEvent { version, what, key, object });
     }
 }
 
 /// Which part of an object a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectPart {
-    /// All but the status.
     Main,
     Status,
     /// Everything: the fake controllers write this.
@@ -317,7 +309,7 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
         let schema: &Value = &SCHEMA;
         *object = kube_cel::apply_defaults(schema, object);
         let is_same = old.is_some_and(|old| kube_cel::apply_defaults(schema, old)["spec"] == object["spec"]);
-        let refusals = if is_same { Vec::new() } else { zagros_operator::crd::refusals(object, old) };
+        let refusals = if is_same { Vec::new() } else { zagros_operator::crd::admission_refusals(object, old) };
         let message: Vec<String> = refusals.iter().map(ToString::to_string).collect();
         return if message.is_empty() { Ok(()) } else { Err(invalid(message.join("; "))) };
     }

@@ -7,9 +7,8 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::gate::{BreakKind, Gate};
+use super::gate::{BreakKind, LinkGate};
 
-/// The most bytes of a part.
 const PART: usize = 64 << 10;
 /// How long a link goes on reading from a caller whose requests are to arrive late: a whole request is there by then.
 const GATHER: Duration = Duration::from_millis(100);
@@ -18,9 +17,8 @@ const KEPT: usize = 64 << 20;
 /// How long a server may take to answer what arrived late. The link drops the answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Forwards bytes both ways until an end closes or the link breaks the connection. Errors of a socket end it, too: that is what
-/// the other end then sees.
-pub(crate) async fn forward(mut caller: TcpStream, mut server: TcpStream, mut gate: Gate) {
+/// Errors of a socket end the connection, too: that is what the other end then sees.
+pub(crate) async fn forward(mut caller: TcpStream, mut server: TcpStream, mut gate: LinkGate) {
     // Requests that were read and not yet written.
     let mut requests = BytesMut::new();
     let broken = {
@@ -48,7 +46,7 @@ async fn flow(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     pending: &mut BytesMut,
-    mut gate: Gate,
+    mut gate: LinkGate,
 ) -> io::Result<()> {
     loop {
         if pending.is_empty() {

@@ -21,7 +21,6 @@ pub(crate) enum LinkState {
     },
 }
 
-/// How a connection is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BreakKind {
     AtOnce,
@@ -30,13 +29,12 @@ pub(crate) enum BreakKind {
 
 /// The state of the link as one connection sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
-    /// Number of the connection on its link.
+pub(crate) struct LinkGate {
     number: u64,
     state: watch::Receiver<LinkState>,
 }
 
-impl Gate {
+impl LinkGate {
     pub(crate) fn new(number: u64, state: watch::Receiver<LinkState>) -> Self {
         Self { number, state }
     }

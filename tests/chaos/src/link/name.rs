@@ -5,7 +5,6 @@ use std::path::Path;
 use zagros_launch::RoleName;
 use zagros_shell::Announcement;
 
-/// A link by what it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkName {
     /// All workers, and an embedding server.

@@ -11,20 +11,19 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::connection::forward;
-use super::gate::{Gate, LinkState};
+use super::gate::{LinkGate, LinkState};
 use super::name::LinkName;
 
 /// How long a link waits for the process behind it to listen. Processes of this machine listen at once or not at all.
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// All links of a round. They end with this value.
-pub(crate) struct RoundLinks(Vec<Link>);
+pub(crate) struct RoundLinks(Vec<RoundLink>);
 
-struct Link {
+struct RoundLink {
     name: LinkName,
     address: String,
     state: watch::Sender<LinkState>,
-    /// Connections until now.
     accepted: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
@@ -34,7 +33,7 @@ impl RoundLinks {
     pub(crate) async fn open(run: &Path, names: &[LinkName]) -> io::Result<Self> {
         let mut links = Vec::new();
         for name in names {
-            links.push(Link::open(run.to_owned(), *name).await?);
+            links.push(RoundLink::open(run.to_owned(), *name).await?);
         }
         Ok(Self(links))
     }
@@ -51,12 +50,12 @@ impl RoundLinks {
         }
     }
 
-    fn link(&self, name: LinkName) -> Option<&Link> {
+    fn link(&self, name: LinkName) -> Option<&RoundLink> {
         self.0.iter().find(|link| link.name == name)
     }
 }
 
-impl Link {
+impl RoundLink {
     async fn open(run: PathBuf, name: LinkName) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
@@ -67,7 +66,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for RoundLink {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -84,7 +83,7 @@ async fn serve(
     let mut connections = JoinSet::new();
     loop {
         let Ok((caller, _)) = listener.accept().await else { continue };
-        let gate = Gate::new(accepted.fetch_add(1, Ordering::AcqRel), gates.clone());
+        let gate = LinkGate::new(accepted.fetch_add(1, Ordering::AcqRel), gates.clone());
         let run = run.clone();
         connections.spawn(async move {
             // If no process listens there, the caller sees it by the end of its connection.
@@ -97,7 +96,7 @@ async fn serve(
     }
 }
 
-async fn reach(name: LinkName, run: &Path, mut gate: Gate) -> Option<TcpStream> {
+async fn reach(name: LinkName, run: &Path, mut gate: LinkGate) -> Option<TcpStream> {
     gate.pass().await;
     let destination = name.destination(run)?;
     let server = tokio::time::timeout(CONNECT, TcpStream::connect(destination)).await.ok()?.ok()?;
@@ -132,7 +131,6 @@ mod tests {
             Self { folder, server, links }
         }
 
-        /// A connection: the caller's end and the server's.
         async fn connect(&self) -> (TcpStream, TcpStream) {
             let caller = TcpStream::connect(self.links.address(NAME).unwrap()).await.unwrap();
             (caller, self.server.accept().await.unwrap().0)
@@ -145,7 +143,6 @@ mod tests {
         assert_eq!(bytes, expected);
     }
 
-    /// Sends and receives both ways.
     async fn talk((caller, server): &mut (TcpStream, TcpStream)) {
         caller.write_all(b"ask").await.unwrap();
         read(server, b"ask").await;

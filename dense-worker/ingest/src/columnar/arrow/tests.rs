@@ -9,7 +9,7 @@ use ::arrow_array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringAr
 use ::arrow_ipc::writer::{FileWriter, StreamWriter};
 use ::arrow_schema::Schema;
 use zagros_fake_s3::{FakeS3, S3Fault};
-use zagros_job::{Columnar, Format, Job, PoolAt, Pooling, Values};
+use zagros_job::{ColumnarFormat, Format, Job, PoolAt, Pooling, Values};
 
 use crate::fixture::{self, DealtSplits};
 use crate::source::use_store;
@@ -47,7 +47,7 @@ fn arrow() -> Vec<u8> {
 
 fn job() -> Job {
     let mut job = fixture::delimited(|_| ());
-    job.data.format = Format::Arrow(Columnar::default());
+    job.data.format = Format::Arrow(ColumnarFormat::default());
     job.train.batch_size = 1_000;
     job
 }

@@ -71,7 +71,7 @@ mod tests {
     use ::parquet::file::writer::SerializedFileWriter;
     use ::parquet::schema::parser::parse_message_type;
     use zagros_fake_s3::{FakeS3, S3Fault};
-    use zagros_job::{Columnar, Format, Job};
+    use zagros_job::{ColumnarFormat, Format, Job};
 
     use crate::fixture::{self, DealtSplits};
     use crate::source::use_store;
@@ -115,7 +115,7 @@ mod tests {
 
     fn job() -> Job {
         let mut job = fixture::delimited(|_| ());
-        job.data.format = Format::Parquet(Columnar::default());
+        job.data.format = Format::Parquet(ColumnarFormat::default());
         job.train.batch_size = 1_000;
         job
     }

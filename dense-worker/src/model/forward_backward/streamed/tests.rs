@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use zagros_job::{
-    DenseOptimizer, DenseTiles, ExpertLayers, Job, Model, NonFinitePolicy, Parametrization, Schedule, StreamedLayer,
-    StreamedTensor, Structure, WeightStore,
+    CrossStructure, DenseOptimizer, DenseTiles, ExpertLayers, Job, Model, NonFinitePolicy, Parametrization,
+    RateSchedule, StreamedLayer, StreamedTensor, WeightStore,
 };
 use zagros_table::optimizer::dense::Staging;
 use zagros_table::{LookupMode, PushStep, RequestBuffers, Table, TileUpdate};
@@ -45,7 +45,7 @@ impl TileTables {
         let of_layers = tables.iter().enumerate().skip(job.tables.len());
         let tables = of_layers.map(|(id, table)| Table::new(job.train.seed, id as u32, &table.config).unwrap());
         let (layers, first) = (job.worker_layers(), job.tables.len() as u32);
-        let update = if job.staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage };
+        let update = if job.gradient_staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage };
         let (limit, squares, log) = (GradientLimit::new(job), Mutex::default(), Mutex::default());
         Arc::new(Self { tables: tables.collect(), layers, first, limit, update, squares, log })
     }
@@ -188,8 +188,8 @@ fn networks() -> Vec<Model> {
     vec![
         Model::Ffnn { hidden: vec![11, 6], dropout },
         Model::Dlrm { bottom: vec![12, 7], top: vec![9, 5], dropout },
-        dcnv2(None, Structure::Parallel),
-        dcnv2(Some(3), Structure::Stacked),
+        dcnv2(None, CrossStructure::Parallel),
+        dcnv2(Some(3), CrossStructure::Stacked),
         Model::DeepFm { hidden: vec![11, 6], dropout },
         Model::WideDeep { hidden: vec![11, 6], dropout },
         Model::FinalMlp { first: vec![8, 6], second: vec![4], heads: 2, gate: None, dropout },
@@ -219,7 +219,7 @@ fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
         for threads in [1, 2] {
             let mut job = sized_job(3, &[6, 6, 6], model.clone(), 300, threads);
             job.train.memory = Some(1);
-            assert!(job.recomputes());
+            assert!(job.recomputes_outputs());
             check(job, 300);
         }
     }
@@ -272,8 +272,8 @@ fn a_layer_in_slices_learns_the_same() {
     let models = [
         Model::Ffnn { hidden: hidden(), dropout: 0.3 },
         Model::Dlrm { bottom: vec![512, 256], top: hidden(), dropout: 0.3 },
-        dcnv2(Structure::Parallel),
-        dcnv2(Structure::Stacked),
+        dcnv2(CrossStructure::Parallel),
+        dcnv2(CrossStructure::Stacked),
         Model::DeepFm { hidden: hidden(), dropout: 0.3 },
         Model::WideDeep { hidden: hidden(), dropout: 0.3 },
         Model::FinalMlp { first: hidden(), second: vec![4], heads: 2, gate: None, dropout: 0.3 },
@@ -326,7 +326,7 @@ fn a_worker_has_one_slice_after_another() {
 
 #[test]
 fn every_optimiser_gives_the_same_bits_at_the_tiles() {
-    let schedule = Schedule::Linear { warmup: 2.into(), decay: 5.into(), floor: 0.0 };
+    let schedule = RateSchedule::Linear { warmup: 2.into(), decay: 5.into(), floor: 0.0 };
     for optimizer in [
         DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.01 },
         DenseOptimizer::Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.0 },

@@ -1,6 +1,8 @@
 //! Networks whose step is autograd's, layer by layer, against the same network with its weights.
 
-use zagros_job::{Activation, Attention, AttentionActivation, Mlp, MlpNorm, NumericEmbedding, Pad, StreamGates};
+use zagros_job::{
+    AttentionActivation, AttentionPair, MlpActivation, MlpNorm, MlpSettings, NumericEmbedding, PadSide, StreamGates,
+};
 
 use super::*;
 use crate::model::Compute;
@@ -27,13 +29,13 @@ fn with_sequences(count: usize, model: Model) -> Job {
     let mut job = plain(model);
     for feature in 1..=count {
         job.features.categorical[feature].table = 0;
-        sequence(&mut job, feature, 3, if feature == 1 { Pad::Left } else { Pad::Right });
+        sequence(&mut job, feature, 3, if feature == 1 { PadSide::Left } else { PadSide::Right });
     }
     job
 }
 
-fn attention(count: usize) -> Vec<Attention> {
-    (1..=count).map(|feature| Attention { sequence: format!("C{feature}"), target: "C0".into() }).collect()
+fn attention(count: usize) -> Vec<AttentionPair> {
+    (1..=count).map(|feature| AttentionPair { sequence: format!("C{feature}"), target: "C0".into() }).collect()
 }
 
 fn din(count: usize, activation: AttentionActivation, softmax: bool) -> Job {
@@ -71,13 +73,13 @@ fn networks_with_autograd_alone_learn_the_same_bits_layer_by_layer() {
 fn norms_and_other_activations_learn_the_same_bits_layer_by_layer() {
     for model in networks() {
         for (norm, activation) in [
-            (MlpNorm::Layer, Activation::Relu),
-            (MlpNorm::None, Activation::Gelu),
-            (MlpNorm::Layer, Activation::Dice),
-            (MlpNorm::Batch, Activation::Silu),
+            (MlpNorm::Layer, MlpActivation::Relu),
+            (MlpNorm::None, MlpActivation::Gelu),
+            (MlpNorm::Layer, MlpActivation::Dice),
+            (MlpNorm::Batch, MlpActivation::Silu),
         ] {
             let mut job = plain(model.clone());
-            job.mlp = Mlp { norm, activation };
+            job.mlp = MlpSettings { norm, activation };
             job.parametrization = Parametrization::Mup { base_width: 4 };
             check(job, SIZE);
         }
