@@ -22,7 +22,7 @@ use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 
 use self::figures::{CapacityFigures, CapacityPoint};
 use self::table::TableCase;
-use self::table_run::measure;
+use self::table_run::measure_table;
 use crate::args::CapacityArgs;
 use crate::page_file;
 

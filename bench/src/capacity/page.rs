@@ -11,7 +11,7 @@ pub(super) fn page(figures: &CapacityFigures) -> String {
     let wall = chart(figures, "Wall time of a sample", |found| found.wall_us);
     let charts: String = [cpu, wall].iter().filter_map(LogChart::render_figure).collect();
     let rows: Vec<(&str, Vec<String>)> =
-        figures.points.iter().flat_map(CapacityPoint::lines).map(|cells| ("", cells.to_vec())).collect();
+        figures.points.iter().flat_map(CapacityPoint::table_lines).map(|cells| ("", cells.to_vec())).collect();
     let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
     let body = format!(
         "<h1>Rows beyond memory</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
@@ -36,7 +36,7 @@ fn chart(figures: &CapacityFigures, title: &str, of: fn(&TableFigures) -> f64) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::tests::figures;
+    use super::super::figures::tests::example_figures;
     use super::*;
 
     #[test]

@@ -42,7 +42,7 @@ fn point(case: &ModeCase, value: Option<f64>) -> Option<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::tests::figures;
+    use super::super::figures::tests::example_figures;
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! `[data]` and `[train]`'s threads: paths, separators, and the keys of each format.
 
 use std::collections::HashSet;
-use std::path::{KeyPath as FilePath, PathBuf};
+use std::path::{Path as FilePath, PathBuf};
 
 use super::JobResolver;
 use crate::document::KeyPath;

@@ -34,7 +34,7 @@ pub enum Model {
     Ffnn {
         /// Widths of the hidden layers, in order, or the name of a preset; the output layer is appended.
         #[serde(default = "hidden", deserialize_with = "widths")]
-        #[schemars(with = "Hidden")]
+        #[schemars(with = "HiddenWidths")]
         hidden: Vec<i64>,
         /// Share of hidden units that a training step drops.
         #[serde(default)]
