@@ -9,7 +9,7 @@ use crate::progress::RankProgress;
 /// What to do. Those after `Form` have a reply; those before it have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Report that a worker is lost and that the others wait for its replacement.
+    /// Report that a worker is lost: the others wait for its replacement.
     ReportLost,
     /// Report that another worker joins, in place of a step.
     ReportJoin,
@@ -26,7 +26,6 @@ pub enum Action {
     },
     /// Ask the coordinator for the barrier with this number.
     AskForBarrier(u64),
-    /// Let the clock of training run.
     ResumeClock,
     /// Let the window admit another batch.
     ReleasePermit,
@@ -37,14 +36,12 @@ pub enum Action {
     Form {
         /// The generation of the last group.
         after: u64,
-        /// How far this worker is.
         progress: RankProgress,
     },
     /// Load the checkpoint that rank 0 has, where there is one.
     Resume,
     /// Take the state of the most advanced rank.
     Follow {
-        /// The most advanced rank.
         source: usize,
         /// What becomes of the batch of the step in which the last group failed.
         in_flight: InFlight,
@@ -59,7 +56,6 @@ pub enum Action {
     FindStream(u32),
     /// Wait until it is worth asking for splits again.
     WaitForSplits {
-        /// For so long.
         pause: Duration,
         /// Listen for barriers later than this one, and for a newer process group.
         barriers_after: Option<u64>,
@@ -75,11 +71,9 @@ pub enum Action {
     },
     /// Tell all ranks what this one brings to the next step, and hear what they bring.
     Agree {
-        /// What this rank wants.
         vote: StepVote,
         batch: bool,
     },
-    /// Make one step.
     Step {
         /// With this worker's batch; else only with those of others.
         batch: bool,
@@ -103,7 +97,6 @@ pub enum Action {
     CompleteStream,
     /// Vote at a barrier: the coordinator decides once all workers have voted.
     Vote(BarrierReason),
-    /// Wait for all ranks.
     WaitForAll,
     /// Check that every row was trained on, where the data has ended, and add up the measures of the epoch.
     CloseEpoch {
@@ -117,12 +110,10 @@ pub enum Action {
     FinalCheckpoint,
     /// Choose the model; score it where training has finished.
     Conclude {
-        /// Training has finished.
         finished: bool,
     },
     /// Save the model and the summary, which the first worker does.
     Save {
-        /// Training has finished.
         finished: bool,
         /// The other workers wait until the first has saved: one of them may have to train its replacement.
         together: bool,
@@ -132,7 +123,6 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether the driver reports a reply to it.
     #[must_use]
     pub fn has_reply(&self) -> bool {
         !matches!(

@@ -16,9 +16,7 @@ pub struct StepVote {
 pub struct StepAgreement {
     /// Samples of all ranks; 0 when no rank has a batch.
     pub samples: u64,
-    /// Any rank was asked to stop.
     pub stop: bool,
-    /// A checkpoint is due after the step.
     pub checkpoint: bool,
     /// All leave the group, for one with more or fewer workers, in place of the step.
     pub regroup: bool,
@@ -58,7 +56,6 @@ pub struct VoteRule {
 }
 
 impl VoteRule {
-    /// The vote under these facts.
     #[must_use]
     pub fn vote(self, facts: StepFacts) -> StepVote {
         let checkpoint = self.leads && (self.is_due_by_step || facts.checkpoint_by_time);

@@ -36,13 +36,11 @@ pub struct BarrierLog {
 }
 
 impl BarrierLog {
-    /// The number of the last checkpoint barrier that this worker was at.
     #[must_use]
     pub fn attended(self) -> u64 {
         self.attended
     }
 
-    /// The number of the checkpoint barrier to ask for.
     #[must_use]
     pub fn next(self) -> u64 {
         self.attended + 1

@@ -6,11 +6,9 @@ use crate::policy::Policy;
 /// The settings that decisions depend on. They do not change during a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoopConfig {
-    /// How this worker trains beside others.
     pub policy: Policy,
     /// The batches come from memory: there are no splits, no checkpoint to resume from and no second group.
     pub from_memory: bool,
-    /// Epochs of the run.
     pub epochs: u32,
     /// Steps after which training ends.
     pub max_steps: Option<u64>,
@@ -22,7 +20,6 @@ pub struct LoopConfig {
     pub has_held_out: bool,
     /// Every epoch but the first begins with new rows.
     pub resets_rows: bool,
-    /// The job keeps checkpoints.
     pub keeps_checkpoints: bool,
     /// Steps between two checkpoints, where this worker writes them.
     pub checkpoint_every: Option<u64>,

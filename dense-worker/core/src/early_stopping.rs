@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// When the search ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EarlyStopRule {
     /// Evaluations in a row without improvement after which training ends.
@@ -20,8 +19,7 @@ pub enum Patience {
 }
 
 impl Patience {
-    /// Of an evaluation `steps` steps after the one before it, in a run that evaluates every `every` steps. The end of an epoch
-    /// comes at any step, so it may be close to such an evaluation: less than half the usual distance spends nothing.
+    /// The end of an epoch may come close to another evaluation: less than half of `every` steps after it spends nothing.
     #[must_use]
     pub fn after_steps(steps: Option<u64>, every: Option<u64>) -> Self {
         match (steps, every) {
@@ -34,7 +32,6 @@ impl Patience {
 /// The measure of an evaluation that states are compared by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredState {
-    /// The measure, as it is reported.
     pub value: f64,
     /// The same, so that more is better: a logloss has the other sign.
     pub merit: f64,
@@ -43,7 +40,6 @@ pub struct MeasuredState {
 /// The best evaluation so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BestState {
-    /// Steps made before it.
     pub step: u64,
     pub value: f64,
     /// The same, so that more is better.
@@ -61,8 +57,7 @@ pub struct SearchState {
 }
 
 impl SearchState {
-    /// Takes an evaluation after `step` steps into account. It is that of the best state if it is better by however little.
-    /// An evaluation whose measure is not defined is never better.
+    /// An evaluation is the best if it is better by however little. One whose measure is not defined is never better.
     pub fn note(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: Patience) {
         if let Some(MeasuredState { value, merit }) = measured
             && self.best.is_none_or(|best| merit > best.merit)
@@ -79,7 +74,6 @@ impl SearchState {
         }
     }
 
-    /// Whether nothing better is to be waited for.
     #[must_use]
     pub fn is_over(&self, rule: EarlyStopRule) -> bool {
         self.waited >= rule.patience

@@ -12,9 +12,7 @@ use crate::progress::RankProgress;
 pub enum Event {
     /// Reply to `Form`: the group has formed. A job of one worker has none.
     Formed {
-        /// This worker in its group.
         group: Option<GroupMember>,
-        /// How far each rank is.
         progress: Vec<RankProgress>,
     },
     /// Reply to `Resume` and `Follow`: the state to train on from is there.
@@ -91,10 +89,8 @@ pub enum Event {
     Failed,
 }
 
-/// This worker in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMember {
-    /// Its number in the group.
     pub rank: u32,
     /// Counts the groups of the run.
     pub generation: u64,
@@ -114,7 +110,7 @@ pub struct Loss {
 /// What the loop counts, when training starts from a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopCounts {
-    /// The epoch that training is in, from 0.
+    /// From 0.
     pub epoch: u32,
     /// Steps made: the run's own in a group, else this worker's.
     pub steps: u64,
@@ -122,7 +118,6 @@ pub struct LoopCounts {
     pub others_steps: u64,
     /// Steps made before the last evaluation.
     pub evaluated: Option<u64>,
-    /// What the evaluations so far say of the best state.
     pub search: SearchState,
     /// Nothing was trained on in this epoch, here or before.
     pub untouched: bool,

@@ -1,6 +1,5 @@
 //! One policy per mode: how a worker trains beside others.
 
-/// How a worker trains beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// It is the only worker.
@@ -18,13 +17,11 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Whether all ranks make each step together.
     #[must_use]
     pub fn is_group(self) -> bool {
         matches!(self, Self::SynchronousGroup { .. })
     }
 
-    /// Whether each worker of several makes its own steps.
     #[must_use]
     pub fn is_asynchronous(self) -> bool {
         self == Self::AsynchronousWorkers

@@ -12,7 +12,6 @@ use crate::event::{Event, GroupMember, LoopCounts};
 use crate::progress::RankProgress;
 use crate::state::{Drain, EvaluationPoint, Finish, Regroup, RoundEnd, State, StepPhase};
 
-/// The training loop of one worker, from its first group to its end.
 #[derive(Clone, Debug)]
 pub struct TrainingLoop {
     config: LoopConfig,
@@ -46,7 +45,6 @@ struct GroupTrial {
 }
 
 impl TrainingLoop {
-    /// A worker that has joined the run.
     #[must_use]
     pub fn new(config: LoopConfig) -> Self {
         Self {
@@ -85,13 +83,11 @@ impl TrainingLoop {
         }
     }
 
-    /// Where the worker is.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// How far the worker is, as it is reported to other ranks when a group forms.
     #[must_use]
     pub fn progress(&self) -> RankProgress {
         let LoopCounts { epoch, steps, evaluated, .. } = self.counts;
@@ -99,13 +95,11 @@ impl TrainingLoop {
         RankProgress { has_trained: self.has_trained, epoch, steps, evaluated, barriers }
     }
 
-    /// The epoch that the worker is in.
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.counts.epoch
     }
 
-    /// What the evaluations so far say of the best state.
     #[must_use]
     pub fn search(&self) -> SearchState {
         self.counts.search

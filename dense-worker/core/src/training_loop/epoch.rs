@@ -160,7 +160,6 @@ impl TrainingLoop {
         self.begin_epoch(next, true)
     }
 
-    /// The evaluation of an epoch that just ended.
     pub(super) fn evaluate_epoch(&mut self, end: RoundEnd) -> Vec<Action> {
         self.evaluate(EvaluationPoint::EpochEnd(end))
     }
