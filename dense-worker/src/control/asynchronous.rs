@@ -14,9 +14,6 @@ use crate::error::WorkerError;
 
 impl Trainer {
     /// Votes at a barrier, and takes down what the others have done.
-    ///
-    /// # Errors
-    /// When another does not come, naming it. When the coordinator does not answer.
     pub(super) async fn vote(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
         let reason = match reason {
             BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
@@ -47,9 +44,6 @@ impl Trainer {
     }
 
     /// In mode `async`, gives the network the weights as the embedding servers hold them now.
-    ///
-    /// # Errors
-    /// When a server does not serve in time, or libtorch fails.
     pub(crate) async fn pull_weights(&self) -> Result<(), WorkerError> {
         let Some(weights) = self.stream.weights.clone() else { return Ok(()) };
         let rows = self.run.client.lookup(&UniqueIds { tables: vec![weights] }.into(), Access::Read).await;

@@ -25,10 +25,9 @@ const ON_THE_WAY: Duration = Duration::from_millis(500);
 const REPORTS_PER_TIMEOUT: u32 = 4;
 /// Pauses between two requests of a vote. The coordinator holds each for a while, so these are short.
 const PAUSES: Backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(250) };
-/// What is asked of the coordinator, in its errors.
 const WHAT: &str = "count a vote at a barrier";
 
-/// The ballots that this worker takes part in: those of one process group, one after another. A job of one worker has none.
+/// The ballots of one process group, one after another. A job of one worker has none.
 #[derive(Clone)]
 pub(crate) struct Ballots {
     control: Arc<dyn ControlPlane>,
@@ -43,14 +42,13 @@ pub(crate) struct Ballots {
 }
 
 impl Ballots {
-    /// Before the first process group. `splits` are those of this worker.
+    /// `splits` are those of this worker.
     pub(crate) fn new(splits: &Splits) -> Self {
         let (control, member) = (Arc::clone(&splits.control), splits.member);
         let (incarnation, timeout, waits) = (splits.incarnation, splits.timeout, splits.waits.clone());
         Self { control, member, incarnation, timeout, group: 0, next: 1, waits }
     }
 
-    /// From now on this worker votes in the process group of this generation.
     pub(crate) fn enter(&mut self, generation: u64) {
         (self.group, self.next) = (generation, 1);
     }
@@ -84,7 +82,7 @@ impl Ballots {
         }
     }
 
-    /// Waits until all workers have done their part of what all of them do. In a job of one worker that is at once.
+    /// In a job of one worker that is at once.
     ///
     /// # Errors
     /// As [`Self::vote`]. [`WorkerError::Interrupted`] where one of them was asked to stop.
@@ -100,26 +98,16 @@ impl Ballots {
     }
 
     /// Waits until the first worker has saved what the run leaves, and every worker of the group knows.
-    ///
-    /// # Errors
-    /// As [`Self::vote`].
     pub(crate) async fn wait_for_save(&mut self) -> Result<(), WorkerError> {
         // Where one of them was asked to stop meanwhile, it is the end as well.
         self.vote_for(BarrierReason::Saved).await.map(|_| ())
     }
 
-    /// Votes without counts.
-    ///
-    /// # Errors
-    /// As [`Self::vote`].
     pub(crate) async fn vote_for(&mut self, reason: BarrierReason) -> Result<BarrierResult, WorkerError> {
         self.vote(BarrierVote { reason: reason.into(), ..BarrierVote::default() }).await
     }
 
     /// Does `work` before the next barrier. The other workers wait there for as long as it takes.
-    ///
-    /// # Errors
-    /// Those of `work`. [`WorkerError::BarrierMissed`] once the barrier has failed.
     pub(crate) async fn on_the_way<T>(
         &self,
         work: impl Future<Output = Result<T, WorkerError>>,
@@ -155,7 +143,7 @@ impl Ballots {
     }
 }
 
-/// The result of a ballot; `None` while it is open.
+/// `None` while the ballot is open.
 fn closed(response: BarrierResponse) -> Result<Option<BarrierResult>, WorkerError> {
     match response.state {
         Some(State::Result(result)) => Ok(Some(result)),

@@ -4,10 +4,8 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use zagros_coordinator_client::MemberView;
 
-/// Listens for barriers.
 #[derive(Debug)]
 pub(crate) struct BarrierCalls {
-    /// What the coordinator reports.
     view: watch::Receiver<MemberView>,
 }
 
@@ -27,7 +25,6 @@ impl BarrierCalls {
         }
     }
 
-    /// The number of the newest barrier that this worker has heard of.
     pub(super) fn newest(&self) -> u64 {
         self.view.borrow().barrier.map_or(0, |barrier| barrier.number)
     }

@@ -12,7 +12,6 @@ use super::saved_model::{Load, SavedModel, Trained, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 
-/// The states below one folder.
 #[derive(Debug)]
 pub(crate) struct BestStates {
     folder: Folder,
@@ -26,11 +25,9 @@ pub(crate) struct BestStates {
 pub(crate) struct StateInventory {
     /// Best first; of equals the earlier.
     best: Vec<KeptState>,
-    /// Step of the newest.
     last: Option<u64>,
 }
 
-/// A state on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct KeptState {
     step: u64,
@@ -45,9 +42,6 @@ impl BestStates {
 
     /// Keeps the state as it is now, and lets go of what is neither among the best nor the last any more. Without a
     /// `merit` it is kept as the last one only.
-    ///
-    /// # Errors
-    /// When it cannot be written; the others are all there then.
     pub(crate) async fn keep(
         &mut self,
         merit: Option<f64>,
@@ -71,20 +65,15 @@ impl BestStates {
         self.inventory = inventory;
     }
 
-    /// Step of the best state.
     pub(crate) fn best(&self) -> Option<u64> {
         self.inventory.best.first().map(|kept| kept.step)
     }
 
-    /// Where the best state is.
     pub(crate) fn best_folder(&self) -> Option<Folder> {
         self.best().map(|step| self.path(step))
     }
 
     /// Gives the state of a step back to network and servers, which forget all they hold.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(crate) async fn restore(
         &self,
         step: u64,
@@ -94,10 +83,6 @@ impl BestStates {
         SavedModel::open(&self.path(step)).await?.load(dense, servers, Load::Replace).await
     }
 
-    /// Lets go of all of them.
-    ///
-    /// # Errors
-    /// When a folder cannot be deleted.
     pub(crate) async fn delete_all(&mut self) -> Result<(), WorkerError> {
         self.inventory = StateInventory::default();
         let folder = self.folder.clone();

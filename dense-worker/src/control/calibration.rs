@@ -20,10 +20,6 @@ use super::trainer::Trainer;
 use crate::error::WorkerError;
 
 impl Trainer {
-    /// Fits the calibrators to the validation part, where the job wants them.
-    ///
-    /// # Errors
-    /// When data, servers or libtorch fail, or training must stop.
     pub(super) async fn calibrate(&mut self) -> Result<(), WorkerError> {
         (self.scoring.calibrators, self.scoring.calibrated) = (None, None);
         let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
@@ -43,11 +39,9 @@ impl Trainer {
     }
 }
 
-/// Calibrators of labels.
 #[derive(Debug)]
 struct Fitted {
     calibrators: Option<Calibrators>,
-    /// Of the same samples.
     measures: Measures,
     /// Names of the labels that could not be fitted.
     without: Vec<String>,

@@ -12,10 +12,8 @@ use zagros_zip::ZipEq;
 
 use crate::report::files::to_json;
 
-/// The file of a model's calibrators.
 pub(super) const FILE: &str = "calibration.json";
 
-/// The calibrators of all labels, in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Calibrators(Vec<TargetCalibrator>);
 
@@ -66,7 +64,6 @@ impl Calibrators {
         }
     }
 
-    /// Name and content of the file.
     pub(super) fn file(&self) -> (&'static str, Vec<u8>) {
         if let [TargetCalibrator { calibrator, .. }] = &self.0[..] {
             return (FILE, to_json(calibrator));
@@ -75,10 +72,6 @@ impl Calibrators {
         (FILE, to_json(&Labels { labels: self.0.iter().filter_map(named).collect() }))
     }
 
-    /// The calibrators of a file.
-    ///
-    /// # Errors
-    /// A message, when it holds none of these targets.
     pub(super) fn parse(targets: &[Target], content: &[u8]) -> Result<Self, String> {
         let wrong =
             |reason: String| format!("{FILE} holds no calibration ({reason}); use another save, or --uncalibrated");

@@ -66,9 +66,6 @@ impl Trainer {
     }
 
     /// After the last step: makes one more where training is to continue later, and waits for what is being written.
-    ///
-    /// # Errors
-    /// As [`Self::checkpoint`].
     pub(super) async fn final_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
         self.checkpoints.finish_writing().await;
         self.checkpoint(epoch).await?;
@@ -92,7 +89,6 @@ impl Trainer {
         if self.run.job.output.save_model { Ok(()) } else { self.scoring.model.delete_states().await }
     }
 
-    /// Where this worker is in its stream.
     fn resume_cursor(&self) -> ResumeCursor {
         let (order, next_seq) = (self.stream.position.order, self.stream.next_seq);
         let contents = self.stream.contents.clone();

@@ -35,7 +35,7 @@ impl Completer {
         Self { orders, bad_rows, _task: AbortOnDropHandle::new(tokio::spawn(task.run(incoming))) }
     }
 
-    /// Malformed rows of the complete splits of all workers and epochs, by the newest answer.
+    /// Of the complete splits of all workers and epochs, by the newest answer.
     pub(crate) fn bad_rows(&self) -> u64 {
         self.bad_rows.load(Ordering::Relaxed)
     }
@@ -50,10 +50,6 @@ impl Completer {
         let _ = self.orders.send(Request::Complete(request));
     }
 
-    /// Waits until all is reported.
-    ///
-    /// # Errors
-    /// When the coordinator refused, or was away for all of its timeout.
     pub(crate) async fn flush(&self) -> Result<(), WorkerError> {
         let (reply, reported) = oneshot::channel();
         let _ = self.orders.send(Request::Flush(reply));

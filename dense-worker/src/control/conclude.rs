@@ -15,9 +15,6 @@ use crate::summary::Outcome;
 
 impl Trainer {
     /// Keeps the state that was evaluated, where the job wants it. Returns the measure that states are compared by.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub(crate) async fn consider(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
         let (step, samples) = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
         self.scoring.model.evaluated.push(EvaluatedState { step, samples, evaluation });
@@ -38,9 +35,6 @@ impl Trainer {
 
     /// Goes back to the best state, where one is kept, and scores the test part, where that was left for the end. An
     /// interrupted run is not scored.
-    ///
-    /// # Errors
-    /// When the state cannot be read, or data or servers fail.
     pub(super) async fn conclude(&mut self, outcome: Outcome) -> Result<Event, WorkerError> {
         self.checkpoints.finish_writing().await;
         let is_shared = self.run.job.train.early_stop.is_some() && outcome == Outcome::Finished;
@@ -73,7 +67,6 @@ impl Trainer {
         Ok(())
     }
 
-    /// Scores the test part, where that was left for the end.
     async fn score_test_part(&mut self) -> Result<(), WorkerError> {
         let Some(test) = self.scoring.held_out.at_end.clone() else { return Ok(()) };
         let epoch = u32::try_from(self.scoring.of_epochs.len().saturating_sub(1)).unwrap_or(u32::MAX);

@@ -15,7 +15,6 @@ use crate::event::Observer;
 use crate::metrics::Metrics;
 use crate::report::RunFolder;
 
-/// The job, the processes that the worker talks to, and who hears of its progress.
 pub(crate) struct RunContext {
     pub(crate) job: Arc<Job>,
     pub(crate) client: Arc<EmbeddingClient>,

@@ -30,7 +30,6 @@ const SENSELESS: f64 = 10.0;
 /// The normalised entropy of a model that knows nothing but the share of clicks is 1, or less by rounding.
 const NOTHING_KNOWN: f64 = 0.9999;
 
-/// What the loss says of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sense {
     /// It trains, or it is too early to tell.
@@ -54,7 +53,6 @@ impl Sense {
     }
 }
 
-/// Follows the losses of the steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Divergence {
     /// The loss of a network that knows nothing.
@@ -68,7 +66,6 @@ pub(crate) struct Divergence {
 }
 
 impl Divergence {
-    /// No steps. A network that knows nothing has the loss `ignorance`.
     pub(crate) fn new(ignorance: f64) -> Self {
         Self { ignorance, steps: 0, highest: 0.0, recent: VecDeque::new(), warned: false }
     }

@@ -66,7 +66,7 @@ impl Trainer {
         }
     }
 
-    /// Performs actions in their order. Returns the reply to the last.
+    /// Returns the reply to the last action.
     async fn perform_all(
         &mut self,
         training: &TrainingLoop,
@@ -86,7 +86,6 @@ impl Trainer {
         Ok(reply)
     }
 
-    /// Performs an action that has no reply.
     fn note(&mut self, epoch: u32, action: Action, failure: Option<&WorkerError>) -> Result<(), WorkerError> {
         match action {
             Action::ReportLost => self.report_lost(failure),
@@ -108,7 +107,6 @@ impl Trainer {
         Ok(())
     }
 
-    /// Performs an action that has a reply.
     async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let _working = self.run.metrics.waits.begin(work(action, self.tracker.steps));
         match action {
@@ -147,7 +145,6 @@ impl Trainer {
         }
     }
 
-    /// What an error is to the loop.
     fn failure(&self, error: &WorkerError) -> Event {
         match error {
             WorkerError::Peers(error) => Event::Lost(Loss {
@@ -212,7 +209,6 @@ fn work(action: Action, steps: u64) -> Waiting {
     }
 }
 
-/// How a worker of a job trains beside others.
 fn policy(mode: zagros_job::Mode, several: bool) -> Policy {
     use zagros_job::Mode;
     match (mode, several) {
@@ -223,7 +219,6 @@ fn policy(mode: zagros_job::Mode, several: bool) -> Policy {
     }
 }
 
-/// What the loop's end is to the caller.
 fn outcome(ending: Ending, failure: Option<WorkerError>) -> Result<Outcome, WorkerError> {
     match ending {
         Ending::Finished => Ok(Outcome::Finished),

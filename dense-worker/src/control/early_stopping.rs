@@ -17,12 +17,11 @@ pub(crate) enum StateUse {
     Lost,
 }
 
-/// The rule that the training loop decides by.
 pub(crate) fn rule(early_stop: EarlyStop) -> EarlyStopRule {
     EarlyStopRule { patience: early_stop.patience, min_delta: early_stop.min_delta }
 }
 
-/// The measure that states are compared by; `None` where it is not defined.
+/// `None` where the measure is not defined.
 pub(crate) fn measure(metric: Metric, evaluation: &Evaluation) -> Option<MeasuredState> {
     let value = match metric {
         Metric::Auc => evaluation.auc,

@@ -45,13 +45,12 @@ pub struct Evaluate {
     pub model: Folder,
     /// Score all rows of these files instead of the job's test part.
     pub files: Option<Vec<PathBuf>>,
-    /// Also say how important each feature is.
+    /// How to measure the importance of each feature, if that is wanted.
     pub importance: Option<ImportanceOptions>,
     /// Knows where the embedding servers are.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
     pub connect: Connect,
-    /// Reported of what happens.
     pub observer: Arc<dyn Observer>,
     pub shutdown: Shutdown,
 }
@@ -88,7 +87,6 @@ impl Evaluate {
     }
 }
 
-/// What scoring with a saved model needs besides the model.
 pub(super) struct ScoringParts {
     pub(super) control: Arc<dyn ControlPlane>,
     pub(super) connect: Connect,
@@ -98,9 +96,6 @@ pub(super) struct ScoringParts {
 
 impl ScoringParts {
     /// Loads a model into the network and into empty embedding servers.
-    ///
-    /// # Errors
-    /// When the model cannot be read or does not fit the job.
     pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(Scorer, SavedModel), WorkerError> {
         let saved = SavedModel::open(model).await?;
         saved.check_network(&job).await?;
@@ -117,12 +112,10 @@ impl ScoringParts {
     }
 }
 
-/// Rows that are not learned from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldOut {
     pub(super) files: Vec<FileInfo>,
     part: DataPart,
-    /// What it is called.
     pub(crate) name: HeldOutPart,
 }
 
@@ -158,7 +151,6 @@ async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     Ok(Some(HeldOut { files, part, name: HeldOutPart::Test }))
 }
 
-/// All rows of these files.
 async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
     let files = look_at_files(job, paths, DataPart::All).await?;
     Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
@@ -199,7 +191,7 @@ pub(crate) async fn compare_types(
     Ok(blocking("data files", compare).await??)
 }
 
-/// What becomes of a scoring worker's turn.
+/// What a worker scores next.
 enum ScoringTurn {
     /// With its batch, or along with others that have one.
     Score(Option<Box<Fetched>>),
@@ -207,7 +199,6 @@ enum ScoringTurn {
     Done,
 }
 
-/// What scoring needs.
 #[derive(Clone)]
 pub(crate) struct Scorer {
     pub(crate) job: Arc<Job>,
@@ -221,9 +212,6 @@ pub(crate) struct Scorer {
 
 impl Scorer {
     /// Scores every row with what the model is now, after `step` steps.
-    ///
-    /// # Errors
-    /// When data, servers or libtorch fail, or training must stop.
     async fn score(
         mut self,
         held_out: &HeldOut,
@@ -235,9 +223,6 @@ impl Scorer {
     }
 
     /// Scores this worker's share of the rows.
-    ///
-    /// # Errors
-    /// As [`Self::score`].
     pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
@@ -253,9 +238,6 @@ impl Scorer {
     }
 
     /// Reads rows from `start` on and looks up their ids.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
     pub(super) fn look_up(&self, held_out: &HeldOut, start: StreamStart) -> Result<(Reader, Prefetch), WorkerError> {
         // Its stages are not training's.
         let metrics = Metrics::new(&Registry::new());
@@ -287,9 +269,6 @@ impl Scorer {
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    ///
-    /// # Errors
-    /// When another worker is lost.
     pub(crate) async fn merge(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
         if self.group.is_none() {
             return Ok(scores);
@@ -328,9 +307,6 @@ impl Scorer {
     }
 
     /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.
-    ///
-    /// # Errors
-    /// When libtorch fails.
     pub(super) async fn logits(&self, fetched: Fetched) -> Result<(Batch, Vec<f32>), WorkerError> {
         let Fetched { prepared, rows, permit, .. } = fetched;
         let work = move |dense: &mut Dense| (dense.predict(&prepared, &rows), prepared.batch);

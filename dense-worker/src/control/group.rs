@@ -55,7 +55,7 @@ impl Trainer {
         Ok(Event::Formed { group: Some(member), progress })
     }
 
-    /// Who is in it, by the coordinator. Another process in the place of a lost worker may come as late as `timeout`
+    /// Another process in the place of a lost worker may come as late as `timeout`
     /// after the lost one's lease has run out; the coordinator ends the run then.
     async fn next_group(&mut self, after: u64) -> Result<GroupResponse, WorkerError> {
         let lease = if after > 0 { self.run.membership.lease() * 2 } else { Duration::ZERO };
@@ -210,7 +210,6 @@ impl Trainer {
     }
 }
 
-/// What the most advanced rank tells the others.
 #[derive(Serialize, Deserialize)]
 struct SharedState {
     training: TrainingPosition,

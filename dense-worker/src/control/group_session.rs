@@ -13,10 +13,8 @@ use crate::datapath::dense::Stepped;
 use crate::datapath::prepared::Prepared;
 use crate::datapath::process_group::{AgreedTurns, seed_of_rank};
 
-/// The group of a run of several workers.
 #[derive(Default)]
 pub(crate) struct GroupSession {
-    /// How this worker finds the others.
     pub(crate) rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Its place in the group; `None` before the first one and in a run of one worker.
     pub(crate) rank: Option<GroupRank>,
@@ -46,14 +44,12 @@ pub(crate) struct InFlightBatch {
     pub(crate) stepped: Option<Stepped>,
 }
 
-/// A worker's place in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRank {
     /// This worker's number in the group.
     pub(crate) rank: u32,
     /// Counts up with each group of the run.
     pub(crate) generation: u64,
-    /// How many workers there are.
     pub(crate) world: u32,
     /// Ranks push one after another, and no rank looks up before all have pushed: the same bits in every run.
     pub(super) in_turns: bool,
@@ -81,7 +77,6 @@ impl GroupRank {
 }
 
 impl GroupSession {
-    /// Whether each worker of several makes its own steps.
     pub(super) fn is_asynchronous(&self) -> bool {
         self.rank.is_some_and(|rank| rank.asynchronous)
     }
@@ -102,7 +97,6 @@ impl GroupSession {
         self.rank.map_or(0, |rank| rank.rank)
     }
 
-    /// The index of this worker in the job.
     pub(super) fn index(&self) -> u32 {
         self.indices.get(self.order() as usize).copied().unwrap_or_default()
     }

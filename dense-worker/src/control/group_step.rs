@@ -127,7 +127,6 @@ impl Trainer {
         }
     }
 
-    /// All ranks skip their batches of a step.
     fn count_skipped_group_step(&mut self, skipped: WorkerError, agreed: &AgreedTurns) {
         self.count_skipped_step(&skipped.by_index(&self.group.indices), agreed.bytes());
     }

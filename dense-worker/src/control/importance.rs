@@ -34,7 +34,6 @@ fn names(job: &Job) -> Vec<String> {
     numbers.chain(categorical.iter().map(|name| named(name, &numeric, "ids"))).collect()
 }
 
-/// All scores of one reading.
 struct ImportanceScores {
     scores: PartScores,
     permuted: Vec<PermutedScores>,
@@ -52,10 +51,6 @@ fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f
 }
 
 impl Scorer {
-    /// Measures of a part, and the importance of each feature for them.
-    ///
-    /// # Errors
-    /// When data, servers or libtorch fail, or the command must stop.
     pub(super) async fn importance(
         mut self,
         held_out: &HeldOut,

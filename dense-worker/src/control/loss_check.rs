@@ -9,8 +9,6 @@ use crate::error::WorkerError;
 use crate::event::Evaluation;
 
 impl Trainer {
-    /// After a step.
-    ///
     /// # Errors
     /// [`WorkerError::LossWithoutSense`]: on all workers that step together, whose loss is one.
     pub(super) fn check_divergence(&mut self, loss: f64) -> Result<(), WorkerError> {

@@ -21,7 +21,6 @@ pub(crate) struct MainTarget {
 }
 
 impl MainTarget {
-    /// Clicks, and nothing else.
     #[cfg(test)]
     pub(crate) const CLICK: Self = Self { targets: 1, outputs: 1, is_click: true, is_alone: true };
 

@@ -42,7 +42,6 @@ pub struct Manifest {
     pub manifest_sha256: String,
     /// Layout of the folder.
     pub format: u32,
-    /// Name of the job.
     pub job: String,
     /// Fingerprint of the resolved job, hexadecimal.
     pub fingerprint: String,
@@ -53,7 +52,6 @@ pub struct Manifest {
     pub steps: u64,
     /// Samples trained on.
     pub samples: u64,
-    /// File of the dense weights, relative to the folder.
     pub dense: String,
     /// Files of rows, relative to the folder. Those of a checkpoint may lie in folders of earlier ones beside it.
     pub row_files: Vec<String>,
@@ -62,7 +60,6 @@ pub struct Manifest {
     pub files: Vec<FileRecord>,
     /// The last evaluation of the held-out part; of the test part, where there is a validation part too.
     pub evaluation: Option<Evaluation>,
-    /// Evaluation of the validation part.
     #[serde(default)]
     pub validation: Option<Evaluation>,
     /// How the training rows write the columns of categories; not known of models of earlier releases.
@@ -97,11 +94,8 @@ impl FileRecord {
 }
 
 impl Manifest {
-    /// The layout that this release writes.
     pub(crate) const FORMAT: u32 = FORMAT;
 
-    /// Reads and checks that of a folder.
-    ///
     /// # Errors
     /// When there is none, or it is damaged, of another format, or names files elsewhere.
     pub fn read(folder: &Folder) -> Result<Self, WorkerError> {
@@ -170,7 +164,6 @@ impl Manifest {
         (self, text)
     }
 
-    /// Whether it names this file.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.record(name).is_some()
     }
@@ -184,7 +177,6 @@ impl Manifest {
         self.record(name).ok_or_else(unknown)
     }
 
-    /// The files of rows as servers are asked for them.
     pub(crate) fn row_digests(&self) -> Vec<FileDigest> {
         let digest = |name: &String| {
             let record = self.record(name);
@@ -194,19 +186,12 @@ impl Manifest {
         self.row_files.iter().map(digest).collect()
     }
 
-    /// Reads one of its files whole.
-    ///
-    /// # Errors
-    /// When it is missing, or is not the one that was saved.
     pub fn read_file(&self, folder: &Folder, name: &str) -> Result<Vec<u8>, WorkerError> {
         let record = self.known(folder, name)?;
         read_known(folder, record).or_else(|error| record.next_content(folder).ok_or(error))
     }
 
     /// Compares one of its files with what was saved; reads all of it.
-    ///
-    /// # Errors
-    /// As [`Self::read_file`].
     pub fn check_file(&self, folder: &Folder, name: &str, passed: &dyn Fn(u64)) -> Result<(), WorkerError> {
         let record = self.known(folder, name)?;
         let (place, own) =
@@ -216,9 +201,6 @@ impl Manifest {
     }
 
     /// Compares all its files with what was saved, several at a time; reads all of them.
-    ///
-    /// # Errors
-    /// Of the first by name that is missing, or is not the one that was saved.
     pub fn check_files(&self, folder: &Folder) -> Result<(), WorkerError> {
         let next = AtomicUsize::new(0);
         let check = || {

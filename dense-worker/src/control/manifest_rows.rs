@@ -9,7 +9,6 @@ use super::calibrators;
 use super::manifest::{FileRecord, Manifest};
 use super::saved_model::{OPTIMIZER, fingerprint};
 
-/// The files of a copy of a model.
 #[derive(Clone, Debug)]
 pub struct CopiedFiles {
     pub rows: Vec<FileRecord>,

@@ -14,7 +14,6 @@ const MOST_ROWS: usize = 65_536;
 /// Most values of the network's input in a block: 64 MiB.
 const MOST_VALUES: usize = 16 << 20;
 
-/// What `--importance` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportanceOptions {
     /// How often each feature is permuted.
@@ -26,7 +25,7 @@ pub struct ImportanceOptions {
 pub struct Importance {
     /// How often each feature was permuted.
     pub repeats: u32,
-    /// Rows between which values were exchanged.
+    /// Rows of a block; values are exchanged between them.
     pub block_rows: usize,
     /// For the first target, the most important feature first.
     pub features: Vec<FeatureImportance>,
@@ -35,7 +34,6 @@ pub struct Importance {
     pub targets: Vec<TargetImportance>,
 }
 
-/// The importance of all features for a target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetImportance {
     pub target: String,
@@ -57,7 +55,6 @@ fn block_rows(job: &Job) -> usize {
     (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }
 
-/// Measures of a held-out part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measures {
     /// Of all its rows, by what the network says; with several targets, of the first.
@@ -69,7 +66,6 @@ pub struct Measures {
     /// After calibration, where the model has it: the measures of what `zagros predict` writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Evaluation>,
-    /// The importance of features, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub importance: Option<Importance>,
     /// By the columns of `eval.slices`.

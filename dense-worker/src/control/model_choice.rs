@@ -9,7 +9,6 @@ use super::best_states::{BestStates, StateInventory};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 
-/// Which state becomes the model.
 #[derive(Debug, Default)]
 pub(crate) struct ModelChoice {
     pub(super) early_stop: Option<EarlyStop>,
@@ -35,7 +34,6 @@ pub(crate) struct ChoiceState {
     evaluated: Vec<EvaluatedState>,
 }
 
-/// A state of the model that was evaluated.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct EvaluatedState {
     pub(super) step: u64,
@@ -44,7 +42,7 @@ pub(super) struct EvaluatedState {
 }
 
 impl ModelChoice {
-    /// As the job wants it; states are kept below `folder`, without one the last state is the model.
+    /// States are kept below `folder`; without one the last state is the model.
     pub(crate) fn new(job: &Job, folder: Option<Folder>) -> Self {
         let kept = folder.filter(|_| job.output.keep_best > 0);
         let best_states = kept.map(|folder| BestStates::new(folder, job.output.keep_best as usize));
@@ -59,7 +57,6 @@ impl ModelChoice {
         }
     }
 
-    /// Continues from there.
     pub(crate) fn restore(&mut self, state: ChoiceState) {
         let ChoiceState { search, inventory, evaluated } = state;
         self.search = search;
@@ -71,10 +68,6 @@ impl ModelChoice {
         self.evaluated = evaluated;
     }
 
-    /// Deletes the states that were kept.
-    ///
-    /// # Errors
-    /// When a folder cannot be deleted.
     pub(crate) async fn delete_states(&mut self) -> Result<(), WorkerError> {
         match &mut self.best_states {
             Some(best_states) => best_states.delete_all().await,
@@ -82,7 +75,6 @@ impl ModelChoice {
         }
     }
 
-    /// Why training ended and which state is the model.
     pub(crate) fn message(&self) -> Option<&str> {
         self.message.as_deref()
     }

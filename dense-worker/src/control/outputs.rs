@@ -81,10 +81,7 @@ impl Trainer {
         Ok(Some(ModelHere { shown, rows: manifest.rows }))
     }
 
-    /// The summary of the run. `saved` says where the model is, or that it could not be saved.
-    ///
-    /// # Errors
-    /// When the servers do not tell what they hold.
+    /// `saved` says where the model is, or that it could not be saved.
     pub(super) async fn summary(
         &self,
         outcome: Outcome,

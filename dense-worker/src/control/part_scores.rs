@@ -14,22 +14,16 @@ use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
-/// Scores of all targets.
 #[derive(Clone, Debug)]
 pub(crate) struct PartScores {
     job: Arc<Job>,
     targets: Vec<TargetScores>,
 }
 
-/// Measures of scores, before and after calibration.
-///
-/// # Errors
-/// When the system gives no thread.
 pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<Calibrators>) -> Result<Measures, WorkerError> {
     blocking("measures", move || scores.report(calibrators.as_ref())).await
 }
 
-/// What the labels of a target are.
 #[must_use]
 pub fn target_form(target: &Target) -> TargetForm {
     match &target.kind {
@@ -41,7 +35,7 @@ pub fn target_form(target: &Target) -> TargetForm {
 }
 
 impl PartScores {
-    /// No samples. Groups and slices are those of the first target.
+    /// Groups and slices are those of the first target.
     pub(crate) fn new(job: &Arc<Job>) -> Self {
         let mut targets: Vec<_> = job.features.targets.iter().map(|target| empty(job, target)).collect();
         if let Some(TargetScores::Click(scores)) = targets.first_mut() {
@@ -52,10 +46,6 @@ impl PartScores {
         Self { job: Arc::clone(job), targets }
     }
 
-    /// Adds the samples of a batch with their outputs.
-    ///
-    /// # Errors
-    /// When they are not equally many.
     pub(crate) fn add(&mut self, batch: &Batch, outputs: &[f32]) -> Result<(), LengthsDiffer> {
         match &mut self.targets[..] {
             [only] => only.extend(&batch.labels, outputs, &batch.groups)?,
@@ -148,7 +138,7 @@ impl PartScores {
     }
 }
 
-/// No samples of a target. Outputs of classes are kept where they are calibrated.
+/// Outputs of classes are kept where they are calibrated.
 fn empty(job: &Job, target: &Target) -> TargetScores {
     let form = target_form(target);
     if job.eval.calibration.is_some() { TargetScores::to_calibrate(form) } else { TargetScores::new(form) }

@@ -20,7 +20,6 @@ use crate::event::{Event, Observer};
 
 /// Takes scored rows, in the order of the input. It may block.
 pub trait ScoredRows: Send + Sized + 'static {
-    /// Why rows cannot be taken.
     type Error: Send + 'static;
 
     /// Takes rows; `logits` are those of the samples among them.
@@ -45,7 +44,6 @@ pub struct Predict {
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
     pub connect: Connect,
-    /// Gets the events.
     pub observer: Arc<dyn Observer>,
     pub shutdown: Shutdown,
 }
@@ -95,7 +93,6 @@ impl Predict {
 /// Where predicting begins.
 #[derive(Clone, Copy, Debug)]
 struct Beginning {
-    /// Samples that were written before.
     done: u64,
     /// Steps of the model.
     step: u64,

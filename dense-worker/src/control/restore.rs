@@ -55,7 +55,6 @@ impl Trainer {
         }
     }
 
-    /// Loads rows, network and optimiser.
     async fn load(&self, point: &ResumePoint) -> Result<(), WorkerError> {
         let dense = &self.run.dense;
         let saved = SavedModel::open(point.folder()).await?;
