@@ -141,7 +141,6 @@ fn preloaded(batches: Arc<Vec<Batch>>) -> Open {
     Box::new(move |_| Ok(Box::new(batches)))
 }
 
-/// Batches from memory.
 struct Preloaded {
     batches: Arc<Vec<Batch>>,
     next: usize,

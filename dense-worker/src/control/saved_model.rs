@@ -21,9 +21,7 @@ use crate::model::ModelError;
 use crate::report::RunFolder;
 use crate::summary::Outcome;
 
-/// The dense network's weights.
 pub(crate) const DENSE: &str = "dense.safetensors";
-/// The state of the dense network's optimiser.
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
 /// A run's model, in the folder of the run.
 pub(crate) const MODEL: &str = "model";
@@ -60,9 +58,6 @@ pub(crate) enum Load {
 
 /// Where the model of a run goes, and how the run's summary names that: in the run folder by the name in it, else in
 /// full.
-///
-/// # Errors
-/// When the job names no folder, or the environment contradicts itself.
 pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
     let Some(parent) = &job.output.model_folder else {
         return Ok((Folder::disk(run.model()), MODEL.to_owned()));
@@ -80,9 +75,6 @@ pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), Work
 }
 
 /// Writes the model below `folder`, which every embedding server must reach under the same name.
-///
-/// # Errors
-/// When the dense weights or the rows of a server cannot be written; there is no manifest then.
 pub(crate) async fn save(
     folder: &Folder,
     trained: Trained<'_>,
@@ -98,7 +90,6 @@ pub(crate) async fn save(
     conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
 }
 
-/// What is known once the rows are written.
 #[derive(Debug)]
 pub(crate) struct WrittenModel {
     /// Files that the worker writes itself, by name: the dense network's weights among them. Not written yet.
@@ -108,9 +99,6 @@ pub(crate) struct WrittenModel {
 
 /// Writes the worker's own files and the job, and the manifest last (invariant CK-1), which says by what each file is
 /// known (invariant CK-4).
-///
-/// # Errors
-/// When one of them cannot be written.
 pub(crate) async fn conclude(
     folder: &Folder,
     trained: Trained<'_>,
@@ -152,9 +140,6 @@ pub(crate) async fn conclude(
 
 /// Makes the folder and takes away an older manifest, so that at no time one describes other files, and files that a process which was
 /// killed did not finish.
-///
-/// # Errors
-/// When it cannot be made.
 pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
     let make = move || {
         // Servers have their own working directories.
@@ -170,9 +155,6 @@ pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
 }
 
 /// Has a server write its rows, or a part of that.
-///
-/// # Errors
-/// When it refuses or does not answer: by its name.
 pub(crate) async fn save_rows(
     server: Arc<dyn Shard>,
     folder: &Folder,
@@ -184,7 +166,6 @@ pub(crate) async fn save_rows(
     saved.map_err(refused)
 }
 
-/// A model that was found.
 #[derive(Clone, Debug)]
 pub(crate) struct SavedModel {
     folder: Folder,
@@ -192,10 +173,6 @@ pub(crate) struct SavedModel {
 }
 
 impl SavedModel {
-    /// Reads the manifest.
-    ///
-    /// # Errors
-    /// When the folder holds no model, or one of another format.
     pub(crate) async fn open(folder: &Folder) -> Result<Self, WorkerError> {
         let folder = folder.clone();
         blocking("model files", move || Self::read(&folder)).await?
@@ -207,10 +184,6 @@ impl SavedModel {
         Ok(Self { folder: folder.make()?, manifest })
     }
 
-    /// Whether a folder holds a model.
-    ///
-    /// # Errors
-    /// When the folder's store does not answer.
     pub(crate) fn is_in(folder: &Folder) -> Result<bool, StoreError> {
         folder.has(MANIFEST)
     }
@@ -224,18 +197,12 @@ impl SavedModel {
     }
 
     /// One of its files, compared with what was saved.
-    ///
-    /// # Errors
-    /// When it is missing, damaged or of another save.
     pub(crate) async fn read_file(&self, name: &str) -> Result<Vec<u8>, WorkerError> {
         let (folder, manifest, name) = (self.folder.clone(), self.manifest.clone(), name.to_owned());
         blocking("model files", move || manifest.read_file(&folder, &name)).await?
     }
 
     /// What maps the model's logits to those of frequencies; `None` in a model without.
-    ///
-    /// # Errors
-    /// When its file is missing or damaged.
     pub(crate) async fn calibrators(&self, targets: &[Target]) -> Result<Option<Calibrators>, WorkerError> {
         if !self.manifest.has(calibrators::FILE) {
             return Ok(None);
@@ -247,9 +214,6 @@ impl SavedModel {
 
     /// Compares the network of a job with the bytes that are saved of it, before it takes memory: the job in the folder of a model may
     /// be another user's.
-    ///
-    /// # Errors
-    /// When the network is far larger than the files, or a file is missing.
     pub(crate) async fn check_network(&self, job: &Job) -> Result<(), WorkerError> {
         let Some(weights) = job.dense_parameters() else { return Ok(()) };
         let tiles = Some(&self.manifest.row_files).filter(|_| job.train.weights == WeightStore::Streamed);
@@ -275,9 +239,6 @@ impl SavedModel {
 
     /// Gives weights and rows to whom they belong. Each server compares the files that it takes rows from with what was
     /// saved, before it takes any.
-    ///
-    /// # Errors
-    /// When a file is damaged or of another model, or the servers did not find every row.
     pub(crate) async fn load(
         &self,
         dense: &DenseThread,

@@ -8,7 +8,6 @@ use super::model_choice::ModelChoice;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
-/// Held-out parts and their measures.
 #[derive(Debug)]
 pub(crate) struct Scoring {
     pub(crate) held_out: HeldOutParts,
@@ -18,11 +17,9 @@ pub(crate) struct Scoring {
     pub(crate) of_epochs: Vec<Evaluation>,
     /// The slices and the targets of the part that was scored last.
     pub(crate) measured: MeasuredParts,
-    /// What maps the model's logits to those of frequencies, once it is fitted.
     pub(crate) calibrators: Option<Calibrators>,
     /// Measures of the first target in the part that was scored last, after calibration.
     pub(crate) calibrated: Option<Evaluation>,
-    /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
 }
 

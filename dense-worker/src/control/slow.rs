@@ -19,7 +19,6 @@ const SLOW: Duration = Duration::from_secs(3);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Looks while it lives.
 #[derive(Debug)]
 pub(crate) struct SlowServers {
     _looking: AbortOnDropHandle<()>,

@@ -20,7 +20,6 @@ use crate::error::WorkerError;
 pub(crate) const READER: &str = crate::datapath::read::PART;
 pub(crate) const LOOP: &str = "training loop";
 
-/// Asks the coordinator for splits.
 #[derive(Clone)]
 pub(crate) struct Splits {
     pub(crate) control: Arc<dyn ControlPlane>,
@@ -142,7 +141,6 @@ impl Splits {
     }
 }
 
-/// The error that a refusal of the control path stands for.
 pub(crate) fn control_error(
     control: &dyn ControlPlane,
     what: &'static str,

@@ -43,7 +43,6 @@ impl ChangedMeanings {
         self.ids.iter().filter(|_| is_anew).map(|[_, table]| table).collect()
     }
 
-    /// A line for each feature.
     pub(super) fn lines(&self) -> Vec<String> {
         let otherwise = "otherwise than in the model";
         let numbers = self.numbers.iter().map(|name| match self.choice {

@@ -40,10 +40,8 @@ pub(crate) struct StartModel {
     steps: StartSteps,
 }
 
-/// What a run has of the model that it starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Started {
-    /// The model's folder.
     pub(crate) folder: String,
     /// Steps from which this run counts on.
     pub(crate) step: u64,
@@ -54,9 +52,6 @@ pub(crate) struct Started {
 
 impl StartModel {
     /// The model that a job names: by its own folder or its run's.
-    ///
-    /// # Errors
-    /// When there is no model, it is damaged, or mode `async` cannot start from it.
     pub(crate) async fn open(job: &Job) -> Result<Option<Self>, WorkerError> {
         let Some(named) = job.train.start_from.clone() else { return Ok(None) };
         let (timeout, steps) = (job.cluster.timeout, job.train.start_steps);
@@ -108,9 +103,6 @@ impl StartModel {
     }
 
     /// Gives network and servers, which hold nothing yet or what an earlier process of this run had begun with, the model's state.
-    ///
-    /// # Errors
-    /// When a file is damaged, a table or the network has another form, or a server does not answer.
     pub(crate) async fn load(
         &self,
         job: &Job,

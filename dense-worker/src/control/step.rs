@@ -92,7 +92,6 @@ impl Trainer {
         }
     }
 
-    /// Counts a step that was made, and reports it to everyone.
     pub(super) fn report_step(&mut self, step: MadeStep<'_>) {
         self.loss.last = f64::from(step.loss);
         if let Some(long) = self.loss.label_runs.add(step.main.clicks(step.labels)) {

@@ -22,13 +22,11 @@ impl Stop {
         Self { shutdown, view }
     }
 
-    /// Listens to shutdown alone.
     pub(crate) fn alone(shutdown: Shutdown) -> Self {
         let (_, view) = watch::channel(MemberView::default());
         Self { shutdown, view }
     }
 
-    /// Of this process.
     pub(crate) fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
@@ -45,7 +43,7 @@ impl Stop {
         reported.draining.clone()
     }
 
-    /// Whether training must end, as of now.
+    /// As of now.
     pub(crate) fn is_requested(&self) -> bool {
         self.shutdown.is_requested() || reason(&self.view.borrow()).is_some()
     }
@@ -79,7 +77,6 @@ async fn reported(
     }
 }
 
-/// Why training must end, if it must.
 fn reason(view: &MemberView) -> Option<WorkerError> {
     end(view).or_else(|| view.draining.as_ref().map(|_| WorkerError::Interrupted))
 }

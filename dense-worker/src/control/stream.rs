@@ -14,15 +14,12 @@ use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Pushes;
 use crate::datapath::read::Reader;
 
-/// The stream of a worker and what is in flight of it.
 pub(crate) struct StreamState {
     /// Where in its data this worker is.
     pub(crate) position: StreamPosition,
-    /// What is to be read next.
     pub(crate) found: Option<AssignedStream>,
     /// What is left of the stream in which a group failed.
     pub(crate) remainder: Option<AssignedStream>,
-    /// Batches from memory, in place of splits.
     pub(crate) preloaded: Option<Arc<Vec<Batch>>>,
     /// The thread that reads, and the lookups ahead.
     pub(crate) reader: Option<Reader>,
@@ -37,7 +34,6 @@ pub(crate) struct StreamState {
     /// Rows that hold the dense network's weights, in mode `async`.
     pub(crate) weights: Option<TableIds>,
     pub(crate) pushes: Pushes,
-    /// The number of the next batch.
     pub(crate) next_seq: u64,
     /// Splits of the epoch that this worker has read to their ends, by id.
     pub(crate) splits_read: BTreeSet<u64>,

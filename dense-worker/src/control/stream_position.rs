@@ -54,12 +54,12 @@ impl StreamPosition {
         ends.into_iter().map(|end| end.split).collect()
     }
 
-    /// Malformed rows of a split whose last row was delivered.
+    /// Of a split whose last row was delivered.
     pub(crate) fn bad_rows(&self, split: u64) -> u64 {
         self.bad_rows.get(&split).copied().unwrap_or(0)
     }
 
-    /// The hash of the rows of a split whose last row was delivered.
+    /// The hash of its rows, if its last row was delivered.
     pub(crate) fn content(&self, split: u64) -> Option<u64> {
         self.contents.get(&split).copied()
     }
@@ -77,15 +77,11 @@ impl StreamPosition {
         self.tasks().iter().map(|task| task.id).collect()
     }
 
-    /// There is nothing left of it.
     pub(crate) fn end(&mut self) {
         self.over = true;
     }
 
     /// Waits until its reading thread, which was asked to end, can be dealt no more splits.
-    ///
-    /// # Errors
-    /// When it does not end within `timeout`.
     pub(crate) async fn closed(&mut self, timeout: Duration) -> Result<(), WorkerError> {
         let Some(dealt) = &mut self.dealt else { return Ok(()) };
         let closed = async { while dealt.changed().await.is_ok() {} };

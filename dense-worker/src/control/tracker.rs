@@ -19,7 +19,6 @@ const LOSS_STEPS: f64 = 100.0;
 const RECENT_SAMPLES: usize = 100_000;
 const SPEED_WINDOW: Duration = Duration::from_secs(5);
 
-/// What training did so far.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     pub(crate) steps: u64,
@@ -163,7 +162,6 @@ impl Tracker {
         }
     }
 
-    /// Continues from there.
     pub(crate) fn restore(&mut self, state: TrackerState) {
         (self.steps, self.samples, self.skipped) = (state.steps, state.samples, state.skipped);
         self.samples_before = state.samples;
@@ -174,7 +172,6 @@ impl Tracker {
             (Duration::from_secs_f64(state.seconds), state.epoch, state.epoch_bytes);
     }
 
-    /// Whether nothing was done yet, neither here nor before.
     pub(crate) fn is_untouched(&self) -> bool {
         self.steps == 0 && self.epoch_bytes == 0
     }
@@ -258,7 +255,6 @@ impl Tracker {
         self.skipped
     }
 
-    /// Steps that were skipped.
     pub(crate) fn skipped_steps(&self) -> u64 {
         self.skipped
     }
@@ -302,7 +298,6 @@ impl Tracker {
         }
     }
 
-    /// What the others have done so far.
     pub(crate) fn set_others(&mut self, others: WorkerCounts) {
         self.others = others;
     }
@@ -317,7 +312,6 @@ impl Tracker {
         self.steps + self.others.steps
     }
 
-    /// Trained on by this worker and the other asynchronous workers.
     pub(crate) fn samples_of_all(&self) -> u64 {
         self.samples + self.others.samples
     }

@@ -19,17 +19,14 @@ use crate::summary::Summary;
 /// All that training works with.
 pub(crate) struct Trainer {
     pub(crate) run: RunContext,
-    /// The other workers.
     pub(crate) group: GroupSession,
     pub(crate) stream: StreamState,
-    /// Held-out parts, their measures, and the model that they choose.
     pub(crate) scoring: Scoring,
     pub(crate) tracker: Tracker,
     pub(crate) loss: LossWatch,
     pub(crate) checkpoints: CheckpointWriter,
     pub(crate) barrier_calls: BarrierCalls,
     pub(crate) ballots: Ballots,
-    /// The saved model that the run starts from.
     pub(crate) start: Option<StartModel>,
     /// What the run has left, once it is saved.
     pub(crate) saved: Option<Summary>,

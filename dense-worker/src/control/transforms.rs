@@ -34,9 +34,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 impl Worker {
     /// Gives these statistics their values: those of the run if it has some, else measured by this worker if
     /// it is the first, else once that one has measured them.
-    ///
-    /// # Errors
-    /// When the data cannot be read, the run ends, or the first worker makes no progress for the job's timeout.
     pub(super) async fn know_transforms(
         &mut self,
         statistics: &[Statistic],
@@ -114,7 +111,6 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The calls, and whatever ends them.
 struct Caller {
     control: Arc<dyn ControlPlane>,
     member: u64,
@@ -178,7 +174,6 @@ impl Caller {
     }
 }
 
-/// The values of a job's statistics, as messages have them.
 fn transforms(job: &Job, statistics: &[Statistic]) -> Vec<Transform> {
     let message = |measured| match measured {
         Measured::Moments { mean, deviation } => Transform { mean, deviation, ..Transform::default() },

@@ -48,9 +48,7 @@ use crate::summary::{Outcome, Summary};
 /// How long a worker has to end by itself once the run is over: what it does then may be all but done.
 const NOTICE: Duration = Duration::from_secs(2);
 
-/// A dense worker and all it needs.
 pub struct Worker {
-    /// What to train.
     pub job: Job,
     /// The coordinator, across gRPC or in this process.
     pub control: Arc<dyn ControlPlane>,
@@ -62,11 +60,9 @@ pub struct Worker {
     pub supersede: bool,
     /// How it meets the other workers; a job of one worker needs none.
     pub rendezvous: Option<Arc<dyn Rendezvous>>,
-    /// Where metrics are registered.
     pub registry: Registry,
     /// Where it keeps what it waits for.
     pub waits: Waits,
-    /// Reported of what happens.
     pub observer: Arc<dyn Observer>,
     /// Where measures, summary and model are written; nothing is written without one, nor by another worker than the
     /// first.
@@ -130,9 +126,6 @@ impl Worker {
     }
 
     /// Trains on `input`.
-    ///
-    /// # Errors
-    /// As [`Self::run`].
     pub async fn run_on(mut self, input: Input) -> Result<Summary, WorkerError> {
         // One worker tells of all.
         self.folder = self.folder.filter(|_| self.index == 0);
@@ -238,7 +231,6 @@ impl Worker {
         Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)
     }
 
-    /// From joined to saved, the features measured first.
     async fn know_and_train(
         &mut self,
         data: Data,
@@ -250,7 +242,6 @@ impl Worker {
         self.train(data, metrics, dense, membership).await
     }
 
-    /// From joined to saved.
     async fn train(
         &self,
         data: Data,
@@ -295,7 +286,6 @@ impl Worker {
         }
     }
 
-    /// Waits until every embedding server is there.
     async fn reach_servers(&self, membership: &Membership) -> Result<Arc<EmbeddingClient>, WorkerError> {
         self.observer.observe(&Event::WaitingFor("the embedding servers".to_owned()));
         let timeout = self.job.cluster.timeout;

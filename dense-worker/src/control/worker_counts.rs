@@ -35,7 +35,7 @@ impl WorkerCounts {
     }
 }
 
-/// What all workers had done when they voted last, and what the workers had done that have gone since.
+/// What all workers had done when they voted last, and what those had done that have gone since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VotedCounts {
     /// By the index of the worker.
@@ -44,7 +44,6 @@ pub(crate) struct VotedCounts {
 }
 
 impl VotedCounts {
-    /// Takes down the votes at a barrier.
     pub(crate) fn note(&mut self, votes: BTreeMap<u32, WorkerCounts>) {
         self.by_worker = votes;
     }
@@ -57,7 +56,6 @@ impl VotedCounts {
         }
     }
 
-    /// What all but the worker with this `index` have done.
     pub(crate) fn others(&self, index: u32) -> WorkerCounts {
         let others = self.by_worker.iter().filter(|(worker, _)| **worker != index);
         others.map(|(_, counts)| *counts).fold(self.gone, WorkerCounts::plus)

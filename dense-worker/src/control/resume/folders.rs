@@ -73,7 +73,6 @@ fn needed_by(kept: &[(u64, Folder)]) -> Result<BTreeMap<String, BTreeSet<String>
     Ok(needed)
 }
 
-/// Deletes every checkpoint.
 pub(crate) fn delete_all(checkpoints: &Folder) -> Result<(), WorkerError> {
     retain(checkpoints, 0, u64::MAX)
 }

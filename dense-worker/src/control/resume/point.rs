@@ -54,7 +54,6 @@ pub enum Earlier {
 /// What is wanted of a checkpoint, besides that it is intact.
 type PointFilter<'a> = &'a dyn Fn(&ResumePoint) -> bool;
 
-/// The newest checkpoint of a run.
 enum Newest {
     Intact(ResumePoint),
     /// Not what was wanted, and so not read any further.
@@ -101,9 +100,6 @@ impl ResumePoint {
     /// another process is at now, such as ended before their first checkpoint, and such as learned otherwise than this
     /// job does are skipped; the latter not where `changed` runs may go on. A run of another machine, whose
     /// checkpoints lie where this one reaches them, gets a folder here.
-    ///
-    /// # Errors
-    /// When folders cannot be read, or no checkpoint of the run is intact.
     pub fn of_last_run(job: &Job, changed: bool) -> Result<Earlier, WorkerError> {
         let root = CheckpointRoot::new(job)?;
         let wanted = |point: &Self| changed || !point.changes(job).iter().any(KeyChange::is_learning);
@@ -140,9 +136,6 @@ impl ResumePoint {
 
     /// The folder of a run that starts from nothing: the newest of the job's name, also where checkpoints of others lie
     /// elsewhere.
-    ///
-    /// # Errors
-    /// When it cannot be made, or the job's `checkpoint.folder` cannot be read.
     pub fn new_run(job: &Job) -> Result<RunFolder, WorkerError> {
         RunFolder::create_after(job, &CheckpointRoot::new(job)?.runs()?)
     }
@@ -164,7 +157,6 @@ impl ResumePoint {
         Ok(Self { folder, training, job })
     }
 
-    /// Steps made before it.
     #[must_use]
     pub fn step(&self) -> u64 {
         self.training.tracker.steps
@@ -176,7 +168,6 @@ impl ResumePoint {
         self.training.epoch
     }
 
-    /// The checkpoint's folder.
     #[must_use]
     pub fn folder(&self) -> &Folder {
         &self.folder

@@ -18,9 +18,7 @@ pub(crate) const FORMAT: u32 = 1;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TrainingPosition {
-    /// Layout of the file.
     pub(crate) format: u32,
-    /// Counts and running measures.
     pub(crate) tracker: TrackerState,
     /// Epoch over the data, from 0.
     pub(crate) epoch: u32,
@@ -75,7 +73,6 @@ impl FileSize {
     }
 }
 
-/// A split of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SplitRange {
     file: u32,
@@ -83,7 +80,6 @@ pub(crate) struct SplitRange {
     end: u64,
 }
 
-/// Where one worker was in its stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ResumeCursor {
     /// What is left of the stream that it was in the middle of.
@@ -117,7 +113,6 @@ impl TrainingPosition {
         }
     }
 
-    /// What is reported to the coordinator when the run goes on.
     pub(crate) fn position(&self) -> Position {
         let id = |index: u32| u64::from(self.epoch) << 32 | u64::from(index);
         let split = |index: u32| {

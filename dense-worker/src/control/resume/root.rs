@@ -14,15 +14,11 @@ pub(crate) struct CheckpointRoot {
 
 impl CheckpointRoot {
     /// As the job has it. Requests to a store take as long as the job is patient.
-    ///
-    /// # Errors
-    /// When it names no folder, or the environment contradicts itself.
     pub(crate) fn new(job: &Job) -> Result<Self, WorkerError> {
         let open = |text: &String| Folder::open(text, job.cluster.timeout);
         Ok(Self { parent: job.checkpoint.folder.as_ref().map(open).transpose()? })
     }
 
-    /// Where one run's are.
     pub(crate) fn of_run(&self, run: &RunFolder) -> Folder {
         match &self.parent {
             Some(parent) => parent.join(&run.name()),

@@ -54,7 +54,6 @@ impl CheckpointWriter {
         }
     }
 
-    /// Steps between two checkpoints, where this worker writes them.
     pub(crate) fn every_steps(&self) -> Option<u64> {
         self.every_steps.filter(|_| self.folder.is_some())
     }
@@ -64,7 +63,6 @@ impl CheckpointWriter {
         self.folder.is_some() && self.every.is_some_and(|every| self.last.elapsed() >= every)
     }
 
-    /// Step of the newest checkpoint that is complete; 0 before the first.
     pub(crate) fn newest(&self) -> u64 {
         self.complete.load(Ordering::Acquire)
     }
@@ -102,7 +100,7 @@ impl CheckpointWriter {
     }
 }
 
-/// A checkpoint whose content is fixed and that is not yet on disk.
+/// Its content is fixed, and it is not yet on disk.
 pub(crate) struct CapturedCheckpoint {
     pub(crate) job: Arc<Job>,
     pub(crate) step: u64,
