@@ -17,33 +17,26 @@ use crate::model::ModelError;
 /// Why a worker stopped before its work was done.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// The data could not be read.
     #[error(transparent)]
     Ingest(#[from] IngestError),
-    /// The run could not be joined.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// Rows could not be looked up or gradients not pushed.
     #[error("batch {batch}: {source}")]
     Embedding {
         /// Number of the batch since this worker started.
         batch: u64,
         source: ClientError,
     },
-    /// It is not known which embedding servers the run has.
     #[error(transparent)]
     Servers(ClientError),
-    /// The dense network failed or diverged.
     #[error("step {step}: {source}")]
     Step {
         /// The step, counted from 1.
         step: u64,
         source: ModelError,
     },
-    /// Other dense workers are gone, late, or cannot be reached.
     #[error("{}{_0}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(_0.missing()))]
     Peers(#[from] CollectiveError),
-    /// Other dense workers did not come to a barrier.
     #[error("{}{reason}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(workers))]
     BarrierMissed {
         /// Which workers, by index.
@@ -72,7 +65,6 @@ pub enum WorkerError {
     LossWithoutSense {
         /// The step, counted from 1.
         step: u64,
-        /// Name of the loss.
         what: &'static str,
         /// Its value, nats.
         loss: f64,
@@ -93,7 +85,6 @@ pub enum WorkerError {
         /// Which workers', by index.
         workers: Vec<usize>,
     },
-    /// Some workers start with another network or other transforms than dense worker 0.
     #[error(
         "{} start with other weights or transforms than dense worker 0; give every worker the same job, data and release",
         names(workers)
@@ -117,15 +108,11 @@ pub enum WorkerError {
         /// Those that it may have.
         workers: u32,
     },
-    /// The dense network could not be built, saved or loaded.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The coordinator refused a call of the control path, or did not answer it.
     #[error("{}", describe_control(coordinator, what, *waited, refusal))]
     Control {
-        /// Who was asked.
         coordinator: String,
-        /// What was asked.
         what: &'static str,
         /// How long the worker tried.
         waited: Duration,
@@ -138,7 +125,6 @@ pub enum WorkerError {
          longer)"
     )]
     LeaseUnproven {
-        /// Who was asked.
         coordinator: String,
         /// Time since the last answered heartbeat.
         silence: Duration,
@@ -151,42 +137,32 @@ pub enum WorkerError {
     Books {
         /// Epoch over the data, counted from 1.
         epoch: u32,
-        /// What is wrong.
         reason: String,
     },
-    /// This worker is no longer part of the run.
     #[error("this worker is no longer part of the run: {reason}; start it again")]
     Fenced {
         /// In the coordinator's words.
         reason: String,
     },
-    /// The coordinator ended the run.
     #[error("stopped by the coordinator: {reason}")]
     Stopped {
-        /// The coordinator's reason.
         reason: String,
     },
-    /// An embedding server could not describe, save or load its rows.
     #[error("{server} could not {what}: {refusal}")]
     Storage {
-        /// Who was asked.
         server: String,
-        /// What was asked.
         what: &'static str,
         refusal: Refusal,
     },
     /// A folder does not hold a saved model, or holds that of another job.
     #[error("{folder}: {reason}")]
     SavedModel {
-        /// The model's folder.
         folder: String,
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// Checkpoints or a model could not be written, read or found in their folder.
     #[error("{0}")]
     Store(#[source] StoreError),
-    /// A file of the run folder could not be written or read.
     #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
     File {
         /// `write`, `create`, …
@@ -201,10 +177,8 @@ pub enum WorkerError {
         batch: u64,
         reason: String,
     },
-    /// A thread could not be started, or ended without a message.
     #[error("the {thread} thread {reason}")]
     Thread {
-        /// Name of the thread.
         thread: &'static str,
         /// What happened to the thread, and what to do.
         reason: String,
@@ -214,7 +188,7 @@ pub enum WorkerError {
     Interrupted,
 }
 
-/// The client's name of a push in its errors.
+/// As the client's errors name a push.
 const PUSH: &str = "push gradients to";
 
 /// The class of a failure. The CLI gives each class an exit code.
@@ -241,7 +215,6 @@ pub enum ExitClass {
 }
 
 impl WorkerError {
-    /// The class of this failure.
     #[must_use]
     pub fn exit_class(&self) -> ExitClass {
         match self {

@@ -12,7 +12,6 @@ use crate::measures::TargetMeasures;
 /// Gets every event, in order. It is called on the training path, so it must be quick and give slow work to a thread of its
 /// own.
 pub trait Observer: Send + Sync {
-    /// Handles an event.
     fn observe(&self, event: &Event);
     /// Where the worker reports its pushes, if anywhere.
     fn audit(&self) -> Option<&dyn PushAudit> {
@@ -22,9 +21,8 @@ pub trait Observer: Send + Sync {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Numeric transforms are being measured. This reads the training rows once.
+    /// This reads the training rows once.
     Fitting,
-    /// The transforms are measured.
     Fitted {
         /// Training rows seen.
         rows: u64,
@@ -46,12 +44,10 @@ pub enum Event {
     Started {
         /// Bytes of the training files, for one epoch.
         total_bytes: u64,
-        /// Epochs over them.
         epochs: u32,
         /// The number of steps, if the job sets it.
         steps_hint: Option<u64>,
     },
-    /// A step was made.
     Step(StepReport),
     /// An embedding server delays training.
     SlowServer {
@@ -64,17 +60,14 @@ pub enum Event {
         /// Batches whose rows it has not sent.
         lookups: usize,
     },
-    /// A held-out part is being scored.
     Evaluating {
         /// Steps made before.
         step: u64,
         part: HeldOutPart,
         /// Bytes read so far of its files.
         done: u64,
-        /// Bytes of its files.
         total: u64,
     },
-    /// The end of an epoch over the training rows.
     EpochEnded {
         /// Steps made before.
         step: u64,
@@ -83,7 +76,6 @@ pub enum Event {
         /// Measures of the epoch's training rows, each scored before it was learned from.
         training: Evaluation,
     },
-    /// A held-out part was scored.
     Evaluated {
         /// Steps made before.
         step: u64,
@@ -106,20 +98,16 @@ pub enum Event {
     StartedOver,
     /// A new run starts from a saved model.
     StartedFrom {
-        /// The model's folder.
         folder: String,
         /// Steps from which this run counts on.
         step: u64,
-        /// Rows that were loaded.
         rows: u64,
         /// What of the run is not the model's, or of the model is dropped: a line each.
         differences: Vec<String>,
     },
-    /// Training resumes where an earlier process stopped.
     Resumed {
         /// Steps made before.
         step: u64,
-        /// The checkpoint's folder.
         folder: String,
     },
     /// Workers were lost. The others wait for processes in their slots.
@@ -135,34 +123,27 @@ pub enum Event {
     },
     /// The workers have formed another process group.
     Regrouped {
-        /// Steps made before.
         step: u64,
-        /// Generation of the group.
         generation: u64,
         /// Index of the worker from whose state all continue.
         source: u32,
         /// Indices of all workers of the group, ascending.
         workers: Vec<u32>,
     },
-    /// A checkpoint is complete.
     Checkpoint {
-        /// Steps made before it.
         step: u64,
-        /// Rows in the checkpoint.
         rows: u64,
         /// How long training was paused, seconds.
         pause_seconds: f64,
         /// Time from the pause to the end of writing, seconds.
         seconds: f64,
     },
-    /// The trained model was saved.
     Saved {
         /// The folder with `manifest.json`, a path or `s3://bucket/prefix`.
         folder: String,
     },
 }
 
-/// A part of the data that is not trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HeldOutPart {
@@ -173,7 +154,6 @@ pub enum HeldOutPart {
 }
 
 impl HeldOutPart {
-    /// The part's name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -222,7 +202,6 @@ impl Observer for SilentObserver {
     fn observe(&self, _: &Event) {}
 }
 
-/// Passes events to several observers, in order.
 pub struct ObserverList(pub Vec<std::sync::Arc<dyn Observer>>);
 
 impl Observer for ObserverList {

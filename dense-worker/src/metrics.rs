@@ -19,7 +19,6 @@ pub struct Metrics {
     pub steps: IntCounter,
     /// Steps that were skipped because a value was not finite.
     pub skipped_steps: IntCounter,
-    /// Samples trained on.
     pub samples: IntCounter,
     /// Mean loss of the last batch.
     pub loss: Gauge,
@@ -35,12 +34,9 @@ pub struct Metrics {
     pub step_seconds: Histogram,
     /// Lookups that were sent with the push of the step before their own.
     pub lookups_with_push: IntCounter,
-    /// Lookups without an answer yet.
     pub lookups_in_flight: IntGauge,
-    /// Malformed rows skipped.
     pub bad_rows: IntCounter,
     pub checkpoints: IntCounter,
-    /// Checkpoints that failed.
     pub checkpoint_failures: IntCounter,
     /// How long training was paused for a checkpoint.
     pub checkpoint_pause_seconds: Histogram,
@@ -97,7 +93,6 @@ impl HeldOutGauges {
     }
 }
 
-/// A stage of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Processor time of reading and parsing.
@@ -138,7 +133,6 @@ impl Stage {
 }
 
 impl Metrics {
-    /// Registers all metrics.
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let opts = Opts::new("zagros_worker_stage_seconds_total", "Time spent in each stage; stages overlap.");
@@ -202,24 +196,20 @@ impl Metrics {
         self.checkpoint_interval.set(every.map_or(0.0, |every| every.as_secs_f64()));
     }
 
-    /// Shows the measures of a held-out part.
     pub fn evaluated(&self, part: HeldOutPart, evaluation: &Evaluation) {
         self.held_out.set(part, evaluation);
     }
 
-    /// Notes that a checkpoint is complete.
     pub fn checkpoint_written(&self, step: u64) {
         self.checkpoints.inc();
         self.checkpoint_time.set(seconds_since_epoch());
         self.checkpoint_step.set(step.cast_signed());
     }
 
-    /// Adds time to a stage.
     pub fn spent(&self, stage: Stage, time: Duration) {
         self.stages[stage as usize].inc_by(time.as_secs_f64());
     }
 
-    /// Time spent so far.
     #[must_use]
     pub fn stage_seconds(&self) -> StageSeconds {
         let seconds = |stage: Stage| self.stages[stage as usize].get();

@@ -37,7 +37,6 @@ impl Smoothed {
 /// by less than the noise of a window.
 const BINS: usize = 1 << 12;
 
-/// Counts of predictions by bin and class.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Histogram {
     positives: Vec<u64>,
@@ -49,12 +48,10 @@ impl Histogram {
         Self { positives: vec![0; BINS], negatives: vec![0; BINS] }
     }
 
-    /// Adds a prediction by its bin and class.
     pub(crate) fn add(&mut self, (bin, is_positive): (u16, bool)) {
         self.class(is_positive)[usize::from(bin)] += 1;
     }
 
-    /// Removes a prediction that was added.
     pub(crate) fn take_away(&mut self, (bin, is_positive): (u16, bool)) {
         self.class(is_positive)[usize::from(bin)] -= 1;
     }
@@ -63,7 +60,6 @@ impl Histogram {
         self.positives.iter().chain(&self.negatives).all(|count| *count == 0)
     }
 
-    /// Adds the predictions of another histogram.
     fn merge(&mut self, other: &Self) {
         let classes = [(&mut self.positives, &other.positives), (&mut self.negatives, &other.negatives)];
         for (mine, its) in classes {
@@ -99,7 +95,7 @@ pub(crate) struct Predicted {
 }
 
 impl Predicted {
-    /// `labels` and `logits` are equally many. `loss` is their mean loss, nats.
+    /// `labels` and `logits` are equally many. `loss` is their mean, nats.
     pub(crate) fn new(labels: &[f32], logits: &[f32], loss: f32) -> Self {
         let samples = labels.len() as u64;
         let mut sums = Sums { samples, loss: f64::from(loss) * samples as f64, ..Sums::default() };
@@ -134,13 +130,11 @@ impl Overall {
         Self { histogram: Histogram::new(), sums: Sums::default() }
     }
 
-    /// Adds the predictions of a batch.
     pub(crate) fn add(&mut self, predicted: &Predicted) {
         self.sums.add(predicted.sums);
         predicted.bins.iter().for_each(|place| self.histogram.add(*place));
     }
 
-    /// The measures over the predictions of all parts.
     pub(crate) fn sum(parts: &[Self]) -> Self {
         let mut whole = Self::new();
         for part in parts {
@@ -168,13 +162,12 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Measures over so many samples.
     pub(crate) fn new(window: usize) -> Self {
         let (predictions, batches) = (VecDeque::new(), VecDeque::new());
         Self { window, histogram: Histogram::new(), predictions, sums: Sums::default(), batches }
     }
 
-    /// Adds the predictions of a batch. Drops the oldest ones beyond the window.
+    /// Drops the oldest ones beyond the window.
     pub(crate) fn add(&mut self, predicted: &Predicted) {
         for place in &predicted.bins {
             self.histogram.add(*place);
@@ -268,12 +261,10 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
-    /// The speed over this time.
     pub(crate) fn new(window: Duration) -> Self {
         Self { window, marks: VecDeque::new() }
     }
 
-    /// Adds the count of samples so far.
     pub(crate) fn add(&mut self, now: Instant, samples: u64) {
         self.marks.push_back((now, samples));
         while self.marks.len() > 2 && now.duration_since(self.marks[0].0) > self.window {

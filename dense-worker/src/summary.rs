@@ -22,10 +22,9 @@ pub enum Outcome {
     Diverged,
 }
 
-/// The summary of a worker's run. Written to `summary.json`.
+/// Written to `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How it ended.
     pub outcome: Outcome,
     /// Whether the run finished and everything that the job wants is written, so that there is nothing to resume. False if
     /// the model could not be saved.
@@ -80,18 +79,15 @@ pub struct Summary {
     pub rows: u64,
     /// Memory of these rows on all servers: weights, optimiser state, index.
     pub table_bytes: u64,
-    /// The staleness of the steps.
     pub staleness: Staleness,
     /// With rows on disk: rows of this worker's batches by what look-ahead did for them, since the process started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_ahead: Option<LookAhead>,
     /// Where the time went.
     pub stages: StageSeconds,
-    /// Malformed rows skipped.
     pub bad_rows: u64,
     /// Most resident memory of this process so far, if the kernel reports it.
     pub peak_rss_bytes: Option<u64>,
-    /// The machine of the process.
     #[serde(default)]
     pub machine: MachineInfo,
     /// What training cost, since the process started.
@@ -99,7 +95,7 @@ pub struct Summary {
     pub cost: Cost,
 }
 
-/// What a sample cost. A figure that is not known is absent.
+/// A figure that is not known is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Samples that all workers trained on since this process started.
@@ -135,7 +131,6 @@ impl Cost {
 pub struct Staleness {
     /// At most τ.
     pub max: u32,
-    /// Mean over the steps.
     pub mean: f64,
 }
 
@@ -158,26 +153,17 @@ impl From<LookAheadCounts> for LookAhead {
     }
 }
 
-/// Seconds spent in each stage. Stages overlap, so the sum is more than the wall time.
+/// Stages overlap, so the sum is more than the wall time. Each field is a [`crate::metrics::Stage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageSeconds {
-    /// Processor time of reading and parsing.
     pub parse: f64,
-    /// Finding unique ids.
     pub dedup: f64,
-    /// The time from a lookup's request to its rows.
     pub lookup: f64,
-    /// Copying rows to `[batch, ΣD]`.
     pub gather: f64,
-    /// Forward, backward, optimiser.
     pub dense: f64,
-    /// Adding up gradients by unique row.
     pub scatter: f64,
-    /// The time from gradients to acknowledgement.
     pub push: f64,
-    /// Waiting for a batch.
     pub waiting: f64,
-    /// Waiting for the other workers, and summing gradients with them.
     pub reduce: f64,
     /// Waiting for the weights of streamed layers, which `dense` contains.
     #[serde(default)]

@@ -12,11 +12,11 @@ use zagros_collective::{Collective, CollectiveError, PendingSum};
 /// fast. It must be large enough that the fixed cost of a bucket is small.
 pub const BUCKET: usize = 1 << 18;
 
-/// The buckets of one step. They are used again for the next step.
+/// Used again for the next step.
 #[derive(Debug)]
 pub struct GradientBuckets {
     size: usize,
-    /// Weights of the network.
+    /// Of the network.
     weights: usize,
     /// Number of weights, from the first one on, whose gradients are not sent yet.
     left: usize,
@@ -31,7 +31,6 @@ pub struct GradientBuckets {
 }
 
 impl GradientBuckets {
-    /// Buckets of so many gradients.
     #[must_use]
     pub fn new(size: usize) -> Self {
         Self {
@@ -61,7 +60,7 @@ impl GradientBuckets {
         }
     }
 
-    /// Sends the remaining gradients. `gradients` are those of the whole network. `besides` are more values, equally many
+    /// `gradients` are those of the whole network. `besides` are more values, equally many
     /// on every worker, which are summed without `share`.
     pub fn close(&mut self, group: &mut dyn Collective, gradients: &[f32], besides: &[f32]) {
         self.ready(group, 0, gradients);

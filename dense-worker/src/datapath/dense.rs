@@ -18,16 +18,14 @@ use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 use crate::model::{DenseModel, ModelError, without_units};
 
-/// A function to run on the thread.
 type Work = Box<dyn FnOnce(&mut Dense) + Send>;
 
-/// A handle to the thread. The thread ends when the last handle is dropped.
+/// The thread ends when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct DenseThread {
     work: mpsc::Sender<Work>,
 }
 
-/// The state of the thread.
 #[derive(Debug)]
 pub(crate) struct Dense {
     pub(crate) model: DenseModel,
@@ -35,7 +33,6 @@ pub(crate) struct Dense {
     /// `[batch, ΣD]`, used again for each batch.
     pub(super) input: Vec<f32>,
     pub(super) metrics: Metrics,
-    /// The process group, in a run of several workers.
     pub(super) process_group: Option<ProcessGroup>,
     /// A step of this worker that other workers may have made, because not all sums arrived here.
     pub(crate) in_flight: Option<Stepped>,
@@ -45,7 +42,6 @@ pub(crate) struct Dense {
     pub(crate) tiles: Option<Arc<TileStore>>,
 }
 
-/// The result of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Stepped {
     pub(crate) loss: f32,
@@ -58,9 +54,6 @@ pub(crate) struct Stepped {
 
 impl DenseThread {
     /// Starts the thread and builds the network on it.
-    ///
-    /// # Errors
-    /// When the system gives no thread or the network cannot be built.
     pub(crate) async fn start(job: &Job, metrics: Metrics) -> Result<Self, WorkerError> {
         let (send, work) = mpsc::channel::<Work>();
         let (tell_built, built) = oneshot::channel();
@@ -81,9 +74,6 @@ impl DenseThread {
     }
 
     /// Gives streamed weights the client of their servers, if the job has any.
-    ///
-    /// # Errors
-    /// As [`Self::call`].
     pub(crate) async fn stream_by(
         &self,
         access: Access,
@@ -97,9 +87,6 @@ impl DenseThread {
 
     /// Runs `work` on the thread, after earlier work. It always ends: a step waits for nothing but the other workers, and
     /// that wait has a deadline.
-    ///
-    /// # Errors
-    /// When the thread is gone, which needs a panic.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Dense) -> T + Send + 'static,
@@ -174,9 +161,6 @@ impl Dense {
     }
 
     /// Outputs of a batch, `[batch, outputs]`. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`DenseModel::predict`].
     pub(crate) fn predict(&mut self, prepared: &Prepared, rows: &BatchRows) -> Result<Vec<f32>, ModelError> {
         self.gather(prepared, rows);
         self.model.predict(&prepared.batch.numeric, &self.input, prepared.batch.size)

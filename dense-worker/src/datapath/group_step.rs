@@ -23,9 +23,6 @@ use crate::model::{ModelError, StepOutput};
 
 impl Dense {
     /// Sends this rank's turn, and returns the turns of all ranks.
-    ///
-    /// # Errors
-    /// When a worker does not take part.
     pub(crate) fn agree(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
         let started = Instant::now();
         let Some(process_group) = &mut self.process_group else { return Ok(AgreedTurns(vec![mine])) };
@@ -122,29 +119,19 @@ impl Dense {
         Ok((stepped, reduced.next))
     }
 
-    /// Waits for all workers.
-    ///
-    /// # Errors
-    /// When one does not take part.
     pub(crate) fn barrier(&mut self) -> Result<(), WorkerError> {
         let _waiting = self.metrics.waits.begin(of_all("a barrier"));
         Ok(self.process_group.as_mut().map_or(Ok(()), |process_group| process_group.group.barrier())?)
     }
 
-    /// Every worker's bytes, by rank.
-    ///
-    /// # Errors
-    /// When one does not take part.
+    /// By rank.
     pub(crate) fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorkerError> {
         let Some(process_group) = &mut self.process_group else { return Ok(vec![mine.to_vec()]) };
         let _waiting = self.metrics.waits.begin(of_all("an exchange of all workers"));
         Ok(process_group.group.all_gather(mine)?)
     }
 
-    /// Every rank's value, by rank.
-    ///
-    /// # Errors
-    /// When one does not take part, or sends something else.
+    /// By rank.
     pub(crate) fn all_gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         mine: &T,
@@ -152,10 +139,7 @@ impl Dense {
         all_gather_values(mine, |mine| self.all_gather(mine))
     }
 
-    /// Takes the weights and the optimiser state of rank `source`. Returns the `shared` bytes of that rank on every rank.
-    ///
-    /// # Errors
-    /// When a worker does not take part, or libtorch fails.
+    /// Returns the `shared` bytes of rank `source` on every rank, after taking its weights and optimiser state.
     pub(crate) fn follow(&mut self, source: usize, shared: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
         let Some(process_group) = &mut self.process_group else { return Ok(shared) };
         let leads = process_group.group.rank() == source;

@@ -9,7 +9,6 @@ use super::group_step::all_gather_values;
 use super::process_group::{ProcessGroup, seed_of_rank};
 use crate::error::WorkerError;
 
-/// What a worker sends when it joins.
 #[derive(Serialize, Deserialize)]
 struct JoinPayload {
     progress: RankProgress,

@@ -11,7 +11,6 @@ use zagros_zip::ZipEq;
 /// Where the vector of one feature is in a sample's row of `[batch, ΣD]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// The table of its rows.
     pub table: TableId,
     /// Values per row.
     pub dim: usize,
@@ -31,7 +30,6 @@ pub enum VectorForm {
 }
 
 impl Column {
-    /// Values in a sample's row.
     #[must_use]
     pub const fn width(&self) -> usize {
         match self.form {
@@ -53,7 +51,6 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// The columns of the job's features.
     #[must_use]
     pub fn new(job: &Job) -> Self {
         let column = |feature: &zagros_job::Categorical| {
@@ -101,7 +98,6 @@ pub enum Positions<'a> {
     },
     /// Any number of rows per sample, which are added up here, each times its factor.
     Weighted {
-        /// The row of each id.
         inverse: &'a [u32],
         /// As [`zagros_ingest::Ids::offsets`].
         offsets: &'a [u32],
@@ -202,7 +198,7 @@ fn weighted<'a>(
     bag(inverse, offsets, sample).iter().zip_eq(&weights[offsets[sample] as usize..offsets[sample + 1] as usize])
 }
 
-/// Where the vectors of `count` real positions are in a sequence.
+/// Where the vectors of `count` real positions are.
 fn real_values(sequence: &Sequence, count: usize, dim: usize) -> Range<usize> {
     let start = sequence.start(count);
     start * dim..(start + count) * dim

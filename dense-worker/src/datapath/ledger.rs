@@ -15,7 +15,6 @@ pub(crate) struct BatchLedger {
 }
 
 impl BatchLedger {
-    /// A ledger of batches that are numbered from `first`.
     pub(crate) fn from(first: u64) -> Self {
         Self { frontier: first, ..Self::default() }
     }

@@ -36,21 +36,18 @@ pub(crate) struct NextBatch {
     pub(crate) turn: RankTurn,
 }
 
-/// The side of the code that makes steps.
 #[derive(Debug)]
 pub(crate) struct StepSide {
     pushed: watch::Sender<Option<PushedStep>>,
     next: watch::Receiver<Option<NextBatch>>,
 }
 
-/// The side of the code that looks up batches.
 #[derive(Clone, Debug)]
 pub(crate) struct LookupSide {
     pushed: watch::Receiver<Option<PushedStep>>,
     next: watch::Sender<Option<NextBatch>>,
 }
 
-/// Both sides of one stream of batches.
 pub(crate) fn sides() -> (StepSide, LookupSide) {
     let ((pushing, pushed), (next, known)) = (watch::channel(None), watch::channel(None));
     (StepSide { pushed: pushing, next: known }, LookupSide { pushed, next })
@@ -80,7 +77,6 @@ impl StepSide {
 }
 
 impl LookupSide {
-    /// Says which batch is next.
     pub(crate) fn announce(&self, next: NextBatch) {
         self.next.send_replace(Some(next));
     }

@@ -19,9 +19,7 @@ pub(crate) struct FeatureIndex(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermutationSeed {
     pub(crate) seed: u64,
-    /// Number of the batch.
     pub(crate) batch: u64,
-    /// Number of the repeat.
     pub(crate) repeat: u32,
 }
 
@@ -47,9 +45,6 @@ impl PermutationSeed {
 
 impl Dense {
     /// Logits of a batch whose feature has the values of other samples. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`crate::model::DenseModel::predict`].
     pub(crate) fn predict_permuted(
         &mut self,
         prepared: &Prepared,

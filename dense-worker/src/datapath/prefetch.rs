@@ -19,7 +19,6 @@ use super::read::Incoming;
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 
-/// The inputs of lookups.
 #[derive(Clone)]
 pub(crate) struct Lookups {
     pub(crate) client: Arc<EmbeddingClient>,
@@ -35,7 +34,6 @@ const AHEAD: usize = 2;
 
 type LookedUp = Result<BatchRows, ClientError>;
 
-/// A lookup in flight.
 #[derive(Debug)]
 struct Lookup {
     fetched: AbortOnDropHandle<Result<Fetched, WorkerError>>,
@@ -43,7 +41,7 @@ struct Lookup {
     place: Option<OwnedSemaphorePermit>,
 }
 
-/// The lookups in flight, oldest first. Dropping this ends them.
+/// Oldest first. Dropping this ends the lookups.
 #[derive(Debug)]
 pub(crate) struct Prefetch {
     under_way: mpsc::Receiver<Lookup>,

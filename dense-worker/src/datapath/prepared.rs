@@ -24,7 +24,6 @@ pub(crate) struct Prepared {
     sums: Vec<Option<u32>>,
 }
 
-/// Prepares batches for the lookup.
 #[derive(Debug)]
 pub(crate) struct Preparer {
     columns: Columns,
@@ -42,12 +41,11 @@ pub(crate) struct Fetched {
     pub(crate) seq: u64,
     pub(crate) prepared: Prepared,
     pub(crate) rows: BatchRows,
-    /// Its place in the staleness window.
     pub(crate) permit: WindowPermit,
 }
 
 impl Preparer {
-    /// For batches of a job whose rows are looked up with `access`.
+    /// `access` is that of the lookups.
     pub(crate) fn new(job: &Job, access: Access) -> Self {
         Self {
             columns: Columns::new(job),

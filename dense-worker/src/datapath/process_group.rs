@@ -31,7 +31,6 @@ impl std::fmt::Debug for ProcessGroup {
     }
 }
 
-/// One rank's part of the agreement on the next step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RankTurn {
     /// Samples of its batch; 0 if it has none left.
@@ -61,7 +60,6 @@ pub(crate) type TurnAhead = Arc<OnceLock<RankTurn>>;
 pub(crate) struct AgreedTurns(pub(super) Vec<RankTurn>);
 
 impl RankTurn {
-    /// The turn with this batch.
     pub(crate) fn with_batch(self, batch: &Batch) -> Self {
         let samples = u32::try_from(batch.size).unwrap_or(u32::MAX);
         Self { samples, weight: batch.weight() as f32, bytes: batch.bytes as f32, ..self }
@@ -88,7 +86,6 @@ impl AgreedTurns {
         Self(Vec::new())
     }
 
-    /// Reads the turns from the words of all ranks.
     pub(super) fn read(words: &[f32]) -> Self {
         Self(words.as_chunks::<TURN>().0.iter().map(RankTurn::read).collect())
     }
@@ -100,7 +97,6 @@ impl AgreedTurns {
         (all && !turns.is_empty()).then(|| Self::read(words))
     }
 
-    /// The decision of all ranks.
     pub(crate) fn agreement(&self) -> StepAgreement {
         let none = StepAgreement::default();
         self.0.iter().fold(none, |all, turn| all.with_vote(turn.vote, u64::from(turn.samples)))
@@ -111,7 +107,6 @@ impl AgreedTurns {
         self.0.iter().map(|turn| u64::from(turn.samples)).sum()
     }
 
-    /// Bytes of all ranks.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|turn| f64::from(turn.bytes)).sum::<f64>() as u64
     }
@@ -121,7 +116,6 @@ impl AgreedTurns {
         self.0.iter().enumerate().filter(|(_, turn)| turn.samples > 0).map(|(rank, _)| rank)
     }
 
-    /// What a rank's samples are in the step.
     pub(crate) fn share(&self, rank: usize) -> RankShare {
         let share = |part: fn(&RankTurn) -> f64| {
             let all: f64 = self.0.iter().map(part).sum();
@@ -190,7 +184,6 @@ impl ProcessGroup {
     }
 }
 
-/// The part of a sum that is not a gradient.
 pub(super) struct Reduced {
     pub(super) loss: f32,
     pub(super) diverged: Vec<usize>,

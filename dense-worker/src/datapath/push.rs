@@ -20,9 +20,8 @@ pub(crate) struct Gradients {
     pub(crate) step: u64,
     pub(crate) unique: RoutedIds,
     pub(crate) values: BatchRows,
-    /// Samples of the batch.
     pub(crate) samples: usize,
-    /// The share of the batch's samples in the step, by which penalties count.
+    /// Of the batch's samples in the step: penalties count by it.
     pub(crate) share: f32,
     /// Splits whose last row is in the batch.
     pub(crate) ends: Vec<u64>,
@@ -33,7 +32,7 @@ pub(crate) struct Gradients {
     pub(crate) reach: RequestReach,
 }
 
-/// Pushes in flight. Dropping this ends them.
+/// Dropping this ends the pushes in flight.
 pub(crate) struct Pushes {
     client: Arc<EmbeddingClient>,
     metrics: Metrics,
@@ -52,7 +51,6 @@ impl Pushes {
         self.ledger = BatchLedger::from(seq);
     }
 
-    /// Sends a batch's gradients.
     pub(crate) fn start(&mut self, gradients: Gradients) {
         if let Some(audit) = self.observer.audit() {
             let Gradients { seq, step, unique, samples, ends, .. } = &gradients;

@@ -24,10 +24,8 @@ const ENOUGH_ROWS: u64 = 100_000;
 
 /// A source of batches. It blocks.
 pub(crate) trait Batches: Iterator<Item = Result<Batch, IngestError>> + Send {
-    /// The counts until now.
     fn stats(&self) -> StreamStats;
 
-    /// Rows until now whose labels contradict each other.
     fn contradictions(&self) -> Option<ContradictoryRows> {
         None
     }
@@ -43,13 +41,13 @@ impl Batches for BatchStream {
     }
 }
 
-/// Starts a source. The source ends soon after the flag is set.
+/// The source ends soon after the flag is set.
 pub(crate) type Open = Box<dyn FnOnce(Arc<AtomicBool>) -> Result<Box<dyn Batches>, IngestError> + Send>;
 
-/// The prepared batches, in order.
+/// In order.
 pub(crate) type Incoming = mpsc::Receiver<Result<Prepared, WorkerError>>;
 
-/// A handle to the reading thread. Dropping it asks the thread to end.
+/// Dropping it asks the reading thread to end.
 #[derive(Debug)]
 pub(crate) struct Reader {
     cancel: Arc<AtomicBool>,
@@ -57,10 +55,6 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
     pub(crate) fn start(open: Open, preparer: Preparer, metrics: Metrics) -> Result<(Self, Incoming), WorkerError> {
         let (send, incoming) = mpsc::channel(READY);
         let (tell_end, ended) = oneshot::channel();
@@ -98,7 +92,6 @@ impl Drop for Reader {
     }
 }
 
-/// The state of the thread.
 struct Work {
     preparer: Preparer,
     metrics: Metrics,

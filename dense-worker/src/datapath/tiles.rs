@@ -58,10 +58,8 @@ const PUSHES_AT_ONCE: usize = 1;
 pub(crate) struct TileStore {
     layers: Vec<TiledLayer>,
     limit: GradientLimit,
-    /// What a push does.
     on_push: TileUpdate,
     servers: OnceLock<TileServers>,
-    /// With whom the layers are shared.
     workers: Mutex<Option<Arc<LayerWorkers>>>,
     /// By layer: the push that is under way.
     pushes: Vec<Mutex<Option<Receipt>>>,
@@ -109,7 +107,7 @@ struct LayerWorkers {
 }
 
 impl TileServers {
-    /// A push of this part, whose requests have the next numbers.
+    /// The requests of this push have the next numbers.
     fn number(&self, part: &LayerPart) -> PushedBatch {
         self.next.fetch_add(part.requests.len() as u64, Ordering::Relaxed).into()
     }
@@ -154,9 +152,6 @@ impl TileStore {
     }
 
     /// Shares the layers with the other ranks of a process group, from the next step on. It makes no other calls.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
     pub(crate) fn join(&self, group: Box<dyn Collective>) -> Result<(), WorkerError> {
         let lane = LayerLane::start(group)?;
         let bounds: Vec<Vec<usize>> = self.layers.iter().map(|layer| layer.bounds(lane.world)).collect();
@@ -170,7 +165,6 @@ impl TileStore {
         Ok(())
     }
 
-    /// Leaves the process group.
     pub(crate) fn leave(&self) {
         *lock(&self.workers) = None;
     }
@@ -278,7 +272,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A pull that is under way.
 #[derive(Debug)]
 struct Pull {
     store: Arc<TileStore>,

@@ -28,7 +28,7 @@ use crate::measures::TargetMeasures;
 const EVERY_STEP_UNTIL: u64 = 1000;
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// An observer that writes to the run folder, on its own thread.
+/// It writes on its own thread.
 #[derive(Debug)]
 pub struct MeasureRecorder {
     lines: Mutex<Gate>,
@@ -87,10 +87,7 @@ enum Line {
 }
 
 impl MeasureRecorder {
-    /// Opens the files and appends to them.
-    ///
-    /// # Errors
-    /// When a file cannot be opened, or the thread not started.
+    /// Appends to the files of an earlier process.
     pub fn start(folder: &RunFolder, tensorboard: bool) -> Result<Self, WorkerError> {
         let path = folder.metrics_file();
         let opened = OpenOptions::new().create(true).append(true).open(&path);

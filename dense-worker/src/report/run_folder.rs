@@ -40,9 +40,6 @@ impl RunFolder {
     /// As [`Self::create`], but named after all runs of this job here and `elsewhere`, as in [`Self::of_job`]. The order of
     /// names is the order of starts. If the clock was set back, the name has the time of the newest run and the next
     /// number.
-    ///
-    /// # Errors
-    /// As [`Self::create`].
     pub fn create_after(job: &Job, elsewhere: &[String]) -> Result<Self, WorkerError> {
         Self::create_at(job, elsewhere, seconds_since_epoch())
     }
@@ -80,9 +77,6 @@ impl RunFolder {
 
     /// The folders of all runs of this job, in the order of their starts. `elsewhere` are names of further run folders,
     /// which may not exist here.
-    ///
-    /// # Errors
-    /// When the parent folder cannot be read.
     pub fn of_job(job: &Job, elsewhere: &[String]) -> Result<Vec<Self>, WorkerError> {
         let parent = &job.output.folder;
         let mut names: BTreeSet<String> = Folder::disk(parent).folders()?.into_iter().collect();
@@ -94,10 +88,7 @@ impl RunFolder {
         Ok(runs.into_iter().map(|(_, run)| run).collect())
     }
 
-    /// Makes the folder of a run that started on another machine.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// Of a run that started on another machine.
     pub fn make(&self) -> Result<(), WorkerError> {
         fs::create_dir_all(&self.path).map_err(|source| file_error("create", &self.path, source))
     }
@@ -121,10 +112,7 @@ impl RunFolder {
         Ok(Self { path })
     }
 
-    /// Locks the folder; `None` while another process holds the lock.
-    ///
-    /// # Errors
-    /// When the lock's file cannot be opened.
+    /// `None` while another process holds the lock.
     pub fn lock(&self) -> Result<Option<RunLock>, WorkerError> {
         let path = self.path.join("lock");
         let open = File::options().create(true).truncate(false).write(true).open(&path);
@@ -153,7 +141,6 @@ impl RunFolder {
         self.path.join("metrics.jsonl")
     }
 
-    /// [`Summary`] as JSON.
     #[must_use]
     pub fn summary_file(&self) -> PathBuf {
         self.path.join("summary.json")
@@ -197,24 +184,16 @@ impl RunFolder {
         self.path.join("checkpoints")
     }
 
-    /// The page of the run.
     #[must_use]
     pub fn report_file(&self) -> PathBuf {
         self.path.join("report.html")
     }
 
-    /// Writes the resolved job and replaces an earlier one.
-    ///
-    /// # Errors
-    /// Any I/O error.
+    /// Replaces an earlier one.
     pub fn write_job(&self, job: &Job) -> Result<(), WorkerError> {
         write(&self.job_file(), job.to_toml().as_bytes())
     }
 
-    /// Writes `summary.json`.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn write_summary(&self, summary: &Summary) -> Result<(), WorkerError> {
         write(&self.summary_file(), &to_json(summary))
     }

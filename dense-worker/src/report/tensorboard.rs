@@ -8,13 +8,11 @@ use std::io::{self, Write};
 
 use prost::Message;
 
-/// One event of the file.
 #[derive(Clone, PartialEq, Message)]
 pub struct EventRecord {
     /// Seconds since the epoch.
     #[prost(double, tag = "1")]
     pub wall_time: f64,
-    /// The step it belongs to.
     #[prost(int64, tag = "2")]
     pub step: i64,
     /// Only in the first event: `brain.Event:2`.
@@ -24,14 +22,12 @@ pub struct EventRecord {
     pub summary: Option<Scalars>,
 }
 
-/// Scalars of one step.
 #[derive(Clone, PartialEq, Message)]
 pub struct Scalars {
     #[prost(message, repeated, tag = "1")]
     pub values: Vec<Scalar>,
 }
 
-/// A named number.
 #[derive(Clone, PartialEq, Message)]
 pub struct Scalar {
     /// Name, with slashes for groups: `train/loss`.
@@ -48,10 +44,6 @@ pub struct EventWriter<W> {
 }
 
 impl<W: Write> EventWriter<W> {
-    /// Starts a file.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn new(out: W, wall_time: f64) -> io::Result<Self> {
         let mut writer = Self { out };
         let file_version = Some("brain.Event:2".to_owned());
@@ -59,10 +51,6 @@ impl<W: Write> EventWriter<W> {
         Ok(writer)
     }
 
-    /// Adds the scalars of a step.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn scalars(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
         let value = |(tag, value): &(&str, f64)| Scalar { tag: (*tag).to_owned(), simple_value: *value as f32 };
         let summary = Some(Scalars { values: scalars.iter().map(value).collect() });

@@ -38,7 +38,6 @@ pub(super) struct LayerPart {
     pub(super) requests: Vec<TileRequest>,
 }
 
-/// Some tiles of a layer.
 #[derive(Debug)]
 pub(super) struct TileRequest {
     pub(super) ids: RoutedIds,

@@ -83,7 +83,6 @@ pub(super) async fn commit(
     Ok(())
 }
 
-/// Waits for an earlier push.
 async fn acknowledged(before: Option<Receipt>) -> Result<(), TransferError> {
     match before {
         // A push whose task is gone belongs to a run that ends.
