@@ -9,7 +9,6 @@ use super::loss::mean_over;
 use super::{Compute, DenseModel, LossScale, ModelError, Samples, StepOutput, int, to_vec, use_threads};
 
 impl DenseModel {
-    /// Loss and gradients, by autograd.
     pub(super) fn autograd(&mut self, samples: Samples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
         use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(samples.numeric, samples.embeddings, batch)?;

@@ -21,12 +21,11 @@ impl WeightAverage {
         &self.values
     }
 
-    /// Begins anew with these weights.
     pub(super) fn restart(&mut self, weights: &[f32]) {
         self.values.copy_from_slice(weights);
     }
 
-    /// Adds the weights after a step: average ← keep·average + (1 − keep)·weights.
+    /// average ← keep·average + (1 − keep)·weights, the weights after a step.
     pub(super) fn add(&mut self, weights: &[f32]) {
         let step = 1.0 - self.keep;
         self.values.iter_mut().zip_eq(weights).for_each(|(average, weight)| *average += step * (weight - *average));

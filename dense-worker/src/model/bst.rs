@@ -23,7 +23,6 @@ use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 use super::{ModelError, int};
 
-/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BstForm<'a> {
     pub(super) layers: usize,
@@ -39,7 +38,6 @@ pub(super) struct Bst {
     head: SequenceHead,
 }
 
-/// The transformer of a sequence and its target.
 #[derive(Debug)]
 struct Transformer {
     shape: AttentionShape,
@@ -51,7 +49,6 @@ struct Transformer {
     causal: bool,
 }
 
-/// Self-attention and a feed-forward network of each position.
 #[derive(Debug)]
 struct Block {
     /// The number of the layer of all its tensors.
@@ -112,7 +109,6 @@ impl Transformer {
         Ok(Self { shape, positions, positions_layer, blocks, causal: form.causal })
     }
 
-    /// Values that [`Self::forward`] gives for each sample.
     fn outputs(&self) -> usize {
         (self.shape.sequence.sequence.length + 1) * self.shape.sequence.dim
     }

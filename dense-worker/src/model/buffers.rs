@@ -11,7 +11,6 @@ use super::{ModelError, to_vec};
 
 #[derive(Debug, Default)]
 pub(super) struct ModuleBuffers {
-    /// Their names in the module.
     names: Vec<String>,
     live: Vec<Tensor>,
     /// The values after the last forward, until its step is made or skipped.
@@ -28,12 +27,11 @@ impl ModuleBuffers {
         self.names.iter().map(String::as_str).zip_eq(&self.live)
     }
 
-    /// Copies for the next forward, with their names in the module.
     pub(super) fn copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
-    /// Copies for the next forward, in their order.
+    /// In their order, for the next forward.
     pub(super) fn all_copies(&self) -> Result<Vec<Tensor>, ModelError> {
         self.copies().map(|copy| Ok(copy?.1)).collect()
     }
@@ -54,7 +52,6 @@ impl ModuleBuffers {
         Ok(())
     }
 
-    /// The step of the last forward is made.
     pub(super) fn made(&mut self) -> Result<(), ModelError> {
         let Some(next) = self.next.take() else { return Ok(()) };
         self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
@@ -77,7 +74,6 @@ impl ModuleBuffers {
         Ok(false)
     }
 
-    /// The number of values in all buffers.
     pub(super) fn values(&self) -> usize {
         self.live.iter().map(Tensor::numel).sum()
     }
@@ -128,7 +124,7 @@ fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
     Ok(copy)
 }
 
-/// The changes. A value that did not change may be infinite, as in a mask.
+/// A value that did not change may be infinite, as in a mask.
 fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
     if !is_real(before.f_kind()?) {
         let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;

@@ -13,7 +13,6 @@ use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
-/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form<'a> {
     pub(super) cross_layers: usize,

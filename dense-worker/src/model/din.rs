@@ -21,7 +21,6 @@ use super::mlp::{Mlp, Weights, widths};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 
-/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DinForm<'a> {
     pub(super) attention_hidden: &'a [i64],
@@ -45,7 +44,6 @@ struct ActivationUnit {
     softmax: bool,
 }
 
-/// The function between the layers of a unit.
 #[derive(Debug)]
 enum Activation {
     /// The slopes of each layer, `[width]`.

@@ -35,12 +35,12 @@ impl Dropout {
         }
     }
 
-    /// The share of dropped units, 0 .. 1.
+    /// Of dropped units, 0 .. 1.
     pub(super) fn share(&self) -> f64 {
         self.share
     }
 
-    /// The factors of the units of the next layer, whose output is `x`; `None` if no unit is ever dropped.
+    /// For the next layer, whose output is `x`; `None` if no unit is ever dropped.
     pub(super) fn factors(&mut self, x: &Tensor) -> Result<Option<Tensor>, ModelError> {
         if self.share <= 0.0 {
             return Ok(None);

@@ -17,7 +17,6 @@ use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
-/// Settings of the network.
 #[derive(Clone, Debug)]
 pub(super) struct FinalMlpForm<'a> {
     pub(super) first: &'a [i64],
@@ -41,7 +40,6 @@ pub(super) struct FinalMlp {
     pub(super) fusion: Fusion,
 }
 
-/// An MLP over the scaled input.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) gate: Gate,
@@ -107,7 +105,7 @@ impl FinalMlp {
 }
 
 impl Stream {
-    /// A stream, and the width of its output.
+    /// Also returns the width of its output.
     fn new(
         name: &str,
         width: usize,

@@ -43,7 +43,7 @@ impl FlatParameters {
         Ok(gradients)
     }
 
-    /// Memory of the same shape that no variable uses.
+    /// No variable uses this memory.
     pub(super) fn twin(&self) -> Result<Self, ModelError> {
         Self::shaped_like(&self.views, false)
     }
@@ -62,7 +62,6 @@ impl FlatParameters {
         Ok(Self { all, views, mirror })
     }
 
-    /// One view for each variable, with its shape.
     pub(super) fn views(&self) -> impl Iterator<Item = Tensor> {
         self.views.iter().map(Tensor::shallow_clone)
     }
@@ -103,13 +102,12 @@ impl FlatParameters {
         Ok(())
     }
 
-    /// All values, variable after variable.
+    /// Variable after variable.
     pub(super) fn values(&self) -> &[f32] {
         // Streamed weights are elsewhere.
         if self.views.is_empty() { &[] } else { values(self.mirror.as_ref().unwrap_or(&self.all)) }
     }
 
-    /// As [`Self::values`], but writable.
     pub(super) fn values_mut(&mut self) -> &mut [f32] {
         if self.views.is_empty() { &mut [] } else { values_mut(self.mirror.as_mut().unwrap_or(&mut self.all)) }
     }

@@ -3,8 +3,6 @@
 use super::{DenseModel, ModelError, Samples, StepOutput, expect};
 
 impl DenseModel {
-    /// Copies the weights.
-    ///
     /// # Errors
     /// When `into` has another length than [`Self::weights`].
     pub fn copy_weights(&self, into: &mut [f32]) -> Result<(), ModelError> {
@@ -25,9 +23,6 @@ impl DenseModel {
 
     /// A step without its update: forward, backward and clipping. The caller reads the gradients with
     /// [`Self::copy_gradients`] and makes the update. Inputs as for [`Self::step`].
-    ///
-    /// # Errors
-    /// As [`Self::step`].
     pub fn gradients_of(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
         let output = self.backward_whole(samples)?;
         let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));

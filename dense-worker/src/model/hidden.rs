@@ -54,7 +54,6 @@ impl HiddenNorm {
     }
 }
 
-/// The function of the units of a hidden layer.
 #[derive(Debug)]
 pub(super) enum HiddenActivation {
     Plain(Activation),

@@ -3,7 +3,6 @@
 use super::numeric_embedding::NumericEmbeddings;
 use super::{DenseModel, ModelError, Network, weights};
 
-/// What of the features of two networks is equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameInputs {
     /// The numeric columns and their order.
@@ -20,7 +19,6 @@ impl SameInputs {
 }
 
 impl Network {
-    /// Whether a tensor means the same if no more than this is equal.
     fn keeps(&self, tensor: &str, same: SameInputs) -> bool {
         let is_of = |layer: &str| tensor.strip_prefix(layer).is_some_and(|rest| rest.starts_with('.'));
         match self {
@@ -55,7 +53,7 @@ impl Network {
 }
 
 impl DenseModel {
-    /// Whether a tensor means the same if no more than this is equal.
+    /// Whether a tensor means the same if no more than `same` is equal.
     #[must_use]
     pub fn keeps(&self, tensor: &str, same: SameInputs) -> bool {
         self.network.keeps(tensor, same)

@@ -45,7 +45,6 @@ enum CallWeights<'n> {
 /// The calls of a forward that are kept for the backward, in their order.
 pub(super) struct RecordedCalls<'n>(Option<(&'n StreamedVariables, Vec<Call<'n>>)>);
 
-/// A function of some values, to one.
 type CallFunction<'n> = dyn Fn(&[Tensor]) -> Result<Tensor, ModelError> + 'n;
 
 /// A function of some values that is computed again in the backward.
@@ -59,13 +58,12 @@ struct Call<'n> {
 }
 
 impl<'n> LayerCalls<'n> {
-    /// The forward of a training step.
     pub(super) fn training(dropout: &'n mut Dropout, streamed: Option<&'n StreamedVariables>) -> Self {
         let weights = streamed.map_or(CallWeights::Here, |streamed| CallWeights::Recorded(streamed, Vec::new()));
         Self { dropout: Some(dropout), weights }
     }
 
-    /// A forward without dropout and without slopes.
+    /// Without dropout and without slopes.
     pub(super) fn scoring() -> Self {
         Self { dropout: None, weights: CallWeights::Here }
     }
@@ -138,7 +136,6 @@ impl<'n> LayerCalls<'n> {
         }
     }
 
-    /// What the backward needs.
     pub(super) fn into_calls(self) -> RecordedCalls<'n> {
         RecordedCalls(match self.weights {
             CallWeights::Recorded(streamed, calls) => Some((streamed, calls)),

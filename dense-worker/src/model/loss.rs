@@ -11,7 +11,6 @@
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
-/// The losses of all targets.
 #[derive(Clone, Debug)]
 pub(super) struct Losses {
     targets: Vec<TargetLoss>,
@@ -52,13 +51,11 @@ pub struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// Samples that each count once.
     pub(super) fn plain(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
         Self { numeric, embeddings, labels, weights: &[] }
     }
 }
 
-/// A mean over samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeanLoss<'a> {
     pub(super) losses: &'a Losses,
@@ -67,7 +64,6 @@ pub(super) struct MeanLoss<'a> {
 }
 
 impl Losses {
-    /// Those of these targets.
     pub(super) fn new(targets: &[Target]) -> Self {
         let mut outputs = 0;
         let mut firsts = Vec::with_capacity(targets.len());
@@ -89,12 +85,10 @@ impl Losses {
         Self { targets: losses, outputs }
     }
 
-    /// Outputs of the network a sample.
     pub(super) fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// Labels a sample.
     pub(super) fn targets(&self) -> usize {
         self.targets.len()
     }

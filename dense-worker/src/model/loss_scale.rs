@@ -27,7 +27,6 @@ impl LossScale {
         self.value
     }
 
-    /// Notes that the gradients of a step were finite.
     pub(super) fn held(&mut self) {
         self.held += 1;
         if self.held == HELD {

@@ -42,7 +42,6 @@ struct ListedTensor {
     layer: LayerNumber,
 }
 
-/// Where the values of variables are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     /// In the variables.
@@ -52,7 +51,6 @@ pub(super) enum Held {
 }
 
 impl<'a> Weights<'a> {
-    /// Those of a job's network.
     pub(super) fn new(job: &Job, root: Path<'a>, held: Held) -> Self {
         let layers = job.dense_layers().unwrap_or_default();
         let streamed = layers.iter().map(|_| Vec::new()).collect();
@@ -77,7 +75,6 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Values that the network gives for a sample.
     pub(super) fn outputs(&self) -> usize {
         self.outputs
     }
@@ -95,7 +92,6 @@ impl<'a> Weights<'a> {
         MadeBeside { buffers: self.buffers, lent: self.lent, streamed: self.streamed }
     }
 
-    /// The number of the layer of a tensor that was made.
     pub(super) fn layer_of(&self, tensor: &str) -> LayerNumber {
         self.tensors.get(tensor).map_or(0, |tensor| tensor.layer)
     }
@@ -206,7 +202,6 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// What a network is made of besides variables that have their values.
 pub(super) struct MadeBeside {
     /// The buffers of all layers, by name.
     pub(super) buffers: Vec<(String, Tensor)>,

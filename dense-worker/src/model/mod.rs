@@ -75,7 +75,6 @@ pub(crate) use scoring::batch_of_blocks;
 pub use shape::{AttentionShape, InputShape, SequenceShape};
 pub use shared::Final;
 
-/// The result of one training step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
     /// Mean loss of the batch before the update, weighted; nats for a click.
@@ -86,7 +85,6 @@ pub struct StepOutput {
     pub gradients: Vec<f32>,
 }
 
-/// How a step is made.
 #[derive(Debug)]
 enum Compute {
     /// By libtorch's autograd.
@@ -147,9 +145,6 @@ impl DenseModel {
 
     /// A network whose weights are in `store`, as `train.weights = "streamed"` asks for: no weight, no gradient and no state of the
     /// optimiser stay here.
-    ///
-    /// # Errors
-    /// As [`Self::new`], and for a module of the user's.
     pub fn streamed(job: &Job, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
         Self::new_at(job, DevicePlacement::new(job)?, Some(store))
     }
@@ -214,7 +209,6 @@ impl DenseModel {
         Ok(made)
     }
 
-    /// The network's input for one sample.
     #[must_use]
     pub fn shape(&self) -> &InputShape {
         &self.shape
@@ -231,9 +225,6 @@ impl DenseModel {
     }
 
     /// As [`Self::step`], for samples that may have weights.
-    ///
-    /// # Errors
-    /// As [`Self::step`].
     pub fn step_on(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
         let output = self.backward_whole(samples).map_err(|error| self.skipped(error))?;
         let made = self.check_finite(&output).and_then(|()| self.update());
@@ -241,7 +232,7 @@ impl DenseModel {
         Ok(output)
     }
 
-    /// One optimiser step with the present gradients, which are finite.
+    /// The gradients are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         if let Some(exchange) = &self.exchange {
             exchange.commit(self.steps, self.updater.norm_factor(exchange.squares())?)?;
@@ -253,7 +244,6 @@ impl DenseModel {
         self.made()
     }
 
-    /// Notes that a step was made.
     fn made(&mut self) -> Result<(), ModelError> {
         self.steps += 1;
         if let Some(scale) = &mut self.loss_scale {
@@ -282,9 +272,6 @@ impl DenseModel {
     }
 
     /// Forward and backward without an update. Inputs as for [`Self::step`].
-    ///
-    /// # Errors
-    /// When lengths disagree or libtorch fails.
     pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         self.backward_whole(Samples::plain(numeric, embeddings, labels))
     }
@@ -306,9 +293,6 @@ impl DenseModel {
 
     /// As [`Self::backward`], without the penalty ([`Self::penalise`]), but calls `ready` as soon as gradients are final: with the
     /// first weight of the range, and its gradients. A network with autograd makes no such call.
-    ///
-    /// # Errors
-    /// As [`Self::backward`].
     pub fn backward_in_parts(&mut self, samples: Samples<'_>, ready: Final<'_>) -> Result<StepOutput, ModelError> {
         let batch = self.count(samples)?;
         let Some(mut regularisation) = self.regularisation.take() else {
@@ -364,7 +348,6 @@ impl DenseModel {
         }
     }
 
-    /// Sets the dropout to that of this step.
     fn draw_for(&mut self, step: u64) {
         self.dropout.draw_for(step);
         match &mut self.compute {
@@ -386,7 +369,6 @@ impl DenseModel {
         Ok(())
     }
 
-    /// Number of samples.
     fn count(&self, samples: Samples<'_>) -> Result<usize, ModelError> {
         let Samples { numeric, embeddings, labels, weights } = samples;
         let batch = labels.len() / self.losses.targets().max(1);
@@ -401,7 +383,7 @@ impl DenseModel {
         expect("embedding values", batch * self.shape.width(), embeddings.len())
     }
 
-    /// Checks that loss and gradients are finite. A dense gradient can overflow while loss and embedding gradients do not.
+    /// A dense gradient can overflow while loss and embedding gradients do not.
     ///
     /// # Errors
     /// [`ModelError::NotFinite`] names the first that is not.

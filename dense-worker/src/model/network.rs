@@ -22,7 +22,6 @@ use super::wide_deep::WideDeep;
 use super::wukong::{Wukong, WukongForm};
 use super::{InputShape, ModelError};
 
-/// A network of any kind.
 #[derive(Debug)]
 pub(super) enum Network {
     Dlrm(Dlrm),
@@ -44,7 +43,6 @@ pub(super) struct BuiltNetwork {
     pub(super) numbers: Option<NumericEmbeddings>,
     pub(super) network: Network,
     pub(super) buffers: ModuleBuffers,
-    /// Where batch norms find the buffers.
     pub(super) lent: LentBuffers,
     /// By layer: the variables whose values are elsewhere.
     pub(super) streamed: Vec<Vec<Tensor>>,

@@ -20,7 +20,6 @@ use super::{ModelError, int};
 /// What the names of the tensors start with.
 const NAME: &str = "numeric_embedding";
 
-/// The vectors of a network's numbers.
 #[derive(Debug)]
 pub(super) struct NumericEmbeddings {
     /// Which inputs are embedded, n.
@@ -36,7 +35,6 @@ pub(super) struct NumericEmbeddings {
     layer: LayerNumber,
 }
 
-/// The inputs that are not embedded.
 #[derive(Debug)]
 struct Others {
     inputs: Tensor,
@@ -45,7 +43,6 @@ struct Others {
 }
 
 impl NumericEmbeddings {
-    /// Those of a job that has them.
     pub(super) fn from_features(features: &Features, weights: &mut Weights) -> Result<Option<Self>, ModelError> {
         let Some(settings) = features.numeric_embedding else { return Ok(None) };
         let embedded = features.single_numbers();

@@ -48,7 +48,6 @@ impl RateRange {
     }
 }
 
-/// The state of an optimiser.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SlotState {
     /// Updates made so far.
@@ -58,7 +57,6 @@ pub(super) struct SlotState {
 }
 
 impl Updater {
-    /// The optimiser of so many weights.
     pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
         let (rule, lr) = optimizer.rule();
         let vectors = rule.vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
@@ -66,15 +64,11 @@ impl Updater {
         Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }
     }
 
-    /// With factors of the learning rate.
     pub(super) fn with_rates(self, rates: Vec<RateRange>) -> Self {
         Self { rates, ..self }
     }
 
     /// Clips the gradients, which are finite, as the first part of [`Self::apply`].
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
     pub(super) fn clip(&self, gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)
     }
@@ -109,8 +103,6 @@ impl Updater {
         &self.state
     }
 
-    /// Replaces the state.
-    ///
     /// # Errors
     /// When the state belongs to another optimiser or other weights: nothing is taken then.
     pub(super) fn restore(&mut self, state: SlotState) -> Result<(), ModelError> {

@@ -49,7 +49,7 @@ impl Regularisation {
         self.dropout = Dropout::new(self.dropout.share(), seed, STREAM);
     }
 
-    /// The feature vectors and the labels that the network sees in this step.
+    /// What the network sees in this step.
     pub(super) fn prepare_inputs(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
         self.dropout.draw_for(step);
         self.mask.clear();

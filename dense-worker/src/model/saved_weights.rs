@@ -5,9 +5,6 @@ use super::{DenseModel, ModelError, weights};
 
 impl DenseModel {
     /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
-    ///
-    /// # Errors
-    /// When libtorch fails.
     pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
         self.settle()?;
         self.weights.with_values(self.average.as_ref().map(WeightAverage::values), || weights::encode(&self.variables))

@@ -27,9 +27,6 @@ pub(crate) fn batch_of_blocks(batch: usize) -> usize {
 impl DenseModel {
     /// Outputs of a batch, `[batch, outputs]`, without dropout. Inputs as for [`Self::step`]. The logit of a sample depends neither on
     /// the other samples nor on their number, only on the sample and its place in its block.
-    ///
-    /// # Errors
-    /// When lengths disagree or libtorch fails.
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         self.check_lengths(numeric, embeddings, batch)?;
         match &self.compute {

@@ -12,7 +12,6 @@ use zagros_job::{Categorical, Job, Pad, Sequence};
 
 use super::{ModelError, int};
 
-/// The network's input for one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
     pub numeric: usize,
@@ -29,7 +28,6 @@ pub struct InputShape {
 pub struct SequenceShape {
     /// Index of its first value.
     pub offset: usize,
-    /// Values of each vector.
     pub dim: usize,
     /// Number of positions, and the side of the padding.
     pub sequence: Sequence,
@@ -44,7 +42,6 @@ pub struct AttentionShape {
 }
 
 impl InputShape {
-    /// The input for samples of a job.
     #[must_use]
     pub fn new(job: &Job) -> Self {
         let dim = |feature: &Categorical| job.tables[feature.table].dim;
@@ -74,14 +71,14 @@ impl InputShape {
         }
     }
 
-    /// Values of all feature vectors and sequences side by side.
+    /// Feature vectors and sequences side by side.
     #[must_use]
     pub fn width(&self) -> usize {
         let sequences = self.sequences.iter().map(|shape| shape.sequence.width(shape.dim));
         self.vectors() + sequences.sum::<usize>()
     }
 
-    /// Values of all feature vectors side by side, without sequences: ΣD.
+    /// ΣD: feature vectors side by side, without sequences.
     #[must_use]
     pub fn vectors(&self) -> usize {
         self.embeddings.iter().sum()
@@ -106,7 +103,7 @@ impl SequenceShape {
         Ok(values.f_reshape([input.size()[0], int(length), int(dim)])?)
     }
 
-    /// Which positions of a batch are real, `[batch, L]` of bool.
+    /// `[batch, L]` of bool.
     pub(super) fn real(&self, input: &Tensor) -> Result<Tensor, ModelError> {
         let (length, dim) = (self.sequence.length, self.dim);
         let count = input.f_narrow(1, int(self.offset + length * dim), 1)?.f_detach()?;

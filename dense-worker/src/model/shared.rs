@@ -9,7 +9,6 @@ use super::{Compute, DenseModel, ModelError, Network, Samples, StreamedExchange}
 pub type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 impl DenseModel {
-    /// Number of weights, and of gradients.
     #[must_use]
     pub fn weights(&self) -> usize {
         self.gradients.values().len()
@@ -52,7 +51,7 @@ impl DenseModel {
         }
     }
 
-    /// The gradients of the last backward, in the order of the weights.
+    /// Of the last backward, in the order of the weights.
     #[must_use]
     pub fn gradients(&self) -> &[f32] {
         self.gradients.values()
@@ -77,18 +76,10 @@ impl DenseModel {
         self.buffers.values()
     }
 
-    /// The change of each value of the network's buffers by the last forward.
-    ///
-    /// # Errors
-    /// When one is not finite, or libtorch fails.
     pub fn buffer_changes(&self) -> Result<Vec<f32>, ModelError> {
         self.buffers.changes()
     }
 
-    /// Replaces these changes.
-    ///
-    /// # Errors
-    /// When there are not so many values, or libtorch fails.
     pub fn replace_buffer_changes(&mut self, by: &[f32]) -> Result<(), ModelError> {
         super::expect("changes of buffers", self.buffers.values(), by.len())?;
         self.buffers.replace_changes(by)
@@ -107,9 +98,6 @@ impl DenseModel {
     }
 
     /// Waits until the gradients of all steps have arrived where the weights are. Resident weights have them.
-    ///
-    /// # Errors
-    /// When they do not arrive: the error names layer and server.
     pub fn settle(&self) -> Result<(), ModelError> {
         self.exchange.as_ref().map_or(Ok(()), StreamedExchange::settle)
     }

@@ -20,7 +20,6 @@ use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
-/// Settings of what the targets share.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SharedForm<'a> {
     Bottom { hidden: &'a [i64] },
@@ -35,7 +34,6 @@ pub(super) struct Tasks {
     pub(super) towers: Vec<Mlp>,
 }
 
-/// What is between the input and the towers.
 #[derive(Debug)]
 pub(super) enum Shared {
     /// `None` without layers.
@@ -57,7 +55,6 @@ pub(super) struct Level {
     pub(super) shared_gate: Option<Gate>,
 }
 
-/// What mixes the outputs of experts.
 #[derive(Debug)]
 pub(super) struct Gate {
     /// `[experts, inputs]`.
@@ -146,7 +143,6 @@ impl Shared {
         }
     }
 
-    /// What the tower of each target reads.
     fn forward<'n>(
         &'n self,
         x: &Tensor,
@@ -172,7 +168,6 @@ impl Shared {
     }
 }
 
-/// Settings of a level.
 #[derive(Clone, Copy)]
 struct LevelForm {
     level: usize,
@@ -217,7 +212,7 @@ impl Level {
     }
 }
 
-/// So many MLPs, `name_0` and so on.
+/// `name_0` and so on.
 fn mlps(
     name: &str,
     count: usize,
@@ -228,7 +223,6 @@ fn mlps(
     (0..count).map(|index| Mlp::hidden(&format!("{name}_{index}"), inputs, hidden, weights)).collect()
 }
 
-/// The outputs of experts.
 fn all<'n>(experts: &'n [Mlp], x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Vec<Tensor>, ModelError> {
     experts.iter().map(|expert| expert.forward(x, calls)).collect()
 }

@@ -24,7 +24,6 @@ pub(super) struct TorchScript {
     seed: u64,
     /// Seed of libtorch's generator for the next forward.
     draws: u64,
-    /// Outputs a sample.
     outputs: usize,
 }
 
@@ -89,7 +88,6 @@ impl TorchScript {
         self.seed = seed;
     }
 
-    /// Sets the dropout inside the module to that of this step.
     pub(super) fn draw_for(&mut self, step: u64) {
         self.draws = self.seed.wrapping_add(step);
     }

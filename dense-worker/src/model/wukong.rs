@@ -21,7 +21,6 @@ use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
-/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WukongForm<'a> {
     pub(super) layers: usize,
@@ -42,7 +41,6 @@ pub(super) struct Wukong {
     dim: usize,
 }
 
-/// One layer of the interaction stack.
 #[derive(Debug)]
 struct InteractionLayer {
     /// The numbers of two layers: Y and the first norm, and all that follows the MLP.

@@ -8,15 +8,12 @@ use tch::Tensor;
 use super::CHUNK;
 use crate::model::{ModelError, int};
 
-/// Rows of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks(usize);
 
 impl Blocks {
-    /// Those of a training step.
     pub(super) const TRAINING: Self = Self(CHUNK);
 
-    /// Blocks of so many rows.
     pub(super) fn new(rows: usize) -> Self {
         Self(rows)
     }

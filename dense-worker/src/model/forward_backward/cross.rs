@@ -62,7 +62,7 @@ struct LowRank {
 }
 
 impl CrossLayers {
-    /// The next layers of `parts`.
+    /// Takes the next layers of `parts`.
     pub(super) fn new(layers: &[Cross], width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let layers = layers.iter().map(|layer| CrossLayer::new(layer, width, parts)).collect::<Result<_, _>>()?;
         let matrix = || Matrix::aligned(parts.rows(), width);
@@ -96,7 +96,6 @@ impl CrossLayers {
         &mut self.d_first
     }
 
-    /// Forward from [`Self::first`].
     pub(super) fn forward(&mut self, rows: usize, by: Blocks) -> Result<(), ModelError> {
         let Self { first, layers, .. } = self;
         for index in 0..layers.len() {
@@ -225,7 +224,7 @@ impl CrossLayer {
         );
     }
 
-    /// The gradients of the matrices. Adds Wᵀ·dz to `slopes`.
+    /// Adds Wᵀ·dz to `slopes`.
     fn map_backward(
         &mut self,
         d_affine: &Tensor,

@@ -21,7 +21,6 @@ pub(in crate::model) struct Dcnv2ForwardBackward {
     after: AfterCross,
 }
 
-/// What reads the output of the cross layers.
 #[derive(Debug)]
 enum AfterCross {
     /// The deep MLP, if there is one, and the output layer.

@@ -93,7 +93,6 @@ impl Bottom {
         Ok(output)
     }
 
-    /// Backward to the bottom, through the copy and through the pairs.
     fn backward(
         &mut self,
         pairs: &mut Pairs,

@@ -46,7 +46,7 @@ struct FusionTerm {
 }
 
 impl FusionStep {
-    /// The next three layers of `parts`.
+    /// Takes the next three layers of `parts`.
     pub(super) fn new(fusion: &Fusion, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = fusion.of_first.parts();
         let (outputs, heads) = (fusion.outputs, fusion.heads);
@@ -87,7 +87,6 @@ impl FusionStep {
         self.logits.values(rows)
     }
 
-    /// The buffer of the logits' slopes.
     pub(super) fn d_logits(&mut self, rows: usize) -> &mut [f32] {
         self.d_logits.values_mut(rows)
     }
@@ -160,7 +159,6 @@ impl FusionStep {
         self.of_first.present.backward_done()
     }
 
-    /// Through the product of one output and head.
     fn head_backward(
         &mut self,
         place: usize,

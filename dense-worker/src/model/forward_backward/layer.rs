@@ -31,7 +31,6 @@ enum PartSource<'a> {
     Streamed(&'a Arc<LayerWindow>, usize),
 }
 
-/// A variable's value and gradient.
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) value: Tensor,
@@ -46,7 +45,6 @@ pub(super) struct SlicedLayer {
     pub(super) bias: Variable,
 }
 
-/// Some outputs of a layer.
 #[derive(Debug)]
 pub(super) struct Slice {
     pub(super) present: LayerUse,
@@ -57,7 +55,6 @@ pub(super) struct Slice {
     pub(super) start: i64,
 }
 
-/// When a layer's variables are there.
 #[derive(Debug)]
 pub(super) enum LayerUse {
     Always,
@@ -85,17 +82,15 @@ struct StreamedVariable {
 }
 
 impl<'a> Parts<'a> {
-    /// Parts for chunks of resident layers.
     pub(super) fn resident(gradients: &'a mut dyn Iterator<Item = Tensor>) -> Self {
         Self { source: PartSource::Resident(gradients), rows: CHUNK, built: 0, dropouts: 0, slopes: None }
     }
 
-    /// Parts for up to `rows` samples that go through one layer after another.
+    /// Up to `rows` samples go through one layer after another.
     pub(super) fn streamed(window: &'a Arc<LayerWindow>, thread: usize, rows: usize) -> Self {
         Self { source: PartSource::Streamed(window, thread), rows, built: 0, dropouts: 0, slopes: None }
     }
 
-    /// The most samples that go through the network together.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }

@@ -7,18 +7,17 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::{ModelError, int};
 
-/// The values of a layer. Their memory goes back where it came from.
+/// Their memory goes back where it came from.
 #[derive(Debug)]
 pub struct LayerValues {
     /// Perhaps longer than the layer.
     all: Vec<f32>,
-    /// The first value.
     start: usize,
     length: usize,
     spare: SpareMemory,
 }
 
-/// Memory that no layer uses at the moment.
+/// No layer uses this memory at the moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpareMemory(Arc<Mutex<Vec<Vec<f32>>>>);
 

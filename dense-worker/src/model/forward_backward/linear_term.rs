@@ -20,7 +20,6 @@ pub(super) struct LinearTerm {
 }
 
 impl LinearTerm {
-    /// The next layer of `parts`.
     pub(super) fn new(linear: &Linear, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = linear.parts();
         let (present, [weight, bias]) = parts.layer([weight, bias])?;

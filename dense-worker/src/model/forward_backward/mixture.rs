@@ -17,7 +17,7 @@ use super::product::Products;
 use super::stack::Stack;
 use crate::model::ModelError;
 
-/// A gate over some experts, with memory for one chunk.
+/// Has memory for one chunk.
 #[derive(Debug)]
 pub(super) struct Mixture {
     present: LayerUse,
@@ -59,7 +59,7 @@ impl Mixture {
         &self.d_output
     }
 
-    /// Forward of one chunk. The experts have been through theirs.
+    /// The experts have been through their forward.
     pub(super) fn forward<'a>(
         &mut self,
         x: &Tensor,

@@ -66,7 +66,6 @@ trait ChunkStep: std::fmt::Debug + Send {
     ) -> Result<f64, ModelError>;
 }
 
-/// The step of a network on one thread.
 #[derive(Debug)]
 struct ForwardBackward(Box<dyn ChunkStep>);
 
@@ -88,21 +87,17 @@ pub(super) struct BatchShare<'a> {
     pub(super) gradients: &'a mut [f32],
 }
 
-/// The position of a chunk in its batch.
 struct ChunkProgress<'a> {
     /// The mean over the batch.
     mean: MeanLoss<'a>,
     /// Whether earlier chunks of the batch left gradients.
     earlier: bool,
-    /// Whether this is the last chunk.
     last: bool,
-    /// Blocks of the products' rows.
     blocks: Blocks,
     purpose: Purpose,
     on_gradients: &'a mut dyn FnMut(usize),
 }
 
-/// What samples go through the network for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Forward, loss and backward.
@@ -112,7 +107,6 @@ pub enum Purpose {
 }
 
 impl ChunkProgress<'_> {
-    /// Whether only the outputs are wanted.
     fn ends_at_outputs(&self) -> bool {
         self.purpose == Purpose::Scoring
     }
@@ -135,7 +129,6 @@ impl ChunkProgress<'_> {
         self.blocks.ranges(rows).map(of_block).sum()
     }
 
-    /// Reports that a layer of so many weights has its gradients.
     fn finished(&mut self, weights: usize) {
         if self.last {
             (self.on_gradients)(weights);

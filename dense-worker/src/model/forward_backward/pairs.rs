@@ -11,7 +11,7 @@ use zagros_zip::ZipEq;
 /// Floats of the widest vectors. Rows of the buffers are multiples of it.
 const LANES: usize = 16;
 
-/// The shapes, and memory for one sample.
+/// Has memory for one sample.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
     vectors: usize,
@@ -28,7 +28,6 @@ pub(super) struct Pairs {
     gradients: Vec<f32>,
 }
 
-/// Where the products of each sample are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairsPlace {
     /// Floats from one sample to the next.
@@ -38,7 +37,6 @@ pub(super) struct PairsPlace {
 }
 
 impl Pairs {
-    /// For V vectors of D values.
     pub(super) fn new(vectors: usize, dim: usize) -> Self {
         let (columns, width) = (vectors.next_multiple_of(LANES), dim.next_multiple_of(LANES));
         Self {

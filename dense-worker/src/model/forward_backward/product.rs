@@ -8,7 +8,6 @@ use super::layer::Parts;
 use super::matrix::{LINE, Matrix};
 use crate::model::{ModelError, int};
 
-/// A layer's weight for its products, and their buffers.
 #[derive(Debug)]
 pub(super) struct Products {
     /// `[outputs, inputs]`, the variable itself without autograd.
@@ -69,7 +68,6 @@ impl Products {
         Ok(Self { weight, shape, sum, half })
     }
 
-    /// Outputs of the layer.
     pub(super) fn outputs(&self) -> usize {
         usize::try_from(self.shape[0]).unwrap_or(0)
     }

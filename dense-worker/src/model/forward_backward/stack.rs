@@ -15,7 +15,7 @@ use crate::model::device::has_units;
 use crate::model::dropout::Dropout;
 use crate::model::mlp::Mlp;
 
-/// A stack's layers, with memory for one chunk.
+/// Has memory for one chunk.
 #[derive(Debug)]
 pub(super) struct Stack {
     layers: Vec<Layer>,
@@ -45,7 +45,6 @@ struct Layer {
     activate: bool,
 }
 
-/// The weight of some outputs of a layer.
 #[derive(Debug)]
 struct WeightSlice {
     present: LayerUse,
@@ -64,7 +63,7 @@ fn half(precision: Precision) -> Option<Kind> {
 }
 
 impl Stack {
-    /// The next layers of `parts` are those of the MLP.
+    /// Takes the next layers of `parts`.
     pub(super) fn new(mlp: &Mlp, dropout: bool, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         Self::from_mlps([mlp], dropout, parts)
     }
@@ -114,7 +113,7 @@ impl Stack {
         slices.try_for_each(|slice| slice.products.refresh())
     }
 
-    /// Forward from `[rows, inputs]`. [`Self::output`] then holds the result.
+    /// The input is `[rows, inputs]`.
     pub(super) fn forward(
         &mut self,
         input: &Tensor,
@@ -190,7 +189,6 @@ impl Stack {
         self.layers.last().map_or(&[], |layer| layer.output.values(rows))
     }
 
-    /// The buffer of d loss / d output for [`Self::backward`].
     fn d_output(&mut self, rows: usize) -> &mut [f32] {
         self.layers.last_mut().map_or(&mut [], |layer| layer.d_output.values_mut(rows))
     }
@@ -200,7 +198,6 @@ impl Stack {
         self.layers.last().map_or(&[], |layer| layer.d_output.values(rows))
     }
 
-    /// [`Self::output`] and the buffer of its slopes.
     pub(super) fn ends(&mut self, rows: usize) -> (&[f32], &mut [f32]) {
         match self.layers.last_mut() {
             Some(Layer { output, d_output, .. }) => (output.values(rows), d_output.values_mut(rows)),
@@ -208,17 +205,14 @@ impl Stack {
         }
     }
 
-    /// Values of an output.
     pub(super) fn width(&self) -> usize {
         self.layers.last().map_or(0, |layer| layer.output.columns())
     }
 
-    /// [`Self::output`], for libtorch.
     pub(super) fn output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
         self.last()?.output.rows(rows)
     }
 
-    /// d loss / d output, for libtorch.
     pub(super) fn d_output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
         self.last()?.d_output.rows(rows)
     }

@@ -35,7 +35,6 @@ struct StreamedThread {
     keep: Dropout,
 }
 
-/// What all threads of a traversal have in common.
 #[derive(Clone, Copy, Debug)]
 struct Traversal<'a> {
     purpose: Purpose,
@@ -101,7 +100,7 @@ impl StreamedThreads {
         self.threads.iter_mut().for_each(|thread| thread.dropout.draw_for(step));
     }
 
-    /// Forward and backward at a step. The gradients go to where the weights are. Returns the mean loss of the batch.
+    /// The gradients go to where the weights are. Returns the mean loss of the batch.
     pub(in crate::model) fn train(
         &mut self,
         mut batch: BatchShare<'_>,

@@ -21,12 +21,10 @@ impl StreamedExchange {
         Self { window, share: 1.0, squares: 0.0 }
     }
 
-    /// The layers that are here.
     pub(in crate::model) fn window(&self) -> &Arc<LayerWindow> {
         &self.window
     }
 
-    /// Sets the share that this worker's samples have in the steps from now on.
     pub(in crate::model) fn weigh(&mut self, share: f32) {
         self.share = share;
     }
@@ -62,7 +60,6 @@ impl StreamedExchange {
         self.window.store().commit(step, factor)
     }
 
-    /// Waits until all gradients have arrived where the weights are.
     pub(in crate::model) fn settle(&self) -> Result<(), ModelError> {
         self.window.store().settle()
     }

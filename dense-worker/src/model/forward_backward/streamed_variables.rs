@@ -13,7 +13,6 @@ use crate::model::ModelError;
 /// The thread of a step with autograd among those of the window: libtorch has threads of its own.
 const THREAD: usize = 0;
 
-/// The variables, layer by layer.
 #[derive(Debug)]
 pub(in crate::model) struct StreamedVariables {
     window: Arc<LayerWindow>,
@@ -87,7 +86,6 @@ impl StreamedVariables {
         variables.try_for_each(|variable| Ok(variable.handle.shallow_clone().f_set_data(&nothing)?))
     }
 
-    /// Whether no variable has values.
     #[cfg(test)]
     pub(super) fn are_away(&self) -> bool {
         self.layers.iter().flatten().all(|variable| variable.handle.numel() == 0)

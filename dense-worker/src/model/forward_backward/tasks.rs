@@ -26,7 +26,6 @@ pub(in crate::model) struct TasksForwardBackward {
     d_logits: Vec<f32>,
 }
 
-/// What is between x and the towers.
 #[derive(Debug)]
 enum SharedStacks {
     Nothing,
@@ -246,7 +245,6 @@ impl ExpertLevel {
         self.shared_gate.as_mut().map_or(Ok(()), |gate| gate.forward(&read.shared, all, rows, by))
     }
 
-    /// What the next level or the towers read.
     fn outputs(&self, x: &Tensor, rows: usize) -> Result<TargetInputs, ModelError> {
         self.of_gates(Mixture::output, x, rows)
     }

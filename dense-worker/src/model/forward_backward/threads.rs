@@ -62,7 +62,6 @@ impl ComputeThreads {
         }
     }
 
-    /// Sets the dropout to that of this step.
     pub(in crate::model) fn draw_for(&mut self, step: u64) {
         self.lead.dropout.draw_for(step);
         self.others.iter_mut().for_each(|(thread, _)| thread.dropout.draw_for(step));

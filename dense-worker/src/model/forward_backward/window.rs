@@ -51,9 +51,6 @@ pub trait LayerStore: Send + Sync + Debug {
     fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError>;
 
     /// Waits until every push has arrived.
-    ///
-    /// # Errors
-    /// When one did not.
     fn settle(&self) -> Result<(), ModelError>;
 }
 
@@ -90,12 +87,10 @@ impl GradientLimit {
     }
 }
 
-/// The layers that are here.
 #[derive(Debug)]
 pub(in crate::model) struct LayerWindow {
     store: Arc<dyn LayerStore>,
     layers: Vec<StreamedLayer>,
-    /// Whether a step computes some outputs twice, to keep fewer.
     recomputes: bool,
     spare: SpareMemory,
     state: Mutex<WindowState>,
@@ -118,7 +113,7 @@ struct WindowState {
     users: BTreeMap<UseNumber, usize>,
     /// By layer: the gradients of threads, with the number of the thread.
     gradients: BTreeMap<usize, Vec<(usize, LayerValues)>>,
-    /// Whether a thread has failed: the others need not wait.
+    /// The others need not wait.
     has_failed: bool,
 }
 
@@ -143,7 +138,6 @@ enum LayerPresence {
 }
 
 impl LayerWindow {
-    /// A window on the layers of a job.
     pub(in crate::model) fn new(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = WindowState {
             traversal: UseCounts { purpose: Purpose::Training, step: 0, share: 1.0, started: Vec::new() },
@@ -159,22 +153,20 @@ impl LayerWindow {
         Self { store, layers, recomputes, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Where the weights are.
     pub(in crate::model) fn store(&self) -> &Arc<dyn LayerStore> {
         &self.store
     }
 
-    /// Whether a step computes some outputs twice, to keep fewer.
+    /// To keep fewer outputs, it computes some twice.
     pub(super) fn recomputes(&self) -> bool {
         self.recomputes
     }
 
-    /// Weights of the first tensor of a layer.
+    /// Of the first tensor.
     pub(super) fn weights_of_first(&self, layer: usize) -> Option<usize> {
         Some(self.layers.get(layer)?.tensors.first()?.segment.range.len())
     }
 
-    /// The most outputs of a layer.
     pub(super) fn widest(&self) -> usize {
         let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
         let outputs = tensors.filter_map(|tensor| tensor.segment.tensor.shape.first());
@@ -279,7 +271,6 @@ impl LayerWindow {
         Ok(state)
     }
 
-    /// Ends a thread's use of a layer.
     pub(super) fn end(&self, number: UseNumber) -> Result<(), ModelError> {
         let mut state = self.lock();
         let left = state.users.get_mut(&number).ok_or(ModelError::Thread)?;
