@@ -122,7 +122,6 @@ fn compare<const N: usize>(
     Ok(std::array::from_fn(|size| times[0][size].iter().copied().min().unwrap_or_default()))
 }
 
-/// A network with its batch.
 struct Worker {
     model: DenseModel,
     buckets: GradientBuckets,
@@ -196,7 +195,6 @@ impl Worker {
 struct Wire {
     group: Box<dyn Collective>,
     latency: Duration,
-    /// Bytes a second.
     rate: f64,
     /// Of the sums under way, in their order.
     arrivals: VecDeque<Instant>,

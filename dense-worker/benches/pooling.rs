@@ -45,20 +45,17 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Natural logarithm of the rows that ids are drawn from.
 const LOG_ROWS: f64 = 13.8;
 
-/// What the command line asks for.
 struct Plan {
     servers: u32,
     bags: usize,
     rounds: usize,
 }
 
-/// One batch of bags of equal length.
 struct Batch {
     ids: Vec<u64>,
     offsets: Vec<u32>,
 }
 
-/// The client's side, and what it counts.
 struct Side {
     client: EmbeddingClient,
     _member: Membership,
@@ -70,7 +67,6 @@ struct Side {
 /// What one way costs a batch.
 struct Cost {
     bytes: u64,
-    /// The least of the rounds.
     cpu: Duration,
 }
 

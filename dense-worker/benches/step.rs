@@ -82,7 +82,6 @@ fn serve() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A network and its batch.
 struct Network {
     model: DenseModel,
     numeric: Vec<f32>,

@@ -98,7 +98,6 @@ fn events(policy: Policy) -> Vec<Event> {
     events
 }
 
-/// The name of a value, without what is in it.
 fn name(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()

@@ -7,7 +7,6 @@ use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest};
 
 use crate::watched::Watch;
 
-/// Adds up here.
 pub(crate) struct Counting(pub(crate) Arc<AtomicU64>);
 
 impl Counting {

@@ -87,7 +87,6 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The logits, one after the other.
 #[derive(Default)]
 struct Logits(Arc<Mutex<Vec<f32>>>);
 
@@ -128,7 +127,6 @@ async fn result(case: &Case, threads: usize) -> String {
     format!("{last:.6}\t{}\t{dense}\t{row_files}\t{scores}", hash(&losses))
 }
 
-/// Scores all rows with the model of a run.
 async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
     let mut job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
     job.eval.predict = Some(PredictRows::default());

@@ -189,7 +189,6 @@ impl Recording {
     }
 }
 
-/// Trains in a fresh cluster.
 async fn train(job: Job) -> (Result<Summary, WorkerError>, Arc<Recording>, RunFolder) {
     let cluster = Cluster::start(&job).await;
     let recording = Arc::new(Recording::default());

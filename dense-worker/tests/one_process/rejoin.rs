@@ -312,7 +312,6 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
 /// breaks late. Only the first group has that.
 struct Deaf {
     rendezvous: Arc<InProcess>,
-    /// Which of its sums.
     at: u32,
 }
 

@@ -20,7 +20,6 @@ fn job_with(folder: &Path, more: &[&str]) -> Job {
     job_over(rows(4000), folder, &[&SETS[..], &["data.shuffle_rows=100"], more].concat())
 }
 
-/// The number of rows, the measures of the saved model, and its dense network.
 fn learned(ended: &Ended) -> (u64, Evaluation, Vec<u8>) {
     let summary = ended.summary.as_ref().unwrap();
     let dense = std::fs::read(ended.run.model().join("dense.safetensors")).unwrap();

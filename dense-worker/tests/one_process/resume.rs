@@ -20,7 +20,6 @@ const SETS: [&str; 8] = [
 /// Which of several workers sees an id first is a matter of time.
 const ALL: &str = "embedding.admission={kind='always'}";
 
-/// How a run ends before its time.
 #[derive(Clone, Copy)]
 pub(super) enum Break {
     Never,
@@ -70,9 +69,7 @@ impl Observer for GoneAfterCheckpoint {
 }
 
 pub(super) struct Ended {
-    /// Of the first worker.
     pub(super) summary: Option<Summary>,
-    /// Of each worker.
     pub(super) outcomes: Vec<Outcome>,
     /// Step, and the bits of its loss and of the measures over the last samples.
     pub(super) losses: Vec<(u64, [u64; 4])>,

@@ -32,7 +32,6 @@ fn dense(ended: &Ended) -> Vec<u8> {
     std::fs::read(ended.run.model().join("dense.safetensors")).unwrap()
 }
 
-/// Of the event.
 struct Start {
     step: u64,
     rows: u64,

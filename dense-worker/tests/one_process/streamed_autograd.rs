@@ -12,7 +12,6 @@ numeric = ["age"]
 categorical = ["city", { column = "liked", table = "city", separator = "|", sequence = { length = 3 } }]
 "#;
 
-/// A job with another network.
 fn text(features: Option<&str>, network: &str) -> String {
     let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", network);
     let Some(features) = features else { return text };

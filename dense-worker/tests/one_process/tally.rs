@@ -12,7 +12,6 @@ use crate::watched::{Watch, Watched};
 #[derive(Clone, Default)]
 pub(crate) struct Tally(Arc<Mutex<BTreeMap<u64, u32>>>, Arc<Mutex<Vec<Pushed>>>);
 
-/// The numbers of a push.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
     pub(crate) incarnation: u32,
@@ -21,7 +20,6 @@ pub(crate) struct Pushed {
 }
 
 impl Tally {
-    /// Counts what goes to any of the shards.
     pub(crate) fn watch(&self, connect: &Connect) -> Connect {
         let (tally, connect) = (self.clone(), Arc::clone(connect));
         Arc::new(move |entry| Ok(Arc::new(Watched::new(connect(entry)?, tally.clone())) as Arc<dyn Shard>))

@@ -13,7 +13,6 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::*;
 
-/// What each worker of a run is given.
 pub(super) struct Part {
     input: Input,
     shutdown: Shutdown,

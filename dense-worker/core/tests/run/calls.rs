@@ -228,7 +228,6 @@ impl World {
         }
     }
 
-    /// Performs the action of the training loop, or a part of it.
     fn act(&mut self, index: usize) {
         let action = self.worker(index).at;
         if let Action::End(ending) = action {
@@ -266,7 +265,6 @@ impl World {
         }
     }
 
-    /// Gives an event to the training loop, and takes its next actions.
     pub(crate) fn tell(&mut self, index: usize, event: Event) {
         let worker = self.worker(index);
         let actions = worker.training.as_mut().expect("it has joined").on_event(event);

@@ -28,7 +28,6 @@ pub(crate) enum PushAnswer {
     Died,
 }
 
-/// A server: its log, and its process if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     pub(crate) tables: Tables,
@@ -48,7 +47,7 @@ pub(crate) struct ServerProcess {
     /// 0 until it has joined.
     pub(crate) incarnation: u32,
     pub(crate) next_beat: Duration,
-    /// The placement that it has; the generation is 0 without one.
+    /// The generation is 0 without a placement.
     pub(crate) generation: u64,
     owners: Option<BucketMap>,
     writers: BTreeMap<u64, u32>,
@@ -89,7 +88,6 @@ pub(crate) enum CopyStage {
 }
 
 impl Server {
-    /// Answers a push of a worker.
     pub(crate) fn push(&mut self, index: usize, part: &PushPart, dies_after: Option<u64>) -> PushAnswer {
         let Some(process) = self.process.as_mut().filter(|process| process.generation > 0) else {
             return PushAnswer::Unavailable;
@@ -129,7 +127,6 @@ impl Server {
         }
     }
 
-    /// Takes a placement over.
     pub(crate) fn adopt(&mut self, index: usize, placement: &PlacementResponse) {
         let Some(process) = self.process.as_mut() else { return };
         if placement.generation == 0 || placement.generation < process.generation {
@@ -179,7 +176,6 @@ impl Server {
         true
     }
 
-    /// The move of this number, if this is its source.
     pub(crate) fn outgoing(&mut self, id: u64) -> Option<&mut Outgoing> {
         self.process.as_mut()?.outgoing.as_mut().filter(|outgoing| outgoing.id == id)
     }

@@ -101,7 +101,6 @@ impl World {
         }
     }
 
-    /// One step of a target.
     fn copy(&mut self, index: usize, incoming: &Incoming) {
         match incoming.stage {
             CopyStage::Begin => {

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) type Bucket = u32;
 
-/// What identifies a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PushId {
     pub(crate) writer: u64,
@@ -36,7 +35,6 @@ pub(crate) struct Tables {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Whole,
-    /// The process died.
     HalfWay,
 }
 
@@ -81,7 +79,6 @@ impl Tables {
         self.groups.iter().map(part).filter(|group| !group.buckets.is_empty()).collect()
     }
 
-    /// Drops the rows and windows of buckets.
     pub(crate) fn purge(&mut self, is_gone: impl Fn(Bucket) -> bool) {
         self.rows.retain(|bucket, _| !is_gone(*bucket));
         self.groups.iter_mut().for_each(|group| group.buckets.retain(|bucket| !is_gone(*bucket)));

@@ -33,7 +33,6 @@ pub(crate) struct WorkerProcess {
     pub(crate) newest_group: u64,
     pub(crate) broken_group: u64,
     pub(crate) training: Option<TrainingLoop>,
-    /// What its driver is at.
     pub(crate) at: Action,
     pub(crate) group: Option<GroupResponse>,
     pub(crate) is_forming: bool,

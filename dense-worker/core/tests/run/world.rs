@@ -77,9 +77,7 @@ pub(crate) struct Ledger {
     /// Who trained on a batch: slot and incarnation.
     pub(crate) trained: BTreeMap<BatchId, Vec<(u32, u32)>>,
     pub(crate) completed: BTreeMap<SplitId, (u32, u32)>,
-    /// Processes that were killed.
     pub(crate) killed: BTreeSet<(u32, u32)>,
-    /// The model is saved.
     pub(crate) is_saved: bool,
 }
 
@@ -120,7 +118,6 @@ impl Did {
 }
 
 impl World {
-    /// Plays a history to its end.
     pub(crate) fn play(plan: Plan) -> Self {
         let mut world = Self::new(plan);
         while !world.is_over() {

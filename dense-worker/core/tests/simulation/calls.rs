@@ -228,7 +228,6 @@ impl World {
         ranks.iter().map(|index| decided(self.others_steps(*index))).collect()
     }
 
-    /// A measure; sometimes it is not defined.
     fn measure(&mut self) -> Option<MeasuredState> {
         let merit = self.draw(8) as f64;
         (merit > 0.0).then_some(MeasuredState { value: merit, merit })

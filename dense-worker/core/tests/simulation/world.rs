@@ -32,7 +32,6 @@ pub(crate) struct Plan {
     pub(crate) leaver: bool,
 }
 
-/// A batch, by epoch and split.
 type BatchId = (u32, u32);
 
 impl Plan {
@@ -49,10 +48,8 @@ enum Split {
     Done,
 }
 
-/// One worker, its driver and its machine.
 struct Worker {
     training: TrainingLoop,
-    /// What its driver is at.
     at: Action,
     epoch: u32,
     steps: u64,
@@ -82,7 +79,6 @@ pub(crate) struct World {
     /// The newest group in which a worker was lost.
     broken: u64,
     barrier: u64,
-    /// Workers that were ever started.
     expected: usize,
     losses_left: u32,
     losses_made: u32,
