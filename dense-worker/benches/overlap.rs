@@ -26,7 +26,7 @@ use zagros_dense_worker::model::{DenseModel, Samples};
 use zagros_job::{Job, Overrides};
 use zagros_zip::{ZipEq, number_from};
 
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+type BenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const WORKERS: usize = 2;
 const NUMERIC: usize = 13;
@@ -44,7 +44,7 @@ const WIRES: [(&str, Duration, f64); 3] = [
     ("1 ms, 1 Gbit/s", Duration::from_millis(1), 125e6),
 ];
 
-fn main() -> Outcome<()> {
+fn main() -> BenchResult<()> {
     let (rounds, samples) = plan(std::env::args().skip(1))?;
     println!("{WORKERS} workers of one thread, {samples} samples a batch each, least of {rounds} steps\n");
     println!("network  wire               one sum after   buckets of 1 MiB   ratio (4 MiB)");
@@ -73,14 +73,14 @@ fn compare<const N: usize>(
     rounds: usize,
     sizes: [usize; N],
     wire: (Duration, f64),
-) -> Outcome<[Duration; N]> {
+) -> BenchResult<[Duration; N]> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let store = listener.local_addr()?.to_string();
     let rendezvous = [listener, TcpListener::bind("127.0.0.1:0")?].map(|listener| {
         let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
         StoreRendezvous::new(listener, address, CollectiveBackend::Gloo)
     });
-    let play = |rank: usize, rendezvous: StoreRendezvous| -> Outcome<Vec<Vec<Duration>>> {
+    let play = |rank: usize, rendezvous: StoreRendezvous| -> BenchResult<Vec<Vec<Duration>>> {
         let place = ProcessGroupConfig {
             rank,
             world: WORKERS,
@@ -90,10 +90,10 @@ fn compare<const N: usize>(
             timeout: TIMEOUT,
             interrupt: Interrupt::default(),
         };
-        let group = Wire { group: rendezvous.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
+        let group = DelayedGroup { group: rendezvous.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
         let mut workers = Vec::new();
         for size in sizes {
-            workers.push(Worker::new(network, samples, size, rank)?);
+            workers.push(BenchWorker::new(network, samples, size, rank)?);
         }
         let mut group = group;
         let mut times = vec![Vec::new(); N];
@@ -117,12 +117,12 @@ fn compare<const N: usize>(
         });
         let ranks: Vec<_> = ranks.collect();
         let times: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("a worker panicked")).collect();
-        times.into_iter().collect::<Outcome<Vec<_>>>()
+        times.into_iter().collect::<BenchResult<Vec<_>>>()
     })?;
     Ok(std::array::from_fn(|size| times[0][size].iter().copied().min().unwrap_or_default()))
 }
 
-struct Worker {
+struct BenchWorker {
     model: DenseModel,
     buckets: GradientBuckets,
     /// Whether gradients leave before all are there.
@@ -135,8 +135,8 @@ struct Worker {
     rows: Vec<f32>,
 }
 
-impl Worker {
-    fn new(network: &str, samples: usize, bucket: usize, rank: usize) -> Outcome<Self> {
+impl BenchWorker {
+    fn new(network: &str, samples: usize, bucket: usize, rank: usize) -> BenchResult<Self> {
         let job = job(network)?;
         let values = |count: usize, stream: u64| -> Vec<f32> {
             let seed = stream * 1_000_003 + rank as u64 * 7_919;
@@ -155,7 +155,7 @@ impl Worker {
         })
     }
 
-    fn step(&mut self, group: &mut dyn Collective) -> Outcome<()> {
+    fn step(&mut self, group: &mut dyn Collective) -> BenchResult<()> {
         let share = 1.0 / WORKERS as f32;
         self.buckets.begin(self.model.weights(), share);
         let (numeric, embeddings, labels) = (&self.numeric[..], &self.vectors[..], &self.labels[..]);
@@ -192,7 +192,7 @@ impl Worker {
 }
 
 /// A group whose sums come later: each takes its time on the way, one after another.
-struct Wire {
+struct DelayedGroup {
     group: Box<dyn Collective>,
     latency: Duration,
     rate: f64,
@@ -200,7 +200,7 @@ struct Wire {
     arrivals: VecDeque<Instant>,
 }
 
-impl Collective for Wire {
+impl Collective for DelayedGroup {
     fn rank(&self) -> usize {
         self.group.rank()
     }
@@ -243,7 +243,7 @@ impl Collective for Wire {
     }
 }
 
-fn job(network: &str) -> Outcome<Job> {
+fn job(network: &str) -> BenchResult<Job> {
     let text = format!(
         r#"
         [data]
@@ -272,7 +272,7 @@ fn mixed(value: u64) -> u64 {
 }
 
 /// Passes and samples of a batch.
-fn plan(arguments: impl Iterator<Item = String>) -> Outcome<(usize, usize)> {
+fn plan(arguments: impl Iterator<Item = String>) -> BenchResult<(usize, usize)> {
     let (mut rounds, mut samples) = (40, 4096);
     let mut arguments = arguments.filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {

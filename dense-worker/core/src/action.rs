@@ -119,7 +119,7 @@ pub enum Action {
         together: bool,
     },
     /// Training has ended. There is no reply.
-    End(Ending),
+    End(LoopEnd),
 }
 
 impl Action {
@@ -152,19 +152,19 @@ pub enum InFlight {
 
 /// How training has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum LoopEnd {
     /// As the job wanted.
     Finished,
     /// This worker has left the run, which goes on without it. It holds no split.
     Left,
     /// This process was asked to end, or the run is drained.
     Interrupted,
-    Failed(Cause),
+    Failed(FailureCause),
 }
 
 /// Why training has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum FailureCause {
     /// The last event says so.
     LastEvent,
     /// No worker that has trained is left.

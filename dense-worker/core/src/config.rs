@@ -1,12 +1,12 @@
 //! What the loop knows of the job.
 
 use crate::early_stopping::EarlyStopRule;
-use crate::policy::Policy;
+use crate::policy::TrainingPolicy;
 
 /// The settings that decisions depend on. They do not change during a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoopConfig {
-    pub policy: Policy,
+    pub policy: TrainingPolicy,
     /// The batches come from memory: there are no splits, no checkpoint to resume from and no second group.
     pub from_memory: bool,
     pub epochs: u32,

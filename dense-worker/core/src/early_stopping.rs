@@ -12,13 +12,13 @@ pub struct EarlyStopRule {
 
 /// Whether an evaluation that is not better spends patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum PatienceUse {
     Spent,
     /// It does not: it follows another one so soon that little can have changed.
     Kept,
 }
 
-impl Patience {
+impl PatienceUse {
     /// The end of an epoch may come close to another evaluation: less than half of `every` steps after it spends nothing.
     #[must_use]
     pub fn after_steps(steps: Option<u64>, every: Option<u64>) -> Self {
@@ -58,7 +58,7 @@ pub struct SearchState {
 
 impl SearchState {
     /// An evaluation is the best if it is better by however little. One whose measure is not defined is never better.
-    pub fn note(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: Patience) {
+    pub fn note(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: PatienceUse) {
         if let Some(MeasuredState { value, merit }) = measured
             && self.best.is_none_or(|best| merit > best.merit)
         {
@@ -69,7 +69,7 @@ impl SearchState {
         let merit = measured.map(|measured| measured.merit);
         if merit.is_some_and(exceeds) {
             (self.reference, self.waited) = (merit, 0);
-        } else if patience == Patience::Spent {
+        } else if patience == PatienceUse::Spent {
             self.waited += 1;
         }
     }
@@ -98,7 +98,7 @@ mod tests {
     fn over_after(patience: u32, min_delta: f64, merits: &[Option<MeasuredState>]) -> (Option<usize>, Option<u64>) {
         let (rule, mut search) = (EarlyStopRule { patience, min_delta }, SearchState::default());
         for (number, merit) in merits.iter().enumerate() {
-            search.note(rule, 100 * (number as u64 + 1), *merit, Patience::Spent);
+            search.note(rule, 100 * (number as u64 + 1), *merit, PatienceUse::Spent);
             if search.is_over(rule) {
                 return (Some(number + 1), search.best().map(|best| best.step));
             }
@@ -132,18 +132,18 @@ mod tests {
 
     #[test]
     fn an_evaluation_right_after_another_one_spends_no_patience_and_may_be_the_best() {
-        assert_eq!(Patience::after_steps(Some(1), Some(40)), Patience::Kept);
-        assert_eq!(Patience::after_steps(Some(19), Some(40)), Patience::Kept);
-        assert_eq!(Patience::after_steps(Some(20), Some(40)), Patience::Spent);
-        assert_eq!(Patience::after_steps(Some(1), None), Patience::Spent, "one evaluation an epoch");
-        assert_eq!(Patience::after_steps(None, Some(40)), Patience::Spent, "the first evaluation");
+        assert_eq!(PatienceUse::after_steps(Some(1), Some(40)), PatienceUse::Kept);
+        assert_eq!(PatienceUse::after_steps(Some(19), Some(40)), PatienceUse::Kept);
+        assert_eq!(PatienceUse::after_steps(Some(20), Some(40)), PatienceUse::Spent);
+        assert_eq!(PatienceUse::after_steps(Some(1), None), PatienceUse::Spent, "one evaluation an epoch");
+        assert_eq!(PatienceUse::after_steps(None, Some(40)), PatienceUse::Spent, "the first evaluation");
         let (rule, mut search) = (EarlyStopRule { patience: 1, min_delta: 0.0 }, SearchState::default());
-        search.note(rule, 78, measured(0.8), Patience::Spent);
-        search.note(rule, 79, measured(0.7), Patience::Kept);
+        search.note(rule, 78, measured(0.8), PatienceUse::Spent);
+        search.note(rule, 79, measured(0.7), PatienceUse::Kept);
         assert!(!search.is_over(rule));
-        search.note(rule, 80, measured(0.9), Patience::Kept);
+        search.note(rule, 80, measured(0.9), PatienceUse::Kept);
         assert_eq!(search.best().map(|best| best.step), Some(80));
-        search.note(rule, 120, measured(0.8), Patience::Spent);
+        search.note(rule, 120, measured(0.8), PatienceUse::Spent);
         assert!(search.is_over(rule));
     }
 }

@@ -84,7 +84,7 @@ pub enum Event {
     /// The action was given up: this process was asked to end, or the run is drained.
     Interrupted,
     /// A call of the group failed.
-    Lost(Loss),
+    Lost(GroupFailure),
     /// The action failed. Training cannot go on. A fenced worker reports this too.
     Failed,
 }
@@ -98,7 +98,7 @@ pub struct GroupMember {
 
 /// A call of the group that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct GroupFailure {
     /// The generation of the group that failed.
     pub generation: u64,
     /// It is about another worker, not about this worker's own address.

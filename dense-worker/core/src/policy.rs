@@ -1,7 +1,7 @@
 //! One policy per mode: how a worker trains beside others.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum TrainingPolicy {
     /// It is the only worker.
     OneWorker {
         /// Mode `sync`: a batch whose lookup was counted is trained on, whatever is asked meanwhile.
@@ -16,7 +16,7 @@ pub enum Policy {
     AsynchronousWorkers,
 }
 
-impl Policy {
+impl TrainingPolicy {
     #[must_use]
     pub fn is_group(self) -> bool {
         matches!(self, Self::SynchronousGroup { .. })

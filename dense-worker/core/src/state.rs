@@ -1,14 +1,14 @@
 //! The states of a worker. What a state must remember is in it.
 
-use crate::action::Ending;
+use crate::action::LoopEnd;
 use crate::agreement::StepAgreement;
 
 /// Where a worker is in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LoopState {
     Joining,
     /// Leaves a group that has failed, or forms the next.
-    Regrouping(Regroup),
+    Regrouping(RegroupPhase),
     /// Takes the state that training starts from.
     Resuming,
     Training(StepPhase),
@@ -16,16 +16,16 @@ pub enum State {
     Waiting,
     /// Votes with the other asynchronous workers.
     AtBarrier(BarrierPoint),
-    Draining(Drain),
+    Draining(DrainPoint),
     Evaluating(EvaluationPoint),
     Checkpointing(CheckpointPoint),
     /// Ends an epoch or the run.
-    Finishing(Finish),
-    Ended(Ending),
+    Finishing(FinishPhase),
+    Ended(LoopEnd),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Regroup {
+pub enum RegroupPhase {
     Leaving,
     /// Waits for the next group.
     Forming {
@@ -81,7 +81,7 @@ pub enum BarrierPoint {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drain {
+pub enum DrainPoint {
     BeforeEvaluation {
         checkpoint: bool,
         ahead: Option<StepAgreement>,
@@ -115,7 +115,7 @@ pub enum CheckpointPoint {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum FinishPhase {
     /// Waits until every rank has reported its last splits of the epoch.
     EpochBarrier(RoundEnd),
     /// Checks the books and adds up the measures of the epoch.

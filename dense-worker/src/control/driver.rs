@@ -7,7 +7,7 @@ use zagros_collective::CollectiveError;
 use zagros_coordinator_client::Waiting;
 use zagros_job::StepCount;
 use zagros_protocol::control::WaitKind;
-use zagros_worker_core::{Action, Cause, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
+use zagros_worker_core::{Action, FailureCause, LoopEnd, Event, LoopConfig, GroupFailure, TrainingPolicy, TrainingLoop};
 
 use super::early_stopping::rule;
 use super::interruption::is_interruption;
@@ -147,12 +147,12 @@ impl Trainer {
 
     fn failure(&self, error: &WorkerError) -> Event {
         match error {
-            WorkerError::Peers(error) => Event::Lost(Loss {
+            WorkerError::Peers(error) => Event::Lost(GroupFailure {
                 generation: self.group.generation(),
                 about_others: !matches!(error, CollectiveError::Address { .. }),
                 stop_requested: self.run.stop.is_requested(),
             }),
-            WorkerError::BarrierMissed { .. } => Event::Lost(Loss {
+            WorkerError::BarrierMissed { .. } => Event::Lost(GroupFailure {
                 generation: self.group.generation(),
                 about_others: true,
                 stop_requested: self.run.stop.is_requested(),
@@ -209,25 +209,25 @@ fn work(action: Action, steps: u64) -> Waiting {
     }
 }
 
-fn policy(mode: zagros_job::Mode, several: bool) -> Policy {
+fn policy(mode: zagros_job::Mode, several: bool) -> TrainingPolicy {
     use zagros_job::Mode;
     match (mode, several) {
-        (mode, false) => Policy::OneWorker { in_turns: mode == Mode::Sync },
-        (Mode::Sync, true) => Policy::SynchronousGroup { in_turns: true },
-        (Mode::Hybrid, true) => Policy::SynchronousGroup { in_turns: false },
-        (Mode::Async, true) => Policy::AsynchronousWorkers,
+        (mode, false) => TrainingPolicy::OneWorker { in_turns: mode == Mode::Sync },
+        (Mode::Sync, true) => TrainingPolicy::SynchronousGroup { in_turns: true },
+        (Mode::Hybrid, true) => TrainingPolicy::SynchronousGroup { in_turns: false },
+        (Mode::Async, true) => TrainingPolicy::AsynchronousWorkers,
     }
 }
 
-fn outcome(ending: Ending, failure: Option<WorkerError>) -> Result<Outcome, WorkerError> {
+fn outcome(ending: LoopEnd, failure: Option<WorkerError>) -> Result<Outcome, WorkerError> {
     match ending {
-        Ending::Finished => Ok(Outcome::Finished),
-        Ending::Left => Ok(Outcome::Left),
-        Ending::Interrupted => Ok(Outcome::Interrupted),
-        Ending::Failed(Cause::NobodyLeft) => Err(WorkerError::NobodyLeft),
-        Ending::Failed(Cause::OnlyJoins) => Err(WorkerError::AnotherJoins),
-        Ending::Failed(Cause::LastEvent) => Err(failure.unwrap_or(WorkerError::Interrupted)),
-        Ending::Failed(Cause::Unexpected) => Err(out_of_order("an event is no reply to the last action")),
+        LoopEnd::Finished => Ok(Outcome::Finished),
+        LoopEnd::Left => Ok(Outcome::Left),
+        LoopEnd::Interrupted => Ok(Outcome::Interrupted),
+        LoopEnd::Failed(FailureCause::NobodyLeft) => Err(WorkerError::NobodyLeft),
+        LoopEnd::Failed(FailureCause::OnlyJoins) => Err(WorkerError::AnotherJoins),
+        LoopEnd::Failed(FailureCause::LastEvent) => Err(failure.unwrap_or(WorkerError::Interrupted)),
+        LoopEnd::Failed(FailureCause::Unexpected) => Err(out_of_order("an event is no reply to the last action")),
     }
 }
 

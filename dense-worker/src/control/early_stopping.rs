@@ -85,7 +85,7 @@ pub(super) fn thousands(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zagros_worker_core::Patience;
+    use zagros_worker_core::PatienceUse;
     use zagros_zip::number_from;
 
     use super::*;
@@ -98,7 +98,7 @@ mod tests {
     fn explained(early_stop: EarlyStop, evaluations: &[Evaluation]) -> String {
         let mut search = SearchState::default();
         for (number, evaluation) in number_from(1, evaluations) {
-            search.note(rule(early_stop), 100 * number, measure(early_stop.metric, evaluation), Patience::Spent);
+            search.note(rule(early_stop), 100 * number, measure(early_stop.metric, evaluation), PatienceUse::Spent);
         }
         explain(early_stop, &search, StateUse::Saved)
     }

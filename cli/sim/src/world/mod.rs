@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use zagros_coordinator_core::MemberSlot;
 use zagros_job::Mode;
-use zagros_worker_core::{Ending, Event, Policy};
+use zagros_worker_core::{LoopEnd, Event, TrainingPolicy};
 
 use crate::cluster::SimCluster;
 use crate::coordination::{Coordination, Membership};
@@ -80,7 +80,7 @@ enum Happening {
 #[derive(Debug)]
 pub(crate) struct SimWorld {
     scenario: Scenario,
-    policy: Policy,
+    policy: TrainingPolicy,
     queue: EventQueue<Happening>,
     cluster: SimCluster<SimWork>,
     coordination: Coordination,
@@ -260,17 +260,17 @@ impl SimWorld {
     }
 
     /// A worker's state machine has ended.
-    fn end(&mut self, index: usize, ending: Ending) -> Result<(), SimError> {
+    fn end(&mut self, index: usize, ending: LoopEnd) -> Result<(), SimError> {
         self.workers[index].has_ended = true;
-        if ending == Ending::Finished { Ok(()) } else { Err(self.stuck(&format!("worker {index} ends: {ending:?}"))) }
+        if ending == LoopEnd::Finished { Ok(()) } else { Err(self.stuck(&format!("worker {index} ends: {ending:?}"))) }
     }
 }
 
 /// How a worker of a job trains beside others.
-fn policy(mode: Mode, several: bool) -> Policy {
+fn policy(mode: Mode, several: bool) -> TrainingPolicy {
     match (mode, several) {
-        (mode, false) => Policy::OneWorker { in_turns: mode == Mode::Sync },
-        (mode @ (Mode::Sync | Mode::Hybrid), true) => Policy::SynchronousGroup { in_turns: mode == Mode::Sync },
-        (Mode::Async, true) => Policy::AsynchronousWorkers,
+        (mode, false) => TrainingPolicy::OneWorker { in_turns: mode == Mode::Sync },
+        (mode @ (Mode::Sync | Mode::Hybrid), true) => TrainingPolicy::SynchronousGroup { in_turns: mode == Mode::Sync },
+        (Mode::Async, true) => TrainingPolicy::AsynchronousWorkers,
     }
 }

@@ -10,7 +10,7 @@ use zagros_protocol::control::{
     PositionRequest, PositionResponse, Progress,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
-use zagros_worker_core::{Action, Ending, Event, LoopConfig, Policy, StepFacts, TrainingLoop};
+use zagros_worker_core::{Action, LoopEnd, Event, LoopConfig, TrainingPolicy, StepFacts, TrainingLoop};
 
 use crate::dice::Dice;
 use crate::server::{PushAnswer, PushPart};
@@ -87,11 +87,11 @@ impl World {
         let (now, epochs) = (self.now, self.plan.epochs);
         let worker = self.worker(index);
         if joined.over {
-            (worker.ending, worker.has_left) = (Some(Ending::Finished), true);
+            (worker.ending, worker.has_left) = (Some(LoopEnd::Finished), true);
             return;
         }
         let mut training = TrainingLoop::new(LoopConfig {
-            policy: Policy::SynchronousGroup { in_turns: false },
+            policy: TrainingPolicy::SynchronousGroup { in_turns: false },
             from_memory: false,
             epochs,
             max_steps: None,
@@ -120,7 +120,7 @@ impl World {
             Some(Ok(answer)) if answer.finished => {
                 // It has come too late to train.
                 let worker = self.worker(index);
-                (worker.ending, worker.has_left) = (Some(Ending::Finished), true);
+                (worker.ending, worker.has_left) = (Some(LoopEnd::Finished), true);
             }
             Some(Ok(answer)) => {
                 let worker = self.worker(index);
@@ -283,8 +283,8 @@ impl World {
         }
     }
 
-    fn leave(&mut self, index: usize, ending: Ending) {
-        assert_eq!(ending, Ending::Finished, "worker {index}");
+    fn leave(&mut self, index: usize, ending: LoopEnd) {
+        assert_eq!(ending, LoopEnd::Finished, "worker {index}");
         let worker = self.worker(index);
         let (member, incarnation) = (worker.member, worker.incarnation);
         let request =

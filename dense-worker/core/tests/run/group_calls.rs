@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use zagros_worker_core::{
-    Action, Event, GroupMember, InFlight, LoopCounts, Loss, MeasuredState, RankProgress, StepAgreement,
+    Action, Event, GroupMember, InFlight, LoopCounts, GroupFailure, MeasuredState, RankProgress, StepAgreement,
 };
 
 use zagros_zip::ZipEq;
@@ -75,7 +75,7 @@ impl World {
         if let Action::Step { batch: true, .. } = worker.at {
             worker.in_flight = worker.batch.take();
         }
-        self.tell(index, Event::Lost(Loss { generation, about_others: true, stop_requested: false }));
+        self.tell(index, Event::Lost(GroupFailure { generation, about_others: true, stop_requested: false }));
     }
 
     /// A worker is about to die in a step. Some of the others may have made it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_protocol::BucketMap;
 use zagros_protocol::control::GroupResponse;
-use zagros_worker_core::{Action, Ending, TrainingLoop};
+use zagros_worker_core::{Action, LoopEnd, TrainingLoop};
 
 use crate::tables::{Bucket, PushId};
 
@@ -51,7 +51,7 @@ pub(crate) struct WorkerProcess {
     pub(crate) evaluated: Option<u64>,
     /// Turns that it takes to save; `None` before it begins.
     pub(crate) unsaved: Option<u64>,
-    pub(crate) ending: Option<Ending>,
+    pub(crate) ending: Option<LoopEnd>,
     pub(crate) has_left: bool,
 }
 

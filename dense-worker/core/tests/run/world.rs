@@ -6,7 +6,7 @@ use std::time::Duration;
 use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome, SplitOrder};
 use zagros_protocol::RunId;
 use zagros_protocol::control::{CompleteRequest, DataFile, ScaleRequest};
-use zagros_worker_core::{Action, Ending};
+use zagros_worker_core::{Action, LoopEnd};
 use zagros_zip::number_from;
 
 use crate::coordinator::Coordinator;
@@ -383,8 +383,8 @@ impl World {
 
     /// What is wrong at the end of a history: nothing.
     pub(crate) fn check(&mut self) {
-        let endings: Vec<Option<Ending>> = self.workers.iter().flatten().map(|worker| worker.ending).collect();
-        assert!(endings.iter().all(|ending| *ending == Some(Ending::Finished)), "{endings:?}");
+        let endings: Vec<Option<LoopEnd>> = self.workers.iter().flatten().map(|worker| worker.ending).collect();
+        assert!(endings.iter().all(|ending| *ending == Some(LoopEnd::Finished)), "{endings:?}");
         self.check_rows();
         self.check_samples();
         if !self.coordinator.is_up() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_protocol::control;
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, Policy,
+    Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, TrainingPolicy,
     RankProgress, StepAgreement, StepFacts,
 };
 use zagros_zip::{ZipEq, number_from};
@@ -14,7 +14,7 @@ use super::{BatchId, Split, World};
 
 impl World {
     pub(super) fn is_collective(&self, action: &Action) -> bool {
-        let several = !matches!(self.plan.policy, Policy::OneWorker { .. });
+        let several = !matches!(self.plan.policy, TrainingPolicy::OneWorker { .. });
         match action {
             Action::Step { .. } => self.plan.policy.is_group(),
             Action::Form { .. } => true,
@@ -106,7 +106,7 @@ impl World {
             .map(|(rank, index)| {
                 let worker = self.worker(*index);
                 (worker.rank, worker.generation) = (rank, generation);
-                let several = !matches!(self.plan.policy, Policy::OneWorker { .. });
+                let several = !matches!(self.plan.policy, TrainingPolicy::OneWorker { .. });
                 let group = several.then_some(GroupMember { rank, generation });
                 Event::Formed { group, progress: if several { progress.clone() } else { Vec::new() } }
             })

@@ -6,7 +6,7 @@ mod calls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use zagros_worker_core::{
-    Action, BarrierDecision, EarlyStopRule, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop,
+    Action, BarrierDecision, EarlyStopRule, LoopEnd, Event, LoopConfig, GroupFailure, TrainingPolicy, TrainingLoop,
 };
 use zagros_zip::ZipEq;
 
@@ -17,7 +17,7 @@ const MOST_EVENTS: u32 = 40_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    pub(crate) policy: Policy,
+    pub(crate) policy: TrainingPolicy,
     pub(crate) workers: usize,
     pub(crate) epochs: u32,
     /// Splits of an epoch. A split is one batch.
@@ -65,7 +65,7 @@ struct Worker {
     heard: u64,
     rank: u32,
     generation: u64,
-    ending: Option<Ending>,
+    ending: Option<LoopEnd>,
 }
 
 pub(crate) struct World {
@@ -117,12 +117,12 @@ impl World {
         world
     }
 
-    pub(crate) fn endings(&self) -> Vec<Ending> {
+    pub(crate) fn endings(&self) -> Vec<LoopEnd> {
         self.workers.iter().flatten().filter_map(|worker| worker.ending).collect()
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.endings().iter().any(|ending| matches!(ending, Ending::Failed(_)))
+        self.endings().iter().any(|ending| matches!(ending, LoopEnd::Failed(_)))
     }
 
     pub(crate) fn pushed(&self) -> BTreeSet<BatchId> {
@@ -200,7 +200,7 @@ impl World {
 
     /// Workers that have left are expected no more.
     fn left(&self) -> usize {
-        self.endings().iter().filter(|ending| **ending == Ending::Left).count()
+        self.endings().iter().filter(|ending| **ending == LoopEnd::Left).count()
     }
 
     fn live(&self) -> Vec<usize> {
@@ -371,7 +371,7 @@ impl World {
         if let Action::Step { batch: true, .. } = worker.at {
             worker.in_flight = worker.batch.take();
         }
-        let loss = Loss { generation: worker.generation, about_others: true, stop_requested: worker.stop };
+        let loss = GroupFailure { generation: worker.generation, about_others: true, stop_requested: worker.stop };
         self.report(index, Event::Lost(loss));
     }
 
@@ -392,12 +392,12 @@ impl World {
         self.worker(index).at = *last;
         if let Action::End(ending) = last {
             self.worker(index).ending = Some(*ending);
-            if *ending == Ending::Left {
+            if *ending == LoopEnd::Left {
                 let holds = self.splits.values().flatten().any(|split| *split == Split::Held(index));
                 assert!(!holds, "worker {index} leaves with splits");
                 self.expected -= 1;
             }
-            if matches!(ending, Ending::Failed(_)) {
+            if matches!(ending, LoopEnd::Failed(_)) {
                 // The coordinator counts it as lost.
                 self.broken = self.generation;
             }
