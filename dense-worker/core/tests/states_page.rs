@@ -21,7 +21,7 @@ const POLICIES: [(&str, TrainingPolicy); 4] = [
 ];
 
 /// State, event, next state, actions.
-type Transition = (String, String, String, String);
+type StateTransition = (String, String, String, String);
 
 fn config(policy: TrainingPolicy) -> LoopConfig {
     LoopConfig {
@@ -161,8 +161,8 @@ fn no_state_is_stuck() {
     }
 }
 
-fn transitions() -> BTreeMap<Transition, BTreeSet<&'static str>> {
-    let mut found: BTreeMap<Transition, BTreeSet<&'static str>> = BTreeMap::new();
+fn transitions() -> BTreeMap<StateTransition, BTreeSet<&'static str>> {
+    let mut found: BTreeMap<StateTransition, BTreeSet<&'static str>> = BTreeMap::new();
     for (label, policy) in POLICIES {
         explore(policy, |before, event, after, actions| {
             let is_everywhere = matches!(event, Event::Failed | Event::Lost(_));

@@ -12,11 +12,11 @@ use zagros_protocol::control::{
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
 use zagros_worker_core::{Action, LoopEnd, Event, LoopConfig, TrainingPolicy, StepFacts, TrainingLoop};
 
-use crate::dice::Dice;
+use crate::dice::SeededDice;
 use crate::server::{PushAnswer, PushPart};
-use crate::tables::{Bucket, PushId};
+use crate::tables::{BucketNumber, PushId};
 use crate::worker::{BatchId, OpenPush, SplitId, WorkerProcess};
-use crate::world::{BEAT, BUCKETS, LEASE, World};
+use crate::world::{BEAT, BUCKETS, LEASE, RunWorld};
 
 /// Pushes without an answer that a worker has at most.
 const STALENESS: usize = 4;
@@ -26,14 +26,14 @@ pub(crate) fn batches_of(split: SplitId) -> u64 {
 }
 
 /// The buckets with rows of a batch.
-fn buckets_of(batch: BatchId) -> BTreeSet<Bucket> {
-    let mut dice = Dice::new(u64::from(batch.0) << 32 | batch.1 << 8 | batch.2);
-    let mut buckets: BTreeSet<Bucket> = (0..BUCKETS).filter(|_| dice.one_in(3)).collect();
+fn buckets_of(batch: BatchId) -> BTreeSet<BucketNumber> {
+    let mut dice = SeededDice::new(u64::from(batch.0) << 32 | batch.1 << 8 | batch.2);
+    let mut buckets: BTreeSet<BucketNumber> = (0..BUCKETS).filter(|_| dice.one_in(3)).collect();
     buckets.insert(dice.below(u64::from(BUCKETS)) as u32);
     buckets
 }
 
-impl World {
+impl RunWorld {
     pub(crate) fn worker(&mut self, index: usize) -> &mut WorkerProcess {
         self.workers[index].as_mut().expect("it runs")
     }
@@ -169,10 +169,10 @@ impl World {
         let chosen = self.dice.below(count) as usize;
         let Some(map) = self.worker(index).map.clone() else { return };
         let push = self.worker(index).pushes[chosen].clone();
-        let owner = |bucket: Bucket| map.owner(bucket).expect("every bucket has one").0 as usize;
+        let owner = |bucket: BucketNumber| map.owner(bucket).expect("every bucket has one").0 as usize;
         let servers: Vec<usize> = push.left.iter().map(|bucket| owner(*bucket)).collect();
         let server = servers[self.dice.below(servers.len() as u64) as usize];
-        let buckets: BTreeSet<Bucket> = push.left.iter().copied().filter(|bucket| owner(*bucket) == server).collect();
+        let buckets: BTreeSet<BucketNumber> = push.left.iter().copied().filter(|bucket| owner(*bucket) == server).collect();
         let part = PushPart { generation: map.generation().0, id: push.id, buckets };
         self.copy_of_push(server, &part);
         if self.loses() {

@@ -5,14 +5,14 @@ use std::time::Duration;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
 use zagros_protocol::control::PlacementResponse;
 
-pub(crate) struct Coordinator {
+pub(crate) struct JournaledCoordinator {
     config: CoreConfig,
     journal: Vec<(Duration, CoreInput)>,
     /// `None` while there is no process.
     core: Option<Core>,
 }
 
-impl Coordinator {
+impl JournaledCoordinator {
     pub(crate) fn new(config: CoreConfig) -> Self {
         Self { core: Some(Core::new(config.clone())), config, journal: Vec::new() }
     }

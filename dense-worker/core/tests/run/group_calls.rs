@@ -8,9 +8,9 @@ use zagros_worker_core::{
 
 use zagros_zip::ZipEq;
 
-use crate::world::World;
+use crate::world::RunWorld;
 
-impl World {
+impl RunWorld {
     pub(crate) fn is_collective(&self, action: &Action) -> bool {
         matches!(
             action,

@@ -7,7 +7,7 @@ use zagros_protocol::BucketMap;
 use zagros_protocol::control::GroupResponse;
 use zagros_worker_core::{Action, LoopEnd, TrainingLoop};
 
-use crate::tables::{Bucket, PushId};
+use crate::tables::{BucketNumber, PushId};
 
 /// A batch: epoch, split, number in the split.
 pub(crate) type BatchId = (u32, u64, u64);
@@ -19,7 +19,7 @@ pub(crate) type SplitId = (u32, u64);
 pub(crate) struct OpenPush {
     pub(crate) id: PushId,
     pub(crate) split: SplitId,
-    pub(crate) left: BTreeSet<Bucket>,
+    pub(crate) left: BTreeSet<BucketNumber>,
 }
 
 pub(crate) struct WorkerProcess {

@@ -10,9 +10,9 @@ use zagros_worker_core::{
 };
 use zagros_zip::{ZipEq, number_from};
 
-use super::{BatchId, Split, World};
+use super::{BatchId, SplitState, LoopWorld};
 
-impl World {
+impl LoopWorld {
     pub(super) fn is_collective(&self, action: &Action) -> bool {
         let several = !matches!(self.plan.policy, TrainingPolicy::OneWorker { .. });
         match action {
@@ -259,7 +259,7 @@ impl World {
         assert!(self.pushed.insert(batch), "{batch:?} is pushed twice");
         self.worker(index).unacknowledged.push(batch);
         // What is pushed is complete for the coordinator even where its worker is lost before it hears so.
-        self.splits.get_mut(&batch.0).expect("dealt")[batch.1 as usize] = Split::Done;
+        self.splits.get_mut(&batch.0).expect("dealt")[batch.1 as usize] = SplitState::Done;
     }
 
     fn acknowledge(&mut self, index: usize) {
@@ -311,7 +311,7 @@ impl World {
             Action::WaitForAll => Event::AllHere,
             Action::CloseEpoch { epoch, check_books } => {
                 let all_done =
-                    self.splits.get(&epoch).is_none_or(|splits| splits.iter().all(|split| *split == Split::Done));
+                    self.splits.get(&epoch).is_none_or(|splits| splits.iter().all(|split| *split == SplitState::Done));
                 assert!(!check_books || all_done, "epoch {epoch} ends with splits that no worker read");
                 Event::EpochClosed
             }
@@ -334,14 +334,14 @@ impl World {
         }
         let count = self.plan.splits as usize;
         let most = 1 + self.draw(3) as usize;
-        let splits = self.splits.entry(epoch).or_insert_with(|| vec![Split::Free; count]);
-        let free: Vec<usize> = (0..count).filter(|split| splits[*split] == Split::Free).take(most).collect();
+        let splits = self.splits.entry(epoch).or_insert_with(|| vec![SplitState::Free; count]);
+        let free: Vec<usize> = (0..count).filter(|split| splits[*split] == SplitState::Free).take(most).collect();
         if free.is_empty() {
-            let is_done = splits.iter().all(|split| *split == Split::Done);
+            let is_done = splits.iter().all(|split| *split == SplitState::Done);
             let held = Event::SplitsHeld { pause: Duration::from_millis(1), checkpoint_by_time: false };
             return if is_done { Event::NoSplits } else { held };
         }
-        free.iter().for_each(|split| splits[*split] = Split::Held(index));
+        free.iter().for_each(|split| splits[*split] = SplitState::Held(index));
         self.worker(index).stream = free.into_iter().map(|split| (epoch, split as u32)).collect();
         Event::StreamFound
     }

@@ -15,7 +15,7 @@ const MOST_EVENTS: u32 = 40_000;
 
 /// What a run is to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LoopPlan {
     pub(crate) seed: u64,
     pub(crate) policy: TrainingPolicy,
     pub(crate) workers: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 
 type BatchId = (u32, u32);
 
-impl Plan {
+impl LoopPlan {
     pub(crate) fn batches(&self) -> BTreeSet<BatchId> {
         (0..self.epochs).flat_map(|epoch| (0..self.splits).map(move |split| (epoch, split))).collect()
     }
@@ -42,13 +42,13 @@ impl Plan {
 
 /// What the coordinator knows of a split.
 #[derive(Clone, Copy, PartialEq)]
-enum Split {
+enum SplitState {
     Free,
     Held(usize),
     Done,
 }
 
-struct Worker {
+struct LoopWorker {
     training: TrainingLoop,
     at: Action,
     epoch: u32,
@@ -68,12 +68,12 @@ struct Worker {
     ending: Option<LoopEnd>,
 }
 
-pub(crate) struct World {
-    plan: Plan,
+pub(crate) struct LoopWorld {
+    plan: LoopPlan,
     random: u64,
     /// By index; `None` is not started.
-    workers: Vec<Option<Worker>>,
-    splits: BTreeMap<u32, Vec<Split>>,
+    workers: Vec<Option<LoopWorker>>,
+    splits: BTreeMap<u32, Vec<SplitState>>,
     pushed: BTreeSet<BatchId>,
     generation: u64,
     /// The newest group in which a worker was lost.
@@ -88,8 +88,8 @@ pub(crate) struct World {
     gone: u64,
 }
 
-impl World {
-    pub(crate) fn run(plan: Plan) -> Self {
+impl LoopWorld {
+    pub(crate) fn run(plan: LoopPlan) -> Self {
         let (random, losses_left) = (plan.seed | 1, plan.losses);
         let mut world = Self {
             plan,
@@ -179,7 +179,7 @@ impl World {
         let mut training = TrainingLoop::new(config);
         let actions = training.start();
         let action = *actions.last().expect("a first action");
-        self.workers[index] = Some(Worker {
+        self.workers[index] = Some(LoopWorker {
             training,
             at: action,
             epoch: 0,
@@ -204,11 +204,11 @@ impl World {
     }
 
     fn live(&self) -> Vec<usize> {
-        let is_live = |worker: &Option<Worker>| worker.as_ref().is_some_and(|worker| worker.ending.is_none());
+        let is_live = |worker: &Option<LoopWorker>| worker.as_ref().is_some_and(|worker| worker.ending.is_none());
         (0..self.workers.len()).filter(|index| is_live(&self.workers[*index])).collect()
     }
 
-    fn worker(&mut self, index: usize) -> &mut Worker {
+    fn worker(&mut self, index: usize) -> &mut LoopWorker {
         self.workers[index].as_mut().expect("started")
     }
 
@@ -334,7 +334,7 @@ impl World {
         }
         self.broken = self.generation;
         for splits in self.splits.values_mut() {
-            splits.iter_mut().filter(|split| **split == Split::Held(index)).for_each(|split| *split = Split::Free);
+            splits.iter_mut().filter(|split| **split == SplitState::Held(index)).for_each(|split| *split = SplitState::Free);
         }
         self.workers[index] = None;
     }
@@ -393,7 +393,7 @@ impl World {
         if let Action::End(ending) = last {
             self.worker(index).ending = Some(*ending);
             if *ending == LoopEnd::Left {
-                let holds = self.splits.values().flatten().any(|split| *split == Split::Held(index));
+                let holds = self.splits.values().flatten().any(|split| *split == SplitState::Held(index));
                 assert!(!holds, "worker {index} leaves with splits");
                 self.expected -= 1;
             }
