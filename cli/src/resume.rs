@@ -1,6 +1,6 @@
 //! Where a run starts: from the beginning, or where the last run of the job was interrupted.
 
-use zagros_dense_worker::{Earlier, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
+use zagros_dense_worker::{EarlierRun, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
 use zagros_job::{Job, KeyChange};
 use zagros_shell::{Exit, Failure, check_folders, note};
 
@@ -45,19 +45,19 @@ impl Start {
     pub(crate) fn find(job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         check_folders(job)?;
         let earlier = match wanted {
-            ResumeChoice::Nothing => Earlier::Nothing,
+            ResumeChoice::Nothing => EarlierRun::Nothing,
             _ => ResumePoint::of_last_run(job, wanted == ResumeChoice::Changed).map_err(failed)?,
         };
         match earlier {
-            Earlier::GoOn(LastRun { folder, lock, point }) => {
+            EarlierRun::GoOn(LastRun { folder, lock, point }) => {
                 tell_changes(job, &point)?;
                 Ok(Self { folder, point: Some(point), _lock: Some(lock) })
             }
-            Earlier::Differs(point) => {
+            EarlierRun::Differs(point) => {
                 tell_other_run(job, &point);
                 Self::anew(job)
             }
-            Earlier::Nothing => Self::anew(job),
+            EarlierRun::Nothing => Self::anew(job),
         }
     }
 

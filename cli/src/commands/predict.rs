@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows, target_form};
+use zagros_dense_worker::{Event, Manifest, Observer, PredictCommand, ScoredRows, target_form};
 use zagros_eval::TargetForm;
 use zagros_ingest::{FileInfo, InputRows};
 use zagros_job::{Job, PredictRows, STDIN, Target, TargetKind};
@@ -135,9 +135,9 @@ impl Model {
         args: &PredictArgs,
         before: PredictionCounts,
         shutdown: &Shutdown,
-    ) -> Result<Predict, Failure> {
+    ) -> Result<PredictCommand, Failure> {
         let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&self.job).await?;
-        Ok(Predict {
+        Ok(PredictCommand {
             job: self.job,
             model: self.saved.folder,
             files: args.data.clone(),

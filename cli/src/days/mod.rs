@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{Evaluate, Evaluation, Outcome, Summary, Worker, WorkerError};
+use zagros_dense_worker::{EvaluateCommand, Evaluation, Outcome, Summary, Worker, WorkerError};
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_launch::EmbeddedCluster;
@@ -363,7 +363,7 @@ async fn score(
     check_trust(&of_model, trusted)?;
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&of_model).await?;
     let terminal = Arc::new(Terminal::new(false));
-    let evaluate = Evaluate {
+    let evaluate = EvaluateCommand {
         job: of_model,
         model: saved.folder,
         files: Some(job.data.train.clone()),

@@ -14,7 +14,7 @@ use zagros_protocol::control::{
     WaitKind,
 };
 
-use super::splits::{LOOP, Splits, control_error};
+use super::splits::{LOOP, SplitClient, control_error};
 use crate::datapath::prepared::inconsistent;
 use crate::error::WorkerError;
 
@@ -29,7 +29,7 @@ const WHAT: &str = "count a vote at a barrier";
 
 /// The ballots of one process group, one after another. A job of one worker has none.
 #[derive(Clone)]
-pub(crate) struct Ballots {
+pub(crate) struct GroupBallots {
     control: Arc<dyn ControlPlane>,
     member: u64,
     incarnation: u32,
@@ -41,9 +41,9 @@ pub(crate) struct Ballots {
     waits: Waits,
 }
 
-impl Ballots {
+impl GroupBallots {
     /// `splits` are those of this worker.
-    pub(crate) fn new(splits: &Splits) -> Self {
+    pub(crate) fn new(splits: &SplitClient) -> Self {
         let (control, member) = (Arc::clone(&splits.control), splits.member);
         let (incarnation, timeout, waits) = (splits.incarnation, splits.timeout, splits.waits.clone());
         Self { control, member, incarnation, timeout, group: 0, next: 1, waits }
@@ -162,25 +162,25 @@ mod tests {
     use zagros_protocol::RefusalKind;
     use zagros_protocol::control::BarrierWait;
 
-    use super::super::stop::Stop;
+    use super::super::stop::StopSignal;
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// This worker in the process group of generation 3.
-    fn ballots() -> (Ballots, Arc<FakeControlPlane>) {
+    fn ballots() -> (GroupBallots, Arc<FakeControlPlane>) {
         let control = Arc::new(FakeControlPlane::default());
-        let splits = Splits {
+        let splits = SplitClient {
             control: control.clone(),
             member: 7,
             incarnation: 2,
             files: Arc::default(),
             timeout: TIMEOUT,
-            stop: Stop::alone(Shutdown::new()),
+            stop: StopSignal::alone(Shutdown::new()),
             waits: Waits::default(),
             asked: Arc::default(),
         };
-        let mut ballots = Ballots::new(&splits);
+        let mut ballots = GroupBallots::new(&splits);
         ballots.enter(3);
         (ballots, control)
     }

@@ -8,7 +8,7 @@ use zagros_store::{Folder, StoreError};
 use super::blocking::blocking;
 use super::manifest::MANIFEST;
 use super::row_servers::RowServers;
-use super::saved_model::{Load, SavedModel, Trained, save};
+use super::saved_model::{LoadMode, SavedModel, TrainedModel, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 
@@ -45,7 +45,7 @@ impl BestStates {
     pub(crate) async fn keep(
         &mut self,
         merit: Option<f64>,
-        trained: Trained<'_>,
+        trained: TrainedModel<'_>,
         dense: &DenseThread,
         servers: &dyn RowServers,
     ) -> Result<(), WorkerError> {
@@ -80,7 +80,7 @@ impl BestStates {
         dense: &DenseThread,
         servers: &dyn RowServers,
     ) -> Result<(), WorkerError> {
-        SavedModel::open(&self.path(step)).await?.load(dense, servers, Load::Replace).await
+        SavedModel::open(&self.path(step)).await?.load(dense, servers, LoadMode::Replace).await
     }
 
     pub(crate) async fn delete_all(&mut self) -> Result<(), WorkerError> {
@@ -135,8 +135,8 @@ mod tests {
     use crate::summary::Outcome;
     use crate::testing::{WorkerShard, job};
 
-    fn trained(job: &Job, steps: u64) -> Trained<'_> {
-        Trained {
+    fn trained(job: &Job, steps: u64) -> TrainedModel<'_> {
+        TrainedModel {
             job,
             outcome: Outcome::Interrupted,
             steps,

@@ -6,7 +6,7 @@ use super::best_states::BestStates;
 use super::early_stopping::{StateUse, explain, measure};
 use super::group_session::GroupRank;
 use super::model_choice::{EvaluatedState, ModelChoice, better_than_last};
-use super::saved_model::Trained;
+use super::saved_model::TrainedModel;
 use super::scoring::MeasuredParts;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
@@ -28,7 +28,7 @@ impl Trainer {
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
         let (job, outcome, validation) = (&*self.run.job, Outcome::Interrupted, Some(evaluation));
-        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
+        let trained = TrainedModel { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
         best_states.keep(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }

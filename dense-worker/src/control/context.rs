@@ -7,9 +7,9 @@ use zagros_embedding_client::EmbeddingClient;
 use zagros_job::{Job, Wire};
 use zagros_protocol::datapath::Encoding;
 
-use super::completer::Completer;
-use super::splits::Splits;
-use super::stop::Stop;
+use super::completer::SplitCompleter;
+use super::splits::SplitClient;
+use super::stop::StopSignal;
 use crate::datapath::dense::DenseThread;
 use crate::event::Observer;
 use crate::metrics::Metrics;
@@ -22,9 +22,9 @@ pub(crate) struct RunContext {
     pub(crate) metrics: Metrics,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) membership: Arc<Membership>,
-    pub(crate) stop: Stop,
-    pub(crate) splits: Splits,
-    pub(crate) completer: Completer,
+    pub(crate) stop: StopSignal,
+    pub(crate) splits: SplitClient,
+    pub(crate) completer: SplitCompleter,
     /// Where the first worker writes summary and model; `None` for the others, and where nothing is written.
     pub(crate) folder: Option<RunFolder>,
 }

@@ -17,13 +17,13 @@ use zagros_store::Folder;
 use zagros_worker_core::StepVote;
 
 use super::blocking::blocking;
-use super::calibrators::Calibrators;
+use super::calibrators::ModelCalibrators;
 use super::context::wire;
 use super::group_session::GroupRank;
-use super::measures::{ImportanceOptions, Measures};
+use super::measures::{ImportanceOptions, PartMeasures};
 use super::part_scores::{PartScores, measures_of};
-use super::saved_model::{Load, SavedModel};
-use super::stop::Stop;
+use super::saved_model::{LoadMode, SavedModel};
+use super::stop::StopSignal;
 use crate::datapath::dense::{Dense, DenseThread};
 use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
@@ -38,7 +38,7 @@ use crate::model::batch_of_blocks;
 const AHEAD: usize = 3;
 
 /// Scores a part of the data with a saved model (`zagros eval`).
-pub struct Evaluate {
+pub struct EvaluateCommand {
     /// The job saved beside the model: its transforms and its network.
     pub job: Job,
     /// The folder with `manifest.json`.
@@ -55,12 +55,12 @@ pub struct Evaluate {
     pub shutdown: Shutdown,
 }
 
-impl Evaluate {
+impl EvaluateCommand {
     /// Loads the model, scores, measures.
     ///
     /// # Errors
     /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
-    pub async fn run(self) -> Result<Measures, WorkerError> {
+    pub async fn run(self) -> Result<PartMeasures, WorkerError> {
         let job = match self.importance {
             Some(_) => ImportanceOptions::with_blocks(&self.job),
             None => self.job,
@@ -96,7 +96,7 @@ pub(super) struct ScoringParts {
 
 impl ScoringParts {
     /// Loads a model into the network and into empty embedding servers.
-    pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(Scorer, SavedModel), WorkerError> {
+    pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(PartScorer, SavedModel), WorkerError> {
         let saved = SavedModel::open(model).await?;
         saved.check_network(&job).await?;
         let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await?;
@@ -106,9 +106,9 @@ impl ScoringParts {
         dense.stream_by(Access::Read, of_tiles).await?;
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
-        saved.load(&dense, &*client, Load::IntoEmpty).await?;
-        let stop = Stop::alone(self.shutdown);
-        Ok((Scorer { job, client, dense, group: None, observer: self.observer, stop }, saved))
+        saved.load(&dense, &*client, LoadMode::IntoEmpty).await?;
+        let stop = StopSignal::alone(self.shutdown);
+        Ok((PartScorer { job, client, dense, group: None, observer: self.observer, stop }, saved))
     }
 }
 
@@ -200,24 +200,24 @@ enum ScoringTurn {
 }
 
 #[derive(Clone)]
-pub(crate) struct Scorer {
+pub(crate) struct PartScorer {
     pub(crate) job: Arc<Job>,
     pub(crate) client: Arc<EmbeddingClient>,
     pub(crate) dense: DenseThread,
     /// Each worker scores its share.
     pub(crate) group: Option<GroupRank>,
     pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopSignal,
 }
 
-impl Scorer {
+impl PartScorer {
     /// Scores every row with what the model is now, after `step` steps.
     async fn score(
         mut self,
         held_out: &HeldOut,
         step: u64,
-        calibrators: Option<Calibrators>,
-    ) -> Result<Measures, WorkerError> {
+        calibrators: Option<ModelCalibrators>,
+    ) -> Result<PartMeasures, WorkerError> {
         let scores = self.score_share(held_out, step).await?;
         measures_of(scores, calibrators).await
     }

@@ -9,10 +9,10 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::evaluate::{HeldOut, Scorer};
+use super::evaluate::{HeldOut, PartScorer};
 use super::group_session::GroupRank;
 use super::interruption::is_interruption;
-use super::measures::Measures;
+use super::measures::PartMeasures;
 use super::part_scores::{PartScores, measures_of};
 use super::scoring::MeasuredParts;
 use super::splits::control_error;
@@ -50,7 +50,7 @@ impl Trainer {
         let (step, part) = (self.model_age().0, held_out.name);
         let scores = self.scores(held_out).await?;
         let report = measures_of(scores, self.scoring.calibrators.clone());
-        let Measures { evaluation, targets, calibrated, slices, .. } = report.await?;
+        let PartMeasures { evaluation, targets, calibrated, slices, .. } = report.await?;
         self.scoring.calibrated = calibrated;
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
         self.run.metrics.evaluated(part, &evaluation);
@@ -69,7 +69,7 @@ impl Trainer {
             self.wait_for_all().await?;
         }
         self.pull_weights().await?;
-        let mut scorer = Scorer {
+        let mut scorer = PartScorer {
             group: self.group.rank,
             job: Arc::clone(&self.run.job),
             client: Arc::clone(&self.run.client),

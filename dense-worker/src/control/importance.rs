@@ -11,9 +11,9 @@ use zagros_ingest::StreamStart;
 use zagros_job::{Job, Target};
 use zagros_zip::ZipEq;
 
-use super::calibrators::Calibrators;
-use super::evaluate::{HeldOut, Scorer};
-use super::measures::{Importance, ImportanceOptions, Measures, TargetImportance};
+use super::calibrators::ModelCalibrators;
+use super::evaluate::{HeldOut, PartScorer};
+use super::measures::{ImportanceReport, ImportanceOptions, PartMeasures, TargetImportance};
 use super::part_scores::{PartScores, column, measures_of, target_form};
 use crate::datapath::dense::Dense;
 use crate::datapath::permuted::{FeatureIndex, PermutationSeed};
@@ -50,14 +50,14 @@ fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f
     targets.iter().enumerate().map(own).collect()
 }
 
-impl Scorer {
+impl PartScorer {
     pub(super) async fn importance(
         mut self,
         held_out: &HeldOut,
         step: u64,
-        calibrators: Option<Calibrators>,
+        calibrators: Option<ModelCalibrators>,
         ImportanceOptions { repeats }: ImportanceOptions,
-    ) -> Result<Measures, WorkerError> {
+    ) -> Result<PartMeasures, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let (total, mut done, features) = (held_out.files.iter().map(|file| file.bytes).sum(), 0, names(&self.job));
         let permuted_scores =
@@ -77,9 +77,9 @@ impl Scorer {
         let mut targets: Vec<_> =
             self.job.features.targets.iter().zip_eq(&found.permuted).map(target_importance).collect();
         let features = targets.remove(0).features;
-        let importance = Importance { repeats, block_rows: self.job.train.batch_size, features, targets };
+        let importance = ImportanceReport { repeats, block_rows: self.job.train.batch_size, features, targets };
         let measures = measures_of(found.scores, calibrators).await?;
-        Ok(Measures { importance: Some(importance), ..measures })
+        Ok(PartMeasures { importance: Some(importance), ..measures })
     }
 
     async fn add_permuted(

@@ -2,7 +2,7 @@
 
 use tracing::warn;
 
-use super::divergence::Sense;
+use super::divergence::LossSense;
 use super::main_target::ignorance;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
@@ -13,9 +13,9 @@ impl Trainer {
     /// [`WorkerError::LossWithoutSense`]: on all workers that step together, whose loss is one.
     pub(super) fn check_divergence(&mut self, loss: f64) -> Result<(), WorkerError> {
         match self.loss.divergence.note(loss) {
-            Sense::Fine => Ok(()),
-            Sense::None => Err(self.diverged("the training loss", self.tracker.loss())),
-            Sense::Doubtful => {
+            LossSense::Fine => Ok(()),
+            LossSense::None => Err(self.diverged("the training loss", self.tracker.loss())),
+            LossSense::Doubtful => {
                 if !std::mem::replace(&mut self.loss.divergence.warned, true) {
                     self.warn_of_loss("the training loss", self.tracker.loss());
                 }
@@ -35,14 +35,14 @@ impl Trainer {
             None => ("the training loss", self.tracker.loss()),
         };
         let nothing = ignorance([self.run.job.features.main()]);
-        match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| Sense::from_loss(loss, nothing)) {
-            Sense::Fine => {
+        match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| LossSense::from_loss(loss, nothing)) {
+            LossSense::Fine => {
                 let measured = evaluation.unwrap_or_else(|| self.tracker.recent());
                 self.warn_of_ignorance(measured.normalised_entropy);
                 Ok(())
             }
-            Sense::None => Err(self.diverged(what, loss)),
-            Sense::Doubtful => {
+            LossSense::None => Err(self.diverged(what, loss)),
+            LossSense::Doubtful => {
                 self.warn_of_loss(what, loss);
                 Ok(())
             }

@@ -22,7 +22,7 @@ pub struct ImportanceOptions {
 
 /// The importance of all features.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Importance {
+pub struct ImportanceReport {
     /// How often each feature was permuted.
     pub repeats: u32,
     /// Rows of a block; values are exchanged between them.
@@ -56,7 +56,7 @@ fn block_rows(job: &Job) -> usize {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measures {
+pub struct PartMeasures {
     /// Of all its rows, by what the network says; with several targets, of the first.
     #[serde(flatten)]
     pub evaluation: Evaluation,
@@ -67,7 +67,7 @@ pub struct Measures {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Evaluation>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub importance: Option<Importance>,
+    pub importance: Option<ImportanceReport>,
     /// By the columns of `eval.slices`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<ColumnSlices>,

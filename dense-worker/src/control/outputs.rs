@@ -8,7 +8,7 @@ use zagros_protocol::control::DescribeRequest;
 
 use super::blocking::blocking;
 use super::row_servers::on_all;
-use super::saved_model::{Trained, place, save};
+use super::saved_model::{TrainedModel, place, save};
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::Event;
@@ -74,7 +74,7 @@ impl Trainer {
         let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
         let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
         let calibrators = self.scoring.calibrators.as_ref();
-        let trained = Trained { job, outcome, steps, samples, evaluation, validation, calibrators };
+        let trained = TrainedModel { job, outcome, steps, samples, evaluation, validation, calibrators };
         let (folder, shown) = place(job, run)?;
         let manifest = save(&folder, trained, &self.run.dense, &*self.run.client).await?;
         self.run.observer.observe(&Event::Saved { folder: folder.to_string() });

@@ -8,8 +8,8 @@ use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
 use super::blocking::blocking;
-use super::calibrators::Calibrators;
-use super::measures::Measures;
+use super::calibrators::ModelCalibrators;
+use super::measures::PartMeasures;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
@@ -20,7 +20,7 @@ pub(crate) struct PartScores {
     targets: Vec<TargetScores>,
 }
 
-pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<Calibrators>) -> Result<Measures, WorkerError> {
+pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<ModelCalibrators>) -> Result<PartMeasures, WorkerError> {
     blocking("measures", move || scores.report(calibrators.as_ref())).await
 }
 
@@ -99,7 +99,7 @@ impl PartScores {
 
     /// Fits a calibrator to the samples of each target of clicks or classes; `None` if none could be fitted. Also returns the names of those
     /// that could not.
-    pub(crate) fn calibrators(&mut self, method: CalibrationMethod) -> (Option<Calibrators>, Vec<String>) {
+    pub(crate) fn calibrators(&mut self, method: CalibrationMethod) -> (Option<ModelCalibrators>, Vec<String>) {
         let targets = &self.job.features.targets;
         let fitted: Vec<Option<Calibrator>> = self.targets.iter_mut().map(|scores| scores.calibrator(method)).collect();
         let has_none = |(target, fitted): &(&Target, &Option<Calibrator>)| {
@@ -107,11 +107,11 @@ impl PartScores {
         };
         let uncalibrated =
             targets.iter().zip_eq(&fitted).filter(has_none).map(|(target, _)| target.name.clone()).collect();
-        (Calibrators::from_targets(targets, fitted), uncalibrated)
+        (ModelCalibrators::from_targets(targets, fitted), uncalibrated)
     }
 
     /// The measures, before and after calibration. Sorts all scores.
-    pub(crate) fn report(mut self, calibrators: Option<&Calibrators>) -> Measures {
+    pub(crate) fn report(mut self, calibrators: Option<&ModelCalibrators>) -> PartMeasures {
         let eval = &self.job.eval;
         let slices = match self.targets.first() {
             Some(TargetScores::Click(scores)) => scores.slices(),
@@ -134,7 +134,7 @@ impl PartScores {
         let targets = if evaluations.len() > 1 { named.collect() } else { Vec::new() };
         let evaluation = evaluations.first().copied().unwrap_or_default();
         let calibrated = calibrated.first().copied().flatten();
-        Measures { evaluation, targets, calibrated, importance: None, slices }
+        PartMeasures { evaluation, targets, calibrated, importance: None, slices }
     }
 }
 

@@ -11,8 +11,8 @@ use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_store::Folder;
 
-use super::calibrators::Calibrators;
-use super::evaluate::{HeldOut, Scorer, ScoringParts, rows_to_score};
+use super::calibrators::ModelCalibrators;
+use super::evaluate::{HeldOut, PartScorer, ScoringParts, rows_to_score};
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::error::WorkerError;
@@ -30,7 +30,7 @@ pub trait ScoredRows: Send + Sized + 'static {
 }
 
 /// Scores the rows of files with a saved model (`zagros predict`).
-pub struct Predict {
+pub struct PredictCommand {
     /// The job saved beside the model, with [`zagros_job::Eval::predict`].
     pub job: Job,
     /// The folder with `manifest.json`.
@@ -66,7 +66,7 @@ impl<O: ScoredRows> OutputState<O> {
     }
 }
 
-impl Predict {
+impl PredictCommand {
     /// Loads the model, scores every row, and hands the rows to `output`. A failure of `output` is the inner one.
     ///
     /// # Errors
@@ -85,25 +85,25 @@ impl Predict {
             true => saved.calibrators(&scorer.job.features.targets).await?,
             false => None,
         };
-        let from = Beginning { done: self.done, step: saved.manifest().steps };
+        let from = PredictionStart { done: self.done, step: saved.manifest().steps };
         scorer.predict(&rows, from, calibrators.as_ref(), output).await
     }
 }
 
 /// Where predicting begins.
 #[derive(Clone, Copy, Debug)]
-struct Beginning {
+struct PredictionStart {
     done: u64,
     /// Steps of the model.
     step: u64,
 }
 
-impl Scorer {
+impl PartScorer {
     async fn predict<O: ScoredRows>(
         mut self,
         held_out: &HeldOut,
-        Beginning { done, step }: Beginning,
-        calibrators: Option<&Calibrators>,
+        PredictionStart { done, step }: PredictionStart,
+        calibrators: Option<&ModelCalibrators>,
         output: O,
     ) -> Result<Result<O, O::Error>, WorkerError> {
         let start = StreamStart { drop: done, ..StreamStart::default() };
@@ -131,7 +131,7 @@ impl Scorer {
     }
 }
 
-impl Scorer {
+impl PartScorer {
     /// The next batch. Files without a row that can be scored are a failure here.
     async fn fetched(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
         tokio::select! {

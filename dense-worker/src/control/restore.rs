@@ -4,8 +4,8 @@ use zagros_worker_core::{Event, LoopCounts};
 
 use super::group_session::GroupRank;
 use super::resume::{ResumePoint, TrainingPosition};
-use super::saved_model::{Load, OPTIMIZER, SavedModel};
-use super::start_model::Started;
+use super::saved_model::{LoadMode, OPTIMIZER, SavedModel};
+use super::start_model::StartedModel;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::Event as WorkerEvent;
@@ -58,7 +58,7 @@ impl Trainer {
     async fn load(&self, point: &ResumePoint) -> Result<(), WorkerError> {
         let dense = &self.run.dense;
         let saved = SavedModel::open(point.folder()).await?;
-        saved.load(dense, &*self.run.client, Load::Replace).await?;
+        saved.load(dense, &*self.run.client, LoadMode::Replace).await?;
         self.forget_again().await?;
         let state = saved.read_file(OPTIMIZER).await?;
         dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
@@ -70,7 +70,7 @@ impl Trainer {
     /// made the model's steps, if the job counts on from them.
     async fn start_from_model(&self) -> Result<Option<TrainingPosition>, WorkerError> {
         let Some(start) = &self.start else { return Ok(None) };
-        let Started { folder, step, rows, differences } =
+        let StartedModel { folder, step, rows, differences } =
             start.load(&self.run.job, &self.run.dense, &*self.run.client).await?;
         // The run may have trained before, without a checkpoint.
         self.forget_again().await?;

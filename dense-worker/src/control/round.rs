@@ -12,7 +12,7 @@ use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
 use super::group_session::seed;
-use super::splits::{Asking, Assigned, AssignedStream};
+use super::splits::{SplitNeed, AssignedSplits, AssignedStream};
 use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
 use crate::datapath::look_ahead::look_ahead;
@@ -27,13 +27,13 @@ impl Trainer {
     /// Asks the coordinator for splits. What is left of this worker's own stream comes first.
     pub(super) async fn find_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         let found = match self.next_stream(epoch).await? {
-            Assigned::Split(first) => {
+            AssignedSplits::Split(first) => {
                 AssignedStream { order: self.group.order(), tasks: vec![first], start: StreamStart::default() }
             }
-            Assigned::Remainder(remainder) => remainder,
-            Assigned::EpochDone => return Ok(Event::NoSplits),
-            Assigned::LetGo => return Ok(Event::LetGo),
-            Assigned::Later { pause, reason } => {
+            AssignedSplits::Remainder(remainder) => remainder,
+            AssignedSplits::EpochDone => return Ok(Event::NoSplits),
+            AssignedSplits::LetGo => return Ok(Event::LetGo),
+            AssignedSplits::Later { pause, reason } => {
                 // A rank of a group does not wait: it steps with the others.
                 if self.group.in_step().is_none() {
                     self.run.observer.observe(&WorkerEvent::WaitingFor(reason));
@@ -46,14 +46,14 @@ impl Trainer {
         Ok(Event::StreamFound)
     }
 
-    async fn next_stream(&mut self, epoch: u32) -> Result<Assigned, WorkerError> {
+    async fn next_stream(&mut self, epoch: u32) -> Result<AssignedSplits, WorkerError> {
         if let Some(remainder) = self.stream.remainder.take() {
-            return Ok(Assigned::Remainder(remainder));
+            return Ok(AssignedSplits::Remainder(remainder));
         }
-        match self.run.splits.ask(epoch, Asking::ForAStream).await? {
-            nothing @ (Assigned::EpochDone | Assigned::LetGo) => self.never_given_or(nothing, epoch).await,
+        match self.run.splits.ask(epoch, SplitNeed::ForAStream).await? {
+            nothing @ (AssignedSplits::EpochDone | AssignedSplits::LetGo) => self.never_given_or(nothing, epoch).await,
             // Two workers that were never given a split each would wait for each other.
-            later @ Assigned::Later { .. } if self.stream.is_due_to_ask_for_its_own() => {
+            later @ AssignedSplits::Later { .. } if self.stream.is_due_to_ask_for_its_own() => {
                 self.never_given_or(later, epoch).await
             }
             assigned => Ok(assigned),
@@ -61,9 +61,9 @@ impl Trainer {
     }
 
     /// Splits that were assigned to this worker and never arrived, else `otherwise`.
-    async fn never_given_or(&mut self, otherwise: Assigned, epoch: u32) -> Result<Assigned, WorkerError> {
+    async fn never_given_or(&mut self, otherwise: AssignedSplits, epoch: u32) -> Result<AssignedSplits, WorkerError> {
         let never_given = self.never_given(epoch).await?;
-        Ok(never_given.map_or(otherwise, Assigned::Remainder))
+        Ok(never_given.map_or(otherwise, AssignedSplits::Remainder))
     }
 
     /// Starts to read what was found, at most `limit` batches. Without a `stream` this worker only steps with others.
@@ -137,16 +137,16 @@ impl Trainer {
 }
 
 fn preloaded(batches: Arc<Vec<Batch>>) -> Open {
-    let batches = Preloaded { batches, next: 0 };
+    let batches = PreloadedBatches { batches, next: 0 };
     Box::new(move |_| Ok(Box::new(batches)))
 }
 
-struct Preloaded {
+struct PreloadedBatches {
     batches: Arc<Vec<Batch>>,
     next: usize,
 }
 
-impl Iterator for Preloaded {
+impl Iterator for PreloadedBatches {
     type Item = Result<Batch, IngestError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -156,7 +156,7 @@ impl Iterator for Preloaded {
     }
 }
 
-impl Batches for Preloaded {
+impl Batches for PreloadedBatches {
     fn stats(&self) -> StreamStats {
         StreamStats::default()
     }

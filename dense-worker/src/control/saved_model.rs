@@ -11,7 +11,7 @@ use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage
 use zagros_store::{Folder, StoreError};
 
 use super::blocking::blocking;
-use super::calibrators::{self, Calibrators};
+use super::calibrators::{self, ModelCalibrators};
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::row_servers::{RowServers, on_all};
 use crate::datapath::dense::{Dense, DenseThread};
@@ -36,7 +36,7 @@ const TOLERATED: u64 = 64 << 20;
 
 /// What training knows when it saves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trained<'a> {
+pub(crate) struct TrainedModel<'a> {
     pub(crate) job: &'a Job,
     pub(crate) outcome: Outcome,
     pub(crate) steps: u64,
@@ -44,12 +44,12 @@ pub(crate) struct Trained<'a> {
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) validation: Option<Evaluation>,
     /// What maps the model's logits to those of frequencies, once it is fitted.
-    pub(crate) calibrators: Option<&'a Calibrators>,
+    pub(crate) calibrators: Option<&'a ModelCalibrators>,
 }
 
 /// What becomes of the rows that servers hold when others are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Load {
+pub(crate) enum LoadMode {
     /// There are none.
     IntoEmpty,
     /// They are forgotten.
@@ -77,7 +77,7 @@ pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), Work
 /// Writes the model below `folder`, which every embedding server must reach under the same name.
 pub(crate) async fn save(
     folder: &Folder,
-    trained: Trained<'_>,
+    trained: TrainedModel<'_>,
     dense: &DenseThread,
     servers: &dyn RowServers,
 ) -> Result<Manifest, WorkerError> {
@@ -101,11 +101,11 @@ pub(crate) struct WrittenModel {
 /// known (invariant CK-4).
 pub(crate) async fn conclude(
     folder: &Folder,
-    trained: Trained<'_>,
+    trained: TrainedModel<'_>,
     WrittenModel { mut own, saved }: WrittenModel,
 ) -> Result<Manifest, WorkerError> {
     own.push((JOB, trained.job.to_toml().into_bytes()));
-    own.extend(trained.calibrators.map(Calibrators::file));
+    own.extend(trained.calibrators.map(ModelCalibrators::file));
     let of_servers = || saved.iter().flat_map(|saved| &saved.files);
     let mut files: Vec<FileRecord> = of_servers().map(FileRecord::of_server).collect();
     let row_files = of_servers().map(|file| file.name.clone()).collect();
@@ -203,11 +203,11 @@ impl SavedModel {
     }
 
     /// What maps the model's logits to those of frequencies; `None` in a model without.
-    pub(crate) async fn calibrators(&self, targets: &[Target]) -> Result<Option<Calibrators>, WorkerError> {
+    pub(crate) async fn calibrators(&self, targets: &[Target]) -> Result<Option<ModelCalibrators>, WorkerError> {
         if !self.manifest.has(calibrators::FILE) {
             return Ok(None);
         }
-        let read = Calibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
+        let read = ModelCalibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
         let wrong = |reason| WorkerError::SavedModel { folder: self.folder.to_string(), reason };
         read.map(Some).map_err(wrong)
     }
@@ -243,7 +243,7 @@ impl SavedModel {
         &self,
         dense: &DenseThread,
         servers: &dyn RowServers,
-        how: Load,
+        how: LoadMode,
     ) -> Result<(), WorkerError> {
         let weights = self.read_file(&self.manifest.dense).await?;
         let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
@@ -263,10 +263,10 @@ impl SavedModel {
         Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
     }
 
-    async fn load_rows(&self, server: Arc<dyn Shard>, how: Load) -> Result<u64, WorkerError> {
+    async fn load_rows(&self, server: Arc<dyn Shard>, how: LoadMode) -> Result<u64, WorkerError> {
         let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
         let loaded =
-            server.load(LoadRequest { folder, files, replace: how == Load::Replace, ..LoadRequest::default() }).await;
+            server.load(LoadRequest { folder, files, replace: how == LoadMode::Replace, ..LoadRequest::default() }).await;
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
         loaded.map(|loaded| loaded.rows).map_err(refused)
     }
@@ -319,8 +319,8 @@ mod tests {
         dense.call(|dense| dense.model.to_safetensors()).await.unwrap().unwrap()
     }
 
-    fn trained(job: &Job) -> Trained<'_> {
-        Trained {
+    fn trained(job: &Job) -> TrainedModel<'_> {
+        TrainedModel {
             job,
             outcome: Outcome::Finished,
             steps: 5,
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(saved.manifest(), &manifest);
         let (_, second) = dense(2).await;
         assert_ne!(weights(&second).await, weights(&first).await);
-        saved.load(&second, &shards(), Load::IntoEmpty).await.unwrap();
+        saved.load(&second, &shards(), LoadMode::IntoEmpty).await.unwrap();
         assert_eq!(weights(&second).await, weights(&first).await);
     }
 
@@ -427,7 +427,7 @@ mod tests {
         let shards = shards();
         save(&disk(&folder), trained(&job), &dense, &shards).await.unwrap();
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        let error = saved.load(&dense, &shards[..1].to_vec(), Load::Replace).await.unwrap_err().to_string();
+        let error = saved.load(&dense, &shards[..1].to_vec(), LoadMode::Replace).await.unwrap_err().to_string();
         assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
     }
 

@@ -2,14 +2,14 @@
 
 use zagros_eval::ColumnSlices;
 
-use super::calibrators::Calibrators;
+use super::calibrators::ModelCalibrators;
 use super::evaluate::HeldOutParts;
 use super::model_choice::ModelChoice;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
 #[derive(Debug)]
-pub(crate) struct Scoring {
+pub(crate) struct ScoringState {
     pub(crate) held_out: HeldOutParts,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
@@ -17,7 +17,7 @@ pub(crate) struct Scoring {
     pub(crate) of_epochs: Vec<Evaluation>,
     /// The slices and the targets of the part that was scored last.
     pub(crate) measured: MeasuredParts,
-    pub(crate) calibrators: Option<Calibrators>,
+    pub(crate) calibrators: Option<ModelCalibrators>,
     /// Measures of the first target in the part that was scored last, after calibration.
     pub(crate) calibrated: Option<Evaluation>,
     pub(crate) model: ModelChoice,

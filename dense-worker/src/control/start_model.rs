@@ -41,7 +41,7 @@ pub(crate) struct StartModel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Started {
+pub(crate) struct StartedModel {
     pub(crate) folder: String,
     /// Steps from which this run counts on.
     pub(crate) step: u64,
@@ -108,7 +108,7 @@ impl StartModel {
         job: &Job,
         dense: &DenseThread,
         servers: &dyn RowServers,
-    ) -> Result<Started, WorkerError> {
+    ) -> Result<StartedModel, WorkerError> {
         let changed = ChangedMeanings::compare(job, &self.job);
         let tensors = self.streamed_anew(job, dense).await?;
         let tiles = tensors.iter().map(|tensor| format!("{DENSE_TABLE} {tensor}"));
@@ -132,7 +132,7 @@ impl StartModel {
             StartSteps::Restart => 0,
             StartSteps::Continue => self.saved.manifest().steps,
         };
-        Ok(Started { folder: self.saved.folder().to_string(), step, rows, differences })
+        Ok(StartedModel { folder: self.saved.folder().to_string(), step, rows, differences })
     }
 
     /// The tensors of streamed weights that keep their first values: of another shape than the model's, or of a layer that reads other

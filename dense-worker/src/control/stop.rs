@@ -12,12 +12,12 @@ const WORD_OF_DRAIN: Duration = Duration::from_secs(2);
 
 /// Listens to the process's shutdown and to the coordinator.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignal {
     shutdown: Shutdown,
     view: watch::Receiver<MemberView>,
 }
 
-impl Stop {
+impl StopSignal {
     pub(crate) fn new(shutdown: Shutdown, view: watch::Receiver<MemberView>) -> Self {
         Self { shutdown, view }
     }
@@ -102,7 +102,7 @@ mod tests {
     #[tokio::test]
     async fn silence_is_no_reason_to_stop_but_an_order_is() {
         let (tell, view) = watch::channel(MemberView { lost: Some("silent".to_owned()), ..MemberView::default() });
-        let mut stop = Stop::new(Shutdown::new(), view);
+        let mut stop = StopSignal::new(Shutdown::new(), view);
         assert!(stop.requested().now_or_never().is_none());
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
         assert!(matches!(stop.requested().await, WorkerError::Stopped { reason } if reason == "run failed"));
@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn a_drain_asks_to_finish_tidily_and_is_not_the_end() {
         let (tell, view) = watch::channel(MemberView::default());
-        let mut stop = Stop::new(Shutdown::new(), view);
+        let mut stop = StopSignal::new(Shutdown::new(), view);
         assert!(!stop.is_requested());
         tell.send_modify(|view| view.draining = Some("embedding server 0 was asked to end".to_owned()));
         assert!(stop.is_requested() && stop.run_ended().now_or_never().is_none());
@@ -130,7 +130,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_reason_of_a_drain_may_come_after_the_others_stopped() {
         let (tell, view) = watch::channel(MemberView::default());
-        let stop = Stop::new(Shutdown::new(), view);
+        let stop = StopSignal::new(Shutdown::new(), view);
         let later = async {
             tokio::time::sleep(WORD_OF_DRAIN / 2).await;
             tell.send_modify(|view| view.draining = Some("embedding server 1 was asked to end".to_owned()));
@@ -138,13 +138,13 @@ mod tests {
         let (reason, ()) = tokio::join!(stop.drained_because(), later);
         assert_eq!(reason.as_deref(), Some("embedding server 1 was asked to end"));
         let (_silent, view) = watch::channel(MemberView::default());
-        assert_eq!(Stop::new(Shutdown::new(), view).drained_because().await, None);
+        assert_eq!(StopSignal::new(Shutdown::new(), view).drained_because().await, None);
     }
 
     #[tokio::test]
     async fn shutdown_comes_first() {
         let shutdown = Shutdown::new();
-        let mut stop = Stop::alone(shutdown.clone());
+        let mut stop = StopSignal::alone(shutdown.clone());
         assert!(stop.requested().now_or_never().is_none());
         shutdown.request();
         assert!(matches!(stop.requested().await, WorkerError::Interrupted));

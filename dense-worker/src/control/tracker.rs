@@ -20,7 +20,7 @@ const RECENT_SAMPLES: usize = 100_000;
 const SPEED_WINDOW: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub(crate) struct Tracker {
+pub(crate) struct TrainingTracker {
     pub(crate) steps: u64,
     pub(crate) samples: u64,
     skipped: u64,
@@ -68,7 +68,7 @@ pub(crate) struct TrackerState {
 impl TrackerState {
     /// Of a worker that has done nothing and counts its steps from here.
     pub(crate) fn starting_at(steps: u64) -> Self {
-        Self { steps, ..Tracker::new(0).state() }
+        Self { steps, ..TrainingTracker::new(0).state() }
     }
 
     /// Measures of the epoch so far, of this worker's rows.
@@ -88,7 +88,7 @@ impl TrackerState {
 
     /// Of a worker that has done nothing yet beside one that has this state.
     pub(crate) fn of_another(self) -> Self {
-        Self { epoch: self.epoch, epoch_bytes: self.epoch_bytes, ..Tracker::new(0).state() }
+        Self { epoch: self.epoch, epoch_bytes: self.epoch_bytes, ..TrainingTracker::new(0).state() }
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct MadeStep<'a> {
     pub(crate) bytes: u64,
 }
 
-impl Tracker {
+impl TrainingTracker {
     /// `total_bytes` are those of one epoch.
     pub(crate) fn new(total_bytes: u64) -> Self {
         Self {
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn steps_add_up_and_epochs_start_over() {
-        let mut tracker = Tracker::new(100);
+        let mut tracker = TrainingTracker::new(100);
         let step = |staleness| MadeStep { staleness, ..STEP };
         tracker.stepped(step(0));
         let second = tracker.stepped(step(3));
@@ -372,13 +372,13 @@ mod tests {
 
     #[test]
     fn what_was_done_before_is_gone_on_from() {
-        let mut first = Tracker::new(100);
+        let mut first = TrainingTracker::new(100);
         let step = MadeStep { samples: 2, loss: 0.25, staleness: 3, bytes: 40, ..STEP };
         first.epoch_started(1);
         first.stepped(step);
         first.skipped(10);
         let kept = serde_json::to_string(&first.state()).unwrap();
-        let mut resumed = Tracker::new(100);
+        let mut resumed = TrainingTracker::new(100);
         resumed.restore(serde_json::from_str(&kept).unwrap());
         assert_eq!((resumed.steps, resumed.samples, resumed.skipped_steps(), resumed.epoch_fraction()), (2, 2, 1, 0.5));
         assert_eq!(
@@ -393,9 +393,9 @@ mod tests {
 
     #[test]
     fn a_state_of_an_earlier_release_has_no_recent_measures() {
-        let mut state = serde_json::to_value(Tracker::new(100).state()).unwrap();
+        let mut state = serde_json::to_value(TrainingTracker::new(100).state()).unwrap();
         state.as_object_mut().unwrap().remove("recent");
-        let mut tracker = Tracker::new(100);
+        let mut tracker = TrainingTracker::new(100);
         tracker.restore(serde_json::from_value(state).unwrap());
         assert_eq!(tracker.recent().samples, 0);
     }
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn of_asynchronous_workers_each_step_is_counted_once() {
         let step = MadeStep { samples: 2, loss: 0.25, staleness: 3, bytes: 40, ..STEP };
-        let [mut first, mut second] = [Tracker::new(100), Tracker::new(100)];
+        let [mut first, mut second] = [TrainingTracker::new(100), TrainingTracker::new(100)];
         first.epoch_started(1);
         first.stepped(step);
         second.stepped(step);
@@ -411,7 +411,7 @@ mod tests {
         first.set_others(second.counts());
         let state = first.state();
         assert_eq!((state.steps, state.samples, first.steps_of_all(), first.steps), (3, 6, 3, 1));
-        let [mut again, mut beside] = [Tracker::new(100), Tracker::new(100)];
+        let [mut again, mut beside] = [TrainingTracker::new(100), TrainingTracker::new(100)];
         again.restore(state.clone());
         beside.restore(state.of_another());
         again.set_others(beside.counts());
@@ -424,7 +424,7 @@ mod tests {
     /// Of two workers of unequal batches: the whole run's samples, and its own speed.
     #[test]
     fn a_worker_reports_its_own_speed_beside_the_runs() {
-        let mut tracker = Tracker::new(100);
+        let mut tracker = TrainingTracker::new(100);
         tracker.resume();
         let step = MadeStep { samples: 6, loss: 0.5, staleness: 0, bytes: 1, ..STEP };
         std::thread::sleep(Duration::from_millis(20));
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn the_clock_stands_still_in_a_pause() {
-        let mut tracker = Tracker::new(1);
+        let mut tracker = TrainingTracker::new(1);
         tracker.resume();
         tracker.pause();
         let seconds = tracker.seconds();

@@ -2,18 +2,18 @@
 
 use zagros_job::Job;
 
-use super::ballots::Ballots;
+use super::ballots::GroupBallots;
 use super::barrier_calls::BarrierCalls;
 use super::context::RunContext;
-use super::divergence::Divergence;
+use super::divergence::DivergenceWatch;
 use super::group_session::GroupSession;
 use super::label_runs::LabelRuns;
 use super::main_target::{MainTarget, ignorance};
 use super::resume::CheckpointWriter;
-use super::scoring::Scoring;
+use super::scoring::ScoringState;
 use super::start_model::StartModel;
 use super::stream::StreamState;
-use super::tracker::Tracker;
+use super::tracker::TrainingTracker;
 use crate::summary::Summary;
 
 /// All that training works with.
@@ -21,12 +21,12 @@ pub(crate) struct Trainer {
     pub(crate) run: RunContext,
     pub(crate) group: GroupSession,
     pub(crate) stream: StreamState,
-    pub(crate) scoring: Scoring,
-    pub(crate) tracker: Tracker,
+    pub(crate) scoring: ScoringState,
+    pub(crate) tracker: TrainingTracker,
     pub(crate) loss: LossWatch,
     pub(crate) checkpoints: CheckpointWriter,
     pub(crate) barrier_calls: BarrierCalls,
-    pub(crate) ballots: Ballots,
+    pub(crate) ballots: GroupBallots,
     pub(crate) start: Option<StartModel>,
     /// What the run has left, once it is saved.
     pub(crate) saved: Option<Summary>,
@@ -39,7 +39,7 @@ pub(crate) struct LossWatch {
     pub(crate) main: MainTarget,
     /// The loss of the last step; in a group, of all ranks.
     pub(crate) last: f64,
-    pub(crate) divergence: Divergence,
+    pub(crate) divergence: DivergenceWatch,
     /// Runs of equal labels in the rows that this worker trains on.
     pub(crate) label_runs: LabelRuns,
 }
@@ -47,7 +47,7 @@ pub(crate) struct LossWatch {
 impl LossWatch {
     /// Before the first step of a job.
     pub(crate) fn new(job: &Job) -> Self {
-        let divergence = Divergence::new(ignorance(&job.features.targets));
+        let divergence = DivergenceWatch::new(ignorance(&job.features.targets));
         Self { main: MainTarget::new(job), last: 0.0, divergence, label_runs: LabelRuns::default() }
     }
 }

@@ -23,7 +23,7 @@ use zagros_zip::ZipEq;
 
 use super::blocking::blocking;
 use super::splits::{LOOP, control_error};
-use super::stop::Stop;
+use super::stop::StopSignal;
 use super::worker::Worker;
 use crate::error::WorkerError;
 use crate::event::Event;
@@ -42,8 +42,8 @@ impl Worker {
         if statistics.is_empty() {
             return Ok(());
         }
-        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
-        let caller = Caller {
+        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
+        let caller = TransformsCaller {
             control: Arc::clone(&self.control),
             member: membership.member(),
             incarnation: membership.incarnation(),
@@ -67,7 +67,7 @@ impl Worker {
     }
 
     /// As the first of several workers.
-    async fn share(&mut self, statistics: &[Statistic], caller: &Caller) -> Result<(), WorkerError> {
+    async fn share(&mut self, statistics: &[Statistic], caller: &TransformsCaller) -> Result<(), WorkerError> {
         let known = caller.call(Vec::new(), 0).await?.measured;
         if !known.is_empty() && self.resume.is_none() {
             return apply(&mut self.job, statistics, &known);
@@ -78,7 +78,7 @@ impl Worker {
     }
 
     /// Reads all training files, unless a checkpoint has reported.
-    async fn measure_unless_known(&mut self, caller: &Caller) -> Result<(), WorkerError> {
+    async fn measure_unless_known(&mut self, caller: &TransformsCaller) -> Result<(), WorkerError> {
         if self.job.features.unmeasured().is_empty() {
             return Ok(());
         }
@@ -111,15 +111,15 @@ impl Drop for CancelOnDrop {
     }
 }
 
-struct Caller {
+struct TransformsCaller {
     control: Arc<dyn ControlPlane>,
     member: u64,
     incarnation: u32,
     timeout: Duration,
-    stop: Stop,
+    stop: StopSignal,
 }
 
-impl Caller {
+impl TransformsCaller {
     /// Tells or asks once, trying again while the coordinator is away and timeout lasts.
     async fn call(&self, measured: Vec<Transform>, bytes: u64) -> Result<TransformsResponse, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
@@ -251,11 +251,11 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Asks a coordinator that answers so, again and again with the last.
-    fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> Caller {
+    fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> TransformsCaller {
         let control = FakeControlPlane::default();
         control.transforms.respond_in_order(answers.into_iter().map(Ok));
-        let stop = Stop::alone(Shutdown::new());
-        Caller { control: Arc::new(control), member: 8, incarnation: 1, timeout: TIMEOUT, stop }
+        let stop = StopSignal::alone(Shutdown::new());
+        TransformsCaller { control: Arc::new(control), member: 8, incarnation: 1, timeout: TIMEOUT, stop }
     }
 
     fn reading(bytes: u64) -> TransformsResponse {

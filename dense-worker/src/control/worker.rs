@@ -17,24 +17,24 @@ use zagros_protocol::datapath::Access;
 use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
 use zagros_zip::ZipEq;
 
-use super::ballots::Ballots;
+use super::ballots::GroupBallots;
 use super::barrier_calls::BarrierCalls;
 use super::blocking::blocking;
-use super::completer::Completer;
+use super::completer::SplitCompleter;
 use super::context::{RunContext, wire};
 use super::departure;
 use super::evaluate::{HeldOutParts, compare_types, find_held_out, look_at_files};
 use super::group_session::GroupSession;
 use super::model_choice::ModelChoice;
 use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
-use super::scoring::{MeasuredParts, Scoring};
+use super::scoring::{MeasuredParts, ScoringState};
 use super::slow::SlowServers;
-use super::splits::Splits;
+use super::splits::SplitClient;
 use super::start_model::StartModel;
 use super::status_report::StatusReport;
-use super::stop::Stop;
+use super::stop::StopSignal;
 use super::stream::StreamState;
-use super::tracker::Tracker;
+use super::tracker::TrainingTracker;
 use super::trainer::{LossWatch, Trainer};
 use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
@@ -75,7 +75,7 @@ pub struct Worker {
 
 /// Where samples come from.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum WorkerInput {
     /// The job's training files, in splits that the coordinator deals out.
     Files,
     /// These, once per epoch: for benchmarks. No evaluation.
@@ -83,8 +83,8 @@ pub enum Input {
 }
 
 /// What is known before joining.
-struct Data {
-    input: Input,
+struct WorkerData {
+    input: WorkerInput,
     files: Vec<FileInfo>,
     /// Of the files, in their order.
     fingerprints: Vec<u64>,
@@ -122,11 +122,11 @@ impl Worker {
     /// The first cause of whatever went wrong. The run is left with that cause; the reading thread, which may be in
     /// the middle of a disk read, ends soon after.
     pub async fn run(self) -> Result<Summary, WorkerError> {
-        self.run_on(Input::Files).await
+        self.run_on(WorkerInput::Files).await
     }
 
     /// Trains on `input`.
-    pub async fn run_on(mut self, input: Input) -> Result<Summary, WorkerError> {
+    pub async fn run_on(mut self, input: WorkerInput) -> Result<Summary, WorkerError> {
         // One worker tells of all.
         self.folder = self.folder.filter(|_| self.index == 0);
         self.resume = self.resume.filter(|_| self.index == 0);
@@ -144,7 +144,7 @@ impl Worker {
         let membership = Arc::new(self.join(fingerprint, &data).await?);
         membership.report_waits(self.waits.clone());
         let _departure = departure::ask_first(&self.job, self.index, &mut self.shutdown, &membership);
-        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
+        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
         let trained = tokio::select! {
             biased;
             trained = self.know_and_train(data, metrics, dense, Arc::clone(&membership)) => trained,
@@ -165,13 +165,13 @@ impl Worker {
     }
 
     /// Finds every file, and what of it must be measured.
-    async fn look_at_data(&mut self, input: Input) -> Result<Data, WorkerError> {
-        if let Input::Preloaded(batches) = &input {
+    async fn look_at_data(&mut self, input: WorkerInput) -> Result<WorkerData, WorkerError> {
+        if let WorkerInput::Preloaded(batches) = &input {
             // The coordinator counts bytes. It does not deal these batches out.
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
             let (held_out, measured) = (HeldOutParts::default(), Vec::new());
-            return Ok(Data { input, files: vec![memory], fingerprints: vec![0], held_out, measured, start: None });
+            return Ok(WorkerData { input, files: vec![memory], fingerprints: vec![0], held_out, measured, start: None });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
@@ -198,7 +198,7 @@ impl Worker {
         if let Some(start) = &start {
             start.prepare(&mut self.job);
         }
-        Ok(Data { input, files, fingerprints, held_out, measured, start })
+        Ok(WorkerData { input, files, fingerprints, held_out, measured, start })
     }
 
     /// Writes the resolved job, and from now on the measures, into the run folder.
@@ -212,7 +212,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn join(&self, fingerprint: u64, data: &Data) -> Result<Membership, WorkerError> {
+    async fn join(&self, fingerprint: u64, data: &WorkerData) -> Result<Membership, WorkerError> {
         self.observer.observe(&Event::WaitingFor(self.control.name().to_owned()));
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
@@ -233,7 +233,7 @@ impl Worker {
 
     async fn know_and_train(
         &mut self,
-        data: Data,
+        data: WorkerData,
         metrics: Metrics,
         dense: DenseThread,
         membership: Arc<Membership>,
@@ -244,7 +244,7 @@ impl Worker {
 
     async fn train(
         &self,
-        data: Data,
+        data: WorkerData,
         metrics: Metrics,
         dense: DenseThread,
         membership: Arc<Membership>,
@@ -263,7 +263,7 @@ impl Worker {
         let _slow = SlowServers::watch(client, window, places, &self.registry, observer);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.observe(&Event::Started { total_bytes, epochs, steps_hint });
-        if let Input::Preloaded(batches) = input {
+        if let WorkerInput::Preloaded(batches) = input {
             trainer.stream.preloaded = Some(batches);
         }
         let outcome = trainer.train(self.resume.as_ref()).await;
@@ -308,7 +308,7 @@ impl Worker {
 
     fn trainer(
         &self,
-        data: Data,
+        data: WorkerData,
         metrics: Metrics,
         dense: DenseThread,
         membership: Arc<Membership>,
@@ -319,8 +319,8 @@ impl Worker {
         let root = CheckpointRoot::new(&job)?;
         let checkpoints = self.folder.as_ref().map(|run| root.of_run(run));
         let timeout = job.cluster.timeout;
-        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
-        let splits = Splits {
+        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
+        let splits = SplitClient {
             control: Arc::clone(&self.control),
             member: membership.member(),
             incarnation: membership.incarnation(),
@@ -335,7 +335,7 @@ impl Worker {
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState::new(pushes, window, weights),
-            scoring: Scoring {
+            scoring: ScoringState {
                 calibrators: None,
                 calibrated: None,
                 held_out: data.held_out,
@@ -344,16 +344,16 @@ impl Worker {
                 measured: MeasuredParts::default(),
                 model: ModelChoice::new(&job, checkpoints.clone()),
             },
-            tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            tracker: TrainingTracker::new(data.files.iter().map(|file| file.bytes).sum()),
             loss: LossWatch::new(&job),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
-            ballots: Ballots::new(&splits),
+            ballots: GroupBallots::new(&splits),
             start: data.start,
             saved: None,
             run: RunContext {
                 folder: self.folder.clone(),
-                completer: Completer::start(Arc::clone(&self.control), timeout, self.waits.clone()),
+                completer: SplitCompleter::start(Arc::clone(&self.control), timeout, self.waits.clone()),
                 observer: Arc::clone(&self.observer),
                 job,
                 client,
@@ -369,7 +369,7 @@ impl Worker {
 
 /// Resolves once the run is over, or this worker is fenced, and it has not noticed for a while: it waits for a process that
 /// is gone now.
-async fn cut_off(mut stop: Stop) -> WorkerError {
+async fn cut_off(mut stop: StopSignal) -> WorkerError {
     let reason = stop.run_ended().await;
     tokio::time::sleep(NOTICE).await;
     reason

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use zagros_dense_worker::{Manifest, Predict, ScoredRows};
+use zagros_dense_worker::{Manifest, PredictCommand, ScoredRows};
 use zagros_ingest::InputRows;
 use zagros_job::PredictRows;
 use zagros_store::{ContentDigest, hexadecimal};
@@ -131,7 +131,7 @@ async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
     let mut job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
     job.eval.predict = Some(PredictRows::default());
     let cluster = Cluster::start(&job).await;
-    let predict = Predict {
+    let predict = PredictCommand {
         job,
         model: Folder::disk(run.model()),
         files: vec![rows.to_owned()],

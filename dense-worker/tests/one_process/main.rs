@@ -35,7 +35,7 @@ use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    Earlier, Evaluate, Evaluation, Event, ExitClass, Input, Observer, ObserverList, Outcome, ResumePoint, RunFolder,
+    EarlierRun, EvaluateCommand, Evaluation, Event, ExitClass, WorkerInput, Observer, ObserverList, Outcome, ResumePoint, RunFolder,
     SilentObserver, StepReport, Summary, Worker, WorkerError,
 };
 use zagros_embedding_client::{Connect, Shard};
@@ -240,7 +240,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
     let sets = Overrides::new(sets.iter().map(|set| (*set).to_owned()).collect(), []);
     let job = Job::load(&run.job_file(), &sets).unwrap();
     let cluster = Cluster::start(&job).await;
-    let evaluate = Evaluate {
+    let evaluate = EvaluateCommand {
         job,
         model: Folder::disk(run.model()),
         files,
@@ -318,7 +318,7 @@ async fn batches_from_memory_train_as_well() {
     let batch = Batch { size: 2, labels: vec![0.0, 1.0], numeric: vec![0.5; 4], categorical, ..Batch::default() };
     let cluster = Cluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
-    let summary = worker.run_on(Input::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
+    let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
     // Two epochs over ten batches; ids 1 and 2 of one table, 3 and 4 of the other.
     assert_eq!((summary.steps, summary.samples, summary.rows), (20, 40, 4));
 }

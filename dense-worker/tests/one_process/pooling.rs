@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_dense_worker::{Input, SilentObserver};
+use zagros_dense_worker::{WorkerInput, SilentObserver};
 use zagros_ingest::{Batch, Ids};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
@@ -69,7 +69,7 @@ async fn bytes(pool_at: &str, batch: &Batch, sets: &[&str]) -> u64 {
     let job = job_at(pool_at, folder.path(), &[&["train.staleness=1"], sets].concat());
     let cluster = Cluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
-    let summary = worker.run_on(Input::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
+    let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
     assert_eq!(summary.steps, 6);
     cluster.bytes()
 }

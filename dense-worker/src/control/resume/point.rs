@@ -42,7 +42,7 @@ pub struct LastRun {
 
 /// What earlier runs of a job's name have left for it.
 #[derive(Debug)]
-pub enum Earlier {
+pub enum EarlierRun {
     /// Nothing: there is none, or the last one is over.
     Nothing,
     /// A run that was interrupted.
@@ -54,7 +54,7 @@ pub enum Earlier {
 /// What is wanted of a checkpoint, besides that it is intact.
 type PointFilter<'a> = &'a dyn Fn(&ResumePoint) -> bool;
 
-enum Newest {
+enum NewestPoint {
     Intact(ResumePoint),
     /// Not what was wanted, and so not read any further.
     Unwanted(ResumePoint),
@@ -68,10 +68,10 @@ impl ResumePoint {
     /// When there are some and none is intact, or the job's `checkpoint.folder` cannot be read.
     pub fn newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
         let newest = Self::newest_in(&CheckpointRoot::new(job)?.of_run(run), &|_| true)?;
-        Ok(newest.map(|(Newest::Intact(point) | Newest::Unwanted(point))| point))
+        Ok(newest.map(|(NewestPoint::Intact(point) | NewestPoint::Unwanted(point))| point))
     }
 
-    fn newest_in(checkpoints: &Folder, wanted: PointFilter<'_>) -> Result<Option<Newest>, WorkerError> {
+    fn newest_in(checkpoints: &Folder, wanted: PointFilter<'_>) -> Result<Option<NewestPoint>, WorkerError> {
         let mut damaged: Vec<WorkerError> = Vec::new();
         for (_, folder) in complete(checkpoints)?.into_iter().rev() {
             match Self::open(folder).and_then(|point| point.compared(wanted)) {
@@ -88,22 +88,22 @@ impl ResumePoint {
     }
 
     /// With every file of it compared with what was saved, where it is wanted.
-    fn compared(self, wanted: PointFilter<'_>) -> Result<Newest, WorkerError> {
+    fn compared(self, wanted: PointFilter<'_>) -> Result<NewestPoint, WorkerError> {
         if !wanted(&self) {
-            return Ok(Newest::Unwanted(self));
+            return Ok(NewestPoint::Unwanted(self));
         }
         Manifest::read(&self.folder)?.check_files(&self.folder)?;
-        Ok(Newest::Intact(self))
+        Ok(NewestPoint::Intact(self))
     }
 
     /// The run of this job's name that was started last and came to no end, with its newest checkpoint. Runs that
     /// another process is at now, such as ended before their first checkpoint, and such as learned otherwise than this
     /// job does are skipped; the latter not where `changed` runs may go on. A run of another machine, whose
     /// checkpoints lie where this one reaches them, gets a folder here.
-    pub fn of_last_run(job: &Job, changed: bool) -> Result<Earlier, WorkerError> {
+    pub fn of_last_run(job: &Job, changed: bool) -> Result<EarlierRun, WorkerError> {
         let root = CheckpointRoot::new(job)?;
         let wanted = |point: &Self| changed || !point.changes(job).iter().any(KeyChange::is_learning);
-        let mut earlier = Earlier::Nothing;
+        let mut earlier = EarlierRun::Nothing;
         for folder in RunFolder::of_job(job, &root.runs()?)?.into_iter().rev() {
             let checkpoints = root.of_run(&folder);
             let is_here = folder.path().is_dir();
@@ -122,13 +122,13 @@ impl ResumePoint {
                 continue;
             }
             match Self::newest_in(&checkpoints, &wanted)? {
-                Some(Newest::Intact(point)) => return Ok(Earlier::GoOn(LastRun { folder, lock, point })),
-                Some(Newest::Unwanted(point)) if matches!(earlier, Earlier::Nothing) => {
-                    earlier = Earlier::Differs(point);
+                Some(NewestPoint::Intact(point)) => return Ok(EarlierRun::GoOn(LastRun { folder, lock, point })),
+                Some(NewestPoint::Unwanted(point)) if matches!(earlier, EarlierRun::Nothing) => {
+                    earlier = EarlierRun::Differs(point);
                 }
                 // It ended without one that was to be kept; there is nothing to go on with.
                 None if folder.summary_file().is_file() && !folder.learned_otherwise(job) => return Ok(earlier),
-                Some(Newest::Unwanted(_)) | None => {}
+                Some(NewestPoint::Unwanted(_)) | None => {}
             }
         }
         Ok(earlier)
@@ -213,7 +213,7 @@ impl ResumePoint {
 }
 
 /// No checkpoint, or an error where there are some and each is damaged.
-fn none_intact(checkpoints: &Folder, damaged: &[WorkerError]) -> Result<Option<Newest>, WorkerError> {
+fn none_intact(checkpoints: &Folder, damaged: &[WorkerError]) -> Result<Option<NewestPoint>, WorkerError> {
     let Some(newest) = damaged.first() else { return Ok(None) };
     let reason = format!(
         "none of the {} checkpoint(s) here is intact, so this run cannot go on; the newest: {newest}; start over with \

@@ -189,14 +189,14 @@ impl TrainingPosition {
 mod tests {
     use super::*;
     use crate::control::main_target::MainTarget;
-    use crate::control::tracker::{MadeStep, Tracker};
+    use crate::control::tracker::{MadeStep, TrainingTracker};
 
     fn training() -> TrainingPosition {
         let range = |index: u64| SplitRange { file: 0, start: index * 10, end: index * 10 + 10 };
         let rest = StreamRemainder { splits: vec![(2 << 32) | 1], start: StreamStart { drop: 3, windows: 2, skip: 1 } };
         TrainingPosition {
             format: FORMAT,
-            tracker: Tracker::new(9).state(),
+            tracker: TrainingTracker::new(9).state(),
             epoch: 2,
             files: vec![FileSize { path: "a".into(), bytes: 30, fingerprint: Some(5), changed: Some(7) }],
             plan: (0..3).map(range).collect(),
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn the_measures_of_all_workers_add_up_for_any_number_of_them() {
         let part = |loss: f64| {
-            let mut tracker = Tracker::new(9);
+            let mut tracker = TrainingTracker::new(9);
             let (labels, logits) = (&[1.0_f32][..], &[0.5_f32][..]);
             (0..loss as u64).for_each(|_| {
                 let main = MainTarget::CLICK;

@@ -18,7 +18,7 @@ use super::folders::retain;
 use super::point::TRAINING;
 use super::position::{FileSize, TrainingPosition};
 use crate::control::blocking::blocking;
-use crate::control::saved_model::{self, Trained, WrittenModel};
+use crate::control::saved_model::{self, TrainedModel, WrittenModel};
 use crate::error::WorkerError;
 use crate::report::files::to_json;
 use crate::summary::Outcome;
@@ -124,7 +124,7 @@ impl CapturedCheckpoint {
             vec![(saved_model::DENSE, weights), (saved_model::OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = Outcome::Interrupted;
         let trained =
-            Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrators: None };
+            TrainedModel { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrators: None };
         let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;
         let retained = blocking("checkpoints", move || retain(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {
