@@ -21,7 +21,7 @@ use zagros_collective::{
 };
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
-use zagros_dense_worker::datapath::kernels::{Columns, Positions, scatter_add};
+use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, scatter_add};
 use zagros_dense_worker::model::{DenseModel, Samples};
 use zagros_job::{Job, Overrides};
 use zagros_zip::{ZipEq, number_from};
@@ -127,7 +127,7 @@ struct BenchWorker {
     buckets: GradientBuckets,
     /// Whether gradients leave before all are there.
     early: bool,
-    columns: Columns,
+    columns: InputColumns,
     numeric: Vec<f32>,
     vectors: Vec<f32>,
     labels: Vec<f32>,
@@ -146,7 +146,7 @@ impl BenchWorker {
             model: DenseModel::new(&job)?,
             buckets: GradientBuckets::new(bucket),
             early: bucket < usize::MAX,
-            columns: Columns::new(&job),
+            columns: InputColumns::new(&job),
             numeric: values(samples * NUMERIC, 1),
             vectors: values(samples * FEATURES * DIM, 2),
             labels: values(samples, 3).into_iter().map(|value| f32::from(value > 0.0)).collect(),
@@ -186,7 +186,7 @@ impl BenchWorker {
     fn scatter(&mut self, gradients: &[f32]) {
         for column in &self.columns.features {
             self.rows.fill(0.0);
-            scatter_add(column, self.columns.width, Positions::One(&self.inverse), gradients, &mut self.rows);
+            scatter_add(column, self.columns.width, RowPositions::One(&self.inverse), gradients, &mut self.rows);
         }
     }
 }

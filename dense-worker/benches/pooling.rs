@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{Membership, wait_for_placement};
-use zagros_dense_worker::datapath::kernels::{Column, Positions, VectorForm, gather, scatter_add};
+use zagros_dense_worker::datapath::kernels::{InputColumn, RowPositions, VectorForm, gather, scatter_add};
 use zagros_embedding_client::{
     BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Shard, TableBags, bag_bytes,
 };
@@ -172,13 +172,13 @@ impl ClientSide {
     }
 }
 
-fn column() -> Column {
-    Column { table: TableId(0), dim: DIM, offset: 0, form: VectorForm::Pooled(Pooling::Mean) }
+fn column() -> InputColumn {
+    InputColumn { table: TableId(0), dim: DIM, offset: 0, form: VectorForm::Pooled(Pooling::Mean) }
 }
 
-fn positions<'a>(batch: &'a BagBatch, inverse: &'a [u32], at_server: bool) -> Positions<'a> {
+fn positions<'a>(batch: &'a BagBatch, inverse: &'a [u32], at_server: bool) -> RowPositions<'a> {
     let offsets = &batch.offsets;
-    if at_server { Positions::Sums { first: 0, offsets } } else { Positions::Bags { inverse, offsets } }
+    if at_server { RowPositions::Sums { first: 0, offsets } } else { RowPositions::Bags { inverse, offsets } }
 }
 
 /// Starts the servers and a client that reaches them through sockets.

@@ -12,7 +12,7 @@ use crate::measures::TargetMeasures;
 /// Gets every event, in order. It is called on the training path, so it must be quick and give slow work to a thread of its
 /// own.
 pub trait Observer: Send + Sync {
-    fn observe(&self, event: &Event);
+    fn observe(&self, event: &WorkerEvent);
     /// Where the worker reports its pushes, if anywhere.
     fn audit(&self) -> Option<&dyn PushAudit> {
         None
@@ -20,7 +20,7 @@ pub trait Observer: Send + Sync {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum WorkerEvent {
     /// This reads the training rows once.
     Fitting,
     Fitted {
@@ -199,13 +199,13 @@ pub struct StepReport {
 pub struct SilentObserver;
 
 impl Observer for SilentObserver {
-    fn observe(&self, _: &Event) {}
+    fn observe(&self, _: &WorkerEvent) {}
 }
 
 pub struct ObserverList(pub Vec<std::sync::Arc<dyn Observer>>);
 
 impl Observer for ObserverList {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &WorkerEvent) {
         for observer in &self.0 {
             observer.observe(event);
         }

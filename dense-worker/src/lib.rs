@@ -23,8 +23,8 @@ pub use control::{
     PartMeasures, PredictCommand, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
-pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
+pub use event::{Evaluation, WorkerEvent, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
 pub use measures::TargetMeasures;
 pub use report::{MeasureRecorder, RunFolder, RunLock};
-pub use summary::{Cost, Outcome, StageSeconds, Staleness, Summary};
+pub use summary::{TrainingCost, TrainingOutcome, StageSeconds, StepStaleness, RunSummary};
 pub use zagros_ingest::RareCategories;

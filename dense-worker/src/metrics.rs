@@ -15,7 +15,7 @@ use crate::summary::StageSeconds;
 
 /// The worker's metrics. [`StageSeconds`] is read from them, so the two agree.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub struct WorkerMetrics {
     pub steps: IntCounter,
     /// Steps that were skipped because a value was not finite.
     pub skipped_steps: IntCounter,
@@ -47,7 +47,7 @@ pub struct Metrics {
     checkpoint_interval: Gauge,
     /// Last measures of the held-out parts.
     held_out: HeldOutGauges,
-    stages: [Counter; Stage::ALL.len()],
+    stages: [Counter; PipelineStage::ALL.len()],
     /// What the parts of the worker wait for. It is here because code that measures a stage also knows what the stage waits for.
     pub waits: Waits,
 }
@@ -94,7 +94,7 @@ impl HeldOutGauges {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum PipelineStage {
     /// Processor time of reading and parsing.
     Parse,
     /// Finding unique ids.
@@ -117,7 +117,7 @@ pub enum Stage {
     Layers,
 }
 
-impl Stage {
+impl PipelineStage {
     const ALL: [(Self, &'static str); 10] = [
         (Self::Parse, "parse"),
         (Self::Dedup, "dedup"),
@@ -132,7 +132,7 @@ impl Stage {
     ];
 }
 
-impl Metrics {
+impl WorkerMetrics {
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let opts = Opts::new("zagros_worker_stage_seconds_total", "Time spent in each stage; stages overlap.");
@@ -184,7 +184,7 @@ impl Metrics {
                 "Seconds between checkpoints that the job asks of this worker; 0 if it asks for none by time.",
             ),
             held_out: HeldOutGauges::new(registry),
-            stages: Stage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
+            stages: PipelineStage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
             waits: Waits::default(),
         }
     }
@@ -206,24 +206,24 @@ impl Metrics {
         self.checkpoint_step.set(step.cast_signed());
     }
 
-    pub fn spent(&self, stage: Stage, time: Duration) {
+    pub fn spent(&self, stage: PipelineStage, time: Duration) {
         self.stages[stage as usize].inc_by(time.as_secs_f64());
     }
 
     #[must_use]
     pub fn stage_seconds(&self) -> StageSeconds {
-        let seconds = |stage: Stage| self.stages[stage as usize].get();
+        let seconds = |stage: PipelineStage| self.stages[stage as usize].get();
         StageSeconds {
-            parse: seconds(Stage::Parse),
-            dedup: seconds(Stage::Dedup),
-            lookup: seconds(Stage::Lookup),
-            gather: seconds(Stage::Gather),
-            dense: seconds(Stage::Dense),
-            scatter: seconds(Stage::Scatter),
-            push: seconds(Stage::Push),
-            waiting: seconds(Stage::Waiting),
-            reduce: seconds(Stage::Reduce),
-            layers: seconds(Stage::Layers),
+            parse: seconds(PipelineStage::Parse),
+            dedup: seconds(PipelineStage::Dedup),
+            lookup: seconds(PipelineStage::Lookup),
+            gather: seconds(PipelineStage::Gather),
+            dense: seconds(PipelineStage::Dense),
+            scatter: seconds(PipelineStage::Scatter),
+            push: seconds(PipelineStage::Push),
+            waiting: seconds(PipelineStage::Waiting),
+            reduce: seconds(PipelineStage::Reduce),
+            layers: seconds(PipelineStage::Layers),
         }
     }
 }
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn each_held_out_part_has_its_own_gauges() {
         let registry = Registry::new();
-        let metrics = Metrics::new(&registry);
+        let metrics = WorkerMetrics::new(&registry);
         let evaluation = Evaluation { auc: Some(0.75), ..Evaluation::default() };
         metrics.evaluated(HeldOutPart::Validation, &evaluation);
         let shown = zagros_plumbing::metrics::render(&registry);
@@ -253,7 +253,7 @@ mod tests {
             let text = format!("[data]\nformat = 'criteo'\ntrain = 'a.txt'\n{sets}");
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             let registry = Registry::new();
-            Metrics::new(&registry).promise(&job, makes_checkpoints);
+            WorkerMetrics::new(&registry).promise(&job, makes_checkpoints);
             zagros_plumbing::metrics::render(&registry)
         };
         let shown = reported("[train]\nstaleness = 3\n[checkpoint]\nevery_seconds = 90\n", true);
@@ -266,8 +266,8 @@ mod tests {
     #[test]
     fn each_stage_has_its_own_counter() {
         let registry = Registry::new();
-        let metrics = Metrics::new(&registry);
-        for (index, (stage, _)) in Stage::ALL.into_iter().enumerate() {
+        let metrics = WorkerMetrics::new(&registry);
+        for (index, (stage, _)) in PipelineStage::ALL.into_iter().enumerate() {
             metrics.spent(stage, Duration::from_secs(index as u64 + 1));
         }
         let seconds = metrics.stage_seconds();

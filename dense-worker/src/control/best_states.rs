@@ -131,14 +131,14 @@ mod tests {
     use zagros_job::{Job, Model};
 
     use super::*;
-    use crate::metrics::Metrics;
-    use crate::summary::Outcome;
+    use crate::metrics::WorkerMetrics;
+    use crate::summary::TrainingOutcome;
     use crate::testing::{WorkerShard, job};
 
     fn trained(job: &Job, steps: u64) -> TrainedModel<'_> {
         TrainedModel {
             job,
-            outcome: Outcome::Interrupted,
+            outcome: TrainingOutcome::Interrupted,
             steps,
             samples: 0,
             evaluation: None,
@@ -149,7 +149,7 @@ mod tests {
 
     async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {
         let job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await.unwrap();
+        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
         (tempfile::tempdir().unwrap(), job, dense, vec![Arc::new(WorkerShard::default())])
     }
 

@@ -22,8 +22,8 @@ use super::saved_model;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Event;
-use crate::progress::Overall;
+use crate::event::WorkerEvent;
+use crate::progress::OverallMeasures;
 
 impl Trainer {
     /// Makes a checkpoint of this moment, all workers together. The caller holds a place in the window, so that
@@ -56,7 +56,7 @@ impl Trainer {
     async fn lead_checkpoint_of_all(
         &mut self,
         epoch: u32,
-        workers: Vec<(ResumeCursor, Overall)>,
+        workers: Vec<(ResumeCursor, OverallMeasures)>,
     ) -> Result<(), WorkerError> {
         if !self.group.is_asynchronous() {
             return self.lead_checkpoint(epoch, workers).await;
@@ -95,7 +95,7 @@ impl Trainer {
         ResumeCursor { rest: self.stream.position.rest(), order, next_seq, contents }
     }
 
-    async fn lead_checkpoint(&mut self, epoch: u32, workers: Vec<(ResumeCursor, Overall)>) -> Result<(), WorkerError> {
+    async fn lead_checkpoint(&mut self, epoch: u32, workers: Vec<(ResumeCursor, OverallMeasures)>) -> Result<(), WorkerError> {
         self.checkpoints.last = Instant::now();
         let Some(checkpoints) = self.checkpoints.folder.clone() else { return Ok(()) };
         if !self.checkpoints.is_free().await {
@@ -144,7 +144,7 @@ impl Trainer {
                     complete.store(step, Ordering::Release);
                     membership.update_progress(|progress| progress.checkpoint_step = step);
                     let seconds = started.elapsed().as_secs_f64();
-                    observer.observe(&Event::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
+                    observer.observe(&WorkerEvent::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
                     Ok(())
                 }
                 Err(error) => {
@@ -160,7 +160,7 @@ impl Trainer {
     async fn training(
         &self,
         epoch: u32,
-        workers: Vec<(ResumeCursor, Overall)>,
+        workers: Vec<(ResumeCursor, OverallMeasures)>,
     ) -> Result<TrainingPosition, WorkerError> {
         let (mut readers, measures): (Vec<ResumeCursor>, _) = workers.into_iter().unzip();
         let contents = readers.iter_mut().flat_map(|reader| std::mem::take(&mut reader.contents)).collect();

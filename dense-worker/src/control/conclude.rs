@@ -10,8 +10,8 @@ use super::saved_model::TrainedModel;
 use super::scoring::MeasuredParts;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event as WorkerEvent};
-use crate::summary::Outcome;
+use crate::event::{Evaluation, WorkerEvent};
+use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Keeps the state that was evaluated, where the job wants it. Returns the measure that states are compared by.
@@ -27,7 +27,7 @@ impl Trainer {
         };
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
-        let (job, outcome, validation) = (&*self.run.job, Outcome::Interrupted, Some(evaluation));
+        let (job, outcome, validation) = (&*self.run.job, TrainingOutcome::Interrupted, Some(evaluation));
         let trained = TrainedModel { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
         best_states.keep(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
@@ -35,9 +35,9 @@ impl Trainer {
 
     /// Goes back to the best state, where one is kept, and scores the test part, where that was left for the end. An
     /// interrupted run is not scored.
-    pub(super) async fn conclude(&mut self, outcome: Outcome) -> Result<Event, WorkerError> {
+    pub(super) async fn conclude(&mut self, outcome: TrainingOutcome) -> Result<Event, WorkerError> {
         self.checkpoints.finish_writing().await;
-        let is_shared = self.run.job.train.early_stop.is_some() && outcome == Outcome::Finished;
+        let is_shared = self.run.job.train.early_stop.is_some() && outcome == TrainingOutcome::Finished;
         if is_shared && self.group.is_asynchronous() {
             let ballots = self.ballots.clone();
             ballots.on_the_way(self.restore_best()).await?;
@@ -49,7 +49,7 @@ impl Trainer {
             // Only the worker that leads keeps states.
             self.run.dense.call(|dense| dense.follow(0, Vec::new())).await??;
         }
-        if outcome == Outcome::Finished {
+        if outcome == TrainingOutcome::Finished {
             self.calibrate().await?;
             self.score_test_part().await?;
             let (test, validation) = self.measures();

@@ -12,14 +12,14 @@ use super::splits::SplitClient;
 use super::stop::StopSignal;
 use crate::datapath::dense::DenseThread;
 use crate::event::Observer;
-use crate::metrics::Metrics;
+use crate::metrics::WorkerMetrics;
 use crate::report::RunFolder;
 
 pub(crate) struct RunContext {
     pub(crate) job: Arc<Job>,
     pub(crate) client: Arc<EmbeddingClient>,
     pub(crate) dense: DenseThread,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: WorkerMetrics,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) membership: Arc<Membership>,
     pub(crate) stop: StopSignal,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_plumbing::energy::EnergyMeter;
 use zagros_plumbing::process::cpu_time;
 
-use crate::summary::Cost;
+use crate::summary::TrainingCost;
 
 /// Adds up the cost between each start and stop.
 #[derive(Debug)]
@@ -58,13 +58,13 @@ impl CostMeter {
     }
 
     /// The cost so far, of `samples` that all workers trained on since this process started, `own` of them in this one.
-    pub(super) fn cost(&self, samples: u64, own: u64) -> Cost {
+    pub(super) fn cost(&self, samples: u64, own: u64) -> TrainingCost {
         let cpu = self.cpu + self.running_since.map_or(Duration::ZERO, |since| cpu_time().saturating_sub(since));
         let joules = match &self.joules {
             EnergyTotal::Metered { total, .. } if samples > 0 => Some(total / samples as f64),
             EnergyTotal::Metered { .. } | EnergyTotal::Unknown => None,
         };
-        Cost {
+        TrainingCost {
             samples,
             cpu_us_per_sample: (own > 0).then(|| cpu.as_secs_f64() * 1e6 / own as f64),
             cpu_us_per_sample_of_all: None,

@@ -7,7 +7,7 @@ use super::early_stopping::{measure, name_of, thousands};
 use super::model_choice::EvaluatedState;
 use super::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};
-use crate::summary::Outcome;
+use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Adds the best state to an error that says that training has diverged, and writes the summary. Other errors stay as they are.
@@ -22,7 +22,7 @@ impl Trainer {
         let Some(best) = best_before(metric, &choice.evaluated, kept.as_ref()) else { return error };
         self.scoring.model.message = Some(format!("training has diverged; {best}"));
         // The error counts, whether or not the servers can still be asked.
-        if let Ok(summary) = self.summary(Outcome::Diverged, &Ok(None)).await {
+        if let Ok(summary) = self.summary(TrainingOutcome::Diverged, &Ok(None)).await {
             let _ = self.write(&summary).await;
         }
         WorkerError::DivergedFrom { source: Box::new(error), best }

@@ -15,8 +15,8 @@ use super::resume::ResumePoint;
 use super::splits::LOOP;
 use super::trainer::Trainer;
 use crate::error::{WorkerError, names};
-use crate::event::Event as WorkerEvent;
-use crate::summary::Outcome;
+use crate::event::WorkerEvent;
+use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Trains to the end, in as many groups as it takes: from `point` if no other worker has trained in this run before.
@@ -24,7 +24,7 @@ impl Trainer {
     /// # Errors
     /// The first cause of whatever went wrong. A lost worker is one where none takes its place in time, and in other modes
     /// than `hybrid`.
-    pub(crate) async fn train(&mut self, point: Option<&ResumePoint>) -> Result<Outcome, WorkerError> {
+    pub(crate) async fn train(&mut self, point: Option<&ResumePoint>) -> Result<TrainingOutcome, WorkerError> {
         let mut training = TrainingLoop::new(self.loop_config());
         let (mut actions, mut failure) = (training.start(), None);
         loop {
@@ -135,10 +135,10 @@ impl Trainer {
             Action::ResetRows => self.reset_rows().await.map(|()| Event::RowsReset),
             Action::FinalCheckpoint => self.final_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
             Action::Conclude { finished } => {
-                self.conclude(if finished { Outcome::Finished } else { Outcome::Interrupted }).await
+                self.conclude(if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted }).await
             }
             Action::Save { finished, together } => {
-                let outcome = if finished { Outcome::Finished } else { Outcome::Interrupted };
+                let outcome = if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted };
                 self.save(outcome, together).await.map(|()| Event::Saved)
             }
             action => Err(out_of_order(&format!("{action:?} has no reply"))),
@@ -219,11 +219,11 @@ fn policy(mode: zagros_job::Mode, several: bool) -> TrainingPolicy {
     }
 }
 
-fn outcome(ending: LoopEnd, failure: Option<WorkerError>) -> Result<Outcome, WorkerError> {
+fn outcome(ending: LoopEnd, failure: Option<WorkerError>) -> Result<TrainingOutcome, WorkerError> {
     match ending {
-        LoopEnd::Finished => Ok(Outcome::Finished),
-        LoopEnd::Left => Ok(Outcome::Left),
-        LoopEnd::Interrupted => Ok(Outcome::Interrupted),
+        LoopEnd::Finished => Ok(TrainingOutcome::Finished),
+        LoopEnd::Left => Ok(TrainingOutcome::Left),
+        LoopEnd::Interrupted => Ok(TrainingOutcome::Interrupted),
         LoopEnd::Failed(FailureCause::NobodyLeft) => Err(WorkerError::NobodyLeft),
         LoopEnd::Failed(FailureCause::OnlyJoins) => Err(WorkerError::AnotherJoins),
         LoopEnd::Failed(FailureCause::LastEvent) => Err(failure.unwrap_or(WorkerError::Interrupted)),

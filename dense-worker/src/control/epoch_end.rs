@@ -14,8 +14,8 @@ use super::group_session::GroupRank;
 use super::row_servers::on_all;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
-use crate::progress::Overall;
+use crate::event::WorkerEvent;
+use crate::progress::OverallMeasures;
 
 /// How long a lost worker's own account of its end may take to come by way of the coordinator: a heartbeat and a bit.
 const ACCOUNT: Duration = Duration::from_secs(2);
@@ -55,7 +55,7 @@ impl Trainer {
         let mut overall = self.tracker.overall().clone();
         if self.group.rank.is_some() {
             let all = self.run.dense.call(move |dense| dense.all_gather_values(&overall)).await??;
-            overall = Overall::sum(&all);
+            overall = OverallMeasures::sum(&all);
         }
         let (step, training) = (self.tracker.steps_of_all(), overall.report());
         // An epoch whose end was given up, because a worker was lost in it, ends once more.

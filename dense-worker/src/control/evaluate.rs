@@ -24,14 +24,14 @@ use super::measures::{ImportanceOptions, PartMeasures};
 use super::part_scores::{PartScores, measures_of};
 use super::saved_model::{LoadMode, SavedModel};
 use super::stop::StopSignal;
-use crate::datapath::dense::{Dense, DenseThread};
-use crate::datapath::prefetch::{Lookups, Prefetch};
-use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
+use crate::datapath::dense::{DenseStage, DenseThread};
+use crate::datapath::prefetch::{LookupStage, RowPrefetch};
+use crate::datapath::prepared::{FetchedBatch, BatchPreparer, inconsistent};
 use crate::datapath::process_group::RankTurn;
-use crate::datapath::read::{Open, Reader};
+use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
-use crate::event::{Event, HeldOutPart, Observer};
-use crate::metrics::Metrics;
+use crate::event::{WorkerEvent, HeldOutPart, Observer};
+use crate::metrics::WorkerMetrics;
 use crate::model::batch_of_blocks;
 
 /// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
@@ -99,7 +99,7 @@ impl ScoringParts {
     pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(PartScorer, SavedModel), WorkerError> {
         let saved = SavedModel::open(model).await?;
         saved.check_network(&job).await?;
-        let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await?;
+        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await?;
         // Nothing is ever pushed by this client.
         let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire(&job), timeout: job.cluster.timeout };
         let of_tiles = || EmbeddingClient::new(reader, Arc::clone(&self.control), Arc::clone(&self.connect));
@@ -194,7 +194,7 @@ pub(crate) async fn compare_types(
 /// What a worker scores next.
 enum ScoringTurn {
     /// With its batch, or along with others that have one.
-    Score(Option<Box<Fetched>>),
+    Score(Option<Box<FetchedBatch>>),
     /// No worker has one.
     Done,
 }
@@ -231,26 +231,26 @@ impl PartScorer {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
             scores = self.add(*fetched, scores).await?;
-            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done, total });
+            self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
         Ok(scores)
     }
 
     /// Reads rows from `start` on and looks up their ids.
-    pub(super) fn look_up(&self, held_out: &HeldOut, start: StreamStart) -> Result<(Reader, Prefetch), WorkerError> {
+    pub(super) fn look_up(&self, held_out: &HeldOut, start: StreamStart) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
         // Its stages are not training's.
-        let metrics = Metrics::new(&Registry::new());
-        let preparer = Preparer::new(&self.job, Access::Read);
-        let (reader, incoming) = Reader::start(self.open(held_out, start), preparer, metrics.clone())?;
+        let metrics = WorkerMetrics::new(&Registry::new());
+        let preparer = BatchPreparer::new(&self.job, Access::Read);
+        let (reader, incoming) = ReaderThread::start(self.open(held_out, start), preparer, metrics.clone())?;
         let (client, window) = (Arc::clone(&self.client), StalenessWindow::new(AHEAD));
-        let lookups = Lookups { client, access: Access::Read, window, metrics, steps: None };
-        Ok((reader, Prefetch::start(lookups, incoming, 0, u64::MAX)))
+        let lookups = LookupStage { client, access: Access::Read, window, metrics, steps: None };
+        Ok((reader, RowPrefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 
     /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
     /// those that have run dry go along.
-    async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<ScoringTurn, WorkerError> {
+    async fn turn(&mut self, prefetch: &mut RowPrefetch) -> Result<ScoringTurn, WorkerError> {
         let next = self.next(prefetch).await;
         if self.group.is_none_or(|group| group.asynchronous) {
             return Ok(next?.map_or(ScoringTurn::Done, |fetched| ScoringTurn::Score(Some(Box::new(fetched)))));
@@ -283,7 +283,7 @@ impl PartScorer {
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
-    pub(super) async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+    pub(super) async fn next(&mut self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         let next = tokio::select! {
             reason = self.stop.requested() => return Err(reason),
             next = prefetch.next() => next,
@@ -299,7 +299,7 @@ impl PartScorer {
         }
     }
 
-    async fn add(&self, fetched: Fetched, mut scores: PartScores) -> Result<PartScores, WorkerError> {
+    async fn add(&self, fetched: FetchedBatch, mut scores: PartScores) -> Result<PartScores, WorkerError> {
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
         scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
@@ -307,15 +307,15 @@ impl PartScorer {
     }
 
     /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.
-    pub(super) async fn logits(&self, fetched: Fetched) -> Result<(Batch, Vec<f32>), WorkerError> {
-        let Fetched { prepared, rows, permit, .. } = fetched;
-        let work = move |dense: &mut Dense| (dense.predict(&prepared, &rows), prepared.batch);
+    pub(super) async fn logits(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
+        let FetchedBatch { prepared, rows, permit, .. } = fetched;
+        let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
         let (logits, batch) = self.dense.call(work).await?;
         drop(permit);
         Ok((batch, logits?))
     }
 
-    fn open(&self, held_out: &HeldOut, start: StreamStart) -> Open {
+    fn open(&self, held_out: &HeldOut, start: StreamStart) -> OpenSource {
         let (mut job, part) = (Job::clone(&self.job), held_out.part);
         // Wherever batches of training end, and wherever reading starts, a row is at the same place in its block.
         job.train.batch_size = batch_of_blocks(job.train.batch_size);

@@ -24,12 +24,12 @@ use super::resume::TrainingPosition;
 use super::splits::LOOP;
 use super::trainer::Trainer;
 use super::worker_counts::VotedCounts;
-use crate::datapath::dense::{Dense, Stepped};
+use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::prepared::inconsistent;
-use crate::datapath::push::Gradients;
+use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
-use crate::progress::Overall;
+use crate::event::WorkerEvent;
+use crate::progress::OverallMeasures;
 
 impl Trainer {
     /// Waits for the other workers of the job and joins the first group later than `after`. A job of one worker has none.
@@ -122,7 +122,7 @@ impl Trainer {
         self.stream.reader = None;
         self.tracker.pause();
         (self.stream.permit, self.group.agreed) = (None, None);
-        let stepped = self.run.dense.call(Dense::leave_group).await?;
+        let stepped = self.run.dense.call(DenseStage::leave_group).await?;
         if let Some(batch) = &mut self.group.in_flight {
             batch.stepped = stepped;
         }
@@ -140,12 +140,12 @@ impl Trainer {
         else {
             return Ok(());
         };
-        let Stepped { gradients, share, .. } = stepped;
+        let StepResult { gradients, share, .. } = stepped;
         let ends = self.stream.position.advance(&mut prepared.batch);
         let (step, permit) = (self.row_step(seq), Arc::new(permit));
         let (unique, values, reach) = (prepared.unique, gradients, RequestReach::Owners);
         let samples = prepared.batch.size;
-        let gradients = Gradients { seq, step, unique, values, samples, share, ends, permit, reach };
+        let gradients = BatchGradients { seq, step, unique, values, samples, share, ends, permit, reach };
         self.stream.pushes.start(gradients);
         self.drain(epoch).await
     }
@@ -189,7 +189,7 @@ impl Trainer {
         }
         // The rows that this worker has seen in the epoch are its own.
         let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
-        training.tracker = training.tracker.with_overall(own.unwrap_or_else(Overall::new));
+        training.tracker = training.tracker.with_overall(own.unwrap_or_else(OverallMeasures::new));
         self.continue_from(training);
         // Its batches are numbered as those of the others are, for a user who reads of them.
         let steps = if steps_are_its_own { self.group.most_steps } else { self.tracker.steps };

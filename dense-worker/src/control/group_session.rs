@@ -9,8 +9,8 @@ use zagros_job::{Job, Mode};
 use zagros_protocol::control::GroupResponse;
 
 use super::worker_counts::VotedCounts;
-use crate::datapath::dense::Stepped;
-use crate::datapath::prepared::Prepared;
+use crate::datapath::dense::StepResult;
+use crate::datapath::prepared::PreparedBatch;
 use crate::datapath::process_group::{AgreedTurns, seed_of_rank};
 
 #[derive(Default)]
@@ -38,10 +38,10 @@ pub(crate) struct GroupSession {
 #[derive(Debug)]
 pub(crate) struct InFlightBatch {
     pub(crate) seq: u64,
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: PreparedBatch,
     pub(crate) permit: WindowPermit,
     /// What the step gave here, where other ranks may have made it.
-    pub(crate) stepped: Option<Stepped>,
+    pub(crate) stepped: Option<StepResult>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

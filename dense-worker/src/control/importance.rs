@@ -15,11 +15,11 @@ use super::calibrators::ModelCalibrators;
 use super::evaluate::{HeldOut, PartScorer};
 use super::measures::{ImportanceReport, ImportanceOptions, PartMeasures, TargetImportance};
 use super::part_scores::{PartScores, column, measures_of, target_form};
-use crate::datapath::dense::Dense;
+use crate::datapath::dense::DenseStage;
 use crate::datapath::permuted::{FeatureIndex, PermutationSeed};
-use crate::datapath::prepared::{Fetched, inconsistent};
+use crate::datapath::prepared::{FetchedBatch, inconsistent};
 use crate::error::WorkerError;
-use crate::event::Event;
+use crate::event::WorkerEvent;
 use crate::model::ModelError;
 
 /// Names of the features, as [`FeatureIndex`] counts them. A column that is both a number and ids has two names.
@@ -67,7 +67,7 @@ impl PartScorer {
         while let Some(fetched) = self.next(&mut prefetch).await? {
             done += fetched.prepared.batch.bytes;
             found = self.add_permuted(fetched, found, (features.len(), repeats)).await?;
-            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done, total });
+            self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
         let target_importance = |(target, permuted): (&Target, &PermutedScores)| TargetImportance {
@@ -84,7 +84,7 @@ impl PartScorer {
 
     async fn add_permuted(
         &mut self,
-        fetched: Fetched,
+        fetched: FetchedBatch,
         mut found: ImportanceScores,
         of: (usize, u32),
     ) -> Result<ImportanceScores, WorkerError> {
@@ -95,7 +95,7 @@ impl PartScorer {
                     return Err(WorkerError::Interrupted);
                 }
                 let (block, mut permuted, job) = (Arc::clone(&fetched), found.permuted, Arc::clone(&self.job));
-                let work = move |dense: &mut Dense| -> Result<Vec<PermutedScores>, ModelError> {
+                let work = move |dense: &mut DenseStage| -> Result<Vec<PermutedScores>, ModelError> {
                     let seed = PermutationSeed { seed, batch: block.seq, repeat };
                     let logits = dense.predict_permuted(&block.prepared, &block.rows, FeatureIndex(feature), seed)?;
                     let by_target = by_target(&job, &block.prepared.batch.labels, &logits);

@@ -11,10 +11,10 @@ use zagros_worker_core::{Event, StepFacts};
 use super::interruption::interrupted_or;
 use super::stream::StreamState;
 use super::trainer::Trainer;
-use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::Fetched;
+use crate::datapath::prefetch::RowPrefetch;
+use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;
-use crate::metrics::Stage;
+use crate::metrics::PipelineStage;
 
 impl Trainer {
     /// The next batch that has samples. Acknowledgements are counted meanwhile. It listens for a request to `stop`, and for
@@ -39,22 +39,22 @@ impl Trainer {
                     return interrupted_or(reason).map(|()| Event::StopRequested);
                 }
                 () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
-                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                    self.run.metrics.spent(PipelineStage::Waiting, since.elapsed());
                     return Ok(Event::BarrierDue);
                 }
                 () = newer_group(&mut groups, self.group.generation()), if barriers_after.is_some() => {
-                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                    self.run.metrics.spent(PipelineStage::Waiting, since.elapsed());
                     return Ok(Event::GroupDue);
                 }
                 complete = self.stream.pushes.acknowledged() => {
                     self.complete(epoch, complete?);
-                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                    self.run.metrics.spent(PipelineStage::Waiting, since.elapsed());
                     continue;
                 }
                 () = passed(until) => return Ok(Event::BatchLate),
                 fetched = from_stream(&mut self.stream.prefetch) => fetched,
             };
-            self.run.metrics.spent(Stage::Waiting, since.elapsed());
+            self.run.metrics.spent(PipelineStage::Waiting, since.elapsed());
             let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Event::StreamDry(self.step_facts())) };
             self.stream.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
@@ -82,7 +82,7 @@ impl Trainer {
     }
 
     /// Splits without a training row are nothing to stop for, once some had rows.
-    fn rows_or_end(&mut self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
+    fn rows_or_end(&mut self, fetched: Option<Result<FetchedBatch, WorkerError>>) -> Result<Option<FetchedBatch>, WorkerError> {
         match fetched.transpose() {
             Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
             fetched => fetched,
@@ -167,7 +167,7 @@ async fn passed(until: Option<Instant>) {
 }
 
 /// Of no stream there is no next batch.
-async fn from_stream(prefetch: &mut Option<Prefetch>) -> Option<Result<Fetched, WorkerError>> {
+async fn from_stream(prefetch: &mut Option<RowPrefetch>) -> Option<Result<FetchedBatch, WorkerError>> {
     match prefetch {
         Some(prefetch) => prefetch.next().await,
         None => None,

@@ -6,7 +6,7 @@ use zagros_eval::measure::softplus;
 use zagros_job::{Job, MissingLabel, Target, TargetKind};
 use zagros_zip::ZipEq;
 
-use crate::progress::Predicted;
+use crate::progress::BatchPredictions;
 
 /// Where the labels and the output of the first target are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,19 +47,19 @@ impl MainTarget {
 
     /// What the measures of training take of a step: labels `[samples, targets]`, outputs `[samples, outputs]`, and the mean
     /// loss over all targets.
-    pub(crate) fn predicted(self, labels: &[f32], outputs: &[f32], loss: f32) -> Predicted {
+    pub(crate) fn predicted(self, labels: &[f32], outputs: &[f32], loss: f32) -> BatchPredictions {
         if !self.is_click {
-            return Predicted::unmeasured(self.samples(labels));
+            return BatchPredictions::unmeasured(self.samples(labels));
         }
         if self.is_alone {
-            return Predicted::new(labels, outputs, loss);
+            return BatchPredictions::new(labels, outputs, loss);
         }
         let both = labels.chunks_exact(self.targets).zip_eq(outputs.chunks_exact(self.outputs));
         let both = both.map(|(labels, outputs)| (labels[0], outputs[0])).filter(|(label, _)| !label.is_nan());
         let (labels, logits): (Vec<f32>, Vec<f32>) = both.unzip();
         let loss = |(label, logit): (&f32, &f32)| softplus(f64::from(if *label > 0.5 { -logit } else { *logit }));
         let sum: f64 = labels.iter().zip_eq(&logits).map(loss).sum();
-        Predicted::new(&labels, &logits, (sum / labels.len().max(1) as f64) as f32)
+        BatchPredictions::new(&labels, &logits, (sum / labels.len().max(1) as f64) as f32)
     }
 }
 
@@ -78,11 +78,11 @@ mod tests {
     use zagros_job::{Model, RegressionLoss};
 
     use super::*;
-    use crate::progress::Overall;
+    use crate::progress::OverallMeasures;
     use crate::testing::job;
 
-    fn report(predicted: &Predicted) -> crate::event::Evaluation {
-        let mut overall = Overall::new();
+    fn report(predicted: &BatchPredictions) -> crate::event::Evaluation {
+        let mut overall = OverallMeasures::new();
         overall.add(predicted);
         overall.report()
     }

@@ -20,7 +20,7 @@ use super::checkpoint_names::step_of;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::report::files::to_json;
-use crate::summary::Outcome;
+use crate::summary::TrainingOutcome;
 
 /// Layout of the folder; counts up when an older release could not read it.
 const FORMAT: u32 = 1;
@@ -48,7 +48,7 @@ pub struct Manifest {
     /// Release that wrote it.
     pub release: String,
     /// How training ended.
-    pub outcome: Outcome,
+    pub outcome: TrainingOutcome,
     pub steps: u64,
     /// Samples trained on.
     pub samples: u64,
@@ -299,7 +299,7 @@ impl Manifest {
             job: "ads".to_owned(),
             fingerprint: "0".to_owned(),
             release: "0".to_owned(),
-            outcome: Outcome::Finished,
+            outcome: TrainingOutcome::Finished,
             steps: 1,
             samples: 1,
             dense: dense.to_owned(),

@@ -5,7 +5,7 @@ use zagros_eval::ColumnSlices;
 use zagros_eval::importance::FeatureImportance;
 use zagros_job::Job;
 
-use crate::datapath::kernels::Columns;
+use crate::datapath::kernels::InputColumns;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
@@ -51,7 +51,7 @@ impl ImportanceOptions {
 }
 
 fn block_rows(job: &Job) -> usize {
-    let values = Columns::new(job).width + job.features.numeric_inputs();
+    let values = InputColumns::new(job).width + job.features.numeric_inputs();
     (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }
 

@@ -11,8 +11,8 @@ use super::row_servers::on_all;
 use super::saved_model::{TrainedModel, place, save};
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Event;
-use crate::summary::{Outcome, Summary};
+use crate::event::WorkerEvent;
+use crate::summary::{TrainingOutcome, RunSummary};
 
 /// The saved model of the run.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ impl Trainer {
     ///
     /// # Errors
     /// When model or summary cannot be written. [`WorkerError::BarrierMissed`] when a worker is lost meanwhile.
-    pub(super) async fn save(&mut self, outcome: Outcome, together: bool) -> Result<(), WorkerError> {
-        self.run.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
+    pub(super) async fn save(&mut self, outcome: TrainingOutcome, together: bool) -> Result<(), WorkerError> {
+        self.run.membership.update_progress(|progress| progress.trained = outcome == TrainingOutcome::Finished);
         let summary = if together {
             let ballots = self.ballots.clone();
             let summary = ballots.on_the_way(self.model_and_summary(outcome)).await?;
@@ -48,7 +48,7 @@ impl Trainer {
         Ok(())
     }
 
-    async fn model_and_summary(&self, outcome: Outcome) -> Result<Summary, WorkerError> {
+    async fn model_and_summary(&self, outcome: TrainingOutcome) -> Result<RunSummary, WorkerError> {
         // What was measured is kept even where the model cannot be.
         let saved = match self.pull_weights().await {
             Ok(()) => self.save_model(outcome).await,
@@ -62,14 +62,14 @@ impl Trainer {
         saved.and(written).and(summary)
     }
 
-    pub(super) async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
+    pub(super) async fn write(&self, summary: &RunSummary) -> Result<(), WorkerError> {
         let Some(folder) = self.run.folder.clone() else { return Ok(()) };
         let summary = summary.clone();
         blocking("summary", move || folder.write_summary(&summary)).await?
     }
 
     /// Answers what the summary tells of the model.
-    async fn save_model(&self, outcome: Outcome) -> Result<Option<ModelHere>, WorkerError> {
+    async fn save_model(&self, outcome: TrainingOutcome) -> Result<Option<ModelHere>, WorkerError> {
         let job = &self.run.job;
         let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
         let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
@@ -77,16 +77,16 @@ impl Trainer {
         let trained = TrainedModel { job, outcome, steps, samples, evaluation, validation, calibrators };
         let (folder, shown) = place(job, run)?;
         let manifest = save(&folder, trained, &self.run.dense, &*self.run.client).await?;
-        self.run.observer.observe(&Event::Saved { folder: folder.to_string() });
+        self.run.observer.observe(&WorkerEvent::Saved { folder: folder.to_string() });
         Ok(Some(ModelHere { shown, rows: manifest.rows }))
     }
 
     /// `saved` says where the model is, or that it could not be saved.
     pub(super) async fn summary(
         &self,
-        outcome: Outcome,
+        outcome: TrainingOutcome,
         saved: &Result<Option<ModelHere>, WorkerError>,
-    ) -> Result<Summary, WorkerError> {
+    ) -> Result<RunSummary, WorkerError> {
         let (in_memory, table_bytes) = self.describe().await?;
         let model = saved.as_ref().ok().and_then(Option::as_ref);
         // Servers know the rows that they have in memory. What is on disk too is counted while it is saved.
@@ -95,9 +95,9 @@ impl Trainer {
         let seconds = tracker.seconds();
         let (evaluation, validation) = self.measures();
         let recent = tracker.recent();
-        Ok(Summary {
+        Ok(RunSummary {
             outcome,
-            complete: outcome == Outcome::Finished && saved.is_ok(),
+            complete: outcome == TrainingOutcome::Finished && saved.is_ok(),
             steps: tracker.steps_of_all(),
             skipped_steps: tracker.skipped_steps(),
             samples: tracker.samples_of_all(),

@@ -13,10 +13,10 @@ use zagros_store::Folder;
 
 use super::calibrators::ModelCalibrators;
 use super::evaluate::{HeldOut, PartScorer, ScoringParts, rows_to_score};
-use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::Fetched;
+use crate::datapath::prefetch::RowPrefetch;
+use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;
-use crate::event::{Event, Observer};
+use crate::event::{WorkerEvent, Observer};
 
 /// Takes scored rows, in the order of the input. It may block.
 pub trait ScoredRows: Send + Sized + 'static {
@@ -123,7 +123,7 @@ impl PartScorer {
                 Ok(idle) => idle,
                 failed => return Ok(failed),
             };
-            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done: passed, total });
+            self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done: passed, total });
             output = OutputState::Writing(tokio::task::spawn_blocking(move || take(idle, &batch, &logits)));
         }
         reader.finish(self.job.cluster.timeout).await?;
@@ -133,7 +133,7 @@ impl PartScorer {
 
 impl PartScorer {
     /// The next batch. Files without a row that can be scored are a failure here.
-    async fn fetched(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+    async fn fetched(&mut self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         tokio::select! {
             reason = self.stop.requested() => Err(reason),
             next = prefetch.next() => next.transpose(),

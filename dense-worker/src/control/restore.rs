@@ -8,7 +8,7 @@ use super::saved_model::{LoadMode, OPTIMIZER, SavedModel};
 use super::start_model::StartedModel;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
+use crate::event::WorkerEvent;
 
 impl Trainer {
     /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one the run starts

@@ -17,11 +17,11 @@ use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
 use crate::datapath::look_ahead::look_ahead;
 use crate::datapath::next_lookup;
-use crate::datapath::prefetch::{Lookups, Prefetch};
-use crate::datapath::prepared::Preparer;
-use crate::datapath::read::{Batches, Open, Reader};
+use crate::datapath::prefetch::{LookupStage, RowPrefetch};
+use crate::datapath::prepared::BatchPreparer;
+use crate::datapath::read::{BatchSource, OpenSource, ReaderThread};
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
+use crate::event::WorkerEvent;
 
 impl Trainer {
     /// Asks the coordinator for splits. What is left of this worker's own stream comes first.
@@ -80,31 +80,31 @@ impl Trainer {
     }
 
     /// The stream of the leased splits, in the order of rows of the worker that started it.
-    fn open(&mut self, epoch: u32, stream: AssignedStream) -> Open {
+    fn open(&mut self, epoch: u32, stream: AssignedStream) -> OpenSource {
         let AssignedStream { order, tasks, start } = stream;
         let leased = self.run.splits.stream(epoch, tasks);
         self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.dealt());
         let mut job = Job::clone(&self.run.job);
         job.train.seed = seed(job.train.seed, order);
         let bad_rows = self.run.completer.bad_rows();
-        Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
+        Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn BatchSource>, IngestError> {
             let options = StreamOptions { part: DataPart::Train, epoch, start, bad_rows, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
         })
     }
 
-    fn start_reading(&mut self, open: Open, limit: u64) -> Result<(), WorkerError> {
+    fn start_reading(&mut self, open: OpenSource, limit: u64) -> Result<(), WorkerError> {
         let (run, stream) = (&self.run, &mut self.stream);
-        let preparer = Preparer::new(&run.job, Access::Train).with_extra_rows(stream.weights.clone());
-        let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
+        let preparer = BatchPreparer::new(&run.job, Access::Train).with_extra_rows(stream.weights.clone());
+        let (reader, incoming) = ReaderThread::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
         let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(next_lookup::sides).unzip();
         // No batch follows the last one of an earlier stream.
         stream.steps = step_side;
         let metrics = run.metrics.clone();
-        let lookups = Lookups { client, access: Access::Train, window, metrics, steps: lookup_side };
-        stream.prefetch = Some(Prefetch::start(lookups, incoming, stream.next_seq, limit));
+        let lookups = LookupStage { client, access: Access::Train, window, metrics, steps: lookup_side };
+        stream.prefetch = Some(RowPrefetch::start(lookups, incoming, stream.next_seq, limit));
         stream.reader = Some(reader);
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Trainer {
     }
 }
 
-fn preloaded(batches: Arc<Vec<Batch>>) -> Open {
+fn preloaded(batches: Arc<Vec<Batch>>) -> OpenSource {
     let batches = PreloadedBatches { batches, next: 0 };
     Box::new(move |_| Ok(Box::new(batches)))
 }
@@ -156,7 +156,7 @@ impl Iterator for PreloadedBatches {
     }
 }
 
-impl Batches for PreloadedBatches {
+impl BatchSource for PreloadedBatches {
     fn stats(&self) -> StreamStats {
         StreamStats::default()
     }

@@ -14,12 +14,12 @@ use super::blocking::blocking;
 use super::calibrators::{self, ModelCalibrators};
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::row_servers::{RowServers, on_all};
-use crate::datapath::dense::{Dense, DenseThread};
+use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::model::ModelError;
 use crate::report::RunFolder;
-use crate::summary::Outcome;
+use crate::summary::TrainingOutcome;
 
 pub(crate) const DENSE: &str = "dense.safetensors";
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
@@ -38,7 +38,7 @@ const TOLERATED: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrainedModel<'a> {
     pub(crate) job: &'a Job,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: TrainingOutcome,
     pub(crate) steps: u64,
     pub(crate) samples: u64,
     pub(crate) evaluation: Option<Evaluation>,
@@ -84,7 +84,7 @@ pub(crate) async fn save(
     let folder = prepare(folder.clone()).await?;
     // The optimiser's state is for runs that start from this model.
     let state =
-        |dense: &mut Dense| Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?));
+        |dense: &mut DenseStage| Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?));
     let (weights, optimizer) = dense.call(state).await??;
     let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
     conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
@@ -293,7 +293,7 @@ mod tests {
     use zagros_protocol::{BucketMap, Generation};
 
     use super::*;
-    use crate::metrics::Metrics;
+    use crate::metrics::WorkerMetrics;
     use crate::testing::{WorkerShard, job};
 
     fn disk(folder: &tempfile::TempDir) -> Folder {
@@ -311,7 +311,7 @@ mod tests {
     async fn dense(seed: u64) -> (Job, DenseThread) {
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
         job.train.seed = seed;
-        let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await.unwrap();
+        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
         (job, dense)
     }
 
@@ -322,7 +322,7 @@ mod tests {
     fn trained(job: &Job) -> TrainedModel<'_> {
         TrainedModel {
             job,
-            outcome: Outcome::Finished,
+            outcome: TrainingOutcome::Finished,
             steps: 5,
             samples: 40,
             evaluation: None,

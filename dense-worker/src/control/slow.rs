@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use zagros_embedding_client::{EmbeddingClient, StalenessWindow, UnansweredRequests};
 use zagros_plumbing::metrics::register;
 
-use crate::event::{Event, Observer};
+use crate::event::{WorkerEvent, Observer};
 
 /// A wait of which a server is reported to be slow; again when it has doubled.
 const SLOW: Duration = Duration::from_secs(3);
@@ -113,7 +113,7 @@ fn tell(news: &ServerNews, client: &EmbeddingClient, (inside, places): (usize, u
                 "{server} is slow: its oldest request has waited {seconds:.1} s; {pushes} pushes and {lookups} lookups wait \
                  for it, {inside} of {places} batches are under way{full}"
             );
-            observer.observe(&Event::SlowServer { server, oldest: *oldest, pushes: *pushes, lookups: *lookups });
+            observer.observe(&WorkerEvent::SlowServer { server, oldest: *oldest, pushes: *pushes, lookups: *lookups });
         }
         ServerNews::Back(server) => tracing::warn!("{} answers again", name(*server)),
     }

@@ -28,7 +28,7 @@ use super::blocking::blocking;
 use super::row_servers::{RowServers, on_all};
 use super::saved_model::{JOB, MODEL, OPTIMIZER, SavedModel};
 use super::start_meanings::ChangedMeanings;
-use crate::datapath::dense::{Dense, DenseThread};
+use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::model::{ModelError, SameInputs};
 
@@ -143,7 +143,7 @@ impl StartModel {
             layers.map(|tensor| (tensor.segment.tensor.name, tensor.segment.tensor.shape)).collect()
         };
         let (ours, its, same) = (tensors(job), tensors(&self.job), same_inputs(job, &self.job));
-        let anew = move |dense: &mut Dense| {
+        let anew = move |dense: &mut DenseStage| {
             let begins_anew =
                 |tensor: &(String, Vec<u64>)| !its.contains(tensor) || !dense.model.keeps(&tensor.0, same);
             ours.into_iter().filter(begins_anew).map(|(name, _)| name).collect()
@@ -193,7 +193,7 @@ impl StartModel {
     async fn load_dense(&self, job: &Job, dense: &DenseThread) -> Result<Vec<String>, WorkerError> {
         let (weights, state) = (self.saved.read_file(&self.saved.manifest().dense).await?, self.optimizer().await?);
         let (same, steps) = (same_inputs(job, &self.job), self.steps);
-        let load = move |dense: &mut Dense| -> Result<Vec<String>, ModelError> {
+        let load = move |dense: &mut DenseStage| -> Result<Vec<String>, ModelError> {
             let anew = dense.model.start_from(&weights, same)?;
             let taken = match state.filter(|_| anew.is_empty()) {
                 Some(state) if steps == StartSteps::Restart => dense.model.restore_optimizer_at_step_0(&state),

@@ -9,10 +9,10 @@ use zagros_ingest::Batch;
 use super::splits::AssignedStream;
 use super::stream_position::StreamPosition;
 use crate::datapath::next_lookup::{PushedStep, StepSide};
-use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::Fetched;
-use crate::datapath::push::Pushes;
-use crate::datapath::read::Reader;
+use crate::datapath::prefetch::RowPrefetch;
+use crate::datapath::prepared::FetchedBatch;
+use crate::datapath::push::PendingPushes;
+use crate::datapath::read::ReaderThread;
 
 pub(crate) struct StreamState {
     /// Where in its data this worker is.
@@ -22,18 +22,18 @@ pub(crate) struct StreamState {
     pub(crate) remainder: Option<AssignedStream>,
     pub(crate) preloaded: Option<Arc<Vec<Batch>>>,
     /// The thread that reads, and the lookups ahead.
-    pub(crate) reader: Option<Reader>,
-    pub(crate) prefetch: Option<Prefetch>,
+    pub(crate) reader: Option<ReaderThread>,
+    pub(crate) prefetch: Option<RowPrefetch>,
     /// Where the prefetch learns which step is pushed, and says which batch is next, in mode `sync`.
     pub(crate) steps: Option<StepSide>,
     /// The batch of the next step, its rows looked up.
-    pub(crate) batch: Option<Box<Fetched>>,
+    pub(crate) batch: Option<Box<FetchedBatch>>,
     pub(crate) window: StalenessWindow,
     /// The last batch's place in the window, kept until nothing more is to be done between it and the next.
     pub(crate) permit: Option<Arc<WindowPermit>>,
     /// Rows that hold the dense network's weights, in mode `async`.
     pub(crate) weights: Option<TableIds>,
-    pub(crate) pushes: Pushes,
+    pub(crate) pushes: PendingPushes,
     pub(crate) next_seq: u64,
     /// Splits of the epoch that this worker has read to their ends, by id.
     pub(crate) splits_read: BTreeSet<u64>,
@@ -47,7 +47,7 @@ pub(crate) struct StreamState {
 
 impl StreamState {
     /// Nothing is read yet. At most `window` batches are between lookup and acknowledgement.
-    pub(crate) fn new(pushes: Pushes, window: StalenessWindow, weights: Option<TableIds>) -> Self {
+    pub(crate) fn new(pushes: PendingPushes, window: StalenessWindow, weights: Option<TableIds>) -> Self {
         Self {
             position: StreamPosition::default(),
             found: None,

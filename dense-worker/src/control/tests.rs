@@ -16,10 +16,10 @@ use zagros_protocol::control;
 use super::worker::outcome;
 use super::{WorkerInput, Worker};
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Event, Observer, StepReport};
+use crate::event::{WorkerEvent, Observer, StepReport};
 use crate::model::ModelError;
 use crate::report::RunFolder;
-use crate::summary::{Outcome, Summary};
+use crate::summary::{TrainingOutcome, RunSummary};
 use crate::testing::{WorkerShard, batch, job};
 
 /// Long enough for a busy machine; every test here ends far earlier.
@@ -35,8 +35,8 @@ struct StepLog {
 }
 
 impl Observer for StepLog {
-    fn observe(&self, event: &Event) {
-        let Event::Step(report) = event else { return };
+    fn observe(&self, event: &WorkerEvent) {
+        let WorkerEvent::Step(report) = event else { return };
         self.seen.lock().unwrap().push(*report);
         if let Some((after, shutdown)) = &self.shutdown
             && report.step == *after
@@ -85,7 +85,7 @@ impl WorkerSetting {
         }
     }
 
-    async fn run(&self, staleness: usize, batches: u64) -> Result<Summary, WorkerError> {
+    async fn run(&self, staleness: usize, batches: u64) -> Result<RunSummary, WorkerError> {
         run(self.worker(staleness), batches).await
     }
 
@@ -96,7 +96,7 @@ impl WorkerSetting {
     }
 }
 
-async fn run(worker: Worker, batches: u64) -> Result<Summary, WorkerError> {
+async fn run(worker: Worker, batches: u64) -> Result<RunSummary, WorkerError> {
     let batches: Vec<Batch> = (0..batches).map(|index| batch(4, &[&[index, 1000, 1000, 1001]])).collect();
     let run = worker.run_on(WorkerInput::Preloaded(Arc::new(batches)));
     tokio::time::timeout(LATE, run).await.expect("the worker hangs")
@@ -106,7 +106,7 @@ async fn run(worker: Worker, batches: u64) -> Result<Summary, WorkerError> {
 async fn every_batch_is_stepped_pushed_and_reported() {
     let setting = WorkerSetting::new(FakeShard::default());
     let summary = setting.run(2, 20).await.unwrap();
-    assert_eq!((summary.outcome, summary.steps, summary.samples), (Outcome::Finished, 20, 80));
+    assert_eq!((summary.outcome, summary.steps, summary.samples), (TrainingOutcome::Finished, 20, 80));
     assert_eq!(setting.shard.pushes(), 20);
     assert_eq!((summary.rows, summary.table_bytes), (1, 64));
     let steps: Vec<u64> = setting.steps.seen.lock().unwrap().iter().map(|report| report.step).collect();
@@ -133,7 +133,7 @@ async fn a_run_ends_after_max_steps_with_everything_pushed() {
     worker.job.train.max_steps = Some(7);
     worker.job.train.epochs = 5;
     let summary = run(worker, 4).await.unwrap();
-    assert_eq!((summary.steps, setting.shard.pushes(), summary.outcome), (7, 7, Outcome::Finished));
+    assert_eq!((summary.steps, setting.shard.pushes(), summary.outcome), (7, 7, TrainingOutcome::Finished));
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn a_shard_that_fails_ends_the_run_with_its_words() {
 async fn a_shutdown_finishes_the_step_and_drains_the_pushes() {
     let setting = WorkerSetting::stopping_after(FakeShard::default().acknowledging_once_open(4), 5);
     let summary = setting.run(3, 1000).await.unwrap();
-    assert_eq!((summary.outcome, summary.steps, setting.shard.pushes()), (Outcome::Interrupted, 5, 5));
+    assert_eq!((summary.outcome, summary.steps, setting.shard.pushes()), (TrainingOutcome::Interrupted, 5, 5));
     assert_eq!(setting.left().0, control::Outcome::Interrupted);
 }
 
@@ -169,7 +169,7 @@ async fn a_shutdown_does_not_wait_for_a_shard_that_hangs() {
         shutdown.request();
     });
     let summary = setting.run(2, 10).await.unwrap();
-    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, 0));
+    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, 0));
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn a_drained_run_is_left_in_order() {
     };
     let (summary, ()) = tokio::join!(run(worker, 10), drain);
     let summary = summary.unwrap();
-    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, setting.shard.pushes()));
+    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, setting.shard.pushes()));
     assert_eq!(setting.left().0, control::Outcome::Interrupted);
 }
 
@@ -247,7 +247,7 @@ async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
     setting.control.reconnect();
     until("it goes on", || made() > last_made).await;
     setting.shutdown.request();
-    assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
+    assert_eq!(running.await.unwrap().unwrap().outcome, TrainingOutcome::Interrupted);
 }
 
 /// In mode `sync` lookups are counted, so each batch that was looked up is trained on, also where a request to stop comes
@@ -274,7 +274,7 @@ async fn a_batch_that_waits_for_the_lease_is_trained_on_before_the_worker_stops(
     tokio::time::sleep(Duration::from_millis(100)).await;
     setting.control.reconnect();
     let summary = running.await.unwrap().unwrap();
-    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, setting.shard.pushes()));
+    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, setting.shard.pushes()));
     assert_eq!(setting.shard.lookups(), setting.shard.pushes(), "a batch was looked up and not trained on");
 }
 

@@ -10,8 +10,8 @@ use super::cost_meter::CostMeter;
 use super::main_target::MainTarget;
 use super::worker_counts::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
-use crate::progress::{Overall, Recent, Smoothed, Speed};
-use crate::summary::{Cost, StageSeconds, Staleness};
+use crate::progress::{OverallMeasures, RecentMeasures, SmoothedMean, SampleSpeed};
+use crate::summary::{TrainingCost, StageSeconds, StepStaleness};
 
 /// Steps that the smoothed loss remembers.
 const LOSS_STEPS: f64 = 100.0;
@@ -24,14 +24,14 @@ pub(crate) struct TrainingTracker {
     pub(crate) steps: u64,
     pub(crate) samples: u64,
     skipped: u64,
-    loss: Smoothed,
-    recent: Recent,
+    loss: SmoothedMean,
+    recent: RecentMeasures,
     /// Of the epoch.
-    overall: Overall,
-    speed: Speed,
+    overall: OverallMeasures,
+    speed: SampleSpeed,
     /// Samples of this worker since the process started, and how fast they come.
     own: u64,
-    own_speed: Speed,
+    own_speed: SampleSpeed,
     staleness_max: u32,
     staleness_sum: u64,
     others: WorkerCounts,
@@ -53,11 +53,11 @@ pub(crate) struct TrackerState {
     pub(crate) steps: u64,
     samples: u64,
     skipped: u64,
-    loss: Smoothed,
+    loss: SmoothedMean,
     /// Absent in checkpoints of releases that did not keep it.
     #[serde(default)]
-    recent: Option<Recent>,
-    overall: Overall,
+    recent: Option<RecentMeasures>,
+    overall: OverallMeasures,
     staleness_max: u32,
     staleness_sum: u64,
     seconds: f64,
@@ -72,12 +72,12 @@ impl TrackerState {
     }
 
     /// Measures of the epoch so far, of this worker's rows.
-    pub(crate) fn overall(&self) -> &Overall {
+    pub(crate) fn overall(&self) -> &OverallMeasures {
         &self.overall
     }
 
     /// With the measures of another worker's rows.
-    pub(crate) fn with_overall(self, overall: Overall) -> Self {
+    pub(crate) fn with_overall(self, overall: OverallMeasures) -> Self {
         Self { overall, ..self }
     }
 
@@ -116,12 +116,12 @@ impl TrainingTracker {
             steps: 0,
             samples: 0,
             skipped: 0,
-            loss: Smoothed::new(LOSS_STEPS),
-            recent: Recent::new(RECENT_SAMPLES),
-            overall: Overall::new(),
-            speed: Speed::new(SPEED_WINDOW),
+            loss: SmoothedMean::new(LOSS_STEPS),
+            recent: RecentMeasures::new(RECENT_SAMPLES),
+            overall: OverallMeasures::new(),
+            speed: SampleSpeed::new(SPEED_WINDOW),
             own: 0,
-            own_speed: Speed::new(SPEED_WINDOW),
+            own_speed: SampleSpeed::new(SPEED_WINDOW),
             staleness_max: 0,
             staleness_sum: 0,
             others: WorkerCounts::default(),
@@ -166,7 +166,7 @@ impl TrainingTracker {
         (self.steps, self.samples, self.skipped) = (state.steps, state.samples, state.skipped);
         self.samples_before = state.samples;
         (self.loss, self.overall) = (state.loss, state.overall);
-        self.recent = state.recent.unwrap_or_else(|| Recent::new(RECENT_SAMPLES));
+        self.recent = state.recent.unwrap_or_else(|| RecentMeasures::new(RECENT_SAMPLES));
         (self.staleness_max, self.staleness_sum) = (state.staleness_max, state.staleness_sum);
         (self.time, self.epoch, self.epoch_bytes) =
             (Duration::from_secs_f64(state.seconds), state.epoch, state.epoch_bytes);
@@ -178,18 +178,18 @@ impl TrainingTracker {
 
     pub(crate) fn epoch_started(&mut self, epoch: u32) {
         (self.epoch, self.epoch_bytes) = (epoch, 0);
-        self.overall = Overall::new();
+        self.overall = OverallMeasures::new();
     }
 
     /// This worker's predictions of the epoch so far, each sample scored before it was learned from.
-    pub(crate) fn overall(&self) -> &Overall {
+    pub(crate) fn overall(&self) -> &OverallMeasures {
         &self.overall
     }
 
     /// Adds the measures of the epoch so far of other workers' rows.
-    pub(crate) fn take_over(&mut self, of_others: &[Overall]) {
+    pub(crate) fn take_over(&mut self, of_others: &[OverallMeasures]) {
         let mine = std::slice::from_ref(&self.overall);
-        self.overall = Overall::sum(&[mine, of_others].concat());
+        self.overall = OverallMeasures::sum(&[mine, of_others].concat());
     }
 
     /// The same over about the last 100,000 samples.
@@ -265,7 +265,7 @@ impl TrainingTracker {
     }
 
     /// Of training alone, since the process started.
-    pub(crate) fn cost(&self) -> Cost {
+    pub(crate) fn cost(&self) -> TrainingCost {
         self.cost.cost(self.samples_of_all().saturating_sub(self.samples_before), self.own)
     }
 
@@ -277,9 +277,9 @@ impl TrainingTracker {
         self.loss.mean()
     }
 
-    pub(crate) fn staleness(&self) -> Staleness {
+    pub(crate) fn staleness(&self) -> StepStaleness {
         let all = self.counts().plus(self.others);
-        Staleness {
+        StepStaleness {
             max: u32::try_from(all.staleness_max).unwrap_or(u32::MAX),
             mean: all.staleness_sum as f64 / (all.steps - all.skipped).max(1) as f64,
         }
@@ -322,7 +322,7 @@ impl TrainingTracker {
 }
 
 /// A step as the coordinator hears of it.
-pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Staleness, stages: &StageSeconds) -> Progress {
+pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: StepStaleness, stages: &StageSeconds) -> Progress {
     let &StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce, .. } = stages;
     Progress {
         staleness_max: stale.max,
@@ -366,7 +366,7 @@ mod tests {
         tracker.epoch_started(1);
         assert_eq!((tracker.overall().report().samples, tracker.recent().samples), (0, 4));
         assert_eq!(tracker.stepped(step(0)).epoch_fraction, 0.4);
-        assert_eq!(tracker.staleness(), Staleness { max: 3, mean: 1.0 });
+        assert_eq!(tracker.staleness(), StepStaleness { max: 3, mean: 1.0 });
         assert_eq!((tracker.skipped(20), tracker.steps, tracker.samples, tracker.epoch_fraction()), (1, 4, 6, 0.6));
     }
 
@@ -439,7 +439,7 @@ mod tests {
     fn the_coordinator_hears_of_staleness_and_stages_besides_the_step() {
         let report = StepReport { step: 7, auc_so_far: Some(0.75), ..StepReport::default() };
         let stages = StageSeconds { dense: 2.5, ..StageSeconds::default() };
-        let sent = progress(&report, 4, Staleness { max: 3, mean: 1.0 }, &stages);
+        let sent = progress(&report, 4, StepStaleness { max: 3, mean: 1.0 }, &stages);
         assert_eq!((sent.step, sent.checkpoint_step, sent.staleness_max, sent.auc), (7, 4, 3, Some(0.75)));
         assert_eq!(sent.stages.map(|stages| stages.dense), Some(2.5));
     }

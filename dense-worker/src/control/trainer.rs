@@ -14,7 +14,7 @@ use super::scoring::ScoringState;
 use super::start_model::StartModel;
 use super::stream::StreamState;
 use super::tracker::TrainingTracker;
-use crate::summary::Summary;
+use crate::summary::RunSummary;
 
 /// All that training works with.
 pub(crate) struct Trainer {
@@ -29,7 +29,7 @@ pub(crate) struct Trainer {
     pub(crate) ballots: GroupBallots,
     pub(crate) start: Option<StartModel>,
     /// What the run has left, once it is saved.
-    pub(crate) saved: Option<Summary>,
+    pub(crate) saved: Option<RunSummary>,
 }
 
 /// Whether the loss and the labels still make sense.

@@ -26,7 +26,7 @@ use super::splits::{LOOP, control_error};
 use super::stop::StopSignal;
 use super::worker::Worker;
 use crate::error::WorkerError;
-use crate::event::Event;
+use crate::event::WorkerEvent;
 
 /// How often the first worker tells how far it is, and how often the others ask.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ impl Worker {
         } else if self.index == 0 {
             self.share(statistics, &caller).await?;
         } else {
-            self.observer.observe(&Event::WaitingFor("dense worker 0, which measures the features".to_owned()));
+            self.observer.observe(&WorkerEvent::WaitingFor("dense worker 0, which measures the features".to_owned()));
             apply(&mut self.job, statistics, &caller.wait().await?)?;
         }
         let (folder, job) = (self.folder.clone(), self.job.clone());
@@ -82,7 +82,7 @@ impl Worker {
         if self.job.features.unmeasured().is_empty() {
             return Ok(());
         }
-        self.observer.observe(&Event::Fitting);
+        self.observer.observe(&WorkerEvent::Fitting);
         let (cancel, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
         let (mut job, bytes) = (self.job.clone(), Arc::clone(&read));
@@ -96,8 +96,8 @@ impl Worker {
             error => error.into(),
         })?;
         self.job = job;
-        self.observer.observe(&Event::Fitted { rows, positive_rate });
-        rare.into_iter().for_each(|rare| self.observer.observe(&Event::RareCategories(rare)));
+        self.observer.observe(&WorkerEvent::Fitted { rows, positive_rate });
+        rare.into_iter().for_each(|rare| self.observer.observe(&WorkerEvent::RareCategories(rare)));
         Ok(())
     }
 }

@@ -37,13 +37,13 @@ use super::stream::StreamState;
 use super::tracker::TrainingTracker;
 use super::trainer::{LossWatch, Trainer};
 use crate::datapath::dense::DenseThread;
-use crate::datapath::push::Pushes;
+use crate::datapath::push::PendingPushes;
 use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Event, Observer, ObserverList, SilentObserver};
-use crate::metrics::Metrics;
+use crate::event::{WorkerEvent, Observer, ObserverList, SilentObserver};
+use crate::metrics::WorkerMetrics;
 use crate::report::{MeasureRecorder, RunFolder};
-use crate::summary::{Outcome, Summary};
+use crate::summary::{TrainingOutcome, RunSummary};
 
 /// How long a worker has to end by itself once the run is over: what it does then may be all but done.
 const NOTICE: Duration = Duration::from_secs(2);
@@ -121,12 +121,12 @@ impl Worker {
     /// # Errors
     /// The first cause of whatever went wrong. The run is left with that cause; the reading thread, which may be in
     /// the middle of a disk read, ends soon after.
-    pub async fn run(self) -> Result<Summary, WorkerError> {
+    pub async fn run(self) -> Result<RunSummary, WorkerError> {
         self.run_on(WorkerInput::Files).await
     }
 
     /// Trains on `input`.
-    pub async fn run_on(mut self, input: WorkerInput) -> Result<Summary, WorkerError> {
+    pub async fn run_on(mut self, input: WorkerInput) -> Result<RunSummary, WorkerError> {
         // One worker tells of all.
         self.folder = self.folder.filter(|_| self.index == 0);
         self.resume = self.resume.filter(|_| self.index == 0);
@@ -134,7 +134,7 @@ impl Worker {
         let fingerprint = self.job.fingerprint();
         let data = self.look_at_data(input).await?;
         self.record().await?;
-        let mut metrics = Metrics::new(&self.registry);
+        let mut metrics = WorkerMetrics::new(&self.registry);
         metrics.waits = self.waits.clone();
         metrics.promise(&self.job, self.folder.is_some());
         if let Some(folder) = &self.folder {
@@ -151,7 +151,7 @@ impl Worker {
             reason = cut_off(stop) => Err(reason),
         };
         let left = match &trained {
-            Ok(Summary { outcome: Outcome::Left, .. }) => {
+            Ok(RunSummary { outcome: TrainingOutcome::Left, .. }) => {
                 membership.leave(control::Outcome::Interrupted, "was asked to end").await
             }
             // The first worker still saves what all have trained, and the run goes on until it says how it ended.
@@ -213,7 +213,7 @@ impl Worker {
     }
 
     async fn join(&self, fingerprint: u64, data: &WorkerData) -> Result<Membership, WorkerError> {
-        self.observer.observe(&Event::WaitingFor(self.control.name().to_owned()));
+        self.observer.observe(&WorkerEvent::WaitingFor(self.control.name().to_owned()));
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
             index: self.index,
@@ -234,10 +234,10 @@ impl Worker {
     async fn know_and_train(
         &mut self,
         data: WorkerData,
-        metrics: Metrics,
+        metrics: WorkerMetrics,
         dense: DenseThread,
         membership: Arc<Membership>,
-    ) -> Result<Summary, WorkerError> {
+    ) -> Result<RunSummary, WorkerError> {
         self.know_transforms(&data.measured, &membership).await?;
         self.train(data, metrics, dense, membership).await
     }
@@ -245,10 +245,10 @@ impl Worker {
     async fn train(
         &self,
         data: WorkerData,
-        metrics: Metrics,
+        metrics: WorkerMetrics,
         dense: DenseThread,
         membership: Arc<Membership>,
-    ) -> Result<Summary, WorkerError> {
+    ) -> Result<RunSummary, WorkerError> {
         let client = self.reach_servers(&membership).await?;
         let writer = (tile_writer(membership.member()), membership.incarnation());
         dense.stream_by(Access::Train, || self.client_of(writer)).await?;
@@ -262,7 +262,7 @@ impl Worker {
         let (places, observer) = (self.job.staleness() + 1, Arc::clone(&self.observer));
         let _slow = SlowServers::watch(client, window, places, &self.registry, observer);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
-        self.observer.observe(&Event::Started { total_bytes, epochs, steps_hint });
+        self.observer.observe(&WorkerEvent::Started { total_bytes, epochs, steps_hint });
         if let WorkerInput::Preloaded(batches) = input {
             trainer.stream.preloaded = Some(batches);
         }
@@ -274,7 +274,7 @@ impl Worker {
                 return Err(trainer.with_best_state(error).await);
             }
         };
-        if outcome == Outcome::Interrupted
+        if outcome == TrainingOutcome::Interrupted
             && let Some(reason) = trainer.run.stop.drained_because().await
         {
             tracing::info!("{reason}: training was stopped for it");
@@ -287,7 +287,7 @@ impl Worker {
     }
 
     async fn reach_servers(&self, membership: &Membership) -> Result<Arc<EmbeddingClient>, WorkerError> {
-        self.observer.observe(&Event::WaitingFor("the embedding servers".to_owned()));
+        self.observer.observe(&WorkerEvent::WaitingFor("the embedding servers".to_owned()));
         let timeout = self.job.cluster.timeout;
         let waiting = Waiting::new("training loop", WaitKind::Members, "the embedding servers").with_timeout(timeout);
         let joining = self.waits.begin(waiting);
@@ -297,7 +297,7 @@ impl Worker {
         let client = self.client_of((member, incarnation)).with_metrics(&self.registry);
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
-        self.observer.observe(&Event::Joined { member, incarnation, servers });
+        self.observer.observe(&WorkerEvent::Joined { member, incarnation, servers });
         Ok(Arc::new(client))
     }
 
@@ -309,7 +309,7 @@ impl Worker {
     fn trainer(
         &self,
         data: WorkerData,
-        metrics: Metrics,
+        metrics: WorkerMetrics,
         dense: DenseThread,
         membership: Arc<Membership>,
         client: Arc<EmbeddingClient>,
@@ -330,7 +330,7 @@ impl Worker {
             waits: self.waits.clone(),
             asked: Arc::default(),
         };
-        let pushes = Pushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
+        let pushes = PendingPushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
         let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
@@ -396,18 +396,18 @@ fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {
 }
 
 /// As the coordinator is reported: an interrupted run did not fail.
-pub(super) fn outcome(trained: &Result<Summary, WorkerError>) -> control::Outcome {
+pub(super) fn outcome(trained: &Result<RunSummary, WorkerError>) -> control::Outcome {
     match trained {
-        Ok(Summary { outcome: Outcome::Finished, .. }) => control::Outcome::Finished,
+        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => control::Outcome::Finished,
         Ok(_) => control::Outcome::Interrupted,
         Err(error) if error.exit_class() == ExitClass::Interrupted => control::Outcome::Interrupted,
         Err(_) => control::Outcome::Failed,
     }
 }
 
-fn reason(trained: &Result<Summary, WorkerError>) -> String {
+fn reason(trained: &Result<RunSummary, WorkerError>) -> String {
     match trained {
-        Ok(Summary { outcome: Outcome::Finished, .. }) => String::new(),
+        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => String::new(),
         Ok(_) => WorkerError::Interrupted.to_string(),
         Err(error) => error.to_string(),
     }

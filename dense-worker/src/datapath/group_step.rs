@@ -14,14 +14,14 @@ use zagros_embedding_client::BatchRows;
 use zagros_protocol::control::WaitKind;
 use zagros_zip::number_from;
 
-use super::dense::{Dense, Stepped};
-use super::prepared::{Prepared, inconsistent};
+use super::dense::{DenseStage, StepResult};
+use super::prepared::{PreparedBatch, inconsistent};
 use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead};
 use crate::error::WorkerError;
-use crate::metrics::Stage;
+use crate::metrics::PipelineStage;
 use crate::model::{ModelError, StepOutput};
 
-impl Dense {
+impl DenseStage {
     /// Sends this rank's turn, and returns the turns of all ranks.
     pub(crate) fn agree(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
         let started = Instant::now();
@@ -30,7 +30,7 @@ impl Dense {
         mine.write(&mut all, process_group.group.rank());
         let _waiting = self.metrics.waits.begin(of_all("the agreement on a step"));
         process_group.group.all_reduce_sum(&mut all)?;
-        self.metrics.spent(Stage::Reduce, started.elapsed());
+        self.metrics.spent(PipelineStage::Reduce, started.elapsed());
         Ok(AgreedTurns::read(&all))
     }
 
@@ -43,11 +43,11 @@ impl Dense {
     /// ([`WorkerError::Skipped`] if training goes on). When a worker does not take part, or libtorch fails.
     pub(crate) fn group_step(
         &mut self,
-        batch: Option<(&Prepared, BatchRows)>,
+        batch: Option<(&PreparedBatch, BatchRows)>,
         share: RankShare,
         step: u64,
         ahead: &TurnAhead,
-    ) -> Result<(Stepped, Option<AgreedTurns>), WorkerError> {
+    ) -> Result<(StepResult, Option<AgreedTurns>), WorkerError> {
         let Some(mut process_group) = self.process_group.take() else { return Err(no_group()) };
         let stepped = self.step_in(&mut process_group, batch, share, step, ahead);
         self.process_group = Some(process_group);
@@ -57,11 +57,11 @@ impl Dense {
     fn step_in(
         &mut self,
         process_group: &mut ProcessGroup,
-        batch: Option<(&Prepared, BatchRows)>,
+        batch: Option<(&PreparedBatch, BatchRows)>,
         share: RankShare,
         step: u64,
         ahead: &TurnAhead,
-    ) -> Result<(Stepped, Option<AgreedTurns>), WorkerError> {
+    ) -> Result<(StepResult, Option<AgreedTurns>), WorkerError> {
         let timer = self.metrics.step_seconds.start_timer();
         let failed = |source| WorkerError::Step { step, source };
         let (prepared, rows) = batch.unzip();
@@ -75,10 +75,10 @@ impl Dense {
         };
         let started = Instant::now();
         process_group.send_rest(&self.model, &local, share.weight, ahead.get().copied()).map_err(failed)?;
-        self.metrics.spent(Stage::Reduce, started.elapsed());
+        self.metrics.spent(PipelineStage::Reduce, started.elapsed());
         // The gradients of rows are gathered while those of the network are summed.
         let mut stepped =
-            Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share: share.samples };
+            StepResult { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share: share.samples };
         if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
             output.gradients.iter_mut().for_each(|gradient| *gradient *= share.weight);
             self.model.penalise(prepared.samples(&self.input), share.samples, &mut output.gradients);
@@ -96,7 +96,7 @@ impl Dense {
             }
         };
         drop(waiting);
-        self.metrics.spent(Stage::Reduce, started.elapsed());
+        self.metrics.spent(PipelineStage::Reduce, started.elapsed());
         if !reduced.diverged.is_empty() {
             let workers = reduced.diverged;
             // The decision is the same on all workers.
@@ -113,7 +113,7 @@ impl Dense {
             }
             error => failed(error),
         })?;
-        self.metrics.spent(Stage::Dense, started.elapsed());
+        self.metrics.spent(PipelineStage::Dense, started.elapsed());
         stepped.loss = reduced.loss;
         timer.observe_duration();
         Ok((stepped, reduced.next))
@@ -165,7 +165,7 @@ impl Dense {
     fn local(
         &mut self,
         process_group: &mut ProcessGroup,
-        prepared: Option<&Prepared>,
+        prepared: Option<&PreparedBatch>,
         rows: Option<&BatchRows>,
     ) -> Result<Option<StepOutput>, ModelError> {
         let (Some(prepared), Some(rows)) = (prepared, rows) else {
@@ -174,19 +174,19 @@ impl Dense {
         };
         let started = Instant::now();
         self.gather(prepared, rows);
-        self.metrics.spent(Stage::Gather, started.elapsed());
+        self.metrics.spent(PipelineStage::Gather, started.elapsed());
         let started = Instant::now();
         let samples = prepared.samples(&self.input);
         let ProcessGroup { group, buckets } = process_group;
         let ready = &mut |from: usize, gradients: &[f32]| buckets.ready(group.as_mut(), from, gradients);
         let output = self.model.backward_in_parts(samples, ready)?;
-        self.metrics.spent(Stage::Dense, started.elapsed());
+        self.metrics.spent(PipelineStage::Dense, started.elapsed());
         self.model.check_finite(&output)?;
         Ok(Some(output))
     }
 }
 
-/// As [`Dense::all_gather_values`], with the `all_gather` of any group.
+/// As [`DenseStage::all_gather_values`], with the `all_gather` of any group.
 pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
     mine: &T,
     all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, WorkerError>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use zagros_collective::Collective;
 use zagros_worker_core::RankProgress;
 
-use super::dense::{Dense, Stepped};
+use super::dense::{DenseStage, StepResult};
 use super::group_step::all_gather_values;
 use super::process_group::{ProcessGroup, seed_of_rank};
 use crate::error::WorkerError;
@@ -18,7 +18,7 @@ struct JoinPayload {
     like: u32,
 }
 
-impl Dense {
+impl DenseStage {
     /// Joins the group once every rank knows that all ranks fit together. `layers` is a second group of the same ranks, for
     /// streamed weights. `like` stands for values that must be equal on
     /// all ranks. Weights must be equal too if no rank has trained. Returns the progress of each rank.
@@ -56,7 +56,7 @@ impl Dense {
     }
 
     /// Leaves a group in which a call has failed. Returns the step that other workers may have made.
-    pub(crate) fn leave_group(&mut self) -> Option<Stepped> {
+    pub(crate) fn leave_group(&mut self) -> Option<StepResult> {
         self.process_group = None;
         if let Some(tiles) = &self.tiles {
             tiles.leave();

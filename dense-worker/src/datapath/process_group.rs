@@ -166,7 +166,7 @@ impl ProcessGroup {
     }
 
     /// Waits for the sums. After that, the model's gradients and the changes of its buffers are those of all workers.
-    pub(super) fn finish(&mut self, model: &mut DenseModel, step: u64) -> Result<Reduced, WorkerError> {
+    pub(super) fn finish(&mut self, model: &mut DenseModel, step: u64) -> Result<ReducedSums, WorkerError> {
         let failed = |source| WorkerError::Step { step, source };
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
         let besides = self.buckets.finish(self.group.as_mut(), put)?;
@@ -176,7 +176,7 @@ impl ProcessGroup {
         let (flags, rest) = rest.split_at(world.min(rest.len()));
         let (turns, changes) = rest.split_at((world * TURN).min(rest.len()));
         model.replace_buffer_changes(changes).map_err(failed)?;
-        Ok(Reduced {
+        Ok(ReducedSums {
             loss: *loss,
             diverged: number_from(0, flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
             next: AgreedTurns::if_all(turns),
@@ -184,7 +184,7 @@ impl ProcessGroup {
     }
 }
 
-pub(super) struct Reduced {
+pub(super) struct ReducedSums {
     pub(super) loss: f32,
     pub(super) diverged: Vec<usize>,
     pub(super) next: Option<AgreedTurns>,

@@ -10,11 +10,11 @@ use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RequestRe
 use super::ledger::BatchLedger;
 use crate::error::WorkerError;
 use crate::event::Observer;
-use crate::metrics::{Metrics, Stage};
+use crate::metrics::{WorkerMetrics, PipelineStage};
 
 /// The gradients of one batch, with what their acknowledgement completes.
 #[derive(Debug)]
-pub(crate) struct Gradients {
+pub(crate) struct BatchGradients {
     pub(crate) seq: u64,
     /// Training steps before the batch's own.
     pub(crate) step: u64,
@@ -33,16 +33,16 @@ pub(crate) struct Gradients {
 }
 
 /// Dropping this ends the pushes in flight.
-pub(crate) struct Pushes {
+pub(crate) struct PendingPushes {
     client: Arc<EmbeddingClient>,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
     observer: Arc<dyn Observer>,
     under_way: JoinSet<Result<(u64, Vec<u64>), WorkerError>>,
     ledger: BatchLedger,
 }
 
-impl Pushes {
-    pub(crate) fn new(client: Arc<EmbeddingClient>, metrics: Metrics, observer: Arc<dyn Observer>) -> Self {
+impl PendingPushes {
+    pub(crate) fn new(client: Arc<EmbeddingClient>, metrics: WorkerMetrics, observer: Arc<dyn Observer>) -> Self {
         Self { client, metrics, observer, under_way: JoinSet::new(), ledger: BatchLedger::default() }
     }
 
@@ -51,21 +51,21 @@ impl Pushes {
         self.ledger = BatchLedger::from(seq);
     }
 
-    pub(crate) fn start(&mut self, gradients: Gradients) {
+    pub(crate) fn start(&mut self, gradients: BatchGradients) {
         if let Some(audit) = self.observer.audit() {
-            let Gradients { seq, step, unique, samples, ends, .. } = &gradients;
+            let BatchGradients { seq, step, unique, samples, ends, .. } = &gradients;
             let (seq, step, samples, splits) = (*seq, *step, *samples as u64, ends.clone());
             let rows = unique.tables.iter().map(|rows| TableRows { table: rows.table.0, ids: rows.ids.clone() });
             audit.note_start(StartedPush { seq, step, samples, splits, tables: rows.collect() });
         }
         let (client, metrics, observer) = (Arc::clone(&self.client), self.metrics.clone(), Arc::clone(&self.observer));
         self.under_way.spawn(async move {
-            let Gradients { seq, step, unique, values, share, ends, permit, reach, .. } = gradients;
+            let BatchGradients { seq, step, unique, values, share, ends, permit, reach, .. } = gradients;
             let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
             let started = Instant::now();
             let pushed =
                 client.push(PushedBatch { step, staleness, share, reach, ..seq.into() }, &unique, &values).await;
-            metrics.spent(Stage::Push, started.elapsed());
+            metrics.spent(PipelineStage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
             if let Some(audit) = observer.audit() {
                 audit.note_end(seq);

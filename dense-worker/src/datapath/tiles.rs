@@ -45,9 +45,9 @@ use zagros_table::optimizer::dense::Staging;
 
 use self::lane::LayerLane;
 use self::layer::{LayerPart, TiledLayer};
-use self::transfer::{Receipt, TransferError};
+use self::transfer::{PushReceipt, TransferError};
 use crate::error::WorkerError;
-use crate::metrics::{Metrics, Stage};
+use crate::metrics::{WorkerMetrics, PipelineStage};
 use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, Purpose};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
@@ -62,10 +62,10 @@ pub(crate) struct TileStore {
     servers: OnceLock<TileServers>,
     workers: Mutex<Option<Arc<LayerWorkers>>>,
     /// By layer: the push that is under way.
-    pushes: Vec<Mutex<Option<Receipt>>>,
+    pushes: Vec<Mutex<Option<PushReceipt>>>,
     /// The gradients of the present step.
     sums: Mutex<StepSums>,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
 }
 
 struct TileServers {
@@ -121,7 +121,7 @@ impl std::fmt::Debug for TileServers {
 
 impl TileStore {
     /// The layers of a job; `None` if its weights are not streamed. [`Self::connect`] must follow before the first step.
-    pub(crate) fn from_job(job: &Job, metrics: Metrics) -> Option<Arc<Self>> {
+    pub(crate) fn from_job(job: &Job, metrics: WorkerMetrics) -> Option<Arc<Self>> {
         let layers: Vec<TiledLayer> = job.worker_layers().iter().map(TiledLayer::new).collect();
         let pushes = layers.iter().map(|_| Mutex::default()).collect();
         if layers.is_empty() {
@@ -185,7 +185,7 @@ impl TileStore {
         }
     }
 
-    fn under_way(&self, layer: usize) -> Option<Receipt> {
+    fn under_way(&self, layer: usize) -> Option<PushReceipt> {
         lock(&self.pushes[layer]).take()
     }
 
@@ -200,7 +200,7 @@ impl TileStore {
         let _waiting = self.metrics.waits.begin(waiting);
         let started = Instant::now();
         let answered = answer.blocking_recv().unwrap_or(Err(TransferError::RunEnds));
-        self.metrics.spent(Stage::Layers, started.elapsed());
+        self.metrics.spent(PipelineStage::Layers, started.elapsed());
         answered.map_err(|error| self.failed(layer, what, error))
     }
 
@@ -273,13 +273,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 #[derive(Debug)]
-struct Pull {
+struct PendingPull {
     store: Arc<TileStore>,
     layer: usize,
     answer: Result<oneshot::Receiver<Result<LayerValues, TransferError>>, ModelError>,
 }
 
-impl PendingLayer for Pull {
+impl PendingLayer for PendingPull {
     fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
         let Self { store, layer, answer } = *self;
         store.wait(layer, "fetch the weights", answer?)
@@ -306,7 +306,7 @@ impl LayerStore for Arc<TileStore> {
             }
             Ok(answer)
         };
-        Box::new(Pull { store: Arc::clone(self), layer, answer: start() })
+        Box::new(PendingPull { store: Arc::clone(self), layer, answer: start() })
     }
 
     fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {

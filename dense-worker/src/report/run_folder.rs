@@ -12,7 +12,7 @@ use zagros_store::Folder;
 
 use super::files::{file_error, seconds_since_epoch, to_json, write};
 use crate::error::WorkerError;
-use crate::summary::{Outcome, Summary};
+use crate::summary::{TrainingOutcome, RunSummary};
 
 /// How many runs of one name may start in the same second.
 const AT_ONCE: u32 = 1000;
@@ -151,13 +151,13 @@ impl RunFolder {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         #[derive(Deserialize)]
-        struct End {
-            outcome: Outcome,
+        struct SummaryEnd {
+            outcome: TrainingOutcome,
             complete: Option<bool>,
         }
         let text = fs::read(self.summary_file()).ok();
-        let end: Option<End> = text.and_then(|text| serde_json::from_slice(&text).ok());
-        end.is_some_and(|end| end.complete.unwrap_or(end.outcome == Outcome::Finished))
+        let end: Option<SummaryEnd> = text.and_then(|text| serde_json::from_slice(&text).ok());
+        end.is_some_and(|end| end.complete.unwrap_or(end.outcome == TrainingOutcome::Finished))
     }
 
     /// Whether its job differs from this one in what is learned. A job that cannot be read counts as different.
@@ -194,7 +194,7 @@ impl RunFolder {
         write(&self.job_file(), job.to_toml().as_bytes())
     }
 
-    pub fn write_summary(&self, summary: &Summary) -> Result<(), WorkerError> {
+    pub fn write_summary(&self, summary: &RunSummary) -> Result<(), WorkerError> {
         write(&self.summary_file(), &to_json(summary))
     }
 }

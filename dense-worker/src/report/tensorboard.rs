@@ -19,17 +19,17 @@ pub struct EventRecord {
     #[prost(string, optional, tag = "3")]
     pub file_version: Option<String>,
     #[prost(message, optional, tag = "5")]
-    pub summary: Option<Scalars>,
+    pub summary: Option<StepScalars>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Scalars {
+pub struct StepScalars {
     #[prost(message, repeated, tag = "1")]
-    pub values: Vec<Scalar>,
+    pub values: Vec<NamedScalar>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Scalar {
+pub struct NamedScalar {
     /// Name, with slashes for groups: `train/loss`.
     #[prost(string, tag = "1")]
     pub tag: String,
@@ -52,8 +52,8 @@ impl<W: Write> EventWriter<W> {
     }
 
     pub fn scalars(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
-        let value = |(tag, value): &(&str, f64)| Scalar { tag: (*tag).to_owned(), simple_value: *value as f32 };
-        let summary = Some(Scalars { values: scalars.iter().map(value).collect() });
+        let value = |(tag, value): &(&str, f64)| NamedScalar { tag: (*tag).to_owned(), simple_value: *value as f32 };
+        let summary = Some(StepScalars { values: scalars.iter().map(value).collect() });
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         self.write(&EventRecord { wall_time, step, file_version: None, summary })
     }

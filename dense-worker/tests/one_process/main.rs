@@ -35,8 +35,8 @@ use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    EarlierRun, EvaluateCommand, Evaluation, Event, ExitClass, WorkerInput, Observer, ObserverList, Outcome, ResumePoint, RunFolder,
-    SilentObserver, StepReport, Summary, Worker, WorkerError,
+    EarlierRun, EvaluateCommand, Evaluation, WorkerEvent, ExitClass, WorkerInput, Observer, ObserverList, TrainingOutcome, ResumePoint, RunFolder,
+    SilentObserver, StepReport, RunSummary, Worker, WorkerError,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -169,17 +169,17 @@ fn request(job: &Job, index: u32) -> JoinRequest {
 }
 
 #[derive(Default)]
-struct Recording(Mutex<Vec<Event>>);
+struct Recording(Mutex<Vec<WorkerEvent>>);
 
 impl Observer for Recording {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &WorkerEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
 }
 
 impl Recording {
     fn steps(&self) -> Vec<StepReport> {
-        let step = |event: &Event| if let Event::Step(report) = event { Some(*report) } else { None };
+        let step = |event: &WorkerEvent| if let WorkerEvent::Step(report) = event { Some(*report) } else { None };
         self.0.lock().unwrap().iter().filter_map(step).collect()
     }
 
@@ -189,7 +189,7 @@ impl Recording {
     }
 }
 
-async fn train(job: Job) -> (Result<Summary, WorkerError>, Arc<Recording>, RunFolder) {
+async fn train(job: Job) -> (Result<RunSummary, WorkerError>, Arc<Recording>, RunFolder) {
     let cluster = Cluster::start(&job).await;
     let recording = Arc::new(Recording::default());
     let worker = cluster.worker(job, recording.clone(), Shutdown::new());
@@ -226,7 +226,7 @@ async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers()
     let evaluation = summary.evaluation.unwrap();
     assert!(evaluation.auc.unwrap() > 0.85, "{evaluation:?}");
     assert!(summary.staleness.max <= 3 && summary.rows > 0 && summary.table_bytes > 0, "{summary:?}");
-    let evaluated = |event: &Event| matches!(event, Event::Evaluated { .. });
+    let evaluated = |event: &WorkerEvent| matches!(event, WorkerEvent::Evaluated { .. });
     assert!(recorded.0.lock().unwrap().iter().filter(|event| evaluated(event)).count() > 4);
 
     let again = evaluate(&run, &["cluster.servers=3"], None).await.unwrap();
@@ -273,9 +273,9 @@ async fn fitted_transforms_are_reported_and_kept_in_the_resolved_job() {
     let (summary, recorded, run) = train(job(folder.path(), &["train.max_steps=1"])).await;
     assert!(summary.is_ok());
     let events = recorded.0.lock().unwrap();
-    let fitting = events.iter().position(|event| *event == Event::Fitting).expect("nothing was measured");
+    let fitting = events.iter().position(|event| *event == WorkerEvent::Fitting).expect("nothing was measured");
     let fitted = &events[fitting + 1];
-    assert!(matches!(fitted, Event::Fitted { rows: 1500..1700, .. }), "{fitted:?}");
+    assert!(matches!(fitted, WorkerEvent::Fitted { rows: 1500..1700, .. }), "{fitted:?}");
     let resolved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
     let Standardise::Given { mean, deviation } = resolved.features.numeric[1].standardise else {
         panic!("{:?}", resolved.features.numeric[1]);
@@ -303,7 +303,7 @@ async fn a_run_that_was_asked_to_be_short_is_finished_too() {
     let job = job(folder.path(), &["train.max_steps=7", "train.staleness=2"]);
     let cluster = Cluster::start(&job).await;
     let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
-    assert_eq!((summary.steps, summary.outcome), (7, Outcome::Finished));
+    assert_eq!((summary.steps, summary.outcome), (7, TrainingOutcome::Finished));
     assert!(summary.evaluation.is_some());
     assert_eq!(cluster.control.status(StatusRequest {}).await.unwrap().state, "finished");
 }
@@ -326,8 +326,8 @@ async fn batches_from_memory_train_as_well() {
 struct StopAfter(u64, Shutdown);
 
 impl Observer for StopAfter {
-    fn observe(&self, event: &Event) {
-        if matches!(event, Event::Step(report) if report.step == self.0) {
+    fn observe(&self, event: &WorkerEvent) {
+        if matches!(event, WorkerEvent::Step(report) if report.step == self.0) {
             self.1.request();
         }
     }
@@ -342,7 +342,7 @@ async fn an_interrupted_run_leaves_a_model_behind() {
     let worker = cluster.worker(job, Arc::new(StopAfter(5, shutdown.clone())), shutdown);
     let run = worker.folder.clone().unwrap();
     let summary = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap();
-    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, 5));
+    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, 5));
     assert!(run.model().join("manifest.json").is_file() && run.summary_file().is_file());
 }
 

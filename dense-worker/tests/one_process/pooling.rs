@@ -41,7 +41,7 @@ async fn several_servers_pool_as_the_worker_does_but_for_rounding() {
     for (expected, found) in expected.steps().iter().zip_eq(losses.steps()) {
         assert!((expected.loss - found.loss).abs() < 1e-3, "step {}: {} {}", found.step, expected.loss, found.loss);
     }
-    let auc = |summary: &zagros_dense_worker::Summary| summary.evaluation.unwrap().auc.unwrap();
+    let auc = |summary: &zagros_dense_worker::RunSummary| summary.evaluation.unwrap().auc.unwrap();
     let (expected, found) = (auc(&at_worker), auc(&at_server));
     assert!(expected > 0.85 && (expected - found).abs() < 1e-3, "{expected} {found}");
     assert_eq!(at_worker.rows, at_server.rows);

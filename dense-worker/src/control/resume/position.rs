@@ -11,7 +11,7 @@ use zagros_zip::ZipEq;
 use crate::control::model_choice::ChoiceState;
 use crate::control::tracker::TrackerState;
 use crate::event::Evaluation;
-use crate::progress::Overall;
+use crate::progress::OverallMeasures;
 
 /// Layout of the file; counts up when an older release could not read it.
 pub(crate) const FORMAT: u32 = 1;
@@ -40,7 +40,7 @@ pub(crate) struct TrainingPosition {
     /// Measures of the epoch so far, of every worker by rank: each has seen its own rows alone. Empty in checkpoints of
     /// releases that kept those of the first worker alone.
     #[serde(default)]
-    pub(crate) measures: Vec<Overall>,
+    pub(crate) measures: Vec<OverallMeasures>,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
     /// Measures of the training rows of each epoch that is over.
@@ -166,15 +166,15 @@ impl TrainingPosition {
 
     /// The measures that worker `rank` of `world` goes on from: its own; the first worker adds those of workers that are
     /// no more. All of them together are those of all rows of the epoch.
-    pub(crate) fn measures(&self, rank: usize, world: usize) -> Overall {
+    pub(crate) fn measures(&self, rank: usize, world: usize) -> OverallMeasures {
         let own = self.measures.get(rank).cloned();
         match rank {
             0 if self.measures.is_empty() => self.tracker.overall().clone(),
             0 if self.measures.len() > world => {
                 let gone = self.measures.iter().skip(world).cloned();
-                Overall::sum(&own.into_iter().chain(gone).collect::<Vec<_>>())
+                OverallMeasures::sum(&own.into_iter().chain(gone).collect::<Vec<_>>())
             }
-            _ => own.unwrap_or_else(Overall::new),
+            _ => own.unwrap_or_else(OverallMeasures::new),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::control::blocking::blocking;
 use crate::control::saved_model::{self, TrainedModel, WrittenModel};
 use crate::error::WorkerError;
 use crate::report::files::to_json;
-use crate::summary::Outcome;
+use crate::summary::TrainingOutcome;
 
 /// When checkpoints are due, and the one that is being written.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl CapturedCheckpoint {
         let saved = try_join_all(saved).await?;
         let own =
             vec![(saved_model::DENSE, weights), (saved_model::OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
-        let outcome = Outcome::Interrupted;
+        let outcome = TrainingOutcome::Interrupted;
         let trained =
             TrainedModel { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrators: None };
         let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;

@@ -28,7 +28,7 @@ pub(super) enum TransferError {
 }
 
 /// What a push answers once all servers have acknowledged it.
-pub(super) type Receipt = oneshot::Receiver<Result<(), TransferError>>;
+pub(super) type PushReceipt = oneshot::Receiver<Result<(), TransferError>>;
 
 /// Writes the weights of a part of a layer, after the layer's push before, to their places in `layer`.
 pub(super) async fn pull(
@@ -36,7 +36,7 @@ pub(super) async fn pull(
     access: Access,
     part: &LayerPart,
     mut layer: LayerValues,
-    before: Option<Receipt>,
+    before: Option<PushReceipt>,
 ) -> Result<LayerValues, TransferError> {
     acknowledged(before).await?;
     for group in part.requests.chunks(REQUESTS_AT_ONCE) {
@@ -54,7 +54,7 @@ pub(super) async fn push(
     batch: PushedBatch,
     part: &LayerPart,
     gradient: LayerValues,
-    before: Option<Receipt>,
+    before: Option<PushReceipt>,
 ) -> Result<(), TransferError> {
     acknowledged(before).await?;
     for (first, group) in number_from(0, part.requests.chunks(REQUESTS_AT_ONCE)) {
@@ -74,7 +74,7 @@ pub(super) async fn commit(
     client: &EmbeddingClient,
     batch: PushedBatch,
     part: &LayerPart,
-    before: Option<Receipt>,
+    before: Option<PushReceipt>,
 ) -> Result<(), TransferError> {
     acknowledged(before).await?;
     let each = number_from(batch.seq, &part.requests)
@@ -83,7 +83,7 @@ pub(super) async fn commit(
     Ok(())
 }
 
-async fn acknowledged(before: Option<Receipt>) -> Result<(), TransferError> {
+async fn acknowledged(before: Option<PushReceipt>) -> Result<(), TransferError> {
     match before {
         // A push whose task is gone belongs to a run that ends.
         Some(receipt) => receipt.await.unwrap_or(Ok(())),
