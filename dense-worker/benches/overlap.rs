@@ -22,7 +22,7 @@ use zagros_collective::{
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
 use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, scatter_add};
-use zagros_dense_worker::model::{DenseModel, Samples};
+use zagros_dense_worker::model::{DenseModel, LabelledSamples};
 use zagros_job::{Job, Overrides};
 use zagros_zip::{ZipEq, number_from};
 
@@ -159,7 +159,7 @@ impl BenchWorker {
         let share = 1.0 / WORKERS as f32;
         self.buckets.begin(self.model.weights(), share);
         let (numeric, embeddings, labels) = (&self.numeric[..], &self.vectors[..], &self.labels[..]);
-        let samples = Samples { numeric, embeddings, labels, weights: &[] };
+        let samples = LabelledSamples { numeric, embeddings, labels, weights: &[] };
         let (buckets, early) = (&mut self.buckets, self.early);
         let ready = &mut |from: usize, gradients: &[f32]| {
             if early {

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use counting::Counting;
+use counting::PayloadCounter;
 use prometheus::Registry;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
-use watched::Watched;
+use watched::WatchedShard;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{Membership, wait_for_placement};
 use zagros_dense_worker::datapath::kernels::{InputColumn, RowPositions, VectorForm, gather, scatter_add};
@@ -207,7 +207,7 @@ async fn start(servers: u32) -> Outcome<ClientSide> {
     let counted = Arc::clone(&bytes);
     let connect: Connect = Arc::new(move |entry| {
         let shard = GrpcShard::connect(entry, TIMEOUT, &Credentials::Open)?;
-        Ok(Arc::new(Watched::new(shard, Counting(Arc::clone(&counted)))) as Arc<dyn Shard>)
+        Ok(Arc::new(WatchedShard::new(shard, PayloadCounter(Arc::clone(&counted)))) as Arc<dyn Shard>)
     });
     let member = Membership::join(control.clone(), request(&job), TIMEOUT, &Shutdown::new()).await?;
     let (writer, incarnation) = (member.member(), member.incarnation());

@@ -9,7 +9,7 @@ use zagros_zip::ZipEq;
 use super::kernels::{InputColumn, InputColumns, RowPositions, VectorForm};
 use super::pooling::{self, PoolPlan};
 use crate::error::WorkerError;
-use crate::model::Samples;
+use crate::model::LabelledSamples;
 
 /// A batch with its unique ids, and which of their rows are looked up.
 #[derive(Debug)]
@@ -95,9 +95,9 @@ impl BatchPreparer {
 
 impl PreparedBatch {
     /// The batch as the network takes it; `embeddings` is `[batch, ΣD]`.
-    pub(crate) fn samples<'a>(&'a self, embeddings: &'a [f32]) -> Samples<'a> {
+    pub(crate) fn samples<'a>(&'a self, embeddings: &'a [f32]) -> LabelledSamples<'a> {
         let Batch { numeric, labels, weights, .. } = &self.batch;
-        Samples { numeric, embeddings, labels, weights }
+        LabelledSamples { numeric, embeddings, labels, weights }
     }
 
     /// The positions of feature `index` for the kernels, and its table's position in `unique`.

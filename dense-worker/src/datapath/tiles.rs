@@ -48,7 +48,7 @@ use self::layer::{LayerPart, TiledLayer};
 use self::transfer::{PushReceipt, TransferError};
 use crate::error::WorkerError;
 use crate::metrics::{WorkerMetrics, PipelineStage};
-use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, Purpose};
+use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
 const PUSHES_AT_ONCE: usize = 1;
@@ -290,9 +290,9 @@ const PUSH: &str = "push the gradient";
 const COMMIT: &str = "commit the gradient";
 
 impl LayerStore for Arc<TileStore> {
-    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer> {
+    fn pull(&self, layer: usize, purpose: TraversalPurpose, into: LayerValues) -> Box<dyn PendingLayer> {
         // Each worker scores samples of its own, when it likes.
-        let workers = lock(&self.workers).clone().filter(|_| purpose == Purpose::Training);
+        let workers = lock(&self.workers).clone().filter(|_| purpose == TraversalPurpose::Training);
         let start = || {
             let servers = self.servers(layer, "fetch the weights")?;
             let (client, access) = (Arc::clone(&servers.client), servers.access);

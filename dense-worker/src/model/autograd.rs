@@ -6,16 +6,16 @@ use tch::{Kind, Tensor};
 
 use super::layer_calls::LayerCalls;
 use super::loss::mean_over;
-use super::{Compute, DenseModel, LossScale, ModelError, Samples, StepOutput, int, to_vec, use_threads};
+use super::{StepCompute, DenseModel, LossScale, ModelError, LabelledSamples, StepOutput, int, to_vec, use_threads};
 
 impl DenseModel {
-    pub(super) fn autograd(&mut self, samples: Samples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
+    pub(super) fn autograd(&mut self, samples: LabelledSamples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
         use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(samples.numeric, samples.embeddings, batch)?;
         self.weights.upload()?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
         let streamed = match &self.compute {
-            Compute::StreamedAutograd(streamed) => Some(streamed),
+            StepCompute::StreamedAutograd(streamed) => Some(streamed),
             _ => None,
         };
         let mut calls = LayerCalls::training(&mut self.dropout, streamed);

@@ -18,7 +18,7 @@ const EPSILON: f64 = 1e-5;
 
 /// The copies of all buffers for the next forward, which all layers of a network share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LentBuffers(Arc<Mutex<Forward>>);
+pub(super) struct LentBuffers(Arc<Mutex<LentState>>);
 
 /// Running mean and variance of a layer's units, which forward may change in place, and whether forward is one of a step.
 pub(super) struct RunningStatistics {
@@ -28,14 +28,14 @@ pub(super) struct RunningStatistics {
 }
 
 #[derive(Debug, Default)]
-struct Forward {
+struct LentState {
     buffers: Vec<Tensor>,
     is_training: bool,
 }
 
 impl LentBuffers {
     pub(super) fn lend(&self, buffers: Vec<Tensor>, is_training: bool) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Forward { buffers, is_training };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LentState { buffers, is_training };
     }
 
     /// After forward: the copies as it left them.

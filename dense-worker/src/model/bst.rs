@@ -16,9 +16,9 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::hidden::Norm;
+use super::hidden::LayerNorm;
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, Weights};
+use super::mlp::{Mlp, WeightBuilder};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 use super::{ModelError, int};
@@ -34,23 +34,23 @@ pub(super) struct BstForm<'a> {
 
 #[derive(Debug)]
 pub(super) struct Bst {
-    transformers: Vec<Transformer>,
+    transformers: Vec<SequenceTransformer>,
     head: SequenceHead,
 }
 
 #[derive(Debug)]
-struct Transformer {
+struct SequenceTransformer {
     shape: AttentionShape,
     /// P, `[L + 1, D]`.
     positions: Tensor,
     positions_layer: LayerNumber,
-    blocks: Vec<Block>,
+    blocks: Vec<TransformerBlock>,
     /// Whether a position attends only to itself and earlier ones.
     causal: bool,
 }
 
 #[derive(Debug)]
-struct Block {
+struct TransformerBlock {
     /// The number of the layer of all its tensors.
     layer: LayerNumber,
     /// `[D, D]` each.
@@ -59,22 +59,22 @@ struct Block {
     value: Tensor,
     /// W^H, `[D, D]`: mixes the heads.
     mix: Tensor,
-    attention_norm: Norm,
+    attention_norm: LayerNorm,
     ffn: Mlp,
-    ffn_norm: Norm,
+    ffn_norm: LayerNorm,
     heads: usize,
 }
 
 impl Bst {
-    pub(super) fn new(shape: &InputShape, form: BstForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, form: BstForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         if shape.attention.is_empty() {
             return Err(ModelError::Shape { what: "bst has no sequence with a target" });
         }
         let mut transformers = Vec::with_capacity(shape.attention.len());
         for (index, pair) in shape.attention.iter().enumerate() {
-            transformers.push(Transformer::new(index, *pair, form, weights)?);
+            transformers.push(SequenceTransformer::new(index, *pair, form, weights)?);
         }
-        let outputs = transformers.iter().map(Transformer::outputs).sum();
+        let outputs = transformers.iter().map(SequenceTransformer::outputs).sum();
         Ok(Self { transformers, head: SequenceHead::new(shape, outputs, form.hidden, weights)? })
     }
 
@@ -94,8 +94,8 @@ impl Bst {
     }
 }
 
-impl Transformer {
-    fn new(index: usize, shape: AttentionShape, form: BstForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+impl SequenceTransformer {
+    fn new(index: usize, shape: AttentionShape, form: BstForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (positions, dim) = (shape.sequence.sequence.length + 1, shape.sequence.dim);
         if !dim.is_multiple_of(form.heads) {
             return Err(ModelError::Shape { what: "the heads of bst do not divide the dim of a sequence" });
@@ -104,7 +104,7 @@ impl Transformer {
         let positions_layer = weights.layer_of(&format!("positions_{index}.weight"));
         let mut blocks = Vec::with_capacity(form.layers);
         for layer in 0..form.layers {
-            blocks.push(Block::new(index, layer, dim, form, weights)?);
+            blocks.push(TransformerBlock::new(index, layer, dim, form, weights)?);
         }
         Ok(Self { shape, positions, positions_layer, blocks, causal: form.causal })
     }
@@ -144,13 +144,13 @@ fn later_positions(positions: i64, device: Device) -> Result<Tensor, ModelError>
     Ok(Tensor::f_ones([positions, positions], (Kind::Bool, device))?.f_triu(1)?)
 }
 
-impl Block {
+impl TransformerBlock {
     fn new(
         index: usize,
         layer: usize,
         dim: usize,
         form: BstForm<'_>,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let place = weights.layer_of(&format!("query_{index}.{layer}.weight"));
         let mut matrix = |name: &str| weights.matrix(&format!("{name}_{index}"), layer, dim, dim);

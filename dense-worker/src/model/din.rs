@@ -17,7 +17,7 @@ use zagros_job::AttentionActivation;
 use super::ModelError;
 use super::dice::Dice;
 use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, widths};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 
@@ -40,12 +40,12 @@ pub(super) struct Din {
 struct ActivationUnit {
     shape: AttentionShape,
     mlp: Mlp,
-    activation: Activation,
+    activation: UnitActivation,
     softmax: bool,
 }
 
 #[derive(Debug)]
-enum Activation {
+enum UnitActivation {
     /// The slopes of each layer, `[width]`.
     Prelu(Vec<Tensor>),
     /// Of each layer.
@@ -55,7 +55,7 @@ enum Activation {
 }
 
 impl Din {
-    pub(super) fn new(shape: &InputShape, form: DinForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, form: DinForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         if shape.attention.is_empty() {
             return Err(ModelError::Shape { what: "din has no sequence with a target" });
         }
@@ -84,7 +84,7 @@ impl Din {
 }
 
 impl ActivationUnit {
-    fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+    fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let hidden = widths(form.attention_hidden)?;
         let (name, widths) = (format!("attention_{index}"), [&hidden[..], &[1]].concat());
         let mlp = weights.plain(|weights| Mlp::linear_last(&name, 4 * shape.sequence.dim, &widths, weights))?;
@@ -92,14 +92,14 @@ impl ActivationUnit {
             AttentionActivation::Prelu => {
                 let slopes =
                     |(layer, width): (usize, &usize)| weights.slopes(&format!("slopes_{index}"), layer, *width);
-                Activation::Prelu(hidden.iter().enumerate().map(slopes).collect::<Result<_, _>>()?)
+                UnitActivation::Prelu(hidden.iter().enumerate().map(slopes).collect::<Result<_, _>>()?)
             }
             AttentionActivation::Dice => {
                 let dice = |(layer, width): (usize, &usize)| weights.dice(&format!("dice_{index}"), layer, *width);
-                Activation::Dice(hidden.iter().enumerate().map(dice).collect::<Result<_, _>>()?)
+                UnitActivation::Dice(hidden.iter().enumerate().map(dice).collect::<Result<_, _>>()?)
             }
-            AttentionActivation::Sigmoid => Activation::Sigmoid,
-            AttentionActivation::Relu => Activation::Relu,
+            AttentionActivation::Sigmoid => UnitActivation::Sigmoid,
+            AttentionActivation::Relu => UnitActivation::Relu,
         };
         Ok(Self { shape, mlp, activation, softmax: form.softmax })
     }
@@ -113,10 +113,10 @@ impl ActivationUnit {
         let both = [&values, &target, &values.f_sub(&target)?, &values.f_mul(&target)?];
         let scores = self.mlp.forward_by(&Tensor::f_cat(&both, 2)?.f_flatten(0, 1)?, |layer, x| {
             Ok(match &self.activation {
-                Activation::Prelu(slopes) => x.f_prelu(&slopes[layer])?,
-                Activation::Dice(dice) => dice[layer].forward(&x, Some(&of_positions))?,
-                Activation::Sigmoid => x.f_sigmoid()?,
-                Activation::Relu => x.f_relu()?,
+                UnitActivation::Prelu(slopes) => x.f_prelu(&slopes[layer])?,
+                UnitActivation::Dice(dice) => dice[layer].forward(&x, Some(&of_positions))?,
+                UnitActivation::Sigmoid => x.f_sigmoid()?,
+                UnitActivation::Relu => x.f_relu()?,
             })
         })?;
         let scores = scores.f_reshape(real.size())?;

@@ -7,7 +7,7 @@
 use tch::Tensor;
 
 use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Dlrm {
         shape: &InputShape,
         bottom: &[i64],
         top: &[i64],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), shape.common_dim("dlrm")?);
         let has_bottom = shape.numeric > 0;

@@ -9,7 +9,7 @@ use super::ModelError;
 /// Drops each unit with one probability and scales up the others, so that the expected sum stays the same (Srivastava et
 /// al. 2014, inverted form).
 #[derive(Debug)]
-pub(super) struct Dropout {
+pub(super) struct UnitDropout {
     share: f64,
     seed: u64,
     step: u64,
@@ -19,7 +19,7 @@ pub(super) struct Dropout {
     applied: usize,
 }
 
-impl Dropout {
+impl UnitDropout {
     /// `stream` distinguishes dropouts of the same step.
     pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than that of the first weights.
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn dropout_keeps_the_expectation() {
-        let mut dropout = Dropout::new(0.25, 7, 0);
+        let mut dropout = UnitDropout::new(0.25, 7, 0);
         let factors =
             dropout.factors(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap().unwrap();
         let values: Vec<f32> = factors.reshape([-1]).try_into().unwrap();
@@ -95,6 +95,6 @@ mod tests {
     #[test]
     fn no_dropout_changes_nothing() {
         let x = Tensor::from_slice(&[1.0_f32, -2.0]);
-        assert_eq!(Dropout::new(0.0, 7, 0).factors(&x).unwrap(), None);
+        assert_eq!(UnitDropout::new(0.0, 7, 0).factors(&x).unwrap(), None);
     }
 }

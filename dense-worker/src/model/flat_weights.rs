@@ -1,6 +1,6 @@
 //! All weights one after another, in the order of the gradients ([`super::shared`]), to be sent and received.
 
-use super::{DenseModel, ModelError, Samples, StepOutput, expect};
+use super::{DenseModel, ModelError, LabelledSamples, StepOutput, expect};
 
 impl DenseModel {
     /// # Errors
@@ -23,7 +23,7 @@ impl DenseModel {
 
     /// A step without its update: forward, backward and clipping. The caller reads the gradients with
     /// [`Self::copy_gradients`] and makes the update. Inputs as for [`Self::step`].
-    pub fn gradients_of(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
+    pub fn gradients_of(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
         let output = self.backward_whole(samples)?;
         let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));
         clipped.map_err(|error| self.skipped(error))?;
@@ -62,7 +62,7 @@ mod tests {
             let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
             for _ in 0..3 {
                 let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-                assert_eq!(remote.gradients_of(Samples::plain(BATCH.0, BATCH.1, BATCH.2)).unwrap(), expected);
+                assert_eq!(remote.gradients_of(LabelledSamples::plain(BATCH.0, BATCH.1, BATCH.2)).unwrap(), expected);
                 let mut made = weights(&remote);
                 made.iter_mut().zip_eq(remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
                 remote.set_weights(&made).unwrap();

@@ -10,13 +10,13 @@ use super::layer_calls::LayerNumber;
 
 /// Layer norm (Ba et al. 2016): each vector gets mean 0 and variance 1, then a learned scale and shift of each value.
 #[derive(Debug)]
-pub(super) struct Norm {
+pub(super) struct LayerNorm {
     pub(super) weight: Tensor,
     pub(super) bias: Tensor,
     pub(super) layer: LayerNumber,
 }
 
-impl Norm {
+impl LayerNorm {
     /// Added to the variance, as in PyTorch's `nn.LayerNorm`.
     const EPSILON: f64 = 1e-5;
 
@@ -31,7 +31,7 @@ impl Norm {
 #[derive(Debug)]
 pub(super) enum HiddenNorm {
     None,
-    Layer(Norm),
+    Layer(LayerNorm),
     Batch(BatchNorm),
 }
 

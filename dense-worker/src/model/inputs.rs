@@ -1,7 +1,7 @@
 //! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
 
 use super::numeric_embedding::NumericEmbeddings;
-use super::{DenseModel, ModelError, Network, weights};
+use super::{DenseModel, ModelError, DenseNetwork, weights};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameInputs {
@@ -18,7 +18,7 @@ impl SameInputs {
     }
 }
 
-impl Network {
+impl DenseNetwork {
     fn keeps(&self, tensor: &str, same: SameInputs) -> bool {
         let is_of = |layer: &str| tensor.strip_prefix(layer).is_some_and(|rest| rest.starts_with('.'));
         match self {

@@ -12,7 +12,7 @@ use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
 #[derive(Clone, Debug)]
-pub(super) struct Losses {
+pub(super) struct TargetLosses {
     targets: Vec<TargetLoss>,
     outputs: usize,
 }
@@ -39,7 +39,7 @@ enum LossKind {
 
 /// Samples with their labels, all row-major.
 #[derive(Clone, Copy, Debug)]
-pub struct Samples<'a> {
+pub struct LabelledSamples<'a> {
     /// `[batch, numeric]`.
     pub numeric: &'a [f32],
     /// `[batch, ΣD]`.
@@ -50,7 +50,7 @@ pub struct Samples<'a> {
     pub weights: &'a [f32],
 }
 
-impl<'a> Samples<'a> {
+impl<'a> LabelledSamples<'a> {
     pub(super) fn plain(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
         Self { numeric, embeddings, labels, weights: &[] }
     }
@@ -58,12 +58,12 @@ impl<'a> Samples<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeanLoss<'a> {
-    pub(super) losses: &'a Losses,
+    pub(super) losses: &'a TargetLosses,
     /// Factor of a sample of weight 1 in the mean; 0 if all samples together have no weight.
     pub(super) factor: f32,
 }
 
-impl Losses {
+impl TargetLosses {
     pub(super) fn new(targets: &[Target]) -> Self {
         let mut outputs = 0;
         let mut firsts = Vec::with_capacity(targets.len());
@@ -254,11 +254,11 @@ mod tests {
     }
 
     /// All kinds: outputs 0 and 1 are a click and a click given it, 2 to 4 numbers, 5 to 7 classes.
-    fn all() -> Losses {
+    fn all() -> TargetLosses {
         let half = Target { weight: 0.5, missing: MissingLabel::Skip, ..regression(RegressionLoss::Mse) };
         let huber = regression(RegressionLoss::Huber { delta: 1.5 });
         let poisson = regression(RegressionLoss::Poisson);
-        Losses::new(&[click_given(None), click_given(Some(0)), half, huber, poisson, classes(3)])
+        TargetLosses::new(&[click_given(None), click_given(Some(0)), half, huber, poisson, classes(3)])
     }
 
     /// The definitions, in f64.
@@ -309,7 +309,7 @@ mod tests {
         fn weights_count_samples(
             samples in prop::collection::vec((-3_f32..3.0, 0_u8..2, 0_u8..4), 1..20),
         ) {
-            let losses = Losses::new(&[click_given(None)]);
+            let losses = TargetLosses::new(&[click_given(None)]);
             let (mut outputs, labels): (Vec<f32>, Vec<f32>) = samples.iter().map(|sample| (sample.0, f32::from(sample.1))).unzip();
             let weights: Vec<f32> = samples.iter().map(|sample| f32::from(sample.2)).collect();
             let mut slopes = vec![0.0; outputs.len()];

@@ -11,17 +11,17 @@ use zagros_zip::number_from;
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
 use super::dice::Dice;
-use super::hidden::{HiddenActivation, HiddenNorm, Norm};
+use super::hidden::{HiddenActivation, HiddenNorm, LayerNorm};
 use super::layer_calls::{LayerCalls, LayerNumber};
 use super::{ModelError, int};
 
 /// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
 /// tiles, as an embedding server makes them that holds the tiles: streamed and resident weights begin with the same bits.
-pub(super) struct Weights<'a> {
+pub(super) struct WeightBuilder<'a> {
     root: Path<'a>,
     seed: u64,
     tensors: HashMap<String, ListedTensor>,
-    held: Held,
+    held: ValuesPlace,
     /// By layer: the variables that have no values here.
     streamed: Vec<Vec<Tensor>>,
     precision: Precision,
@@ -43,15 +43,15 @@ struct ListedTensor {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum ValuesPlace {
     /// In the variables.
     Here,
     /// At the embedding servers. A variable has only its shape here, and no memory for its values.
     AtServers,
 }
 
-impl<'a> Weights<'a> {
-    pub(super) fn new(job: &Job, root: Path<'a>, held: Held) -> Self {
+impl<'a> WeightBuilder<'a> {
+    pub(super) fn new(job: &Job, root: Path<'a>, held: ValuesPlace) -> Self {
         let layers = job.dense_layers().unwrap_or_default();
         let streamed = layers.iter().map(|_| Vec::new()).collect();
         let mut tensors = HashMap::new();
@@ -103,10 +103,10 @@ impl<'a> Weights<'a> {
         index: usize,
         inputs: usize,
         outputs: usize,
-    ) -> Result<Linear, ModelError> {
+    ) -> Result<LinearLayer, ModelError> {
         let (weight, place) = (self.matrix(stack, index, inputs, outputs)?, format!("{stack}.{index}"));
         let bias = self.variable(&place, "bias", &[outputs])?;
-        Ok(Linear { weight, bias, layer: self.layer_of(&format!("{place}.weight")) })
+        Ok(LinearLayer { weight, bias, layer: self.layer_of(&format!("{place}.weight")) })
     }
 
     /// Only `stack.index.weight`, as in [`Self::linear`].
@@ -130,7 +130,7 @@ impl<'a> Weights<'a> {
         let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
         let tensor = self.tensors.get(&format!("{layer}.{name}"));
         let tensor = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
-        if self.held == Held::AtServers {
+        if self.held == ValuesPlace::AtServers {
             let made = Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?;
             self.streamed[tensor.layer].push(made.shallow_clone());
             return Ok(made);
@@ -142,15 +142,15 @@ impl<'a> Weights<'a> {
     }
 
     /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
-    pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<Norm, ModelError> {
+    pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<LayerNorm, ModelError> {
         let layer = format!("{stack}.{index}");
         let (weight, bias) = (self.variable(&layer, "weight", &[width])?, self.variable(&layer, "bias", &[width])?);
-        Ok(Norm { weight, bias, layer: self.layer_of(&format!("{layer}.weight")) })
+        Ok(LayerNorm { weight, bias, layer: self.layer_of(&format!("{layer}.weight")) })
     }
 
     /// As [`Self::norm`], with the buffers `stack.index.running_mean` of zeros and `stack.index.running_var` of ones.
     fn batch_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<BatchNorm, ModelError> {
-        let Norm { weight, bias, layer } = self.norm(stack, index, width)?;
+        let LayerNorm { weight, bias, layer } = self.norm(stack, index, width)?;
         Ok(BatchNorm { weight, bias, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
     }
 
@@ -225,13 +225,13 @@ fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec
 
 /// W·x + b.
 #[derive(Debug)]
-pub(super) struct Linear {
+pub(super) struct LinearLayer {
     weight: Tensor,
     bias: Tensor,
     layer: LayerNumber,
 }
 
-impl Linear {
+impl LinearLayer {
     /// Weight `[outputs, inputs]` and bias `[outputs]`.
     pub(super) fn parts(&self) -> (&Tensor, &Tensor) {
         (&self.weight, &self.bias)
@@ -246,7 +246,7 @@ impl Linear {
 /// Linear layers; norm, activation and dropout follow the hidden ones.
 #[derive(Debug)]
 pub(super) struct Mlp {
-    layers: Vec<Linear>,
+    layers: Vec<LinearLayer>,
     /// Of each hidden layer.
     norms: Vec<HiddenNorm>,
     /// Of each hidden layer.
@@ -260,7 +260,7 @@ impl Mlp {
         name: &str,
         inputs: usize,
         widths: &[usize],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         Self::new(name, inputs, widths, widths.len(), weights)
     }
@@ -270,7 +270,7 @@ impl Mlp {
         name: &str,
         inputs: usize,
         hidden: &[usize],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         Self::linear_last(name, inputs, &[hidden, &[weights.outputs]].concat(), weights)
     }
@@ -280,7 +280,7 @@ impl Mlp {
         name: &str,
         inputs: usize,
         widths: &[usize],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         Self::new(name, inputs, widths, widths.len().saturating_sub(1), weights)
     }
@@ -290,7 +290,7 @@ impl Mlp {
         inputs: usize,
         widths: &[usize],
         hidden: usize,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let layers = stack(name, inputs, widths, weights)?;
         let norm = |(index, width): (usize, &usize)| weights.hidden_norm(name, index, *width);
@@ -397,7 +397,7 @@ fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: Kind) -> Result<Ten
     Ok(product.f_to_kind(kind)?.f_to_kind(Kind::Float)?.f_add(bias)?)
 }
 
-fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> Result<Vec<Linear>, ModelError> {
+fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut WeightBuilder) -> Result<Vec<LinearLayer>, ModelError> {
     let mut layers = Vec::with_capacity(widths.len());
     let mut inputs = inputs;
     for (index, width) in widths.iter().enumerate() {
@@ -426,7 +426,7 @@ mod tests {
             let variables = tch::nn::VarStore::new(tch::Device::Cpu);
             let mut job = crate::testing::job(0, &[16], Model::Ffnn { hidden: vec![8], dropout: 0.0 });
             job.train.seed = seed;
-            let mut weights = Weights::new(&job, variables.root(), Held::Here);
+            let mut weights = WeightBuilder::new(&job, variables.root(), ValuesPlace::Here);
             Mlp::logit("layers", 16, &[8], &mut weights).unwrap();
             Vec::<f32>::try_from(variables.variables()["layers.0.weight"].detach().reshape([-1])).unwrap()
         };

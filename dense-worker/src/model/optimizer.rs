@@ -11,7 +11,7 @@ use super::ModelError;
 
 /// The optimiser of a network, its state, and the bounds of its gradients.
 #[derive(Debug)]
-pub(super) struct Updater {
+pub(super) struct WeightUpdater {
     rule: DenseRule,
     /// Learning rate before the schedule.
     lr: f64,
@@ -56,7 +56,7 @@ pub(super) struct SlotState {
     pub(super) vectors: BTreeMap<&'static str, Vec<f32>>,
 }
 
-impl Updater {
+impl WeightUpdater {
     pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
         let (rule, lr) = optimizer.rule();
         let vectors = rule.vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();

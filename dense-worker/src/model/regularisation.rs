@@ -5,18 +5,18 @@ use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use super::InputShape;
-use super::dropout::Dropout;
+use super::dropout::UnitDropout;
 
 /// Another stream than those of the networks' dropouts.
 const STREAM: u64 = 1 << 20;
 
 /// The settings, and memory for one batch.
 #[derive(Debug)]
-pub(super) struct Regularisation {
+pub(super) struct StepRegularisation {
     smoothing: f32,
     /// Factor of the penalty for each value of a sample; empty if there is none.
     l2: Vec<f32>,
-    dropout: Dropout,
+    dropout: UnitDropout,
     /// Values of a sample, and the places of those that are no part of a vector: the numbers of real positions of sequences.
     width: usize,
     counts: Vec<usize>,
@@ -27,7 +27,7 @@ pub(super) struct Regularisation {
     embeddings: Vec<f32>,
 }
 
-impl Regularisation {
+impl StepRegularisation {
     /// `None` if the job asks for nothing.
     pub(super) fn from_job(job: &Job, shape: &InputShape) -> Option<Self> {
         let (train, l2) = (&job.train, penalties(job));
@@ -35,7 +35,7 @@ impl Regularisation {
         (smoothing > 0.0 || !l2.is_empty() || dropped > 0.0).then(|| Self {
             smoothing: smoothing as f32,
             l2,
-            dropout: Dropout::new(dropped, train.seed, STREAM),
+            dropout: UnitDropout::new(dropped, train.seed, STREAM),
             width: shape.width(),
             counts: shape.sequences.iter().map(|of| of.offset + of.sequence.width(of.dim) - 1).collect(),
             mask: Vec::new(),
@@ -46,7 +46,7 @@ impl Regularisation {
 
     /// Seeds dropout from now on.
     pub(super) fn drop_by(&mut self, seed: u64) {
-        self.dropout = Dropout::new(self.dropout.share(), seed, STREAM);
+        self.dropout = UnitDropout::new(self.dropout.share(), seed, STREAM);
     }
 
     /// What the network sees in this step.

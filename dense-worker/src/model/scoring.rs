@@ -14,7 +14,7 @@ use tch::Tensor;
 
 use super::average::WeightAverage;
 use super::layer_calls::LayerCalls;
-use super::{Compute, DenseModel, ModelError, int, to_vec, use_threads};
+use super::{StepCompute, DenseModel, ModelError, int, to_vec, use_threads};
 
 /// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
 pub(super) const BLOCK: usize = 256;
@@ -30,12 +30,12 @@ impl DenseModel {
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         self.check_lengths(numeric, embeddings, batch)?;
         match &self.compute {
-            Compute::Streamed(threads) => {
+            StepCompute::Streamed(threads) => {
                 let (columns, width) = (self.shape.numeric, self.shape.width());
                 return threads.borrow_mut().score((numeric, columns), (embeddings, width), batch, &self.losses);
             }
-            Compute::StreamedAutograd(_) => return self.streamed_scores(numeric, embeddings, batch),
-            Compute::Threads(_) | Compute::Autograd => {}
+            StepCompute::StreamedAutograd(_) => return self.streamed_scores(numeric, embeddings, batch),
+            StepCompute::Threads(_) | StepCompute::Autograd => {}
         }
         use_threads(self.threads);
         let average = self.average.as_ref().map(WeightAverage::values);

@@ -3,7 +3,7 @@
 use tch::Tensor;
 
 use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, widths};
 use super::shape::InputShape;
 use super::{ModelError, int};
 
@@ -24,7 +24,7 @@ impl SequenceHead {
         shape: &InputShape,
         outputs: usize,
         hidden: &[i64],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let inputs = shape.numeric + shape.vectors() + outputs;
         let layers = Mlp::logit("layers", inputs, &widths(hidden)?, weights)?;

@@ -1,12 +1,12 @@
 //! The dense gradients as workers share them: all gradients of a network one after another, in the order in which it made
 //! its weights. That order is the same on every worker.
 
-use super::dropout::Dropout;
-use super::{Compute, DenseModel, ModelError, Network, Samples, StreamedExchange};
+use super::dropout::UnitDropout;
+use super::{StepCompute, DenseModel, ModelError, DenseNetwork, LabelledSamples, StreamedExchange};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
-pub type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
+pub type FinalGradients<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 impl DenseModel {
     #[must_use]
@@ -25,7 +25,7 @@ impl DenseModel {
             let sample =
                 [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
             let [numeric, embeddings, labels] = &sample;
-            self.backward_of(Samples::plain(numeric, embeddings, labels), 1, &mut |_, _| ())?;
+            self.backward_of(LabelledSamples::plain(numeric, embeddings, labels), 1, &mut |_, _| ())?;
         }
         self.buffers.skipped();
         self.gradients.zero()
@@ -105,17 +105,17 @@ impl DenseModel {
     /// Seeds dropout from now on, so that another worker drops other units.
     pub fn drop_by(&mut self, seed: u64) {
         let share = self.dropout.share();
-        let dropout = |stream| Dropout::new(share, seed, stream);
+        let dropout = |stream| UnitDropout::new(share, seed, stream);
         match &mut self.compute {
-            Compute::Threads(threads) => threads.drop_by(dropout),
-            Compute::Streamed(threads) => threads.get_mut().drop_by(dropout),
-            Compute::Autograd | Compute::StreamedAutograd(_) => {}
+            StepCompute::Threads(threads) => threads.drop_by(dropout),
+            StepCompute::Streamed(threads) => threads.get_mut().drop_by(dropout),
+            StepCompute::Autograd | StepCompute::StreamedAutograd(_) => {}
         }
         self.dropout = dropout(0);
         if let Some(regularisation) = &mut self.regularisation {
             regularisation.drop_by(seed);
         }
-        if let Network::TorchScript(module) = &mut self.network {
+        if let DenseNetwork::TorchScript(module) = &mut self.network {
             module.drop_by(seed);
         }
     }

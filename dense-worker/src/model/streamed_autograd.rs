@@ -2,14 +2,14 @@
 
 use super::layer_calls::LayerCalls;
 use super::scoring::{BLOCK, batch_of_blocks};
-use super::{Compute, DenseModel, ModelError, Samples, StepOutput, to_vec, use_threads};
+use super::{StepCompute, DenseModel, ModelError, LabelledSamples, StepOutput, to_vec, use_threads};
 
 /// Threads of a step among those of the window: libtorch has threads of its own.
 const THREADS: usize = 1;
 
 impl DenseModel {
     /// Forward and backward of a batch. The gradients of weights go to where the weights are.
-    pub(super) fn streamed_autograd(&mut self, samples: Samples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
+    pub(super) fn streamed_autograd(&mut self, samples: LabelledSamples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
         self.buffers.skipped();
         self.lend_buffers(true)?;
         if let Some(exchange) = &self.exchange {
@@ -49,7 +49,7 @@ impl DenseModel {
 
     /// Outputs of samples, made up to whole blocks.
     fn scores_of_blocks(&self, numeric: &[f32], embeddings: &[f32], samples: usize) -> Result<Vec<f32>, ModelError> {
-        let (Compute::StreamedAutograd(streamed), Some(exchange)) = (&self.compute, &self.exchange) else {
+        let (StepCompute::StreamedAutograd(streamed), Some(exchange)) = (&self.compute, &self.exchange) else {
             return Err(ModelError::Shape { what: "the weights of the network are not streamed" });
         };
         let padded = batch_of_blocks(samples);
@@ -64,7 +64,7 @@ impl DenseModel {
 
     /// Goes through the layers with a sample of zeros, forward and backward, and forward: the window notes the order.
     pub(super) fn learn_order(&mut self) -> Result<(), ModelError> {
-        let (Compute::StreamedAutograd(_), Some(exchange)) = (&self.compute, &self.exchange) else { return Ok(()) };
+        let (StepCompute::StreamedAutograd(_), Some(exchange)) = (&self.compute, &self.exchange) else { return Ok(()) };
         let window = exchange.window().clone();
         let sample = [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
         let [numeric, embeddings, labels] = &sample;
@@ -73,7 +73,7 @@ impl DenseModel {
             if let Some(exchange) = &self.exchange {
                 exchange.start_step(0, THREADS);
             }
-            self.autograd(Samples::plain(numeric, embeddings, labels), 1)?;
+            self.autograd(LabelledSamples::plain(numeric, embeddings, labels), 1)?;
             self.scores_of_blocks(numeric, embeddings, 1)?;
             Ok(())
         })

@@ -10,7 +10,7 @@
 use tch::{Kind, Tensor};
 
 use super::layer_calls::LayerCalls;
-use super::mlp::{Linear, Mlp, Weights, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
@@ -19,12 +19,12 @@ pub(super) struct WideDeep {
     first: Tensor,
     rest: Tensor,
     /// `None` without numeric columns.
-    pub(super) wide: Option<Linear>,
+    pub(super) wide: Option<LinearLayer>,
     pub(super) deep: Mlp,
 }
 
 impl WideDeep {
-    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (first, rest) = split(&shape.embeddings);
         let inputs = shape.numeric + rest.len();
         if inputs == 0 {

@@ -16,9 +16,9 @@
 
 use tch::Tensor;
 
-use super::hidden::Norm;
+use super::hidden::LayerNorm;
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Clone, Copy, Debug)]
@@ -48,19 +48,19 @@ struct InteractionLayer {
     compressed: LayerNumber,
     /// Yᵀ, `[rank, n]`.
     projection: Tensor,
-    fm_norm: Norm,
+    fm_norm: LayerNorm,
     fm_mlp: Mlp,
     /// W, `[lcb, n]`.
     compress: Tensor,
     /// V, `[fmb + lcb, n]`; `None` if the layer gives as many vectors as it takes.
     residual: Option<Tensor>,
-    norm: Norm,
+    norm: LayerNorm,
     fmb: usize,
     dim: usize,
 }
 
 impl Wukong {
-    pub(super) fn new(shape: &InputShape, form: WukongForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, form: WukongForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), shape.common_dim("wukong")?);
         let bottom_widths = [widths(form.bottom)?, vec![dim]].concat();
         let has_bottom = shape.numeric > 0;
@@ -101,11 +101,11 @@ impl InteractionLayer {
         vectors: usize,
         dim: usize,
         form: WukongForm<'_>,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let (given, products) = (form.fmb + form.lcb, vectors * form.rank);
         let fm_widths = [widths(form.fmb_hidden)?, vec![form.fmb * dim]].concat();
-        let layer = |weights: &Weights, stack: &str| weights.layer_of(&format!("{stack}.{index}.weight"));
+        let layer = |weights: &WeightBuilder, stack: &str| weights.layer_of(&format!("{stack}.{index}.weight"));
         Ok(Self {
             projected: layer(weights, "fmb_projection"),
             compressed: layer(weights, "lcb"),

@@ -29,9 +29,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use counting::Counting;
+use counting::PayloadCounter;
 use prometheus::Registry;
-use watched::Watched;
+use watched::WatchedShard;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
@@ -107,14 +107,14 @@ fn job_of(text: &str, rows: String, folder: &Path, sets: &[&str]) -> Job {
     Job::parse(text, &folder.join("job.toml"), &Overrides::new(sets, [])).unwrap()
 }
 
-struct Cluster {
+struct WorkerCluster {
     control: Arc<LocalCoordinator>,
     connect: Connect,
     registry: Registry,
     traffic: Arc<AtomicU64>,
 }
 
-impl Cluster {
+impl WorkerCluster {
     /// With every embedding server of the job in it.
     async fn start(job: &Job) -> Self {
         let registry = Registry::new();
@@ -133,7 +133,7 @@ impl Cluster {
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
         let traffic = Arc::new(AtomicU64::new(0));
         let shard = |service| {
-            Arc::new(Watched::new(Arc::new(LocalShard::new(service)), Counting(Arc::clone(&traffic)))) as Arc<dyn Shard>
+            Arc::new(WatchedShard::new(Arc::new(LocalShard::new(service)), PayloadCounter(Arc::clone(&traffic)))) as Arc<dyn Shard>
         };
         let shards: Vec<Arc<dyn Shard>> = services.into_iter().map(shard).collect();
         let connect: Connect = Arc::new(move |entry| {
@@ -169,15 +169,15 @@ fn request(job: &Job, index: u32) -> JoinRequest {
 }
 
 #[derive(Default)]
-struct Recording(Mutex<Vec<WorkerEvent>>);
+struct RecordedEvents(Mutex<Vec<WorkerEvent>>);
 
-impl Observer for Recording {
+impl Observer for RecordedEvents {
     fn observe(&self, event: &WorkerEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
 }
 
-impl Recording {
+impl RecordedEvents {
     fn steps(&self) -> Vec<StepReport> {
         let step = |event: &WorkerEvent| if let WorkerEvent::Step(report) = event { Some(*report) } else { None };
         self.0.lock().unwrap().iter().filter_map(step).collect()
@@ -189,9 +189,9 @@ impl Recording {
     }
 }
 
-async fn train(job: Job) -> (Result<RunSummary, WorkerError>, Arc<Recording>, RunFolder) {
-    let cluster = Cluster::start(&job).await;
-    let recording = Arc::new(Recording::default());
+async fn train(job: Job) -> (Result<RunSummary, WorkerError>, Arc<RecordedEvents>, RunFolder) {
+    let cluster = WorkerCluster::start(&job).await;
+    let recording = Arc::new(RecordedEvents::default());
     let worker = cluster.worker(job, recording.clone(), Shutdown::new());
     let folder = worker.folder.clone().unwrap();
     let trained = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs");
@@ -239,7 +239,7 @@ async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers()
 async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -> Result<Evaluation, WorkerError> {
     let sets = Overrides::new(sets.iter().map(|set| (*set).to_owned()).collect(), []);
     let job = Job::load(&run.job_file(), &sets).unwrap();
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let evaluate = EvaluateCommand {
         job,
         model: Folder::disk(run.model()),
@@ -288,7 +288,7 @@ async fn fitted_transforms_are_reported_and_kept_in_the_resolved_job() {
 async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
     let status = cluster.control.status(StatusRequest {}).await.unwrap();
     assert_eq!((status.state.as_str(), status.splits_done), ("finished", status.splits));
@@ -301,7 +301,7 @@ async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
 async fn a_run_that_was_asked_to_be_short_is_finished_too() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.max_steps=7", "train.staleness=2"]);
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
     assert_eq!((summary.steps, summary.outcome), (7, TrainingOutcome::Finished));
     assert!(summary.evaluation.is_some());
@@ -316,7 +316,7 @@ async fn batches_from_memory_train_as_well() {
     let bag = |ids: [u64; 2]| Ids { ids: ids.to_vec(), offsets: Some(vec![0, 0, 2]), ..Ids::default() };
     let categorical = vec![ids([1, 2]), bag([3, 4]), bag([4, 4])];
     let batch = Batch { size: 2, labels: vec![0.0, 1.0], numeric: vec![0.5; 4], categorical, ..Batch::default() };
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
     // Two epochs over ten batches; ids 1 and 2 of one table, 3 and 4 of the other.
@@ -337,7 +337,7 @@ impl Observer for StopAfter {
 async fn an_interrupted_run_leaves_a_model_behind() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let shutdown = Shutdown::new();
     let worker = cluster.worker(job, Arc::new(StopAfter(5, shutdown.clone())), shutdown);
     let run = worker.folder.clone().unwrap();

@@ -9,7 +9,7 @@ use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_zip::ZipEq;
 
-use crate::{Cluster, JOB, job_of, rows, train};
+use crate::{WorkerCluster, JOB, job_of, rows, train};
 
 /// The job with every multi-valued feature pooled there.
 fn job_at(pool_at: &str, folder: &Path, sets: &[&str]) -> Job {
@@ -67,7 +67,7 @@ fn batch(tags: u64, rare: bool) -> Batch {
 async fn bytes(pool_at: &str, batch: &Batch, sets: &[&str]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let job = job_at(pool_at, folder.path(), &[&["train.staleness=1"], sets].concat());
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
     assert_eq!(summary.steps, 6);

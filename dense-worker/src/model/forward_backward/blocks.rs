@@ -9,9 +9,9 @@ use super::CHUNK;
 use crate::model::{ModelError, int};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks(usize);
+pub(super) struct SampleBlocks(usize);
 
-impl Blocks {
+impl SampleBlocks {
     pub(super) const TRAINING: Self = Self(CHUNK);
 
     pub(super) fn new(rows: usize) -> Self {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn blocks_cover_all_rows_once() {
-        let ranges = |size, rows| Blocks::new(size).ranges(rows).collect::<Vec<_>>();
+        let ranges = |size, rows| SampleBlocks::new(size).ranges(rows).collect::<Vec<_>>();
         assert_eq!(ranges(4, 10), [(0, 4), (4, 4), (8, 2)]);
         assert_eq!(ranges(4, 4), [(0, 4)]);
         assert!(ranges(4, 0).is_empty());
@@ -72,7 +72,7 @@ mod tests {
                 to.copy_(from);
                 Ok(())
             };
-            Blocks::new(size).each([&from, &to], copy).unwrap();
+            SampleBlocks::new(size).each([&from, &to], copy).unwrap();
             assert_eq!(numbers.len(), 10_usize.div_ceil(size));
             assert_eq!(to, from);
         }

@@ -10,12 +10,12 @@ use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
-use super::blocks::Blocks;
-use super::layer::{LayerUse, Parts};
+use super::blocks::SampleBlocks;
+use super::layer::{LayerUse, StepParts};
 use super::matrix::{Matrix, values, values_mut};
-use super::product::Products;
+use super::product::LayerProducts;
 use crate::model::ModelError;
-use crate::model::dcnv2::Cross;
+use crate::model::dcnv2::CrossMatrix;
 
 /// The cross layers of a network, with memory for one chunk.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct CrossLayer {
 /// The products of a layer, and views of their gradients.
 #[derive(Debug)]
 enum CrossMap {
-    Full { matrix: Products, d_matrix: Tensor },
+    Full { matrix: LayerProducts, d_matrix: Tensor },
     LowRank(Box<LowRank>),
 }
 
@@ -53,9 +53,9 @@ enum CrossMap {
 #[derive(Debug)]
 struct LowRank {
     down_present: LayerUse,
-    down: Products,
+    down: LayerProducts,
     d_down: Tensor,
-    up: Products,
+    up: LayerProducts,
     d_up: Tensor,
     hidden: Matrix,
     d_hidden: Matrix,
@@ -63,7 +63,7 @@ struct LowRank {
 
 impl CrossLayers {
     /// Takes the next layers of `parts`.
-    pub(super) fn new(layers: &[Cross], width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(layers: &[CrossMatrix], width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let layers = layers.iter().map(|layer| CrossLayer::new(layer, width, parts)).collect::<Result<_, _>>()?;
         let matrix = || Matrix::aligned(parts.rows(), width);
         Ok(Self { first: matrix()?, layers, d_affine: matrix()?, d_first: matrix()? })
@@ -96,7 +96,7 @@ impl CrossLayers {
         &mut self.d_first
     }
 
-    pub(super) fn forward(&mut self, rows: usize, by: Blocks) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
         let Self { first, layers, .. } = self;
         for index in 0..layers.len() {
             let (before, rest) = layers.split_at_mut(index);
@@ -129,20 +129,20 @@ impl CrossLayers {
 }
 
 impl CrossLayer {
-    fn new(layer: &Cross, width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    fn new(layer: &CrossMatrix, width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let below = match layer {
-            Cross::Full(_) => None,
-            Cross::LowRank { down, .. } => {
+            CrossMatrix::Full(_) => None,
+            CrossMatrix::LowRank { down, .. } => {
                 let shape = [down.size()[0], down.size()[1]];
                 let (present, [down]) = parts.layer([down])?;
-                Some((present, Products::new(down.value, shape, None, parts)?, down.gradient))
+                Some((present, LayerProducts::new(down.value, shape, None, parts)?, down.gradient))
             }
         };
-        let (Cross::Full(linear) | Cross::LowRank { up: linear, .. }) = layer;
+        let (CrossMatrix::Full(linear) | CrossMatrix::LowRank { up: linear, .. }) = layer;
         let (weight, bias) = linear.parts();
         let shape = [weight.size()[0], weight.size()[1]];
         let (present, [weight, bias]) = parts.layer([weight, bias])?;
-        let products = Products::new(weight.value, shape, None, parts)?;
+        let products = LayerProducts::new(weight.value, shape, None, parts)?;
         let matrix = |columns: usize| Matrix::aligned(parts.rows(), columns);
         let map = match below {
             None => CrossMap::Full { matrix: products, d_matrix: weight.gradient },
@@ -157,7 +157,7 @@ impl CrossLayer {
     }
 
     /// From x₀ and x_l to z_l and x_{l+1}.
-    fn forward(&mut self, first: &Matrix, input: &Matrix, rows: usize, by: Blocks) -> Result<(), ModelError> {
+    fn forward(&mut self, first: &Matrix, input: &Matrix, rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
         let (x, mut affine) = (input.rows(rows)?, self.affine.rows(rows)?);
         match &mut self.map {
             CrossMap::Full { matrix, .. } => {

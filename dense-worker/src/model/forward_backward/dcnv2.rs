@@ -4,12 +4,12 @@ use zagros_job::Structure;
 use zagros_zip::ZipEq;
 
 use super::cross::CrossLayers;
-use super::layer::Parts;
+use super::layer::StepParts;
 use super::matrix::Matrix;
-use super::stack::{InputSlopes, Stack};
+use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::dcnv2::Dcnv2;
-use crate::model::dropout::Dropout;
+use crate::model::dropout::UnitDropout;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -24,35 +24,35 @@ pub(in crate::model) struct Dcnv2ForwardBackward {
 #[derive(Debug)]
 enum AfterCross {
     /// The deep MLP, if there is one, and the output layer.
-    Stacked(Stack),
-    Parallel(Box<Parallel>),
+    Stacked(LayerStack),
+    Parallel(Box<ParallelDeep>),
 }
 
 /// The deep MLP beside the cross layers, and the output layer over both.
 #[derive(Debug)]
-struct Parallel {
-    deep: Stack,
+struct ParallelDeep {
+    deep: LayerStack,
     /// d loss / d x₀ through the deep MLP, `[chunk, width]`.
     d_first: Matrix,
     /// `[chunk, width + last]`: the outputs of the cross layers and of the deep MLP.
     both: Matrix,
     d_both: Matrix,
-    output: Stack,
+    output: LayerStack,
 }
 
 impl Dcnv2ForwardBackward {
-    pub(super) fn new(dcnv2: &Dcnv2, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(dcnv2: &Dcnv2, shape: &InputShape, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.width();
         let cross = CrossLayers::new(&dcnv2.cross, width, parts)?;
         let after_cross = match (&dcnv2.deep, dcnv2.structure) {
-            (Some(deep), Structure::Parallel) => AfterCross::Parallel(Box::new(Parallel {
-                deep: Stack::new(deep, true, parts)?,
+            (Some(deep), Structure::Parallel) => AfterCross::Parallel(Box::new(ParallelDeep {
+                deep: LayerStack::new(deep, true, parts)?,
                 d_first: Matrix::aligned(parts.rows(), width)?,
                 both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
                 d_both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
-                output: Stack::new(&dcnv2.output, true, parts)?,
+                output: LayerStack::new(&dcnv2.output, true, parts)?,
             })),
-            (deep, _) => AfterCross::Stacked(Stack::from_mlps(deep.iter().chain([&dcnv2.output]), true, parts)?),
+            (deep, _) => AfterCross::Stacked(LayerStack::from_mlps(deep.iter().chain([&dcnv2.output]), true, parts)?),
         };
         Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.rows(), width)?, after: after_cross })
     }
@@ -71,7 +71,7 @@ impl ChunkStep for Dcnv2ForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { numeric, cross, d_crossed, after } = self;
         let (rows, share_of) = (share.samples, &mut share);
@@ -97,7 +97,7 @@ impl ChunkStep for Dcnv2ForwardBackward {
     }
 }
 
-impl Parallel {
+impl ParallelDeep {
     /// Forward of the deep MLP and of the output layer, and both back. `d_crossed` is written.
     fn through_loss(
         &mut self,
@@ -105,7 +105,7 @@ impl Parallel {
         d_crossed: &mut Matrix,
         share: &mut BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { deep, d_first, both, d_both, output } = self;
         let (rows, width, stride) = (share.samples, d_crossed.columns(), d_crossed.stride());

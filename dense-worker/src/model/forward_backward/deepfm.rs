@@ -4,15 +4,15 @@ use tch::Tensor;
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
-use super::layer::{LayerUse, Parts};
+use super::layer::{LayerUse, StepParts};
 use super::linear_term::LinearTerm;
 use super::matrix::{Matrix, values, values_mut};
-use super::stack::Stack;
+use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::deepfm::DeepFm;
-use crate::model::dropout::Dropout;
-use crate::model::mlp::Linear;
+use crate::model::dropout::UnitDropout;
+use crate::model::mlp::LinearLayer;
 
 #[derive(Debug)]
 pub(in crate::model) struct DeepFmForwardBackward {
@@ -28,7 +28,7 @@ pub(in crate::model) struct DeepFmForwardBackward {
     sums: Vec<f32>,
     /// The first-order and second-order terms of each logit, `[chunk]`.
     terms: Vec<f32>,
-    deep: Stack,
+    deep: LayerStack,
 }
 
 /// What the dense network has for the numeric columns.
@@ -43,7 +43,7 @@ struct NumericFactors {
 }
 
 impl DeepFmForwardBackward {
-    pub(super) fn new(network: &DeepFm, numeric: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(network: &DeepFm, numeric: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let of_numeric = match (&network.first_order, &network.factors) {
             (Some(first_order), Some(factors)) => Some(NumericFactors::new(first_order, factors, parts)?),
             _ => None,
@@ -57,7 +57,7 @@ impl DeepFmForwardBackward {
             d_input: Matrix::aligned(parts.rows(), inputs)?,
             sums: Vec::new(),
             terms: Vec::new(),
-            deep: Stack::new(&network.deep, true, parts)?,
+            deep: LayerStack::new(&network.deep, true, parts)?,
         })
     }
 
@@ -134,7 +134,7 @@ impl ChunkStep for DeepFmForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         self.forward(&share)?;
         let rows = share.samples;
@@ -164,7 +164,7 @@ impl ChunkStep for DeepFmForwardBackward {
 
 impl NumericFactors {
     /// The next two layers of `parts`.
-    fn new(first_order: &Linear, factors: &Tensor, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    fn new(first_order: &LinearLayer, factors: &Tensor, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let first_order = LinearTerm::new(first_order, parts)?;
         let columns = usize::try_from(factors.size()[0]).unwrap_or(0);
         let (present, [factors]) = parts.layer([factors])?;

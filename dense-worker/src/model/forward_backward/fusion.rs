@@ -9,11 +9,11 @@ use tch::Tensor;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
-use super::blocks::Blocks;
-use super::layer::{LayerUse, Parts, Variable};
+use super::blocks::SampleBlocks;
+use super::layer::{LayerUse, StepParts, LayerVariable};
 use super::matrix::{Matrix, values, values_mut};
-use super::product::Products;
-use crate::model::finalmlp::Fusion;
+use super::product::LayerProducts;
+use crate::model::finalmlp::BilinearFusion;
 use crate::model::{ModelError, int};
 
 #[derive(Debug)]
@@ -41,13 +41,13 @@ pub(super) struct FusionStep {
 #[derive(Debug)]
 struct FusionTerm {
     present: LayerUse,
-    products: Products,
+    products: LayerProducts,
     d_weight: Tensor,
 }
 
 impl FusionStep {
     /// Takes the next three layers of `parts`.
-    pub(super) fn new(fusion: &Fusion, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(fusion: &BilinearFusion, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = fusion.of_first.parts();
         let (outputs, heads) = (fusion.outputs, fusion.heads);
         let width = |weight: &Tensor| usize::try_from(weight.size()[1]).unwrap_or(0) / heads;
@@ -56,11 +56,11 @@ impl FusionStep {
         let (of_first, [weight, bias]) = parts.layer([weight, bias])?;
         let (of_second, [second]) = parts.layer([&fusion.of_second])?;
         let (present, [products]) = parts.layer_as([(&fusion.products, shape.to_vec())])?;
-        let term = |present, Variable { value, gradient }, width: usize| {
+        let term = |present, LayerVariable { value, gradient }, width: usize| {
             let shape = [int(outputs), int(width * heads)];
             Ok::<_, ModelError>(FusionTerm {
                 present,
-                products: Products::new(value, shape, None, parts)?,
+                products: LayerProducts::new(value, shape, None, parts)?,
                 d_weight: gradient,
             })
         };
@@ -92,7 +92,7 @@ impl FusionStep {
     }
 
     /// Forward of `[rows, a]` and `[rows, b]`, without space between rows.
-    pub(super) fn forward(&mut self, [first, second]: [&Tensor; 2], rows: usize, by: Blocks) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, [first, second]: [&Tensor; 2], rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
         self.of_second.present.forward()?;
         self.of_second.products.forward(second, &mut self.term.rows(rows)?, by)?;
         self.of_second.present.forward_done()?;

@@ -13,7 +13,7 @@ use super::window::{LayerWindow, UseNumber};
 use crate::model::{ModelError, int};
 
 /// What the parts of a step are built from.
-pub(super) struct Parts<'a> {
+pub(super) struct StepParts<'a> {
     source: PartSource<'a>,
     rows: usize,
     /// Layers that were built.
@@ -32,7 +32,7 @@ enum PartSource<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Variable {
+pub(super) struct LayerVariable {
     pub(super) value: Tensor,
     pub(super) gradient: Tensor,
 }
@@ -41,14 +41,14 @@ pub(super) struct Variable {
 /// last slice.
 #[derive(Debug)]
 pub(super) struct SlicedLayer {
-    pub(super) slices: Vec<Slice>,
-    pub(super) bias: Variable,
+    pub(super) slices: Vec<LayerSlice>,
+    pub(super) bias: LayerVariable,
 }
 
 #[derive(Debug)]
-pub(super) struct Slice {
+pub(super) struct LayerSlice {
     pub(super) present: LayerUse,
-    pub(super) weight: Variable,
+    pub(super) weight: LayerVariable,
     /// `[outputs, inputs]`.
     pub(super) shape: [i64; 2],
     /// The first output among those of the layer.
@@ -73,7 +73,7 @@ pub(super) struct StreamedLayer {
     gradients: Option<LayerValues>,
 }
 
-/// Second handles of a [`Variable`]'s tensors: what is set here, is seen there.
+/// Second handles of a [`LayerVariable`]'s tensors: what is set here, is seen there.
 #[derive(Debug)]
 struct StreamedVariable {
     value: Tensor,
@@ -81,7 +81,7 @@ struct StreamedVariable {
     shape: Vec<i64>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> StepParts<'a> {
     pub(super) fn resident(gradients: &'a mut dyn Iterator<Item = Tensor>) -> Self {
         Self { source: PartSource::Resident(gradients), rows: CHUNK, built: 0, dropouts: 0, slopes: None }
     }
@@ -133,7 +133,7 @@ impl<'a> Parts<'a> {
     pub(super) fn layer<const N: usize>(
         &mut self,
         variables: [&Tensor; N],
-    ) -> Result<(LayerUse, [Variable; N]), ModelError> {
+    ) -> Result<(LayerUse, [LayerVariable; N]), ModelError> {
         self.layer_as(variables.map(|variable| (variable, variable.size())))
     }
 
@@ -146,11 +146,11 @@ impl<'a> Parts<'a> {
             let shape = [outputs, inputs];
             if start + outputs == all {
                 let (present, [weight, bias]) = self.layer_as([(weight, shape.to_vec()), (bias, vec![all])])?;
-                slices.push(Slice { present, weight, shape, start });
+                slices.push(LayerSlice { present, weight, shape, start });
                 return Ok(SlicedLayer { slices, bias });
             }
             let (present, [weight]) = self.layer_as([(weight, shape.to_vec())])?;
-            slices.push(Slice { present, weight, shape, start });
+            slices.push(LayerSlice { present, weight, shape, start });
             start += outputs;
         }
     }
@@ -165,7 +165,7 @@ impl<'a> Parts<'a> {
     pub(super) fn layer_as<const N: usize>(
         &mut self,
         variables: [(&Tensor, Vec<i64>); N],
-    ) -> Result<(LayerUse, [Variable; N]), ModelError> {
+    ) -> Result<(LayerUse, [LayerVariable; N]), ModelError> {
         let lost = ModelError::Shape { what: "a layer has no gradient" };
         let layer = self.built;
         self.built += 1;
@@ -175,7 +175,7 @@ impl<'a> Parts<'a> {
                 for (variable, shape) in variables {
                     let gradient = gradients.next().ok_or(ModelError::Shape { what: "a layer has no gradient" })?;
                     let value = variable.f_detach()?.f_view_(shape.as_slice())?;
-                    made.push(Variable { value, gradient: gradient.f_view_(shape.as_slice())? });
+                    made.push(LayerVariable { value, gradient: gradient.f_view_(shape.as_slice())? });
                 }
                 Ok((LayerUse::Always, made.try_into().map_err(|_| lost)?))
             }
@@ -185,7 +185,7 @@ impl<'a> Parts<'a> {
                     let (value, gradient) = (nothing()?, nothing()?);
                     let handles = (value.shallow_clone(), gradient.shallow_clone());
                     streamed.push(StreamedVariable { value: handles.0, gradient: handles.1, shape });
-                    made.push(Variable { value, gradient });
+                    made.push(LayerVariable { value, gradient });
                 }
                 let streamed = StreamedLayer {
                     window: Arc::clone(window),

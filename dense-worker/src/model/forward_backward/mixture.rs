@@ -10,18 +10,18 @@ use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
-use super::blocks::Blocks;
-use super::layer::{LayerUse, Parts};
+use super::blocks::SampleBlocks;
+use super::layer::{LayerUse, StepParts};
 use super::matrix::Matrix;
-use super::product::Products;
-use super::stack::Stack;
+use super::product::LayerProducts;
+use super::stack::LayerStack;
 use crate::model::ModelError;
 
 /// Has memory for one chunk.
 #[derive(Debug)]
-pub(super) struct Mixture {
+pub(super) struct ExpertMixture {
     present: LayerUse,
-    gate: Products,
+    gate: LayerProducts,
     d_gate: Tensor,
     /// s, `[chunk, experts]`.
     shares: Matrix,
@@ -32,12 +32,12 @@ pub(super) struct Mixture {
     d_output: Matrix,
 }
 
-impl Mixture {
+impl ExpertMixture {
     /// `gate` is G, `[experts, inputs]`. Experts give `width` values. It is the next layer of `parts`.
-    pub(super) fn new(gate: &Tensor, width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(gate: &Tensor, width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let shape = [gate.size()[0], gate.size()[1]];
         let (present, [gate]) = parts.layer([gate])?;
-        let products = Products::new(gate.value, shape, None, parts)?;
+        let products = LayerProducts::new(gate.value, shape, None, parts)?;
         let (experts, matrix) = (products.outputs(), |columns| Matrix::dense(parts.rows(), columns));
         Ok(Self {
             present,
@@ -63,9 +63,9 @@ impl Mixture {
     pub(super) fn forward<'a>(
         &mut self,
         x: &Tensor,
-        experts: impl Iterator<Item = &'a Stack>,
+        experts: impl Iterator<Item = &'a LayerStack>,
         rows: usize,
-        by: Blocks,
+        by: SampleBlocks,
     ) -> Result<(), ModelError> {
         let (count, width) = (self.shares.columns(), self.output.columns());
         self.present.forward()?;
@@ -98,7 +98,7 @@ impl Mixture {
     pub(super) fn backward<'a>(
         &mut self,
         (x, d_x): (&Tensor, &Tensor),
-        experts: impl Iterator<Item = &'a mut Stack>,
+        experts: impl Iterator<Item = &'a mut LayerStack>,
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {

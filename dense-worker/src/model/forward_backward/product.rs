@@ -3,18 +3,18 @@
 use tch::{Device, Kind, Tensor};
 
 use super::ChunkProgress;
-use super::blocks::Blocks;
-use super::layer::Parts;
+use super::blocks::SampleBlocks;
+use super::layer::StepParts;
 use super::matrix::{LINE, Matrix};
 use crate::model::{ModelError, int};
 
 #[derive(Debug)]
-pub(super) struct Products {
+pub(super) struct LayerProducts {
     /// `[outputs, inputs]`, the variable itself without autograd.
     weight: Tensor,
     shape: [i64; 2],
     sum: SumMemory,
-    half: Option<Half>,
+    half: Option<HalfCopies>,
 }
 
 /// Where the weight's gradient is while chunks add to it.
@@ -31,7 +31,7 @@ enum SumMemory {
 /// Copies in bf16, kept from chunk to chunk. If the processor has no units for bf16, they are f32 with bf16's digits: the
 /// products differ only by the order of their sums, and are many times faster there.
 #[derive(Debug)]
-struct Half {
+struct HalfCopies {
     /// `[outputs, inputs]`, the variable at the start of the batch.
     weight: Tensor,
     transposed: Tensor,
@@ -41,20 +41,20 @@ struct Half {
     slopes: Tensor,
 }
 
-impl Products {
+impl LayerProducts {
     /// For a weight of this shape and inputs of the rows of `parts`. With `half`, the products use copies of this kind.
     pub(super) fn new(
         weight: Tensor,
         shape: [i64; 2],
         half: Option<Kind>,
-        parts: &Parts<'_>,
+        parts: &StepParts<'_>,
     ) -> Result<Self, ModelError> {
         let half = match half {
             Some(kind) => {
                 let empty = |size: &[i64]| Tensor::f_zeros(size, (kind, Device::Cpu));
                 let (copy, rows) = (empty(&shape)?, int(parts.rows()));
                 let (input, slopes) = (empty(&[rows, shape[1]])?, empty(&[rows, shape[0]])?);
-                Some(Half { transposed: copy.f_tr()?, weight: copy, input, slopes })
+                Some(HalfCopies { transposed: copy.f_tr()?, weight: copy, input, slopes })
             }
             None => None,
         };
@@ -81,7 +81,7 @@ impl Products {
     }
 
     /// `output` = `input`·Wᵀ.
-    pub(super) fn forward(&mut self, input: &Tensor, output: &mut Tensor, by: Blocks) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, input: &Tensor, output: &mut Tensor, by: SampleBlocks) -> Result<(), ModelError> {
         match &mut self.half {
             None => {
                 let transposed = self.weight.f_tr()?;
@@ -148,7 +148,7 @@ impl Products {
         &mut self,
         slopes: &Tensor,
         d_input: &Tensor,
-        by: Blocks,
+        by: SampleBlocks,
     ) -> Result<(), ModelError> {
         match &self.half {
             None => {
@@ -175,7 +175,7 @@ impl Products {
 
     /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
     /// `d_input` has columns.
-    pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &Tensor, by: Blocks) -> Result<(), ModelError> {
+    pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &Tensor, by: SampleBlocks) -> Result<(), ModelError> {
         match &self.half {
             None => {
                 let weight = self.of_last_inputs(&self.weight, d_input)?;
@@ -230,9 +230,9 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
 mod tests {
     use zagros_zip::ZipEq;
 
-    use super::super::Purpose;
+    use super::super::TraversalPurpose;
     use super::*;
-    use crate::model::loss::{Losses, MeanLoss};
+    use crate::model::loss::{TargetLosses, MeanLoss};
 
     #[test]
     fn rounded_values_multiply_as_bf16_do() {
@@ -243,19 +243,19 @@ mod tests {
         let zeros = |size: [i64; 2]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
         let all = |kind| {
             let mut none = std::iter::empty();
-            let parts = Parts::resident(&mut none);
-            let mut products = Products::new(weight.shallow_clone(), [12, 40], Some(kind), &parts).unwrap();
+            let parts = StepParts::resident(&mut none);
+            let mut products = LayerProducts::new(weight.shallow_clone(), [12, 40], Some(kind), &parts).unwrap();
             products.refresh().unwrap();
             let (mut output, mut d_weight, d_input) = (zeros([9, 12]), zeros([12, 40]), zeros([9, 33]));
-            products.forward(&input, &mut output, Blocks::TRAINING).unwrap();
-            let losses = Losses::new(&[]);
+            products.forward(&input, &mut output, SampleBlocks::TRAINING).unwrap();
+            let losses = TargetLosses::new(&[]);
             let mean = MeanLoss { losses: &losses, factor: 1.0 };
             for (earlier, last) in [(false, false), (true, true)] {
-                let (blocks, purpose) = (Blocks::TRAINING, Purpose::Training);
+                let (blocks, purpose) = (SampleBlocks::TRAINING, TraversalPurpose::Training);
                 let progress = ChunkProgress { mean, earlier, last, blocks, purpose, on_gradients: &mut |_| () };
                 products.weight_gradient(&slopes, &input, &mut d_weight, &progress).unwrap();
             }
-            products.input_gradient(&slopes, &d_input, Blocks::TRAINING).unwrap();
+            products.input_gradient(&slopes, &d_input, SampleBlocks::TRAINING).unwrap();
             [output, d_weight, d_input]
         };
         for (rounded, half) in all(Kind::Float).iter().zip_eq(&all(Kind::BFloat16)) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Purpose;
+use super::TraversalPurpose;
 use super::window::LayerWindow;
 use crate::model::ModelError;
 
@@ -31,7 +31,7 @@ impl StreamedExchange {
 
     /// Before a forward and a backward at a step, by so many threads.
     pub(in crate::model) fn start_step(&self, step: u64, threads: usize) {
-        self.window.start(Purpose::Training, (step, self.share), threads);
+        self.window.start(TraversalPurpose::Training, (step, self.share), threads);
     }
 
     /// After them: waits for the sums of all workers.
@@ -42,7 +42,7 @@ impl StreamedExchange {
 
     /// Before a forward that scores, by so many threads.
     pub(in crate::model) fn start_scoring(&self, threads: usize) {
-        self.window.start(Purpose::Scoring, (0, 0.0), threads);
+        self.window.start(TraversalPurpose::Scoring, (0, 0.0), threads);
     }
 
     /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit.

@@ -2,12 +2,12 @@
 
 use zagros_zip::ZipEq;
 
-use super::layer::Parts;
+use super::layer::StepParts;
 use super::linear_term::LinearTerm;
 use super::matrix::Matrix;
-use super::stack::Stack;
+use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::Dropout;
+use crate::model::dropout::UnitDropout;
 use crate::model::wide_deep::WideDeep;
 use crate::model::{InputShape, ModelError};
 
@@ -23,11 +23,11 @@ pub(in crate::model) struct WideDeepForwardBackward {
     d_input: Option<Matrix>,
     /// The wide part of each logit, `[chunk]`.
     wide_logits: Vec<f32>,
-    deep: Stack,
+    deep: LayerStack,
 }
 
 impl WideDeepForwardBackward {
-    pub(super) fn new(network: &WideDeep, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(network: &WideDeep, shape: &InputShape, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let (numeric, inputs) = (shape.numeric, network.deep.inputs());
         let wide = network.wide.as_ref().map(|wide| LinearTerm::new(wide, parts)).transpose()?;
         Ok(Self {
@@ -37,7 +37,7 @@ impl WideDeepForwardBackward {
             input: Matrix::aligned(parts.rows(), inputs)?,
             d_input: (inputs > numeric).then(|| Matrix::aligned(parts.rows(), inputs - numeric)).transpose()?,
             wide_logits: Vec::new(),
-            deep: Stack::new(&network.deep, true, parts)?,
+            deep: LayerStack::new(&network.deep, true, parts)?,
         })
     }
 }
@@ -51,7 +51,7 @@ impl ChunkStep for WideDeepForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { numeric, dims, wide, input, d_input, wide_logits, deep } = self;
         let (rows, stride, numeric, width) = (share.samples, input.stride(), *numeric, dims.iter().sum::<usize>());

@@ -21,7 +21,7 @@ use tch::Tensor;
 use zagros_job::{Job, StreamedLayer};
 use zagros_zip::ZipEq;
 
-use super::Purpose;
+use super::TraversalPurpose;
 use super::layer_values::{LayerValues, SpareMemory};
 use crate::model::ModelError;
 
@@ -29,7 +29,7 @@ use crate::model::ModelError;
 pub trait LayerStore: Send + Sync + Debug {
     /// Begins to fetch the weights of a layer, those after every gradient that was pushed before. They are written to `into`, in
     /// the order of the layer's tensors. Of several workers all fetch the same layers in the same order in training.
-    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer>;
+    fn pull(&self, layer: usize, purpose: TraversalPurpose, into: LayerValues) -> Box<dyn PendingLayer>;
 
     /// Begins to push the gradient of a layer at a step, summed over all workers. They push in the same order, too.
     ///
@@ -120,7 +120,7 @@ struct WindowState {
 /// What the threads do at the moment.
 #[derive(Debug)]
 struct UseCounts {
-    purpose: Purpose,
+    purpose: TraversalPurpose,
     step: u64,
     /// Factor of the gradients in the sum of all workers.
     share: f32,
@@ -140,7 +140,7 @@ enum LayerPresence {
 impl LayerWindow {
     pub(in crate::model) fn new(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = WindowState {
-            traversal: UseCounts { purpose: Purpose::Training, step: 0, share: 1.0, started: Vec::new() },
+            traversal: UseCounts { purpose: TraversalPurpose::Training, step: 0, share: 1.0, started: Vec::new() },
             orders: [Vec::new(), Vec::new()],
             is_learning: false,
             held: BTreeMap::new(),
@@ -175,7 +175,7 @@ impl LayerWindow {
 
     /// Before a traversal by so many threads. What an earlier one left is gone. A training step's gradients count `share` in the
     /// sum of all workers.
-    pub(super) fn start(&self, purpose: Purpose, (step, share): (u64, f32), threads: usize) {
+    pub(super) fn start(&self, purpose: TraversalPurpose, (step, share): (u64, f32), threads: usize) {
         let mut state = self.lock();
         state.traversal = UseCounts { purpose, step, share, started: vec![0; threads] };
         state.held.clear();
@@ -247,7 +247,7 @@ impl LayerWindow {
         }
     }
 
-    fn pull(&self, layer: usize, purpose: Purpose) -> Box<dyn PendingLayer> {
+    fn pull(&self, layer: usize, purpose: TraversalPurpose) -> Box<dyn PendingLayer> {
         self.store.pull(layer, purpose, self.memory(layer))
     }
 
@@ -331,7 +331,7 @@ impl LayerWindow {
 
 impl WindowState {
     fn order(&mut self) -> &mut Vec<usize> {
-        &mut self.orders[usize::from(self.traversal.purpose == Purpose::Scoring)]
+        &mut self.orders[usize::from(self.traversal.purpose == TraversalPurpose::Scoring)]
     }
 
     /// Whether no earlier layer but one is still in use.

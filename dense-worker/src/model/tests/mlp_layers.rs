@@ -7,8 +7,8 @@ use serde::Deserialize;
 use zagros_job::{Activation, AttentionActivation, DenseOptimizer, Job, Mlp, MlpNorm, Model, Pad};
 use zagros_zip::ZipEq;
 
-use super::Samples;
-use super::fixtures::{Fixture, a_din, assert_near, with_sequences};
+use super::TestSamples;
+use super::fixtures::{NetworkFixture, a_din, assert_near, with_sequences};
 use crate::model::{DenseModel, ModelError, to_vec};
 use crate::testing::job;
 
@@ -25,7 +25,7 @@ struct LayersFixture {
 #[derive(Deserialize)]
 struct StatisticsFixture {
     #[serde(flatten)]
-    values: Fixture,
+    values: NetworkFixture,
     /// After the step.
     buffers: HashMap<String, Vec<f64>>,
     /// Logits by the buffers.
@@ -94,7 +94,7 @@ fn an_attention_unit_with_dice_has_the_values_of_pytorch() {
 fn dice_counts_no_padding_and_a_batch_of_padding_leaves_its_averages() {
     let job = din_with_dice();
     let mut model = DenseModel::new(&job).unwrap();
-    let samples = Samples::random(&job, 4);
+    let samples = TestSamples::random(&job, 4);
     // The last value of a sample is the number of its real positions.
     let width = samples.embeddings.len() / 4;
     let mut padding = samples.embeddings.clone();

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use zagros_job::{AttentionActivation, Job, Model, Pad, Precision, Structure};
 
 use super::fixtures::{a_bst, a_din, a_finalmlp, with_sequences};
-use super::{Samples, dlrm, ffnn};
+use super::{TestSamples, dlrm, ffnn};
 use crate::model::{DenseModel, batch_of_blocks};
 use crate::testing::{job, normed_net};
 
@@ -17,7 +17,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 }
 
 /// The logits of the samples from `start` on, in batches of `size`.
-fn in_batches(model: &DenseModel, samples: &Samples, start: usize, size: usize) -> Vec<u32> {
+fn in_batches(model: &DenseModel, samples: &TestSamples, start: usize, size: usize) -> Vec<u32> {
     let (numeric, width) = (model.shape().numeric, model.shape().width());
     let mut logits = Vec::new();
     for from in (start..SAMPLES).step_by(size) {
@@ -30,7 +30,7 @@ fn in_batches(model: &DenseModel, samples: &Samples, start: usize, size: usize) 
 }
 
 fn check(job: &Job) {
-    let samples = Samples::random(job, SAMPLES);
+    let samples = TestSamples::random(job, SAMPLES);
     let model = DenseModel::new(job).unwrap();
     let expected = in_batches(&model, &samples, 0, SAMPLES);
     for size in [1, 256, 300, 512].map(batch_of_blocks) {
@@ -55,7 +55,7 @@ fn check(job: &Job) {
 /// The job with the first seed with which its few units are on for some samples.
 fn with_live_units(job: Job) -> Job {
     let is_alive = |job: &Job| {
-        let (model, samples) = (DenseModel::new(job).unwrap(), Samples::random(job, SAMPLES));
+        let (model, samples) = (DenseModel::new(job).unwrap(), TestSamples::random(job, SAMPLES));
         in_batches(&model, &samples, 0, SAMPLES).into_iter().collect::<HashSet<_>>().len() > 20
     };
     let seeded = |seed| {
@@ -133,7 +133,7 @@ fn a_logit_over_sequences_has_the_same_bits_in_every_batch() {
 #[test]
 fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
     for job in over_sequences() {
-        let (model, samples) = (DenseModel::new(&job).unwrap(), Samples::random(&job, 24));
+        let (model, samples) = (DenseModel::new(&job).unwrap(), TestSamples::random(&job, 24));
         let (shape, mut other) = (model.shape().clone(), samples.clone());
         let width = shape.width();
         let mut padding = Vec::new();
@@ -147,7 +147,7 @@ fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
             }
         }
         padding.iter().for_each(|index| other.embeddings[*index] += 1.0);
-        let predict = |samples: &Samples| model.predict(&samples.numeric, &samples.embeddings, 24).unwrap();
+        let predict = |samples: &TestSamples| model.predict(&samples.numeric, &samples.embeddings, 24).unwrap();
         assert_eq!(predict(&samples), predict(&other), "{:?}", job.model);
         let mut model = DenseModel::new(&job).unwrap();
         let output = model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();

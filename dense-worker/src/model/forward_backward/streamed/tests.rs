@@ -31,9 +31,9 @@ pub(crate) struct TileTables {
 }
 
 #[derive(Debug)]
-struct Fetched(LayerValues);
+struct FetchedLayer(LayerValues);
 
-impl PendingLayer for Fetched {
+impl PendingLayer for FetchedLayer {
     fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
         Ok(self.0)
     }
@@ -76,10 +76,10 @@ impl TileTables {
 }
 
 impl LayerStore for TileTables {
-    fn pull(&self, layer: usize, _: Purpose, mut into: LayerValues) -> Box<dyn PendingLayer> {
+    fn pull(&self, layer: usize, _: TraversalPurpose, mut into: LayerValues) -> Box<dyn PendingLayer> {
         self.log.lock().unwrap().push(format!("pull {layer}"));
         into.copy_from_slice(&self.read(layer));
-        Box::new(Fetched(into))
+        Box::new(FetchedLayer(into))
     }
 
     fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {
@@ -409,21 +409,21 @@ fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
 
 /// A store that loses a layer.
 #[derive(Debug)]
-struct Lossy(Arc<TileTables>);
+struct LossyStore(Arc<TileTables>);
 
 #[derive(Debug)]
-struct Lost;
+struct LostLayer;
 
-impl PendingLayer for Lost {
+impl PendingLayer for LostLayer {
     fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
         let (layer, what) = ("layers.1".to_owned(), "fetch the weights");
         Err(ModelError::Layer { layer, what, reason: "as the test wants".to_owned() })
     }
 }
 
-impl LayerStore for Lossy {
-    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer> {
-        if layer == 1 { Box::new(Lost) } else { self.0.pull(layer, purpose, into) }
+impl LayerStore for LossyStore {
+    fn pull(&self, layer: usize, purpose: TraversalPurpose, into: LayerValues) -> Box<dyn PendingLayer> {
+        if layer == 1 { Box::new(LostLayer) } else { self.0.pull(layer, purpose, into) }
     }
 
     fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError> {
@@ -446,7 +446,7 @@ impl LayerStore for Lossy {
 #[test]
 fn all_threads_end_when_a_layer_does_not_come() {
     let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 256, 3));
-    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::new(&job)))).unwrap();
+    let mut model = DenseModel::streamed(&job, Arc::new(LossyStore(TileTables::new(&job)))).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 256, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
     assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");

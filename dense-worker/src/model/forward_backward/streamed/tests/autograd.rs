@@ -3,7 +3,7 @@
 use zagros_job::{Activation, Attention, AttentionActivation, Mlp, MlpNorm, NumericEmbedding, Pad, StreamGates};
 
 use super::*;
-use crate::model::Compute;
+use crate::model::StepCompute;
 use crate::testing::sequence;
 
 const SIZE: usize = 300;
@@ -138,7 +138,7 @@ fn a_step_by_autograd_is_skipped_as_a_whole() {
 fn weights_that_are_not_in_use_are_not_there() {
     let job = streamed(plain(wukong(1, 2)));
     let model = DenseModel::streamed(&job, TileTables::new(&job)).unwrap();
-    let Compute::StreamedAutograd(variables) = &model.compute else { unreachable!("wukong has autograd alone") };
+    let StepCompute::StreamedAutograd(variables) = &model.compute else { unreachable!("wukong has autograd alone") };
     assert!(variables.are_away());
     assert_eq!(model.weights(), 0);
 }
@@ -146,7 +146,7 @@ fn weights_that_are_not_in_use_are_not_there() {
 #[test]
 fn a_layer_that_does_not_come_ends_a_step_by_autograd() {
     let job = streamed(plain(wukong(1, 2)));
-    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::new(&job)))).unwrap();
+    let mut model = DenseModel::streamed(&job, Arc::new(LossyStore(TileTables::new(&job)))).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
     assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");
