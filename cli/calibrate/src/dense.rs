@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use zagros_cost::{DenseRates, DenseWork, ProductRate, ThreadSpeedup};
-use zagros_dense_worker::model::{DenseModel, ModelError, Samples};
+use zagros_dense_worker::model::{DenseModel, ModelError, LabelledSamples};
 use zagros_job::Job;
 use zagros_plumbing::process::cpu_time;
 use zagros_shell::{Exit, Failure};
@@ -119,7 +119,7 @@ fn step_time(job: &Job, batch: usize) -> Result<f64, Failure> {
     let labels: Vec<f32> =
         (0..batch).map(|sample| (sample % 4 == 0).into()).map(|click: u8| f32::from(click)).collect();
     let mut step = || {
-        let samples = Samples { numeric: &numeric, embeddings: &embeddings, labels: &labels, weights: &[] };
+        let samples = LabelledSamples { numeric: &numeric, embeddings: &embeddings, labels: &labels, weights: &[] };
         let start = cpu_time();
         model.step_on(samples).map_err(refused)?;
         Ok::<_, Failure>((cpu_time() - start).as_secs_f64())

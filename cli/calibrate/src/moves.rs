@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use zagros_dense_worker::datapath::kernels::{Columns, RowPositions, gather, scatter_add};
+use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, gather, scatter_add};
 use zagros_ingest::Batch;
 use zagros_plumbing::process::cpu_time;
 use zagros_shell::Failure;
@@ -20,7 +20,7 @@ struct FeatureRows {
 /// ns of CPU for each id of `dim` values: gather, and scatter with its cleared rows.
 pub(crate) fn ns_per_id(batches: &[Batch], dim: usize) -> Result<f64, Failure> {
     let job = workload::job(&workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "threads = 1", ""))?;
-    let columns = Columns::new(&job);
+    let columns = InputColumns::new(&job);
     let mut input = vec![0.0; workload::BATCH * columns.width];
     let (mut spent, mut ids) = (0.0, 0);
     for batch in batches {
