@@ -82,7 +82,7 @@ fn name(precision: MatrixPrecision) -> &'static str {
 async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) -> Result<MeterWindow, Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
-    let worker = Worker { observer: meter.clone(), ..Worker::alone(job, control, connect, registry) };
+    let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, control, connect, registry) };
     let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
     ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     meter.window().ok_or_else(|| {

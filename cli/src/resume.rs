@@ -63,7 +63,7 @@ impl Start {
 
     fn anew(job: &Job) -> Result<Self, Failure> {
         let folder = ResumePoint::new_run(job).map_err(failed)?;
-        let lock = folder.lock().map_err(failed)?;
+        let lock = folder.try_lock().map_err(failed)?;
         Ok(Self { folder, point: None, _lock: lock })
     }
 
@@ -75,7 +75,7 @@ impl Start {
     pub(crate) fn in_folder(folder: RunFolder, job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         let point = match wanted {
             ResumeChoice::Nothing => None,
-            _ => ResumePoint::newest(job, &folder).map_err(failed)?,
+            _ => ResumePoint::find_newest(job, &folder).map_err(failed)?,
         };
         if let Some(point) = &point {
             let changed = check(job, point)?;
@@ -105,7 +105,7 @@ fn tell_changes(job: &Job, point: &ResumePoint) -> Result<(), Failure> {
 
 /// Says that an interrupted run is left alone, and how to resume it.
 fn tell_other_run(job: &Job, point: &ResumePoint) {
-    let changes = point.changes(job);
+    let changes = point.changed_keys(job);
     let (step, place) = (point.step(), point.folder());
     let help = match changes.iter().all(KeyChange::may_go_on) {
         true => "--resume continues that run with these values",
@@ -120,7 +120,7 @@ fn tell_other_run(job: &Job, point: &ResumePoint) {
 /// The changes that are allowed. Refuses the others.
 fn check(job: &Job, point: &ResumePoint) -> Result<Vec<KeyChange>, Failure> {
     let (allowed, refused): (Vec<KeyChange>, Vec<KeyChange>) =
-        point.changes(job).into_iter().partition(KeyChange::may_go_on);
+        point.changed_keys(job).into_iter().partition(KeyChange::may_go_on);
     if !refused.is_empty() {
         let what = format!(
             "the job has changed since step {} of the run to resume ({}):{}",

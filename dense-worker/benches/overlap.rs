@@ -157,26 +157,26 @@ impl BenchWorker {
 
     fn step(&mut self, group: &mut dyn Collective) -> BenchResult<()> {
         let share = 1.0 / WORKERS as f32;
-        self.buckets.begin(self.model.weights(), share);
+        self.buckets.begin_step(self.model.weight_count(), share);
         let (numeric, embeddings, labels) = (&self.numeric[..], &self.vectors[..], &self.labels[..]);
         let samples = LabelledSamples { numeric, embeddings, labels, weights: &[] };
         let (buckets, early) = (&mut self.buckets, self.early);
         let ready = &mut |from: usize, gradients: &[f32]| {
             if early {
-                buckets.ready(group, from, gradients);
+                buckets.send_ready(group, from, gradients);
             }
         };
         let output = self.model.backward_in_parts(samples, ready)?;
         self.model.check_finite(&output)?;
-        self.buckets.close(group, self.model.gradients(), &[]);
+        self.buckets.send_remaining(group, self.model.gradients(), &[]);
         if self.early {
             self.scatter(&output.gradients);
         }
         let model = &mut self.model;
-        self.buckets.finish(group, |first, sums| {
+        self.buckets.wait_for_sums(group, |first, sums| {
             model.replace_gradients(first, sums).map_err(|source| WorkerError::Step { step: 0, source })
         })?;
-        self.model.apply()?;
+        self.model.apply_gradients()?;
         if !self.early {
             self.scatter(&output.gradients);
         }

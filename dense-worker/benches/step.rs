@@ -101,8 +101,8 @@ impl BenchNetwork {
         let model = DenseModel::new(&job)?;
         let value = |index: usize| (index * 2_654_435_761 % 2001) as f32 / 1000.0 - 1.0;
         let values = |count: usize| (0..count).map(value).collect::<Vec<f32>>();
-        let (width, sequences) = (model.shape().width(), model.shape().sequences.clone());
-        let (numeric, mut embeddings) = (values(samples * model.shape().numeric), values(samples * width));
+        let (width, sequences) = (model.input_shape().width(), model.input_shape().sequences.clone());
+        let (numeric, mut embeddings) = (values(samples * model.input_shape().numeric), values(samples * width));
         for (sample, row) in embeddings.chunks_exact_mut(width).enumerate() {
             for shape in &sequences {
                 let length = shape.sequence.length;

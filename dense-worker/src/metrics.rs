@@ -190,13 +190,13 @@ impl WorkerMetrics {
     }
 
     /// Sets what the job asks of this worker. Alerts compare with it. One worker makes the checkpoints of all.
-    pub fn promise(&self, job: &Job, makes_checkpoints: bool) {
+    pub fn set_promises(&self, job: &Job, makes_checkpoints: bool) {
         self.staleness_bound.set(i64::try_from(job.staleness()).unwrap_or(i64::MAX));
         let every = job.checkpoint.every.filter(|_| makes_checkpoints && job.checkpoint.keep > 0);
         self.checkpoint_interval.set(every.map_or(0.0, |every| every.as_secs_f64()));
     }
 
-    pub fn evaluated(&self, part: HeldOutPart, evaluation: &Evaluation) {
+    pub fn show_evaluation(&self, part: HeldOutPart, evaluation: &Evaluation) {
         self.held_out.set(part, evaluation);
     }
 
@@ -206,7 +206,7 @@ impl WorkerMetrics {
         self.checkpoint_step.set(step.cast_signed());
     }
 
-    pub fn spent(&self, stage: PipelineStage, time: Duration) {
+    pub fn add_stage_time(&self, stage: PipelineStage, time: Duration) {
         self.stages[stage as usize].inc_by(time.as_secs_f64());
     }
 
@@ -241,7 +241,7 @@ mod tests {
         let registry = Registry::new();
         let metrics = WorkerMetrics::new(&registry);
         let evaluation = Evaluation { auc: Some(0.75), ..Evaluation::default() };
-        metrics.evaluated(HeldOutPart::Validation, &evaluation);
+        metrics.show_evaluation(HeldOutPart::Validation, &evaluation);
         let shown = zagros_plumbing::metrics::render(&registry);
         assert!(shown.contains("zagros_worker_auc{part=\"validation\"} 0.75"), "{shown}");
         assert!(shown.contains("zagros_worker_gauc{part=\"validation\"} NaN") && !shown.contains("test"), "{shown}");
@@ -253,7 +253,7 @@ mod tests {
             let text = format!("[data]\nformat = 'criteo'\ntrain = 'a.txt'\n{sets}");
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             let registry = Registry::new();
-            WorkerMetrics::new(&registry).promise(&job, makes_checkpoints);
+            WorkerMetrics::new(&registry).set_promises(&job, makes_checkpoints);
             zagros_plumbing::metrics::render(&registry)
         };
         let shown = reported("[train]\nstaleness = 3\n[checkpoint]\nevery_seconds = 90\n", true);
@@ -268,7 +268,7 @@ mod tests {
         let registry = Registry::new();
         let metrics = WorkerMetrics::new(&registry);
         for (index, (stage, _)) in PipelineStage::ALL.into_iter().enumerate() {
-            metrics.spent(stage, Duration::from_secs(index as u64 + 1));
+            metrics.add_stage_time(stage, Duration::from_secs(index as u64 + 1));
         }
         let seconds = metrics.stage_seconds();
         assert_eq!((seconds.parse, seconds.dedup, seconds.waiting), (1.0, 2.0, 8.0));

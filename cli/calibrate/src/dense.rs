@@ -113,7 +113,7 @@ fn line(job: &Job) -> Result<Line, Failure> {
 fn step_time(job: &Job, batch: usize) -> Result<f64, Failure> {
     let refused = |error: ModelError| Failure::from_error(Exit::Internal, error);
     let mut model = DenseModel::new(job).map_err(refused)?;
-    let (numeric, width) = (job.features.numeric_values(), model.shape().width());
+    let (numeric, width) = (job.features.numeric_values(), model.input_shape().width());
     let values = |count: usize| -> Vec<f32> { (0..count).map(|at| (at % 17) as f32 / 17.0 - 0.5).collect() };
     let (numeric, embeddings) = (values(numeric * batch), values(width * batch));
     let labels: Vec<f32> =

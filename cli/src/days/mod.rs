@@ -389,7 +389,7 @@ async fn train(
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
     let terminal = Arc::new(Terminal::new(false));
     let _kept_alive = Arc::clone(&connect);
-    let worker = Worker::alone(job.clone(), control, connect, registry.clone());
+    let worker = Worker::without_peers(job.clone(), control, connect, registry.clone());
     let worker = Worker { folder, resume, shutdown: shutdown.clone(), observer: terminal.clone(), ..worker };
     let trained = worker.run().await;
     terminal.finish();

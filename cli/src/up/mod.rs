@@ -138,7 +138,7 @@ fn with_way_on(failure: Failure, job: &Job, start: &Start, fresh: bool) -> Failu
         return failure;
     }
     // Without a readable checkpoint there is no advice.
-    let Ok(Some(point)) = ResumePoint::newest(job, &start.folder) else { return failure };
+    let Ok(Some(point)) = ResumePoint::find_newest(job, &start.folder) else { return failure };
     failure.advise(way_on(point.step(), point.folder(), fresh))
 }
 

@@ -37,12 +37,12 @@ pub struct BarrierLog {
 
 impl BarrierLog {
     #[must_use]
-    pub fn attended(self) -> u64 {
+    pub fn last_attended(self) -> u64 {
         self.attended
     }
 
     #[must_use]
-    pub fn next(self) -> u64 {
+    pub fn next_number(self) -> u64 {
         self.attended + 1
     }
 
@@ -68,14 +68,14 @@ mod tests {
     #[test]
     fn a_checkpoint_barrier_counts_for_all_and_the_end_of_an_epoch_for_none() {
         let mut log = BarrierLog::default();
-        assert_eq!(log.next(), 1);
+        assert_eq!(log.next_number(), 1);
         log.attend(BarrierDecision::Checkpoint, 1);
         log.attend(BarrierDecision::EpochOver, 2);
-        assert_eq!(log.next(), 2);
+        assert_eq!(log.next_number(), 2);
         log.attend(BarrierDecision::Checkpoint, 2);
         log.attend(BarrierDecision::Stop, 3);
-        assert_eq!((log.attended(), log.next()), (2, 3));
+        assert_eq!((log.last_attended(), log.next_number()), (2, 3));
         log.attend(BarrierDecision::Regroup, 3);
-        assert_eq!(log.next(), 4);
+        assert_eq!(log.next_number(), 4);
     }
 }

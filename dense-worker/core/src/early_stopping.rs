@@ -58,7 +58,7 @@ pub struct SearchState {
 
 impl SearchState {
     /// An evaluation is the best if it is better by however little. One whose measure is not defined is never better.
-    pub fn note(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: PatienceUse) {
+    pub fn note_evaluation(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: PatienceUse) {
         if let Some(MeasuredState { value, merit }) = measured
             && self.best.is_none_or(|best| merit > best.merit)
         {
@@ -81,7 +81,7 @@ impl SearchState {
 
     /// The best evaluation; `None` while no measure was defined.
     #[must_use]
-    pub fn best(&self) -> Option<BestState> {
+    pub fn best_state(&self) -> Option<BestState> {
         self.best
     }
 }
@@ -98,12 +98,12 @@ mod tests {
     fn over_after(patience: u32, min_delta: f64, merits: &[Option<MeasuredState>]) -> (Option<usize>, Option<u64>) {
         let (rule, mut search) = (EarlyStopRule { patience, min_delta }, SearchState::default());
         for (number, merit) in merits.iter().enumerate() {
-            search.note(rule, 100 * (number as u64 + 1), *merit, PatienceUse::Spent);
+            search.note_evaluation(rule, 100 * (number as u64 + 1), *merit, PatienceUse::Spent);
             if search.is_over(rule) {
-                return (Some(number + 1), search.best().map(|best| best.step));
+                return (Some(number + 1), search.best_state().map(|best| best.step));
             }
         }
-        (None, search.best().map(|best| best.step))
+        (None, search.best_state().map(|best| best.step))
     }
 
     #[test]
@@ -138,12 +138,12 @@ mod tests {
         assert_eq!(PatienceUse::after_steps(Some(1), None), PatienceUse::Spent, "one evaluation an epoch");
         assert_eq!(PatienceUse::after_steps(None, Some(40)), PatienceUse::Spent, "the first evaluation");
         let (rule, mut search) = (EarlyStopRule { patience: 1, min_delta: 0.0 }, SearchState::default());
-        search.note(rule, 78, measured(0.8), PatienceUse::Spent);
-        search.note(rule, 79, measured(0.7), PatienceUse::Kept);
+        search.note_evaluation(rule, 78, measured(0.8), PatienceUse::Spent);
+        search.note_evaluation(rule, 79, measured(0.7), PatienceUse::Kept);
         assert!(!search.is_over(rule));
-        search.note(rule, 80, measured(0.9), PatienceUse::Kept);
-        assert_eq!(search.best().map(|best| best.step), Some(80));
-        search.note(rule, 120, measured(0.8), PatienceUse::Spent);
+        search.note_evaluation(rule, 80, measured(0.9), PatienceUse::Kept);
+        assert_eq!(search.best_state().map(|best| best.step), Some(80));
+        search.note_evaluation(rule, 120, measured(0.8), PatienceUse::Spent);
         assert!(search.is_over(rule));
     }
 }

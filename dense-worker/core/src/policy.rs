@@ -35,7 +35,7 @@ impl TrainingPolicy {
 
     /// Whether the other workers go on in another group after one of them is lost.
     #[must_use]
-    pub fn regroups(self) -> bool {
+    pub fn regroups_after_loss(self) -> bool {
         matches!(self, Self::SynchronousGroup { in_turns: false } | Self::AsynchronousWorkers)
     }
 }

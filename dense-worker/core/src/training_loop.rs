@@ -89,9 +89,9 @@ impl TrainingLoop {
     }
 
     #[must_use]
-    pub fn progress(&self) -> RankProgress {
+    pub fn rank_progress(&self) -> RankProgress {
         let LoopCounts { epoch, steps, evaluated, .. } = self.counts;
-        let (evaluated, barriers) = (evaluated.unwrap_or(0), self.barriers.attended());
+        let (evaluated, barriers) = (evaluated.unwrap_or(0), self.barriers.last_attended());
         RankProgress { has_trained: self.has_trained, epoch, steps, evaluated, barriers }
     }
 
@@ -101,7 +101,7 @@ impl TrainingLoop {
     }
 
     #[must_use]
-    pub fn search(&self) -> SearchState {
+    pub fn search_state(&self) -> SearchState {
         self.counts.search
     }
 
@@ -142,7 +142,7 @@ impl TrainingLoop {
                 if let Some(rule) = self.config.early_stop {
                     let since = self.counts.evaluated.map(|last| step.saturating_sub(last));
                     let patience = PatienceUse::after_steps(since, self.config.evaluate_every);
-                    self.counts.search.note(rule, step, measured, patience);
+                    self.counts.search.note_evaluation(rule, step, measured, patience);
                 }
                 self.counts.evaluated = Some(step);
                 self.evaluated(point)
@@ -190,7 +190,7 @@ impl TrainingLoop {
     /// A worker that left before the model is saved could not help a replacement of the first one to save it. Where a lost
     /// worker sets the run back, and after an interruption, the newest checkpoint helps.
     fn save(&mut self, finished: bool) -> Vec<Action> {
-        let is_joint = finished && self.config.policy.regroups() && !self.config.from_memory;
+        let is_joint = finished && self.config.policy.regroups_after_loss() && !self.config.from_memory;
         self.go(LoopState::Finishing(FinishPhase::Saving { finished }), Action::Save { finished, together: is_joint })
     }
 
@@ -210,7 +210,7 @@ impl TrainingLoop {
     }
 
     fn form(&mut self, attempts: u32) -> Vec<Action> {
-        let (after, progress) = (self.member.generation, self.progress());
+        let (after, progress) = (self.member.generation, self.rank_progress());
         self.go(LoopState::Regrouping(RegroupPhase::Forming { attempts }), Action::Form { after, progress })
     }
 
@@ -227,7 +227,7 @@ impl TrainingLoop {
     /// Barriers that are listened for: those after the last one.
     fn barriers_after(&self) -> Option<u64> {
         let may_be_called = self.config.policy.is_asynchronous() && !self.config.from_memory;
-        may_be_called.then(|| self.barriers.attended())
+        may_be_called.then(|| self.barriers.last_attended())
     }
 }
 

@@ -110,7 +110,7 @@ fn worker_down_the_others_stay_until_the_first_has_saved() {
     assert_eq!(worker.on_event(Event::Concluded), [save]);
     assert_eq!(worker.on_event(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
     worker.on_event(Event::Left);
-    let ranks = vec![RankProgress::default(), worker.progress()];
+    let ranks = vec![RankProgress::default(), worker.rank_progress()];
     assert_eq!(ranks[1].epoch, 1);
     let formed = Event::Formed { group: Some(GroupMember { rank: 1, generation: 2 }), progress: ranks };
     assert!(matches!(worker.on_event(formed)[..], [Action::Follow { source: 1, adopt: false, .. }]));
@@ -373,7 +373,7 @@ fn early_stopping_ends_the_round_and_the_run() {
     assert!(matches!(last(&actions), Action::NextBatch { .. }), "{actions:?}");
     let actions = reply_all(&mut worker, step().into_iter().chain([evaluated(0.6)]));
     assert_eq!(actions, [Action::CloseRound { checked: true }]);
-    assert_eq!(worker.search().best().map(|best| best.step), Some(1));
+    assert_eq!(worker.search_state().best_state().map(|best| best.step), Some(1));
     assert_eq!(worker.on_event(Event::Drained), [Action::CloseEpoch { epoch: 0, check_books: false }]);
     assert_eq!(last(&worker.on_event(Event::EpochClosed)), Action::Conclude { finished: true });
     assert_eq!(worker.on_event(Event::Concluded), [Action::Save { finished: true, together: false }]);

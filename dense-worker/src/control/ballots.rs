@@ -176,7 +176,7 @@ mod tests {
             incarnation: 2,
             files: Arc::default(),
             timeout: TIMEOUT,
-            stop: StopSignal::alone(Shutdown::new()),
+            stop: StopSignal::from_shutdown(Shutdown::new()),
             waits: Waits::default(),
             asked: Arc::default(),
         };

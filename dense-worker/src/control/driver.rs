@@ -33,7 +33,7 @@ impl Trainer {
                 return outcome(ending, failure);
             }
             // What the loop has decided is part of the next checkpoint.
-            self.scoring.model.search = training.search();
+            self.scoring.model.search = training.search_state();
             let event = match self.perform_all(&training, &actions, point, failure.as_ref()).await {
                 Ok(event) => event,
                 Err(error) => {

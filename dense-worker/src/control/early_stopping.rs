@@ -40,7 +40,7 @@ pub(crate) fn measure(metric: Metric, evaluation: &Evaluation) -> Option<Measure
 pub(crate) fn explain(early_stop: EarlyStop, search: &SearchState, fate: StateUse) -> String {
     let EarlyStop { metric, patience, min_delta } = early_stop;
     let name = name_of(metric);
-    let Some(BestState { step, value, .. }) = search.best() else {
+    let Some(BestState { step, value, .. }) = search.best_state() else {
         return format!("no state is the best: the validation {name} was never defined; the last state is the model");
     };
     let fate = match fate {
@@ -98,7 +98,7 @@ mod tests {
     fn explained(early_stop: EarlyStop, evaluations: &[Evaluation]) -> String {
         let mut search = SearchState::default();
         for (number, evaluation) in number_from(1, evaluations) {
-            search.note(rule(early_stop), 100 * number, measure(early_stop.metric, evaluation), PatienceUse::Spent);
+            search.note_evaluation(rule(early_stop), 100 * number, measure(early_stop.metric, evaluation), PatienceUse::Spent);
         }
         explain(early_stop, &search, StateUse::Saved)
     }

@@ -107,7 +107,7 @@ impl ScoringParts {
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         saved.load(&dense, &*client, LoadMode::IntoEmpty).await?;
-        let stop = StopSignal::alone(self.shutdown);
+        let stop = StopSignal::from_shutdown(self.shutdown);
         Ok((PartScorer { job, client, dense, group: None, observer: self.observer, stop }, saved))
     }
 }

@@ -53,7 +53,7 @@ impl Trainer {
         let PartMeasures { evaluation, targets, calibrated, slices, .. } = report.await?;
         self.scoring.calibrated = calibrated;
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
-        self.run.metrics.evaluated(part, &evaluation);
+        self.run.metrics.show_evaluation(part, &evaluation);
         self.run.observer.observe(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
         if self.group.rank.is_none_or(GroupRank::leads) {
             self.report_evaluation(step, epoch, part, evaluation).await;

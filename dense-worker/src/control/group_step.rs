@@ -162,7 +162,7 @@ impl Trainer {
             }
             let since = Instant::now();
             self.wait_for_all().await?;
-            self.run.metrics.spent(PipelineStage::Reduce, since.elapsed());
+            self.run.metrics.add_stage_time(PipelineStage::Reduce, since.elapsed());
         }
         Ok(())
     }

@@ -39,22 +39,22 @@ impl Trainer {
                     return interrupted_or(reason).map(|()| Event::StopRequested);
                 }
                 () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
-                    self.run.metrics.spent(PipelineStage::Waiting, since.elapsed());
+                    self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     return Ok(Event::BarrierDue);
                 }
                 () = newer_group(&mut groups, self.group.generation()), if barriers_after.is_some() => {
-                    self.run.metrics.spent(PipelineStage::Waiting, since.elapsed());
+                    self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     return Ok(Event::GroupDue);
                 }
                 complete = self.stream.pushes.acknowledged() => {
                     self.complete(epoch, complete?);
-                    self.run.metrics.spent(PipelineStage::Waiting, since.elapsed());
+                    self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     continue;
                 }
                 () = passed(until) => return Ok(Event::BatchLate),
                 fetched = from_stream(&mut self.stream.prefetch) => fetched,
             };
-            self.run.metrics.spent(PipelineStage::Waiting, since.elapsed());
+            self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
             let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Event::StreamDry(self.step_facts())) };
             self.stream.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
@@ -105,7 +105,7 @@ impl Trainer {
     pub(super) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let complete = self.stream.pushes.drain().await?;
         self.complete(epoch, complete);
-        self.run.dense.call(|dense| dense.model.settle()).await??;
+        self.run.dense.call(|dense| dense.model.wait_for_pushes()).await??;
         self.run.completer.flush().await
     }
 

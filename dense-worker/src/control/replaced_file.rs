@@ -28,7 +28,7 @@ impl FileRecord {
     }
 
     /// Writes a content that is to take the place of a file, and returns what the manifest must know it by. Then the manifest is to be
-    /// replaced, and [`Manifest::settle`] to be called.
+    /// replaced, and [`Manifest::finish_replacement`] to be called.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -44,7 +44,7 @@ impl Manifest {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn settle(&self, folder: &Folder, name: &str) -> Result<(), WorkerError> {
+    pub fn finish_replacement(&self, folder: &Folder, name: &str) -> Result<(), WorkerError> {
         if !folder.has(&next_of(name))? {
             return Ok(());
         }
@@ -86,7 +86,7 @@ mod tests {
         is_whole(new);
         assert_eq!(disk.read("job.toml").unwrap(), old);
         for _ in 0..2 {
-            Manifest::read(&disk).unwrap().settle(&disk, "job.toml").unwrap();
+            Manifest::read(&disk).unwrap().finish_replacement(&disk, "job.toml").unwrap();
             is_whole(new);
             assert_eq!((disk.read("job.toml").unwrap(), disk.has("job.toml.next").unwrap()), (new.to_vec(), false));
         }

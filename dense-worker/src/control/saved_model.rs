@@ -60,7 +60,7 @@ pub(crate) enum LoadMode {
 /// full.
 pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
     let Some(parent) = &job.output.model_folder else {
-        return Ok((Folder::disk(run.model()), MODEL.to_owned()));
+        return Ok((Folder::disk(run.model_folder()), MODEL.to_owned()));
     };
     // Requests to a store take as long as the job is patient.
     let parent = Folder::open(parent, job.cluster.timeout)?;
@@ -405,7 +405,7 @@ mod tests {
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
         let (own, reported) = place(&job, &run).unwrap();
-        assert_eq!((own.path(), reported.as_str()), (Some(run.model().as_path()), "model"));
+        assert_eq!((own.path(), reported.as_str()), (Some(run.model_folder().as_path()), "model"));
         let elsewhere = folder.path().join("elsewhere");
         job.output.model_folder = Some(elsewhere.display().to_string());
         let (model, reported) = place(&job, &run).unwrap();

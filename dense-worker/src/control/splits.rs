@@ -207,7 +207,7 @@ mod tests {
             incarnation: 1,
             files: Arc::new(vec!["a".into(), "b".into()]),
             timeout: Duration::from_secs(5),
-            stop: StopSignal::alone(Shutdown::new()),
+            stop: StopSignal::from_shutdown(Shutdown::new()),
             waits: Waits::default(),
             asked: Arc::default(),
         }

@@ -145,7 +145,7 @@ impl StartModel {
         let (ours, its, same) = (tensors(job), tensors(&self.job), same_inputs(job, &self.job));
         let anew = move |dense: &mut DenseStage| {
             let begins_anew =
-                |tensor: &(String, Vec<u64>)| !its.contains(tensor) || !dense.model.keeps(&tensor.0, same);
+                |tensor: &(String, Vec<u64>)| !its.contains(tensor) || !dense.model.keeps_meaning(&tensor.0, same);
             ours.into_iter().filter(begins_anew).map(|(name, _)| name).collect()
         };
         dense.call(anew).await

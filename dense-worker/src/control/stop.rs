@@ -22,7 +22,7 @@ impl StopSignal {
         Self { shutdown, view }
     }
 
-    pub(crate) fn alone(shutdown: Shutdown) -> Self {
+    pub(crate) fn from_shutdown(shutdown: Shutdown) -> Self {
         let (_, view) = watch::channel(MemberView::default());
         Self { shutdown, view }
     }
@@ -144,7 +144,7 @@ mod tests {
     #[tokio::test]
     async fn shutdown_comes_first() {
         let shutdown = Shutdown::new();
-        let mut stop = StopSignal::alone(shutdown.clone());
+        let mut stop = StopSignal::from_shutdown(shutdown.clone());
         assert!(stop.requested().now_or_never().is_none());
         shutdown.request();
         assert!(matches!(stop.requested().await, WorkerError::Interrupted));

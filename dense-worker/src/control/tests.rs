@@ -338,7 +338,7 @@ async fn measures_are_kept_when_the_model_cannot_be_saved() {
     assert_eq!((error.exit_class(), setting.left().0), (ExitClass::Internal, control::Outcome::Failed));
     let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
     assert_eq!((&summary["steps"], &summary["model"]), (&3.into(), &serde_json::Value::Null));
-    assert!(!folder.model().join("manifest.json").exists());
+    assert!(!folder.model_folder().join("manifest.json").exists());
 }
 
 #[test]
@@ -365,6 +365,6 @@ async fn the_run_folder_holds_job_measures_summary_and_model() {
     let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
     assert_eq!((&summary["steps"], &summary["outcome"]), (&3.into(), &"finished".into()));
     assert_eq!(summary["model"], "model");
-    assert!(folder.model().join("manifest.json").is_file() && folder.model().join("dense.safetensors").is_file());
-    assert!(folder.job_file().is_file() && folder.tensorboard().is_dir());
+    assert!(folder.model_folder().join("manifest.json").is_file() && folder.model_folder().join("dense.safetensors").is_file());
+    assert!(folder.job_file().is_file() && folder.tensorboard_folder().is_dir());
 }

@@ -254,7 +254,7 @@ mod tests {
     fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> TransformsCaller {
         let control = FakeControlPlane::default();
         control.transforms.respond_in_order(answers.into_iter().map(Ok));
-        let stop = StopSignal::alone(Shutdown::new());
+        let stop = StopSignal::from_shutdown(Shutdown::new());
         TransformsCaller { control: Arc::new(control), member: 8, incarnation: 1, timeout: TIMEOUT, stop }
     }
 

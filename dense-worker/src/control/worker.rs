@@ -99,7 +99,7 @@ impl Worker {
     /// The only worker of a job, in the process of its coordinator and servers. It sends no reports, writes nothing, and does
     /// not resume. The caller sets the fields that differ.
     #[must_use]
-    pub fn alone(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
+    pub fn without_peers(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
         Self {
             job,
             control,
@@ -136,7 +136,7 @@ impl Worker {
         self.record().await?;
         let mut metrics = WorkerMetrics::new(&self.registry);
         metrics.waits = self.waits.clone();
-        metrics.promise(&self.job, self.folder.is_some());
+        metrics.set_promises(&self.job, self.folder.is_some());
         if let Some(folder) = &self.folder {
             watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
         }

@@ -110,7 +110,7 @@ impl DenseStage {
         }
         let tiles = TileStore::from_job(job, metrics.clone());
         let model = match &tiles {
-            Some(tiles) => DenseModel::streamed(job, Arc::new(Arc::clone(tiles)))?,
+            Some(tiles) => DenseModel::with_streamed_weights(job, Arc::new(Arc::clone(tiles)))?,
             None => DenseModel::new(job)?,
         };
         let server_weights = ServerWeights::from_job(job, &model)?;
@@ -136,14 +136,14 @@ impl DenseStage {
         let started = Instant::now();
         self.take_weights(&rows)?;
         self.gather(prepared, &rows);
-        self.metrics.spent(PipelineStage::Gather, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Gather, started.elapsed());
         let started = Instant::now();
         let samples = prepared.samples(&self.input);
         let output = match self.server_weights {
             None => self.model.step_on(samples)?,
             Some(_) => self.model.gradients_of(samples)?,
         };
-        self.metrics.spent(PipelineStage::Dense, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Dense, started.elapsed());
         self.scatter(prepared, &output.gradients, &mut rows);
         if let Some(server_weights) = &self.server_weights {
             server_weights.give_gradients(&self.model, &mut rows)?;
@@ -181,7 +181,7 @@ impl DenseStage {
             let (slot, positions) = prepared.feature(index);
             scatter_add(column, self.columns.width, positions, gradients, &mut into.tables[slot]);
         }
-        self.metrics.spent(PipelineStage::Scatter, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Scatter, started.elapsed());
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
     async fn a_panic_on_the_thread_is_an_error_here() {
         let thread = thread(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 })).await;
         assert!(thread.call(|_| panic!("as the test wants")).await.is_err());
-        let later = thread.call(|dense| dense.model.shape().width()).await;
+        let later = thread.call(|dense| dense.model.input_shape().width()).await;
         assert!(later.unwrap_err().to_string().contains("dense thread ended"));
     }
 }

@@ -30,7 +30,7 @@ impl DenseStage {
         mine.write(&mut all, process_group.group.rank());
         let _waiting = self.metrics.waits.begin(of_all("the agreement on a step"));
         process_group.group.all_reduce_sum(&mut all)?;
-        self.metrics.spent(PipelineStage::Reduce, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Reduce, started.elapsed());
         Ok(AgreedTurns::read(&all))
     }
 
@@ -65,8 +65,8 @@ impl DenseStage {
         let timer = self.metrics.step_seconds.start_timer();
         let failed = |source| WorkerError::Step { step, source };
         let (prepared, rows) = batch.unzip();
-        process_group.buckets.begin(self.model.weights(), share.weight);
-        self.model.weigh(share.weight);
+        process_group.buckets.begin_step(self.model.weight_count(), share.weight);
+        self.model.set_share(share.weight);
         let mut local = match self.local(process_group, prepared, rows.as_ref()) {
             // All workers learn of it.
             Err(error @ (ModelError::NotFinite { .. } | ModelError::LayerNotFinite { .. })) => Err(error),
@@ -75,19 +75,19 @@ impl DenseStage {
         };
         let started = Instant::now();
         process_group.send_rest(&self.model, &local, share.weight, ahead.get().copied()).map_err(failed)?;
-        self.metrics.spent(PipelineStage::Reduce, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Reduce, started.elapsed());
         // The gradients of rows are gathered while those of the network are summed.
         let mut stepped =
             StepResult { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share: share.samples };
         if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
             output.gradients.iter_mut().for_each(|gradient| *gradient *= share.weight);
-            self.model.penalise(prepared.samples(&self.input), share.samples, &mut output.gradients);
+            self.model.add_penalty(prepared.samples(&self.input), share.samples, &mut output.gradients);
             self.scatter(prepared, &output.gradients, &mut stepped.gradients);
             stepped.logits = std::mem::take(&mut output.logits);
         }
         let started = Instant::now();
         let waiting = self.metrics.waits.begin(of_all("the all-reduce of step").numbered(step));
-        let reduced = match process_group.finish(&mut self.model, step) {
+        let reduced = match process_group.finish_step(&mut self.model, step) {
             Ok(reduced) => reduced,
             Err(error) => {
                 // Another worker may have received all sums and made the step.
@@ -96,7 +96,7 @@ impl DenseStage {
             }
         };
         drop(waiting);
-        self.metrics.spent(PipelineStage::Reduce, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Reduce, started.elapsed());
         if !reduced.diverged.is_empty() {
             let workers = reduced.diverged;
             // The decision is the same on all workers.
@@ -107,13 +107,13 @@ impl DenseStage {
             return Err(WorkerError::PeerDiverged { step, workers });
         }
         let started = Instant::now();
-        self.model.apply().map_err(|error| match error {
+        self.model.apply_gradients().map_err(|error| match error {
             ModelError::Skipped { .. } => {
                 WorkerError::Skipped { step, workers: (0..process_group.group.world()).collect() }
             }
             error => failed(error),
         })?;
-        self.metrics.spent(PipelineStage::Dense, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Dense, started.elapsed());
         stepped.loss = reduced.loss;
         timer.observe_duration();
         Ok((stepped, reduced.next))
@@ -174,13 +174,13 @@ impl DenseStage {
         };
         let started = Instant::now();
         self.gather(prepared, rows);
-        self.metrics.spent(PipelineStage::Gather, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Gather, started.elapsed());
         let started = Instant::now();
         let samples = prepared.samples(&self.input);
         let ProcessGroup { group, buckets } = process_group;
-        let ready = &mut |from: usize, gradients: &[f32]| buckets.ready(group.as_mut(), from, gradients);
+        let ready = &mut |from: usize, gradients: &[f32]| buckets.send_ready(group.as_mut(), from, gradients);
         let output = self.model.backward_in_parts(samples, ready)?;
-        self.metrics.spent(PipelineStage::Dense, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Dense, started.elapsed());
         self.model.check_finite(&output)?;
         Ok(Some(output))
     }

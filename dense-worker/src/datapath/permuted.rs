@@ -52,7 +52,7 @@ impl DenseStage {
         feature: FeatureIndex,
         seed: PermutationSeed,
     ) -> Result<Vec<f32>, ModelError> {
-        let (size, columns) = (prepared.batch.size, self.model.shape().numeric);
+        let (size, columns) = (prepared.batch.size, self.model.input_shape().numeric);
         let order = seed.order(feature, size);
         self.gather(prepared, rows);
         if let Some(inputs) = self.columns.numeric.get(feature.0) {

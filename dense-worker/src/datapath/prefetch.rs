@@ -143,7 +143,7 @@ impl LookupStage {
         };
         let lookup = self.client.lookup_after(&prepared.unique, Access::Read, &after_pushes);
         let (permit, rows) = tokio::join!(acknowledged, lookup);
-        self.metrics.spent(PipelineStage::Lookup, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Lookup, started.elapsed());
         (permit, Some(rows))
     }
 
@@ -171,7 +171,7 @@ impl LookupStage {
         self.metrics.lookups_in_flight.inc();
         let rows = self.client.lookup(&prepared.unique, self.access).await;
         self.metrics.lookups_in_flight.dec();
-        self.metrics.spent(PipelineStage::Lookup, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Lookup, started.elapsed());
         rows
     }
 }

@@ -150,7 +150,7 @@ impl ProcessGroup {
         let mut besides = vec![0.0; FIRST + world + world * TURN];
         besides[0] = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
         // Two numbers, because the sum of one f32 per worker would round more than that of all gradients does.
-        let squares = model.squares();
+        let squares = model.pushed_squares();
         (besides[1], besides[2]) = (squares as f32, (squares - f64::from(squares as f32)) as f32);
         besides[FIRST + rank] = f32::from(local.is_err());
         if let Some(turn) = ahead {
@@ -161,15 +161,15 @@ impl ProcessGroup {
             // All ranks skip the step.
             Err(_) => besides.resize(besides.len() + model.buffer_values(), 0.0),
         }
-        self.buckets.close(self.group.as_mut(), model.gradients(), &besides);
+        self.buckets.send_remaining(self.group.as_mut(), model.gradients(), &besides);
         Ok(())
     }
 
     /// Waits for the sums. After that, the model's gradients and the changes of its buffers are those of all workers.
-    pub(super) fn finish(&mut self, model: &mut DenseModel, step: u64) -> Result<ReducedSums, WorkerError> {
+    pub(super) fn finish_step(&mut self, model: &mut DenseModel, step: u64) -> Result<ReducedSums, WorkerError> {
         let failed = |source| WorkerError::Step { step, source };
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
-        let besides = self.buckets.finish(self.group.as_mut(), put)?;
+        let besides = self.buckets.wait_for_sums(self.group.as_mut(), put)?;
         let world = self.group.world();
         let ([loss, squares, less], rest) = besides.split_first_chunk::<FIRST>().unwrap_or((&[0.0; FIRST], &[]));
         model.replace_squares(f64::from(*squares) + f64::from(*less));

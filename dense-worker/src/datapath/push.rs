@@ -65,7 +65,7 @@ impl PendingPushes {
             let started = Instant::now();
             let pushed =
                 client.push(PushedBatch { step, staleness, share, reach, ..seq.into() }, &unique, &values).await;
-            metrics.spent(PipelineStage::Push, started.elapsed());
+            metrics.add_stage_time(PipelineStage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
             if let Some(audit) = observer.audit() {
                 audit.note_end(seq);

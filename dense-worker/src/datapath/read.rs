@@ -140,7 +140,7 @@ impl ReaderState {
     fn prepare(&mut self, batch: Batch, index: u64) -> Result<PreparedBatch, WorkerError> {
         let started = Instant::now();
         let prepared = self.preparer.prepare(batch);
-        self.metrics.spent(PipelineStage::Dedup, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Dedup, started.elapsed());
         prepared.map_err(|reason| inconsistent(index, reason))
     }
 
@@ -148,7 +148,7 @@ impl ReaderState {
     fn count(&mut self, stats: StreamStats) {
         let reported = self.reported.replace(stats).unwrap_or_default();
         let parse = (stats.cpu_seconds - reported.cpu_seconds).max(0.0);
-        self.metrics.spent(PipelineStage::Parse, Duration::from_secs_f64(parse));
+        self.metrics.add_stage_time(PipelineStage::Parse, Duration::from_secs_f64(parse));
         self.metrics.bad_rows.inc_by(stats.bad_rows.saturating_sub(reported.bad_rows));
     }
 }

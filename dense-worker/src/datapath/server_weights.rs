@@ -34,7 +34,7 @@ impl ServerWeights {
     /// `None` in other modes than `async`.
     pub(super) fn from_job(job: &Job, model: &DenseModel) -> Result<Option<Self>, ModelError> {
         let Some(table) = job.dense_table() else { return Ok(None) };
-        let mut first = vec![0.0; model.weights()];
+        let mut first = vec![0.0; model.weight_count()];
         model.copy_weights(&mut first)?;
         let weights = first.clone();
         let (table, dim) = (TableId(u32::try_from(job.tables.len()).unwrap_or(u32::MAX)), table.dim as u32);

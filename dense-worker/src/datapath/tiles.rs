@@ -200,7 +200,7 @@ impl TileStore {
         let _waiting = self.metrics.waits.begin(waiting);
         let started = Instant::now();
         let answered = answer.blocking_recv().unwrap_or(Err(TransferError::RunEnds));
-        self.metrics.spent(PipelineStage::Layers, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Layers, started.elapsed());
         answered.map_err(|error| self.failed(layer, what, error))
     }
 
@@ -225,7 +225,7 @@ impl TileStore {
 
     /// Clips a sum that is to be pushed, and counts it if it is to be staged. Returns whether it is finite.
     fn prepare(&self, layer: usize, sum: &mut [f32]) -> bool {
-        let is_finite = self.limit.apply(sum);
+        let is_finite = self.limit.clip_gradients(sum);
         if is_finite && self.on_push == TileUpdate::Stage {
             let squares = sum.iter().map(|gradient| f64::from(*gradient).powi(2)).sum();
             lock(&self.sums).squares.insert(layer, squares);
@@ -374,7 +374,7 @@ impl LayerStore for Arc<TileStore> {
         Ok(())
     }
 
-    fn settle(&self) -> Result<(), ModelError> {
+    fn wait_for_pushes(&self) -> Result<(), ModelError> {
         for layer in 0..self.layers.len() {
             let Some(receipt) = self.under_way(layer) else { continue };
             match self.wait(layer, PUSH, receipt) {

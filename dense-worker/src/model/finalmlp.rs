@@ -76,7 +76,7 @@ pub(super) struct BilinearFusion {
 
 impl FinalMlp {
     pub(super) fn new(shape: &InputShape, form: FinalMlpForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
-        let width = shape.numeric + shape.vectors();
+        let width = shape.numeric + shape.vectors_width();
         if width == 0 {
             return Err(ModelError::Shape { what: "finalmlp has no feature to read" });
         }

@@ -6,7 +6,7 @@ impl DenseModel {
     /// # Errors
     /// When `into` has another length than [`Self::weights`].
     pub fn copy_weights(&self, into: &mut [f32]) -> Result<(), ModelError> {
-        expect("dense weights", self.weights(), into.len())?;
+        expect("dense weights", self.weight_count(), into.len())?;
         into.copy_from_slice(self.weights.values());
         Ok(())
     }
@@ -16,7 +16,7 @@ impl DenseModel {
     /// # Errors
     /// When their length is not [`Self::weights`]: nothing is taken then.
     pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), ModelError> {
-        expect("dense weights", self.weights(), weights.len())?;
+        expect("dense weights", self.weight_count(), weights.len())?;
         self.weights.values_mut().copy_from_slice(weights);
         Ok(())
     }
@@ -49,7 +49,7 @@ mod tests {
     }
 
     fn weights(model: &DenseModel) -> Vec<f32> {
-        let mut weights = vec![0.0; model.weights()];
+        let mut weights = vec![0.0; model.weight_count()];
         model.copy_weights(&mut weights).unwrap();
         weights
     }

@@ -145,7 +145,7 @@ impl DenseModel {
 
     /// A network whose weights are in `store`, as `train.weights = "streamed"` asks for: no weight, no gradient and no state of the
     /// optimiser stay here.
-    pub fn streamed(job: &Job, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
+    pub fn with_streamed_weights(job: &Job, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
         Self::new_at(job, DevicePlacement::new(job)?, Some(store))
     }
 
@@ -210,7 +210,7 @@ impl DenseModel {
     }
 
     #[must_use]
-    pub fn shape(&self) -> &InputShape {
+    pub fn input_shape(&self) -> &InputShape {
         &self.shape
     }
 
@@ -235,7 +235,7 @@ impl DenseModel {
     /// The gradients are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         if let Some(exchange) = &self.exchange {
-            exchange.commit(self.steps, self.updater.norm_factor(exchange.squares())?)?;
+            exchange.commit(self.steps, self.updater.norm_factor(exchange.pushed_squares())?)?;
         }
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
         if let Some(average) = &mut self.average {
@@ -279,19 +279,19 @@ impl DenseModel {
     /// As [`Self::backward`], for samples that may have weights and are all those of the step.
     fn backward_whole(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
         let mut output = self.backward_in_parts(samples, &mut |_, _| ())?;
-        self.penalise(samples, 1.0, &mut output.gradients);
+        self.add_penalty(samples, 1.0, &mut output.gradients);
         Ok(output)
     }
 
     /// Adds the penalty on feature vectors (`train.embedding_l2`) to the gradients of samples that are `share` of those of the step.
-    pub fn penalise(&self, samples: LabelledSamples<'_>, share: f32, gradients: &mut [f32]) {
+    pub fn add_penalty(&self, samples: LabelledSamples<'_>, share: f32, gradients: &mut [f32]) {
         if let Some(regularisation) = &self.regularisation {
             let batch = samples.embeddings.len() / self.shape.width().max(1);
-            regularisation.penalise(samples.embeddings, share / batch.max(1) as f32, gradients);
+            regularisation.add_penalty(samples.embeddings, share / batch.max(1) as f32, gradients);
         }
     }
 
-    /// As [`Self::backward`], without the penalty ([`Self::penalise`]), but calls `ready` as soon as gradients are final: with the
+    /// As [`Self::backward`], without the penalty ([`Self::add_penalty`]), but calls `ready` as soon as gradients are final: with the
     /// first weight of the range, and its gradients. A network with autograd makes no such call.
     pub fn backward_in_parts(&mut self, samples: LabelledSamples<'_>, ready: FinalGradients<'_>) -> Result<StepOutput, ModelError> {
         let batch = self.count(samples)?;

@@ -71,7 +71,7 @@ impl StepRegularisation {
     }
 
     /// Adds the gradients of the penalty. Each sample is so much of a step, whatever its weight.
-    pub(super) fn penalise(&self, embeddings: &[f32], share: f32, gradients: &mut [f32]) {
+    pub(super) fn add_penalty(&self, embeddings: &[f32], share: f32, gradients: &mut [f32]) {
         if self.l2.is_empty() {
             return;
         }

@@ -26,9 +26,9 @@ impl SequenceHead {
         hidden: &[i64],
         weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
-        let inputs = shape.numeric + shape.vectors() + outputs;
+        let inputs = shape.numeric + shape.vectors_width() + outputs;
         let layers = Mlp::logit("layers", inputs, &widths(hidden)?, weights)?;
-        Ok(Self { layers, vectors: shape.vectors() })
+        Ok(Self { layers, vectors: shape.vectors_width() })
     }
 
     /// The vectors of a batch's input without the sequences, `[batch, width]` to `[batch, ΣD]`.

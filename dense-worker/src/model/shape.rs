@@ -80,7 +80,7 @@ impl InputShape {
 
     /// ΣD: feature vectors side by side, without sequences.
     #[must_use]
-    pub fn vectors(&self) -> usize {
+    pub fn vectors_width(&self) -> usize {
         self.embeddings.iter().sum()
     }
 

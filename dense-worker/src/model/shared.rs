@@ -10,7 +10,7 @@ pub type FinalGradients<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 impl DenseModel {
     #[must_use]
-    pub fn weights(&self) -> usize {
+    pub fn weight_count(&self) -> usize {
         self.gradients.values().len()
     }
 
@@ -21,7 +21,7 @@ impl DenseModel {
     /// When libtorch fails, or another worker does not take part.
     pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
         if self.exchange.is_some() {
-            self.weigh(0.0);
+            self.set_share(0.0);
             let sample =
                 [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
             let [numeric, embeddings, labels] = &sample;
@@ -32,8 +32,8 @@ impl DenseModel {
     }
 
     /// The sum of the squares of the gradients that this worker pushed for a commit; 0 if its weights are not streamed.
-    pub fn squares(&self) -> f64 {
-        self.exchange.as_ref().map_or(0.0, StreamedExchange::squares)
+    pub fn pushed_squares(&self) -> f64 {
+        self.exchange.as_ref().map_or(0.0, StreamedExchange::pushed_squares)
     }
 
     /// Replaces that sum by the one of all workers.
@@ -45,9 +45,9 @@ impl DenseModel {
 
     /// Sets the share that this worker's samples have in the steps from now on. Of resident weights the caller weighs the
     /// gradients.
-    pub fn weigh(&mut self, share: f32) {
+    pub fn set_share(&mut self, share: f32) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.weigh(share);
+            exchange.set_share(share);
         }
     }
 
@@ -90,7 +90,7 @@ impl DenseModel {
     /// # Errors
     /// When one is not finite (nothing is applied then; [`ModelError::Skipped`] if training goes on without the batch), or
     /// libtorch fails.
-    pub fn apply(&mut self) -> Result<(), ModelError> {
+    pub fn apply_gradients(&mut self) -> Result<(), ModelError> {
         let what = "a gradient of the dense network, summed over all workers,";
         let finite = super::all_finite(self.gradients.values());
         let made = if finite { self.update() } else { Err(ModelError::NotFinite { what }) };
@@ -98,8 +98,8 @@ impl DenseModel {
     }
 
     /// Waits until the gradients of all steps have arrived where the weights are. Resident weights have them.
-    pub fn settle(&self) -> Result<(), ModelError> {
-        self.exchange.as_ref().map_or(Ok(()), StreamedExchange::settle)
+    pub fn wait_for_pushes(&self) -> Result<(), ModelError> {
+        self.exchange.as_ref().map_or(Ok(()), StreamedExchange::wait_for_pushes)
     }
 
     /// Seeds dropout from now on, so that another worker drops other units.
@@ -147,7 +147,7 @@ mod tests {
             let (head, tail) = gradients.split_at(5);
             in_parts.replace_gradients(5, tail).unwrap();
             in_parts.replace_gradients(0, head).unwrap();
-            in_parts.apply().unwrap();
+            in_parts.apply_gradients().unwrap();
             assert_eq!(in_parts.to_safetensors().unwrap(), at_once.to_safetensors().unwrap());
         }
     }
@@ -160,7 +160,7 @@ mod tests {
         idle.clear_gradients().unwrap();
         assert!(idle.gradients().iter().all(|gradient| *gradient == 0.0));
         idle.replace_gradients(0, busy.gradients()).unwrap();
-        idle.apply().unwrap();
+        idle.apply_gradients().unwrap();
         assert_eq!(idle.to_safetensors().unwrap(), busy.to_safetensors().unwrap());
     }
 
@@ -169,11 +169,11 @@ mod tests {
         let mut model = model();
         let saved = model.to_safetensors().unwrap();
         model.clear_gradients().unwrap();
-        let weights = model.weights();
+        let weights = model.weight_count();
         let refused = model.replace_gradients(weights - 1, &[0.0; 2]).unwrap_err();
         assert!(matches!(refused, ModelError::Length { .. }), "{refused}");
         model.replace_gradients(weights - 1, &[f32::INFINITY]).unwrap();
-        assert!(matches!(model.apply(), Err(ModelError::NotFinite { .. })));
+        assert!(matches!(model.apply_gradients(), Err(ModelError::NotFinite { .. })));
         assert_eq!(model.to_safetensors().unwrap(), saved);
     }
 }

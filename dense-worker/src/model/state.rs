@@ -60,7 +60,7 @@ impl DenseModel {
         }
         let average: Option<Vec<f32>> = vectors.remove(AVERAGE);
         if let Some(average) = &average {
-            expect("values of the average", self.weights(), average.len())?;
+            expect("values of the average", self.weight_count(), average.len())?;
         }
         self.updater.restore(SlotState { applied, vectors })?;
         if let (Some(own), Some(average)) = (&mut self.average, average) {

@@ -182,16 +182,16 @@ impl MeasureFiles {
         self.metrics.write_all(&text)?;
         let Some(events) = &mut self.events else { return Ok(()) };
         match line {
-            MetricLine::Step { time, report } => events.scalars(*time, report.step, &step_scalars(report)),
+            MetricLine::Step { time, report } => events.write_scalars(*time, report.step, &step_scalars(report)),
             MetricLine::Evaluation { time, step, part, evaluation, targets, .. } => {
                 let of_target =
                     |of: &TargetMeasures| evaluation_scalars(&format!("{}/{}", part.name(), of.target), &of.evaluation);
                 let whole = evaluation_scalars(part.name(), evaluation);
                 let all: Vec<_> = whole.into_iter().chain(targets.iter().flat_map(of_target)).collect();
-                events.scalars(*time, *step, &named(&all))
+                events.write_scalars(*time, *step, &named(&all))
             }
             MetricLine::Epoch { time, step, training, .. } => {
-                events.scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
+                events.write_scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
             }
             MetricLine::Choice { .. } | MetricLine::Resumed { .. } | MetricLine::Checkpoint { .. } => Ok(()),
         }
@@ -231,7 +231,7 @@ fn named(scalars: &[(String, f64)]) -> Vec<(&str, f64)> {
 }
 
 fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {
-    let parent = folder.tensorboard();
+    let parent = folder.tensorboard_folder();
     fs::create_dir_all(&parent).map_err(|source| file_error("create", &parent, source))?;
     let now = seconds_since_epoch();
     // TensorBoard looks for `tfevents` in the name and orders files by name.
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((&lines[3]["type"], &lines[3]["part"]), (&"evaluation".into(), &"validation".into()));
         assert_eq!((&lines[4]["type"], &lines[4]["message"]), (&"choice".into(), &"as the test wants".into()));
         assert_eq!(lines.len(), 5);
-        assert_eq!(fs::read_dir(folder.tensorboard()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder.tensorboard_folder()).unwrap().count(), 1);
     }
 
     /// Regression: a run of mode `sync` that lost a worker before its first checkpoint had each step twice.
@@ -304,6 +304,6 @@ mod tests {
         let lines = lines(&folder);
         // The first line of each kind is due. There are more only if this machine took seconds for a loop of 400.
         assert!(lines.len() >= 2 && lines.len() < 400, "{}", lines.len());
-        assert!(!folder.tensorboard().exists());
+        assert!(!folder.tensorboard_folder().exists());
     }
 }

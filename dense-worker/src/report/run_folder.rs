@@ -89,7 +89,7 @@ impl RunFolder {
     }
 
     /// Of a run that started on another machine.
-    pub fn make(&self) -> Result<(), WorkerError> {
+    pub fn ensure_exists(&self) -> Result<(), WorkerError> {
         fs::create_dir_all(&self.path).map_err(|source| file_error("create", &self.path, source))
     }
 
@@ -113,7 +113,7 @@ impl RunFolder {
     }
 
     /// `None` while another process holds the lock.
-    pub fn lock(&self) -> Result<Option<RunLock>, WorkerError> {
+    pub fn try_lock(&self) -> Result<Option<RunLock>, WorkerError> {
         let path = self.path.join("lock");
         let open = File::options().create(true).truncate(false).write(true).open(&path);
         let file = open.map_err(|source| file_error("open", &path, source))?;
@@ -168,19 +168,19 @@ impl RunFolder {
     }
 
     #[must_use]
-    pub fn tensorboard(&self) -> PathBuf {
+    pub fn tensorboard_folder(&self) -> PathBuf {
         self.path.join("tensorboard")
     }
 
     /// The trained model, unless the job names another folder for it. It is complete once `manifest.json` is in it.
     #[must_use]
-    pub fn model(&self) -> PathBuf {
+    pub fn model_folder(&self) -> PathBuf {
         self.path.join("model")
     }
 
-    /// The states that are kept during training, the best and the last. Each is a model as in [`Self::model`].
+    /// The states that are kept during training, the best and the last. Each is a model as in [`Self::model_folder`].
     #[must_use]
-    pub fn checkpoints(&self) -> PathBuf {
+    pub fn checkpoints_folder(&self) -> PathBuf {
         self.path.join("checkpoints")
     }
 
@@ -270,10 +270,10 @@ mod tests {
         assert_ne!(first, second);
         assert!(first.job_file().is_file() && second.job_file().is_file());
         assert_eq!(RunFolder::open(first.path()).unwrap(), first);
-        let lock = first.lock().unwrap();
-        assert!(lock.is_some() && first.lock().unwrap().is_none() && second.lock().unwrap().is_some());
+        let lock = first.try_lock().unwrap();
+        assert!(lock.is_some() && first.try_lock().unwrap().is_none() && second.try_lock().unwrap().is_some());
         drop(lock);
-        assert!(first.lock().unwrap().is_some());
+        assert!(first.try_lock().unwrap().is_some());
     }
 
     #[test]

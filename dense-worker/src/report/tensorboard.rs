@@ -51,7 +51,7 @@ impl<W: Write> EventWriter<W> {
         Ok(writer)
     }
 
-    pub fn scalars(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
+    pub fn write_scalars(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
         let value = |(tag, value): &(&str, f64)| NamedScalar { tag: (*tag).to_owned(), simple_value: *value as f32 };
         let summary = Some(StepScalars { values: scalars.iter().map(value).collect() });
         let step = i64::try_from(step).unwrap_or(i64::MAX);
@@ -114,7 +114,7 @@ mod tests {
     fn events_are_framed_and_read_back() {
         let mut file = Vec::new();
         let mut writer = EventWriter::new(&mut file, 100.0).unwrap();
-        writer.scalars(101.5, 7, &[("train/loss", 0.5), ("train/auc", 0.75)]).unwrap();
+        writer.write_scalars(101.5, 7, &[("train/loss", 0.5), ("train/auc", 0.75)]).unwrap();
         let events = read(&file);
         assert_eq!(events[0].file_version.as_deref(), Some("brain.Event:2"));
         assert_eq!((events[1].wall_time, events[1].step), (101.5, 7));

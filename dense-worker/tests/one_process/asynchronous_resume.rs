@@ -15,7 +15,7 @@ fn job_with(rows: &str, folder: &Path, workers: u32, more: &[&str]) -> Job {
 
 /// Epochs that were started before the newest checkpoint, and its steps.
 fn newest(job: &Job, ended: &EndedRun) -> (u32, u64) {
-    let point = ResumePoint::newest(job, &ended.run).unwrap().expect("a checkpoint");
+    let point = ResumePoint::find_newest(job, &ended.run).unwrap().expect("a checkpoint");
     let text = std::fs::read(point.folder().path().unwrap().join("training.json")).unwrap();
     let training: serde_json::Value = serde_json::from_slice(&text).unwrap();
     let epoch = training["epoch"].as_u64().unwrap();

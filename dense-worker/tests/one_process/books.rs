@@ -134,5 +134,5 @@ async fn a_run_whose_loss_makes_no_sense_has_diverged_and_saves_nothing() {
     let (ended, _, run) = train(job(folder.path(), &["optimizer.lr=1000.0"])).await;
     let error = ended.unwrap_err();
     assert_eq!(error.exit_class(), ExitClass::Diverged, "{error}");
-    assert!(!run.model().join("manifest.json").exists());
+    assert!(!run.model_folder().join("manifest.json").exists());
 }

@@ -30,13 +30,13 @@ async fn a_server_that_fails_after_the_save_takes_no_checkpoint_away() {
     let run = worker.folder.clone().unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
     assert!(failed.to_string().contains("could not describe its tables"), "{failed}");
-    assert!(run.model().join("manifest.json").is_file() && !run.is_complete());
-    let point = ResumePoint::newest(&job, &run).unwrap().expect("a checkpoint");
+    assert!(run.model_folder().join("manifest.json").is_file() && !run.is_complete());
+    let point = ResumePoint::find_newest(&job, &run).unwrap().expect("a checkpoint");
     let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new());
     let again = Worker { folder: Some(run.clone()), resume: Some(point), ..worker };
     assert!(again.run().await.unwrap().complete && run.is_complete());
-    assert!(ResumePoint::newest(&job, &run).unwrap().is_none());
+    assert!(ResumePoint::find_newest(&job, &run).unwrap().is_none());
 }
 
 /// States that are kept for the choice of the model go last too, where no model is saved.
@@ -51,15 +51,15 @@ async fn kept_states_are_there_until_the_summary_is() {
     std::fs::create_dir(run.summary_file()).unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
     assert_eq!(failed.exit_class(), ExitClass::Storage, "{failed}");
-    let kept = std::fs::read_dir(run.checkpoints()).unwrap().map(|entry| entry.unwrap().file_name());
+    let kept = std::fs::read_dir(run.checkpoints_folder()).unwrap().map(|entry| entry.unwrap().file_name());
     let kept: Vec<String> = kept.map(|name| name.into_string().unwrap()).collect();
     assert!(kept.iter().any(|name| name.starts_with("step-")), "{kept:?}");
     std::fs::remove_dir(run.summary_file()).unwrap();
-    let point = ResumePoint::newest(&job, &run).unwrap().expect("a checkpoint");
+    let point = ResumePoint::find_newest(&job, &run).unwrap().expect("a checkpoint");
     let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     Worker { folder: Some(run.clone()), resume: Some(point), ..worker }.run().await.unwrap();
-    assert!(run.is_complete() && !run.checkpoints().exists());
+    assert!(run.is_complete() && !run.checkpoints_folder().exists());
 }
 
 /// Holds training up after a step until the coordinator knows of the checkpoint before it.

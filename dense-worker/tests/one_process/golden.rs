@@ -114,7 +114,7 @@ async fn result(case: &GoldenCase, threads: usize) -> String {
     summary.unwrap_or_else(|error| panic!("{}: {error}", case.name));
 
     let manifest: Manifest =
-        serde_json::from_slice(&std::fs::read(run.model().join("manifest.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(run.model_folder().join("manifest.json")).unwrap()).unwrap();
     let files_hash = |names: &[String]| {
         let files = manifest.files.iter().filter(|file| names.contains(&file.name));
         hash(files.map(|file| &*file.sha256).collect::<String>().as_bytes())
@@ -133,7 +133,7 @@ async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
     let cluster = WorkerCluster::start(&job).await;
     let predict = PredictCommand {
         job,
-        model: Folder::disk(run.model()),
+        model: Folder::disk(run.model_folder()),
         files: vec![rows.to_owned()],
         calibrate: true,
         done: 0,

@@ -150,7 +150,7 @@ impl WorkerCluster {
 
     fn worker(&self, job: Job, observer: Arc<dyn Observer>, shutdown: Shutdown) -> Worker {
         let folder = Some(RunFolder::create(&job).unwrap());
-        let alone = Worker::alone(job, self.control.clone(), Arc::clone(&self.connect), self.registry.clone());
+        let alone = Worker::without_peers(job, self.control.clone(), Arc::clone(&self.connect), self.registry.clone());
         Worker { observer, folder, shutdown, ..alone }
     }
 }
@@ -242,7 +242,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
     let cluster = WorkerCluster::start(&job).await;
     let evaluate = EvaluateCommand {
         job,
-        model: Folder::disk(run.model()),
+        model: Folder::disk(run.model_folder()),
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),
@@ -262,7 +262,7 @@ async fn a_model_that_does_not_fit_the_job_is_refused() {
     let wider = evaluate(&run, &["model.top=[32]"], None).await.unwrap_err();
     assert_eq!(wider.exit_class(), ExitClass::Data);
     assert!(wider.to_string().contains("top.0.bias is F32 [16], not F32 [32]"), "{wider}");
-    std::fs::remove_file(run.model().join("manifest.json")).unwrap();
+    std::fs::remove_file(run.model_folder().join("manifest.json")).unwrap();
     let absent = evaluate(&run, &[], None).await.unwrap_err();
     assert!(absent.exit_class() == ExitClass::Data && absent.to_string().contains("no model here"), "{absent}");
 }
@@ -343,7 +343,7 @@ async fn an_interrupted_run_leaves_a_model_behind() {
     let run = worker.folder.clone().unwrap();
     let summary = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap();
     assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, 5));
-    assert!(run.model().join("manifest.json").is_file() && run.summary_file().is_file());
+    assert!(run.model_folder().join("manifest.json").is_file() && run.summary_file().is_file());
 }
 
 #[tokio::test(flavor = "multi_thread")]

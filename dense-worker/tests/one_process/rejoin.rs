@@ -137,7 +137,7 @@ impl RejoinRun {
             connect: self.tally.watch(&self.cluster.connect),
             registry: Registry::new(),
             folder: Some(self.folder.clone()),
-            resume: ResumePoint::newest(&self.job, &self.folder).unwrap(),
+            resume: ResumePoint::find_newest(&self.job, &self.folder).unwrap(),
             ..self.cluster.worker(self.job.clone(), Arc::new(ObserverList(observers)), Shutdown::new())
         }
     }

@@ -22,7 +22,7 @@ fn job_with(folder: &Path, more: &[&str]) -> Job {
 
 fn learned(ended: &EndedRun) -> (u64, Evaluation, Vec<u8>) {
     let summary = ended.summary.as_ref().unwrap();
-    let dense = std::fs::read(ended.run.model().join("dense.safetensors")).unwrap();
+    let dense = std::fs::read(ended.run.model_folder().join("dense.safetensors")).unwrap();
     (summary.rows, summary.evaluation.unwrap(), dense)
 }
 

@@ -89,7 +89,7 @@ fn job_with(folder: &Path, more: &[&str]) -> Job {
 /// Runs a job in a fresh cluster; goes on from the newest checkpoint of `run`, if it is given one that has any.
 pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: RunBreak) -> EndedRun {
     let cluster = WorkerCluster::start(&job).await;
-    let resume = run.and_then(|run| ResumePoint::newest(&job, run).unwrap());
+    let resume = run.and_then(|run| ResumePoint::find_newest(&job, run).unwrap());
     let run = run.cloned().unwrap_or_else(|| RunFolder::create(&job).unwrap());
     let (rendezvous, recording) = (Arc::new(InProcess::default()), Arc::new(RecordedEvents::default()));
     let shutdown = Shutdown::new();
@@ -160,7 +160,7 @@ async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
         assert_eq!(second.losses, whole.losses[made..], "after step {made}");
         same_end(&whole, &second);
         assert!(
-            ResumePoint::newest(&job_with(folder.path(), &[]), &second.run).unwrap().is_none(),
+            ResumePoint::find_newest(&job_with(folder.path(), &[]), &second.run).unwrap().is_none(),
             "a finished run leaves checkpoints behind"
         );
     }
@@ -178,7 +178,7 @@ async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
 
     let first = run(job_with(folder.path(), &cuts), None, RunBreak::Sudden(35)).await;
     assert_eq!(first.losses, whole.losses[..first.losses.len()]);
-    let point = ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
+    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     assert_eq!(point.step(), 20);
     let last_run = || ResumePoint::of_last_run(&job_with(folder.path(), &cuts), false).unwrap();
     let EarlierRun::GoOn(found) = last_run() else { panic!("the last run is not found") };
@@ -206,7 +206,7 @@ async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
     assert!(other.len() == text.len() && other != text);
     let job = job(&other);
     let cluster = WorkerCluster::start(&job).await;
-    let point = ResumePoint::newest(&job, &first.run).unwrap();
+    let point = ResumePoint::find_newest(&job, &first.run).unwrap();
     let worker = Worker {
         job: job.clone(),
         control: cluster.control.clone(),
@@ -237,7 +237,7 @@ async fn workers_go_on_together_bit_by_bit() {
     for how in [RunBreak::Tidy(23), RunBreak::Sudden(35)] {
         let first = run(job(), None, how).await;
         let step =
-            ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
+            ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
         assert!(step >= 20, "{step}");
         let second = run(job(), Some(&first.run), RunBreak::Never).await;
         assert_eq!(second.losses, whole.losses[step as usize..], "after step {step}");
@@ -285,9 +285,9 @@ async fn early_stopping_goes_on_and_remembers_the_best() {
 async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_training() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(job_with(folder.path(), &[]), None, RunBreak::Tidy(9)).await;
-    let point = ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
+    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     let job = job_over(rows(4001), folder.path(), &SETS);
-    let changes: Vec<String> = point.changes(&job).iter().map(ToString::to_string).collect();
+    let changes: Vec<String> = point.changed_keys(&job).iter().map(ToString::to_string).collect();
     assert!(changes.is_empty(), "{changes:?}");
     let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
@@ -299,7 +299,7 @@ async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_trainin
     let cluster = WorkerCluster::start(&job).await;
     let recording = Arc::new(RecordedEvents::default());
     let worker = cluster.worker(job, recording.clone(), Shutdown::new());
-    let in_the_way = worker.folder.as_ref().unwrap().checkpoints();
+    let in_the_way = worker.folder.as_ref().unwrap().checkpoints_folder();
     std::fs::write(&in_the_way, "a file where checkpoints should be").unwrap();
     assert_eq!(worker.run().await.unwrap().outcome, TrainingOutcome::Finished);
     assert!(!recording.0.lock().unwrap().iter().any(|event| matches!(event, WorkerEvent::Checkpoint { .. })));

@@ -29,7 +29,7 @@ fn evaluation(ended: &EndedRun) -> Evaluation {
 }
 
 fn dense(ended: &EndedRun) -> Vec<u8> {
-    std::fs::read(ended.run.model().join("dense.safetensors")).unwrap()
+    std::fs::read(ended.run.model_folder().join("dense.safetensors")).unwrap()
 }
 
 struct StartEvent {

@@ -281,7 +281,7 @@ async fn all_workers_end_after_the_steps_asked_for_or_when_one_is_asked_to_stop(
         assert_eq!(summary.outcome, TrainingOutcome::Interrupted);
         assert!((5..=7).contains(&summary.steps), "{}", summary.steps);
     }
-    assert!(run.model().join("manifest.json").is_file());
+    assert!(run.model_folder().join("manifest.json").is_file());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,7 +73,7 @@ impl TrainingLoop {
 
     fn agree(&mut self, supply: BatchSupply, batch: bool, stopping: bool) -> Vec<Action> {
         // A worker leaves once it has trained on all that it has read.
-        self.leaving = matches!(supply, BatchSupply::Dry(facts) if facts.leaves) && self.config.policy.regroups();
+        self.leaving = matches!(supply, BatchSupply::Dry(facts) if facts.leaves) && self.config.policy.regroups_after_loss();
         let vote = match supply {
             BatchSupply::Batch(facts) | BatchSupply::Dry(facts) => {
                 let vote = self.vote_rule(self.counts.steps + 1).vote(facts);
@@ -125,7 +125,7 @@ impl TrainingLoop {
     /// Asynchronous workers are asked to come to a checkpoint.
     pub(super) fn asking_for_barrier(&self, then: Vec<Action>) -> Vec<Action> {
         match self.barriers_after() {
-            Some(_) => prepend(Action::AskForBarrier(self.barriers.next()), then),
+            Some(_) => prepend(Action::AskForBarrier(self.barriers.next_number()), then),
             None => then,
         }
     }

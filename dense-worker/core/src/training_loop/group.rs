@@ -67,7 +67,7 @@ impl TrainingLoop {
         if !(loss.about_others && is_known) || self.config.from_memory {
             return self.end(LoopEnd::Failed(FailureCause::LastEvent));
         }
-        if !self.config.policy.regroups() {
+        if !self.config.policy.regroups_after_loss() {
             return after_warning(self.end(LoopEnd::Failed(FailureCause::LastEvent)));
         }
         if loss.stop_requested {

@@ -174,7 +174,7 @@ impl RunWorld {
     fn follow(&mut self, ranks: &[usize], source: usize) -> Vec<Event> {
         let lead = self.worker(ranks[source]);
         let (steps, evaluated, epoch) = (lead.steps, lead.evaluated, lead.epoch());
-        let search = lead.training.as_ref().map(|lead| lead.search()).unwrap_or_default();
+        let search = lead.training.as_ref().map(|lead| lead.search_state()).unwrap_or_default();
         let follow_one = |world: &mut Self, index: usize| {
             let Action::Follow { in_flight, adopt, same_epoch, .. } = world.worker(index).at else { unreachable!() };
             if let Some(batch) = world.worker(index).in_flight.take() {

@@ -112,6 +112,6 @@ impl WorkerProcess {
     }
 
     pub(crate) fn has_trained(&self) -> bool {
-        self.training.as_ref().is_some_and(|training| training.progress().has_trained)
+        self.training.as_ref().is_some_and(|training| training.rank_progress().has_trained)
     }
 }

@@ -116,7 +116,7 @@ impl LoopWorld {
     fn follow(&mut self, ranks: &[usize], source: usize) -> Vec<Event> {
         let (steps, evaluated, search, epoch) = {
             let lead = self.worker(ranks[source]);
-            (lead.steps, lead.evaluated, lead.training.search(), lead.training.epoch())
+            (lead.steps, lead.evaluated, lead.training.search_state(), lead.training.epoch())
         };
         let is_asynchronous = self.plan.policy.is_asynchronous();
         self.count_those_that_are_gone(ranks);
@@ -143,7 +143,7 @@ impl LoopWorld {
                 }
                 assert!(is_asynchronous || worker.steps == steps);
                 let (steps, evaluated) = (worker.steps, worker.evaluated);
-                let own = (worker.training.epoch(), worker.training.search());
+                let own = (worker.training.epoch(), worker.training.search_state());
                 let (epoch, search) = if adopt { (epoch, search) } else { own };
                 let others_steps = if is_asynchronous { self.others_steps(*index) } else { 0 };
                 Event::Ready(LoopCounts { epoch, steps, others_steps, evaluated, search, untouched: false })
@@ -153,7 +153,7 @@ impl LoopWorld {
 
     fn count_those_that_are_gone(&mut self, ranks: &[usize]) {
         let is_gone = |world: &mut Self, index: usize| {
-            !ranks.contains(&index) || !world.worker(index).training.progress().has_trained
+            !ranks.contains(&index) || !world.worker(index).training.rank_progress().has_trained
         };
         for index in self.voted.keys().copied().collect::<Vec<_>>() {
             if is_gone(self, index) {
@@ -246,7 +246,7 @@ impl LoopWorld {
 
     pub(super) fn step(&mut self, index: usize, ahead: Option<StepAgreement>) -> Event {
         let Action::Step { batch, .. } = self.worker(index).at else { unreachable!() };
-        let search = self.worker(index).training.search();
+        let search = self.worker(index).training.search_state();
         assert!(!self.plan.early_stop.is_some_and(|rule| search.is_over(rule)), "a step after the search is over");
         self.worker(index).steps += 1;
         if let Some(trained) = self.worker(index).batch.take().filter(|_| batch) {

@@ -270,7 +270,7 @@ impl LoopWorld {
 
     /// No worker joins asynchronous workers before they have started.
     fn all_have_trained(&self) -> bool {
-        self.workers.iter().flatten().all(|worker| worker.training.progress().has_trained)
+        self.workers.iter().flatten().all(|worker| worker.training.rank_progress().has_trained)
     }
 
     fn inject_faults(&mut self) {
@@ -297,7 +297,7 @@ impl LoopWorld {
         let others_have_trained = live
             .iter()
             .filter(|other| **other != index)
-            .all(|other| self.workers[*other].as_ref().expect("live").training.progress().has_trained);
+            .all(|other| self.workers[*other].as_ref().expect("live").training.rank_progress().has_trained);
         // A worker with the state stays.
         let stays = |other: &usize| *other != index && !self.workers[*other].as_ref().expect("live").leaves;
         if may_lose && others_have_trained && live.iter().any(stays) && self.draw(12) == 0 {
@@ -308,7 +308,7 @@ impl LoopWorld {
     /// The coordinator lets one worker go that has trained, but not the first, which reports.
     fn let_go(&mut self, index: usize) {
         let is_wanted = self.workers.iter().flatten().any(|worker| worker.leaves);
-        let has_trained = self.worker(index).training.progress().has_trained;
+        let has_trained = self.worker(index).training.rank_progress().has_trained;
         if index > 0 && has_trained && !is_wanted && self.live().len() == self.workers.len() {
             self.worker(index).leaves = true;
         }

@@ -66,7 +66,7 @@ impl ResumePoint {
     ///
     /// # Errors
     /// When there are some and none is intact, or the job's `checkpoint.folder` cannot be read.
-    pub fn newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
+    pub fn find_newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
         let newest = Self::newest_in(&CheckpointRoot::new(job)?.of_run(run), &|_| true)?;
         Ok(newest.map(|(NewestPoint::Intact(point) | NewestPoint::Unwanted(point))| point))
     }
@@ -102,7 +102,7 @@ impl ResumePoint {
     /// checkpoints lie where this one reaches them, gets a folder here.
     pub fn of_last_run(job: &Job, changed: bool) -> Result<EarlierRun, WorkerError> {
         let root = CheckpointRoot::new(job)?;
-        let wanted = |point: &Self| changed || !point.changes(job).iter().any(KeyChange::is_learning);
+        let wanted = |point: &Self| changed || !point.changed_keys(job).iter().any(KeyChange::is_learning);
         let mut earlier = EarlierRun::Nothing;
         for folder in RunFolder::of_job(job, &root.runs()?)?.into_iter().rev() {
             let checkpoints = root.of_run(&folder);
@@ -111,9 +111,9 @@ impl ResumePoint {
                 if complete(&checkpoints)?.is_empty() {
                     continue;
                 }
-                folder.make()?;
+                folder.ensure_exists()?;
             }
-            let Some(lock) = folder.lock()? else { continue };
+            let Some(lock) = folder.try_lock()? else { continue };
             if folder.is_complete() {
                 delete_left_over(&checkpoints);
                 if changed || !folder.learned_otherwise(job) {
@@ -175,7 +175,7 @@ impl ResumePoint {
 
     /// What is different in a job that is to go on from it.
     #[must_use]
-    pub fn changes(&self, job: &Job) -> Vec<KeyChange> {
+    pub fn changed_keys(&self, job: &Job) -> Vec<KeyChange> {
         job.changes_since(&self.job)
     }
 

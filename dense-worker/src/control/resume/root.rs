@@ -22,7 +22,7 @@ impl CheckpointRoot {
     pub(crate) fn of_run(&self, run: &RunFolder) -> Folder {
         match &self.parent {
             Some(parent) => parent.join(&run.name()),
-            None => Folder::disk(run.checkpoints()),
+            None => Folder::disk(run.checkpoints_folder()),
         }
     }
 
@@ -44,7 +44,7 @@ mod tests {
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
         let own = CheckpointRoot::new(&job).unwrap();
-        assert_eq!(own.of_run(&run).path(), Some(run.checkpoints().as_path()));
+        assert_eq!(own.of_run(&run).path(), Some(run.checkpoints_folder().as_path()));
         assert_eq!(own.runs().unwrap(), [""; 0]);
         let shared = folder.path().join("shared");
         job.checkpoint.folder = Some(shared.display().to_string());

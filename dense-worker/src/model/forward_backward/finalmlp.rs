@@ -31,7 +31,7 @@ impl FinalMlpForwardBackward {
         if !matches!((&first.gate, &second.gate), (StreamGate::None, StreamGate::None)) {
             return Ok(None);
         }
-        let inputs = shape.numeric + shape.vectors();
+        let inputs = shape.numeric + shape.vectors_width();
         Ok(Some(Self {
             numeric: shape.numeric,
             input: Matrix::aligned(parts.rows(), inputs)?,

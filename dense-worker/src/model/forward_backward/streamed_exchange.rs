@@ -25,7 +25,7 @@ impl StreamedExchange {
         &self.window
     }
 
-    pub(in crate::model) fn weigh(&mut self, share: f32) {
+    pub(in crate::model) fn set_share(&mut self, share: f32) {
         self.share = share;
     }
 
@@ -46,7 +46,7 @@ impl StreamedExchange {
     }
 
     /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit.
-    pub(in crate::model) fn squares(&self) -> f64 {
+    pub(in crate::model) fn pushed_squares(&self) -> f64 {
         self.squares
     }
 
@@ -60,7 +60,7 @@ impl StreamedExchange {
         self.window.store().commit(step, factor)
     }
 
-    pub(in crate::model) fn settle(&self) -> Result<(), ModelError> {
-        self.window.store().settle()
+    pub(in crate::model) fn wait_for_pushes(&self) -> Result<(), ModelError> {
+        self.window.store().wait_for_pushes()
     }
 }

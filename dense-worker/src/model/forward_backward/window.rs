@@ -51,7 +51,7 @@ pub trait LayerStore: Send + Sync + Debug {
     fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError>;
 
     /// Waits until every push has arrived.
-    fn settle(&self) -> Result<(), ModelError>;
+    fn wait_for_pushes(&self) -> Result<(), ModelError>;
 }
 
 /// The weights of a layer that are on their way.
@@ -78,7 +78,7 @@ impl GradientLimit {
 
     /// Clips gradients. Returns whether all were finite.
     #[must_use]
-    pub fn apply(&self, gradients: &mut [f32]) -> bool {
+    pub fn clip_gradients(&self, gradients: &mut [f32]) -> bool {
         let are_finite = crate::model::all_finite(gradients);
         if let (Some(largest), true) = (self.largest, are_finite) {
             gradients.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-largest, largest));

@@ -68,7 +68,7 @@ fn weights_given_to_a_mirrored_network_reach_the_device() {
     second.load_safetensors(&first.to_safetensors().unwrap()).unwrap();
     assert_eq!(predict(&first), predict(&second));
     // As an asynchronous worker takes its weights, and as a worker without samples joins a step.
-    let mut weights = vec![0.0; first.weights()];
+    let mut weights = vec![0.0; first.weight_count()];
     step(&mut first, &samples);
     first.copy_weights(&mut weights).unwrap();
     second.set_weights(&weights).unwrap();
@@ -76,7 +76,7 @@ fn weights_given_to_a_mirrored_network_reach_the_device() {
     second.clear_gradients().unwrap();
     assert!(second.gradients().iter().all(|gradient| *gradient == 0.0));
     second.replace_gradients(0, first.gradients()).unwrap();
-    second.apply().unwrap();
+    second.apply_gradients().unwrap();
     assert_ne!(predict(&first), predict(&second));
 }
 

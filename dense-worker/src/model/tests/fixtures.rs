@@ -290,7 +290,7 @@ fn networks_of_sequences_have_outputs_for_several_labels() {
         let mut job = with_sequences(job(2, &[3, 2], network), &[(3, 0, Pad::Left)]);
         job.features.targets = [("click", 1.0), ("classes", 0.5)].map(|(kind, weight)| target(kind, weight)).to_vec();
         let mut model = DenseModel::new(&job).unwrap();
-        assert_eq!(job.dense_parameters(), Some(model.weights() as u64));
+        assert_eq!(job.dense_parameters(), Some(model.weight_count() as u64));
         let output = model.step(&[0.5; 4], &[1.0; 2 * (5 + 10)], &[1.0, 2.0, 0.0, 1.0]).unwrap();
         assert_eq!((output.logits.len(), output.loss.is_finite()), (8, true));
     }

@@ -59,7 +59,7 @@ fn check(case: &str, job: &Job, fixture: &StatisticsFixture) {
     let StatisticsFixture { values, buffers, scored } = fixture;
     let mut model = DenseModel::new(job).unwrap();
     let label = |what: &str| format!("{case}: {what}");
-    assert_eq!(job.dense_parameters(), Some(model.weights() as u64), "{}", label("parameters"));
+    assert_eq!(job.dense_parameters(), Some(model.weight_count() as u64), "{}", label("parameters"));
     model.load_safetensors(&values.safetensors()).unwrap();
     let output = model.step(&values.numeric, &values.embeddings, &values.labels).unwrap();
     assert_near(&label("logits"), &output.logits, &values.logits);
@@ -135,7 +135,7 @@ fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
     assert_eq!(changes.len(), 2 * (3 + 2));
     let of_both: Vec<f32> = changes.iter().zip_eq(&changes).map(|(one, other)| 0.25 * one + 0.75 * other).collect();
     busy.replace_buffer_changes(&of_both).unwrap();
-    busy.apply().unwrap();
+    busy.apply_gradients().unwrap();
     for (name, expected) in buffers {
         assert_near(&name, &to_vec(&busy.variables.variables()[&name]).unwrap(), &expected);
     }

@@ -18,7 +18,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 
 /// The logits of the samples from `start` on, in batches of `size`.
 fn in_batches(model: &DenseModel, samples: &TestSamples, start: usize, size: usize) -> Vec<u32> {
-    let (numeric, width) = (model.shape().numeric, model.shape().width());
+    let (numeric, width) = (model.input_shape().numeric, model.input_shape().width());
     let mut logits = Vec::new();
     for from in (start..SAMPLES).step_by(size) {
         let end = SAMPLES.min(from + size);
@@ -42,9 +42,9 @@ fn check(job: &Job) {
     // The other samples of a block, or their lack, change nothing.
     for count in [1, 7, 100, 255] {
         let few = &in_batches(&model, &samples, SAMPLES - count, count)[..];
-        let (mut shifted, width) = (samples.clone(), model.shape().width());
+        let (mut shifted, width) = (samples.clone(), model.input_shape().width());
         shifted.embeddings[..count * width].copy_from_slice(&samples.embeddings[(SAMPLES - count) * width..]);
-        let numeric = model.shape().numeric;
+        let numeric = model.input_shape().numeric;
         shifted.numeric[..count * numeric].copy_from_slice(&samples.numeric[(SAMPLES - count) * numeric..]);
         assert_eq!(in_batches(&model, &shifted, 0, SAMPLES)[..count], *few, "{:?}, {count} samples", job.model);
     }
@@ -134,7 +134,7 @@ fn a_logit_over_sequences_has_the_same_bits_in_every_batch() {
 fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
     for job in over_sequences() {
         let (model, samples) = (DenseModel::new(&job).unwrap(), TestSamples::random(&job, 24));
-        let (shape, mut other) = (model.shape().clone(), samples.clone());
+        let (shape, mut other) = (model.input_shape().clone(), samples.clone());
         let width = shape.width();
         let mut padding = Vec::new();
         for sample in 0..24 {
