@@ -4,7 +4,7 @@ use super::{DenseModel, ModelError, LabelledSamples, StepOutput, expect};
 
 impl DenseModel {
     /// # Errors
-    /// When `into` has another length than [`Self::weights`].
+    /// When `into` has another length than [`Self::weight_count`].
     pub fn copy_weights(&self, into: &mut [f32]) -> Result<(), ModelError> {
         expect("dense weights", self.weight_count(), into.len())?;
         into.copy_from_slice(self.weights.values());
@@ -14,7 +14,7 @@ impl DenseModel {
     /// Takes these weights. The optimiser's state stays.
     ///
     /// # Errors
-    /// When their length is not [`Self::weights`]: nothing is taken then.
+    /// When their length is not [`Self::weight_count`]: nothing is taken then.
     pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), ModelError> {
         expect("dense weights", self.weight_count(), weights.len())?;
         self.weights.values_mut().copy_from_slice(weights);

@@ -75,7 +75,7 @@ impl InputShape {
     #[must_use]
     pub fn width(&self) -> usize {
         let sequences = self.sequences.iter().map(|shape| shape.sequence.width(shape.dim));
-        self.vectors() + sequences.sum::<usize>()
+        self.vectors_width() + sequences.sum::<usize>()
     }
 
     /// ΣD: feature vectors side by side, without sequences.

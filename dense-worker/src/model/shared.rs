@@ -156,7 +156,7 @@ mod tests {
     fn a_worker_without_samples_makes_the_others_step() {
         let (mut busy, mut idle) = (model(), model());
         busy.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-        idle.replace_gradients(0, &vec![1.0; busy.weights()]).unwrap();
+        idle.replace_gradients(0, &vec![1.0; busy.weight_count()]).unwrap();
         idle.clear_gradients().unwrap();
         assert!(idle.gradients().iter().all(|gradient| *gradient == 0.0));
         idle.replace_gradients(0, busy.gradients()).unwrap();
