@@ -48,7 +48,7 @@ pub enum WorkerError {
     #[error(
         "step {step}: loss or gradients of {} are not finite; likely a learning rate that is too high, or numeric \
          columns of large values that are neither logged nor standardised",
-        names(workers)
+        worker_names(workers)
     )]
     PeerDiverged {
         /// The step, counted from 1.
@@ -78,7 +78,7 @@ pub enum WorkerError {
         best: String,
     },
     /// As [`Self::PeerDiverged`], but all workers skip the step.
-    #[error("step {step}: loss or gradients of {} are not finite; all workers skip the step", names(workers))]
+    #[error("step {step}: loss or gradients of {} are not finite; all workers skip the step", worker_names(workers))]
     Skipped {
         /// The step, counted from 1.
         step: u64,
@@ -87,7 +87,7 @@ pub enum WorkerError {
     },
     #[error(
         "{} start with other weights or transforms than dense worker 0; give every worker the same job, data and release",
-        names(workers)
+        worker_names(workers)
     )]
     Unequal {
         /// Which workers, by index.
@@ -308,7 +308,7 @@ fn storage_class(kind: RefusalKind) -> ExitClass {
 }
 
 /// Names of workers, by index.
-pub(crate) fn names(workers: &[usize]) -> String {
+pub(crate) fn worker_names(workers: &[usize]) -> String {
     let names: Vec<String> = workers.iter().map(|index| format!("dense worker {index}")).collect();
     names.join(", ")
 }
@@ -316,7 +316,7 @@ pub(crate) fn names(workers: &[usize]) -> String {
 fn lost_workers(missing: &[usize]) -> String {
     match missing {
         [] => "the process group failed: ".to_owned(),
-        workers => format!("{} gone or late: ", names(workers)),
+        workers => format!("{} gone or late: ", worker_names(workers)),
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn normed_net() -> Model {
 }
 
 /// Makes feature `index` multi-valued, pooled by the worker.
-pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
+pub(crate) fn pool_feature(job: &mut Job, index: usize, pooling: Pooling) {
     pool_at(job, index, pooling, PoolAt::Worker);
 }
 

@@ -15,7 +15,7 @@ use zagros_protocol::control::{
 };
 
 use super::splits::{LOOP, SplitClient, control_error};
-use crate::datapath::prepared::inconsistent;
+use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
 
 /// How often the coordinator hears that this worker is on its way to a barrier.
@@ -49,7 +49,7 @@ impl GroupBallots {
         Self { control, member, incarnation, timeout, group: 0, next: 1, waits }
     }
 
-    pub(crate) fn enter(&mut self, generation: u64) {
+    pub(crate) fn enter_group(&mut self, generation: u64) {
         (self.group, self.next) = (generation, 1);
     }
 
@@ -93,7 +93,7 @@ impl GroupBallots {
         match self.vote_for(BarrierReason::Ready).await?.decision() {
             BarrierDecision::Continue => Ok(()),
             BarrierDecision::Stop => Err(WorkerError::Interrupted),
-            other => Err(inconsistent(0, format!("a barrier for all is decided as {other:?}"))),
+            other => Err(inconsistent_batch(0, format!("a barrier for all is decided as {other:?}"))),
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
             asked: Arc::default(),
         };
         let mut ballots = GroupBallots::new(&splits);
-        ballots.enter(3);
+        ballots.enter_group(3);
         (ballots, control)
     }
 
@@ -211,7 +211,7 @@ mod tests {
         let sent = |request: &BarrierRequest| (request.group, request.ballot, request.vote.as_ref().unwrap().reason());
         let first = (3, 1, BarrierReason::Ready);
         assert_eq!(requests.iter().map(sent).collect::<Vec<_>>(), [first, first, first, first, (3, 2, first.2)]);
-        ballots.enter(4);
+        ballots.enter_group(4);
         ballots.wait_for_all().await.unwrap();
         assert_eq!(sent(control.barrier.requests().last().unwrap()), (4, 1, first.2));
     }
@@ -283,7 +283,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_without_a_group_asks_nobody() {
         let (mut ballots, control) = ballots();
-        ballots.enter(0);
+        ballots.enter_group(0);
         ballots.wait_for_all().await.unwrap();
         let work = async {
             sleep(ON_THE_WAY * 3).await;

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use zagros_store::{Folder, StoreError};
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::manifest::MANIFEST;
 use super::row_servers::RowServers;
 use super::saved_model::{LoadMode, SavedModel, TrainedModel, save};
@@ -42,7 +42,7 @@ impl BestStates {
 
     /// Keeps the state as it is now, and lets go of what is neither among the best nor the last any more. Without a
     /// `merit` it is kept as the last one only.
-    pub(crate) async fn keep(
+    pub(crate) async fn keep_state(
         &mut self,
         merit: Option<f64>,
         trained: TrainedModel<'_>,
@@ -51,9 +51,9 @@ impl BestStates {
     ) -> Result<(), WorkerError> {
         let step = trained.steps;
         save(&self.path(step), trained, dense, servers).await?;
-        let gone = self.inventory.note(step, merit, self.most);
+        let gone = self.inventory.note_state(step, merit, self.most);
         let gone: Vec<Folder> = gone.into_iter().map(|step| self.path(step)).collect();
-        Ok(blocking("model files", move || gone.iter().try_for_each(delete)).await??)
+        Ok(run_blocking("model files", move || gone.iter().try_for_each(delete)).await??)
     }
 
     pub(crate) fn inventory(&self) -> StateInventory {
@@ -65,12 +65,12 @@ impl BestStates {
         self.inventory = inventory;
     }
 
-    pub(crate) fn best(&self) -> Option<u64> {
+    pub(crate) fn best_step(&self) -> Option<u64> {
         self.inventory.best.first().map(|kept| kept.step)
     }
 
     pub(crate) fn best_folder(&self) -> Option<Folder> {
-        self.best().map(|step| self.path(step))
+        self.best_step().map(|step| self.path(step))
     }
 
     /// Gives the state of a step back to network and servers, which forget all they hold.
@@ -86,7 +86,7 @@ impl BestStates {
     pub(crate) async fn delete_all(&mut self) -> Result<(), WorkerError> {
         self.inventory = StateInventory::default();
         let folder = self.folder.clone();
-        Ok(blocking("model files", move || folder.delete()).await??)
+        Ok(run_blocking("model files", move || folder.delete()).await??)
     }
 
     fn path(&self, step: u64) -> Folder {
@@ -96,7 +96,7 @@ impl BestStates {
 
 impl StateInventory {
     /// Takes a new state into account; answers the steps of those to delete.
-    pub(crate) fn note(&mut self, step: u64, merit: Option<f64>, most: usize) -> Vec<u64> {
+    pub(crate) fn note_state(&mut self, step: u64, merit: Option<f64>, most: usize) -> Vec<u64> {
         let mut gone: Vec<u64> = self.last.replace(step).into_iter().collect();
         if let Some(merit) = merit {
             let place = self.best.partition_point(|kept| kept.merit >= merit);
@@ -166,10 +166,10 @@ mod tests {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::disk(folder.path().join("checkpoints")), 1);
         for (step, merit) in [(10, 0.7), (20, 0.9), (30, 0.8), (40, 0.6)] {
-            checkpoints.keep(Some(merit), trained(&job, step), &dense, &shards).await.unwrap();
+            checkpoints.keep_state(Some(merit), trained(&job, step), &dense, &shards).await.unwrap();
         }
         assert_eq!(folders(&folder.path().join("checkpoints")), ["step-000000020", "step-000000040"]);
-        assert_eq!(checkpoints.best(), Some(20));
+        assert_eq!(checkpoints.best_step(), Some(20));
         checkpoints.restore(20, &dense, &shards).await.unwrap();
         let missing = checkpoints.restore(30, &dense, &shards).await.unwrap_err().to_string();
         assert!(missing.contains("no model here"), "{missing}");
@@ -181,10 +181,10 @@ mod tests {
     async fn a_state_that_cannot_be_written_takes_no_other_away() {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::disk(folder.path()), 1);
-        checkpoints.keep(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
+        checkpoints.keep_state(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
         let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(FakeShard::default().failing_to_save()))];
-        assert!(checkpoints.keep(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
-        assert_eq!((folders(folder.path()), checkpoints.best()), (vec!["step-000000001".to_owned()], Some(1)));
+        assert!(checkpoints.keep_state(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
+        assert_eq!((folders(folder.path()), checkpoints.best_step()), (vec!["step-000000001".to_owned()], Some(1)));
     }
 
     proptest! {
@@ -199,14 +199,14 @@ mod tests {
                 let step = step as u64;
                 on_disk.insert(step);
                 all.extend(merit.map(|merit| (std::cmp::Reverse(merit), step)));
-                for gone in checkpoints.inventory.note(step, merit.map(f64::from), most) {
+                for gone in checkpoints.inventory.note_state(step, merit.map(f64::from), most) {
                     prop_assert!(on_disk.remove(&gone), "step {gone} is deleted twice");
                 }
                 all.sort_unstable();
                 let mut expected: BTreeSet<u64> = all.iter().take(most).map(|(_, step)| *step).collect();
                 expected.insert(step);
                 prop_assert_eq!(&on_disk, &expected);
-                prop_assert_eq!(checkpoints.best(), all.first().map(|(_, step)| *step));
+                prop_assert_eq!(checkpoints.best_step(), all.first().map(|(_, step)| *step));
             }
         }
     }

@@ -4,7 +4,7 @@ use tokio::task::spawn_blocking;
 
 use crate::error::WorkerError;
 
-pub(crate) async fn blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     thread: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, WorkerError> {

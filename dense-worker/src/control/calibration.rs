@@ -12,7 +12,7 @@
 use zagros_eval::CalibrationMethod;
 use zagros_job::CalibrationKind;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::calibrators::ModelCalibrators;
 use super::measures::PartMeasures;
 use super::part_scores::PartScores;
@@ -24,8 +24,8 @@ impl Trainer {
         (self.scoring.calibrators, self.scoring.calibrated) = (None, None);
         let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
         let Some(validation) = self.scoring.held_out.during.clone() else { return Ok(()) };
-        let scores = self.scores(&validation).await?;
-        let FittedCalibrators { calibrators, measures, without } = blocking("calibration", move || fit(kind, scores)).await?;
+        let scores = self.merged_scores(&validation).await?;
+        let FittedCalibrators { calibrators, measures, without } = run_blocking("calibration", move || fit(kind, scores)).await?;
         for label in without {
             tracing::warn!(
                 "the validation part has no two classes of the label \"{label}\", or a score that is not finite: it is saved without calibration"
@@ -52,8 +52,8 @@ fn fit(kind: CalibrationKind, mut scores: PartScores) -> FittedCalibrators {
         CalibrationKind::Isotonic => CalibrationMethod::Isotonic,
         CalibrationKind::Temperature => CalibrationMethod::Temperature,
     };
-    let (calibrators, without) = scores.calibrators(method);
-    let measures = scores.report(calibrators.as_ref());
+    let (calibrators, without) = scores.fit_calibrators(method);
+    let measures = scores.to_measures(calibrators.as_ref());
     FittedCalibrators { calibrators, measures, without }
 }
 
@@ -94,7 +94,7 @@ mod tests {
                 let (targets, scores) = scores(&samples);
                 let fitted = fit(kind, scores);
                 let Some(calibrators) = fitted.calibrators else { continue };
-                let (_, content) = calibrators.file();
+                let (_, content) = calibrators.to_file();
                 prop_assert_eq!(&ModelCalibrators::parse(&targets, &content).unwrap(), &calibrators);
                 prop_assert_eq!(fitted.measures.calibrated.unwrap().samples, samples.len() as u64);
             }

@@ -64,7 +64,7 @@ impl ModelCalibrators {
         }
     }
 
-    pub(super) fn file(&self) -> (&'static str, Vec<u8>) {
+    pub(super) fn to_file(&self) -> (&'static str, Vec<u8>) {
         if let [TargetCalibrator { calibrator, .. }] = &self.0[..] {
             return (FILE, to_json(calibrator));
         }
@@ -153,7 +153,7 @@ mod tests {
         let mut outputs = [1.0, 7.0, 3.0, -4.0, 9.0, -7.0, 0.0, 1.0];
         calibrators.apply(&mut outputs);
         assert_eq!(outputs, [0.0, 7.0, 1.5, -2.0, 1.0, -7.0, 0.0, 0.5]);
-        let (_, content) = calibrators.file();
+        let (_, content) = calibrators.to_file();
         assert_eq!(ModelCalibrators::parse(&targets(), &content), Ok(calibrators));
         assert_eq!(ModelCalibrators::from_targets(&targets(), vec![None, None, None]), None);
     }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_file_of_one_label_is_its_calibrator() {
         let one = ModelCalibrators::from_targets(&targets()[..1], vec![temperature(1.5)]).unwrap();
-        let (_, content) = one.file();
+        let (_, content) = one.to_file();
         assert_eq!(read::<Calibrator>(&content).ok(), temperature(1.5));
         assert_eq!(ModelCalibrators::parse(&targets()[..1], &content), Ok(one));
     }

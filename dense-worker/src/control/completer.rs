@@ -45,7 +45,7 @@ impl SplitCompleter {
         self.bad_rows.fetch_max(bad_rows, Ordering::Relaxed);
     }
 
-    pub(crate) fn complete(&self, request: CompleteRequest) {
+    pub(crate) fn report_complete(&self, request: CompleteRequest) {
         // The task ends only with this value.
         let _ = self.orders.send(CompleterRequest::Complete(request));
     }
@@ -120,8 +120,8 @@ mod tests {
         let control = Arc::new(FakeControlPlane::default());
         control.complete.disconnect();
         let completer = SplitCompleter::start(control.clone(), TIMEOUT, Waits::default());
-        completer.complete(request(1));
-        completer.complete(request(2));
+        completer.report_complete(request(1));
+        completer.report_complete(request(2));
         tokio::time::sleep(TIMEOUT * 3).await;
         control.complete.respond(CompleteResponse::default());
         completer.flush().await.unwrap();
@@ -133,7 +133,7 @@ mod tests {
         let control = Arc::new(FakeControlPlane::default());
         control.complete.disconnect();
         let completer = SplitCompleter::start(control, TIMEOUT, Waits::default());
-        completer.complete(request(1));
+        completer.report_complete(request(1));
         let error = completer.flush().await.unwrap_err().to_string();
         assert!(error.contains("coordinator (fake) did not complete splits for 5.0s"), "{error}");
     }

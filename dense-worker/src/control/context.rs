@@ -39,7 +39,7 @@ impl RunContext {
 }
 
 /// How the job writes values on the wire.
-pub(crate) fn wire(job: &Job) -> Encoding {
+pub(crate) fn wire_encoding(job: &Job) -> Encoding {
     match job.cluster.wire {
         Wire::F32 => Encoding::F32,
         Wire::F16 => Encoding::F16,

@@ -3,7 +3,7 @@
 use zagros_job::Metric;
 
 use super::best_states::BestStates;
-use super::early_stopping::{measure, name_of, thousands};
+use super::early_stopping::{measured_state, name_of, group_thousands};
 use super::model_choice::EvaluatedState;
 use super::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};
@@ -17,7 +17,7 @@ impl Trainer {
         }
         let choice = &self.scoring.model;
         let folder = choice.best_states.as_ref().and_then(BestStates::best_folder).map(|folder| folder.to_string());
-        let kept = choice.best_states.as_ref().and_then(BestStates::best).zip(folder);
+        let kept = choice.best_states.as_ref().and_then(BestStates::best_step).zip(folder);
         let metric = choice.early_stop.map_or(Metric::Auc, |early_stop| early_stop.metric);
         let Some(best) = best_before(metric, &choice.evaluated, kept.as_ref()) else { return error };
         self.scoring.model.message = Some(format!("training has diverged; {best}"));
@@ -32,7 +32,7 @@ impl Trainer {
 /// The best of the evaluated states in words: the one that was kept, by step and folder, or that none was kept. `None` before the first
 /// evaluation.
 fn best_before(metric: Metric, evaluated: &[EvaluatedState], kept: Option<&(u64, String)>) -> Option<String> {
-    let measured = |state: &EvaluatedState| Some((state.step, measure(metric, &state.evaluation)?));
+    let measured = |state: &EvaluatedState| Some((state.step, measured_state(metric, &state.evaluation)?));
     let best = match kept {
         Some((step, _)) => evaluated.iter().filter(|state| state.step == *step).find_map(measured),
         None => evaluated.iter().filter_map(measured).reduce(|a, b| if b.1.merit > a.1.merit { b } else { a }),
@@ -42,7 +42,7 @@ fn best_before(metric: Metric, evaluated: &[EvaluatedState], kept: Option<&(u64,
         "the best state before had a validation {} of {:.4} at step {}",
         name_of(metric),
         best.value,
-        thousands(step)
+        group_thousands(step)
     );
     Some(match kept {
         Some((_, folder)) => format!(

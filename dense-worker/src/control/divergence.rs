@@ -71,7 +71,7 @@ impl DivergenceWatch {
     }
 
     /// Takes the loss of a step into account; answers what most of the last steps say.
-    pub(crate) fn note(&mut self, loss: f64) -> LossSense {
+    pub(crate) fn note_loss(&mut self, loss: f64) -> LossSense {
         self.steps += 1;
         self.highest = self.highest.max(loss);
         self.recent.push_back(LossSense::from_loss(loss, self.ignorance));
@@ -113,7 +113,7 @@ mod tests {
         let mut first = None;
         let mut last = LossSense::Fine;
         for (step, loss) in number_from(1, losses) {
-            last = divergence.note(loss);
+            last = divergence.note_loss(loss);
             first = first.or((last != LossSense::Fine).then_some(step));
         }
         (last, first)
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_regression_may_have_any_finite_loss() {
         let mut divergence = DivergenceWatch::new(f64::INFINITY);
-        assert!((0..300).all(|_| divergence.note(1e9) == LossSense::Fine));
+        assert!((0..300).all(|_| divergence.note_loss(1e9) == LossSense::Fine));
         assert_eq!(LossSense::from_loss(f64::NAN, f64::INFINITY), LossSense::None);
         assert_eq!(
             [2.0, 2.1, 10.1].map(|times| LossSense::from_loss(times, 1.0)),
@@ -160,7 +160,7 @@ mod tests {
         let ended = |steps: usize, highest: f64, entropy| {
             let mut divergence = DivergenceWatch::new(LN_2);
             for step in 0..steps {
-                assert_eq!(divergence.note(if step < 20 { highest } else { 0.55 }), LossSense::Fine);
+                assert_eq!(divergence.note_loss(if step < 20 { highest } else { 0.55 }), LossSense::Fine);
             }
             assert_eq!(divergence.at_end(), LossSense::Fine);
             divergence.has_learned_nothing(entropy)
@@ -173,7 +173,7 @@ mod tests {
     fn a_short_run_is_judged_at_its_end() {
         let at_end = |losses: &[f64]| {
             let mut divergence = DivergenceWatch::new(LN_2);
-            losses.iter().for_each(|loss| assert_eq!(divergence.note(*loss), LossSense::Fine));
+            losses.iter().for_each(|loss| assert_eq!(divergence.note_loss(*loss), LossSense::Fine));
             divergence.at_end()
         };
         assert_eq!(at_end(&[251.0; 30]), LossSense::None);

@@ -9,12 +9,12 @@ use zagros_job::StepCount;
 use zagros_protocol::control::WaitKind;
 use zagros_worker_core::{Action, FailureCause, LoopEnd, Event, LoopConfig, GroupFailure, TrainingPolicy, TrainingLoop};
 
-use super::early_stopping::rule;
+use super::early_stopping::early_stop_rule;
 use super::interruption::is_interruption;
 use super::resume::ResumePoint;
 use super::splits::LOOP;
 use super::trainer::Trainer;
-use crate::error::{WorkerError, names};
+use crate::error::{WorkerError, worker_names};
 use crate::event::WorkerEvent;
 use crate::summary::TrainingOutcome;
 
@@ -96,7 +96,7 @@ impl Trainer {
             Action::StartEpoch(epoch) => self.tracker.epoch_started(epoch),
             Action::StartRound { stream, limit } => return self.start_round(stream, limit, epoch),
             Action::AskForBarrier(number) => self.run.membership.ask_for_barrier(number),
-            Action::ResumeClock => self.tracker.resume(),
+            Action::ResumeClock => self.tracker.resume_clock(),
             Action::ReleasePermit => self.stream.permit = None,
             Action::ForgetEpoch => {
                 self.scoring.of_epochs.pop();
@@ -110,11 +110,11 @@ impl Trainer {
     async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let _working = self.run.metrics.waits.begin(work(action, self.tracker.steps));
         match action {
-            Action::Form { after, progress } => self.form(after, progress).await,
+            Action::Form { after, progress } => self.form_group(after, progress).await,
             Action::Resume => self.resume(point).await,
             Action::Follow { source, in_flight, adopt, same_epoch } => {
-                self.reconcile(epoch, in_flight).await?;
-                self.follow(epoch, source, adopt, same_epoch).await
+                self.reconcile_step(epoch, in_flight).await?;
+                self.follow_rank(epoch, source, adopt, same_epoch).await
             }
             Action::LeaveGroup => self.leave_group(epoch).await,
             Action::FindStream(epoch) => self.find_stream(epoch).await,
@@ -122,20 +122,20 @@ impl Trainer {
             Action::NextBatch { stop, deadline, barriers_after } => {
                 self.next_batch(epoch, stop, deadline, barriers_after).await
             }
-            Action::Agree { vote, batch } => self.agree(vote, batch).await,
+            Action::Agree { vote, batch } => self.agree_on_step(vote, batch).await,
             Action::Step { batch, ahead, last } => self.step(epoch, batch, ahead, last).await,
             Action::Drain => self.drain(epoch).await.map(|()| Event::Drained),
             Action::Evaluate => self.evaluate(epoch).await,
-            Action::Checkpoint => self.checkpoint(epoch).await.map(|()| Event::CheckpointDone),
+            Action::Checkpoint => self.make_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
             Action::CloseRound { checked } => self.close_round(epoch, checked).await,
             Action::CompleteStream => self.complete_stream(epoch).await,
-            Action::Vote(reason) => self.vote(reason).await,
+            Action::Vote(reason) => self.vote_at_barrier(reason).await,
             Action::WaitForAll => self.wait_for_all().await.map(|()| Event::AllHere),
             Action::CloseEpoch { epoch, check_books } => self.close_epoch(epoch, check_books).await,
             Action::ResetRows => self.reset_rows().await.map(|()| Event::RowsReset),
             Action::FinalCheckpoint => self.final_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
             Action::Conclude { finished } => {
-                self.conclude(if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted }).await
+                self.choose_model(if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted }).await
             }
             Action::Save { finished, together } => {
                 let outcome = if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted };
@@ -174,7 +174,7 @@ impl Trainer {
             // A newer group has formed meanwhile.
             return info!(step = self.tracker.steps, "{error}");
         }
-        let (step, workers) = (self.tracker.steps, names(missing));
+        let (step, workers) = (self.tracker.steps, worker_names(missing));
         warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
         let timeout = self.run.job.cluster.timeout;
         self.run.observer.observe(&WorkerEvent::WorkerLost { step, workers, cause: error, timeout });

@@ -76,7 +76,7 @@ impl Trainer {
         let mine: u64 = self.stream.untrained_rows;
         let rows = if self.group.is_asynchronous() {
             // The others said so when all voted for the end of the epoch.
-            mine + self.tracker.others().untrained_rows
+            mine + self.tracker.other_counts().untrained_rows
         } else {
             self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??.into_iter().sum()
         };
@@ -89,7 +89,7 @@ impl Trainer {
 
     /// Where another worker is lost, the cause is what that worker reported the coordinator, if it still could, or what the
     /// coordinator has made of it.
-    pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
+    pub(super) async fn explain_loss(&mut self, error: WorkerError) -> WorkerError {
         let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
         match &error {
             // A worker may be fenced because the run is over.

@@ -16,9 +16,9 @@ use zagros_protocol::datapath::Access;
 use zagros_store::Folder;
 use zagros_worker_core::StepVote;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::calibrators::ModelCalibrators;
-use super::context::wire;
+use super::context::wire_encoding;
 use super::group_session::GroupRank;
 use super::measures::{ImportanceOptions, PartMeasures};
 use super::part_scores::{PartScores, measures_of};
@@ -26,7 +26,7 @@ use super::saved_model::{LoadMode, SavedModel};
 use super::stop::StopSignal;
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
-use crate::datapath::prepared::{FetchedBatch, BatchPreparer, inconsistent};
+use crate::datapath::prepared::{FetchedBatch, BatchPreparer, inconsistent_batch};
 use crate::datapath::process_group::RankTurn;
 use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
@@ -78,10 +78,10 @@ impl EvaluateCommand {
             shutdown: self.shutdown,
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
-        let calibrators = saved.calibrators(&scorer.job.features.targets).await?;
+        let calibrators = saved.read_calibrators(&scorer.job.features.targets).await?;
         let step = saved.manifest().steps;
         match self.importance {
-            Some(options) => scorer.importance(&held_out, step, calibrators, options).await,
+            Some(options) => scorer.measure_importance(&held_out, step, calibrators, options).await,
             None => scorer.score(&held_out, step, calibrators).await,
         }
     }
@@ -101,7 +101,7 @@ impl ScoringParts {
         saved.check_network(&job).await?;
         let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await?;
         // Nothing is ever pushed by this client.
-        let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire(&job), timeout: job.cluster.timeout };
+        let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire_encoding(&job), timeout: job.cluster.timeout };
         let of_tiles = || EmbeddingClient::new(reader, Arc::clone(&self.control), Arc::clone(&self.connect));
         dense.stream_by(Access::Read, of_tiles).await?;
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
@@ -161,7 +161,7 @@ pub(super) async fn rows_to_score(job: Arc<Job>, paths: Vec<PathBuf>, model: &Fo
     let written = SavedModel::open(model).await?.manifest().written.clone();
     let rows = whole_files(Arc::clone(&job), paths).await?;
     let files = rows.files.clone();
-    blocking("writings", move || check_writings(&job, &files, &written)).await??;
+    run_blocking("writings", move || check_writings(&job, &files, &written)).await??;
     Ok(rows)
 }
 
@@ -176,7 +176,7 @@ pub(crate) async fn look_at_files(
         check_first_rows(&job, &files, part)?;
         Ok::<_, IngestError>(files)
     };
-    Ok(blocking("data files", look).await??)
+    Ok(run_blocking("data files", look).await??)
 }
 
 /// The columns of held-out files hold what those of the training files hold.
@@ -188,7 +188,7 @@ pub(crate) async fn compare_types(
     let train = train.to_vec();
     let parts: Vec<_> = held_out.during.iter().chain(&held_out.at_end).map(|part| part.files.clone()).collect();
     let compare = move || parts.iter().try_for_each(|files| check_same_types(&job, &train, files));
-    Ok(blocking("data files", compare).await??)
+    Ok(run_blocking("data files", compare).await??)
 }
 
 /// What a worker scores next.
@@ -261,7 +261,7 @@ impl PartScorer {
         };
         let vote = StepVote { stop: stops, ..StepVote::default() };
         let mine = RankTurn { samples: u32::from(next.is_some()), vote, ..RankTurn::default() };
-        let agreed = self.dense.call(move |dense| dense.agree(mine)).await??.agreement();
+        let agreed = self.dense.call(move |dense| dense.agree_on_step(mine)).await??.step_agreement();
         if agreed.stop {
             return Err(WorkerError::Interrupted);
         }
@@ -269,7 +269,7 @@ impl PartScorer {
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    pub(crate) async fn merge(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
+    pub(crate) async fn merge_scores(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
         if self.group.is_none() {
             return Ok(scores);
         }
@@ -277,7 +277,7 @@ impl PartScorer {
         let mut merged = PartScores::new(&self.job);
         for (rank, bytes) in all.iter().enumerate() {
             let part = PartScores::from_bytes(&self.job, bytes);
-            merged.merge(part.ok_or_else(|| inconsistent(0, format!("the scores of dense worker {rank}")))?);
+            merged.merge(part.ok_or_else(|| inconsistent_batch(0, format!("the scores of dense worker {rank}")))?);
         }
         Ok(merged)
     }
@@ -285,7 +285,7 @@ impl PartScorer {
     /// A held-out part without rows is no failure of training: there is nothing to measure.
     pub(super) async fn next(&mut self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         let next = tokio::select! {
-            reason = self.stop.requested() => return Err(reason),
+            reason = self.stop.wait_for_request() => return Err(reason),
             next = prefetch.next() => next,
         };
         match next.transpose() {
@@ -302,7 +302,7 @@ impl PartScorer {
     async fn add(&self, fetched: FetchedBatch, mut scores: PartScores) -> Result<PartScores, WorkerError> {
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
-        scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
+        scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
         Ok(scores)
     }
 

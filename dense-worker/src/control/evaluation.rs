@@ -25,8 +25,8 @@ impl Trainer {
     pub(super) async fn evaluate(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         if let Some(held_out) = self.scoring.held_out.during.clone() {
             let step = self.tracker.steps_of_all();
-            self.tracker.pause();
-            let evaluation = self.score(&held_out, epoch).await?;
+            self.tracker.pause_clock();
+            let evaluation = self.score_part(&held_out, epoch).await?;
             self.scoring.evaluated = Some((step, evaluation));
             return Ok(Event::Evaluated { measured: self.keep_evaluated(evaluation).await? });
         }
@@ -36,19 +36,19 @@ impl Trainer {
     /// Keeps the state that was evaluated. Asynchronous workers push nothing meanwhile, or it would be another state.
     async fn keep_evaluated(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
         if !self.group.is_asynchronous() {
-            return self.consider(evaluation).await;
+            return self.consider_state(evaluation).await;
         }
         let ballots = self.ballots.clone();
-        let measured = ballots.on_the_way(self.consider(evaluation)).await?;
+        let measured = ballots.on_the_way(self.consider_state(evaluation)).await?;
         self.ballots.wait_for_all().await?;
         Ok(measured)
     }
 
     /// Scores a part with what the model is now, and tells everyone.
-    pub(crate) async fn score(&mut self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
+    pub(crate) async fn score_part(&mut self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
-        let scores = self.scores(held_out).await?;
+        let scores = self.merged_scores(held_out).await?;
         let report = measures_of(scores, self.scoring.calibrators.clone());
         let PartMeasures { evaluation, targets, calibrated, slices, .. } = report.await?;
         self.scoring.calibrated = calibrated;
@@ -62,7 +62,7 @@ impl Trainer {
     }
 
     /// The scores of all workers of a part, by what the model is now.
-    pub(super) async fn scores(&mut self, held_out: &HeldOut) -> Result<PartScores, WorkerError> {
+    pub(super) async fn merged_scores(&mut self, held_out: &HeldOut) -> Result<PartScores, WorkerError> {
         let step = self.model_age().0;
         if self.group.rank.is_some() {
             // The others' gradients are acknowledged too.
@@ -83,7 +83,7 @@ impl Trainer {
         } else {
             scorer.score_share(held_out, step).await?
         };
-        scorer.merge(scores).await
+        scorer.merge_scores(scores).await
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.

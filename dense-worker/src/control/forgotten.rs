@@ -14,7 +14,7 @@ use zagros_plumbing::durable;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::row_servers::{RowServers, on_all};
 use super::trainer::Trainer;
 use crate::error::WorkerError;
@@ -95,7 +95,7 @@ impl Trainer {
         let Some(folder) = &self.run.folder else { return Ok(()) };
         let path = folder.path().join(LIST);
         let list = path.clone();
-        let noted = blocking("forgotten ids", move || read(&list)).await?;
+        let noted = run_blocking("forgotten ids", move || read(&list)).await?;
         let noted = noted.map_err(|source| WorkerError::File { what: "read", path, source })?;
         for (table, ids) in noted {
             let removed = forget_rows(&self.run.client, &table, &ids).await?;

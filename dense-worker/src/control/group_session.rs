@@ -93,12 +93,12 @@ impl GroupSession {
     }
 
     /// Whose order of rows a new stream of this worker has.
-    pub(super) fn order(&self) -> u32 {
+    pub(super) fn row_order(&self) -> u32 {
         self.rank.map_or(0, |rank| rank.rank)
     }
 
-    pub(super) fn index(&self) -> u32 {
-        self.indices.get(self.order() as usize).copied().unwrap_or_default()
+    pub(super) fn worker_index(&self) -> u32 {
+        self.indices.get(self.row_order() as usize).copied().unwrap_or_default()
     }
 
     /// The generation of the group; 0 before the first.
@@ -108,7 +108,7 @@ impl GroupSession {
 }
 
 /// The seed of a worker's order of rows; rank 0's is the job's.
-pub(crate) fn seed(seed: u64, rank: u32) -> u64 {
+pub(crate) fn order_seed(seed: u64, rank: u32) -> u64 {
     // A job's seed is an i64 above zero.
     seed_of_rank(seed, u64::from(rank)) & i64::MAX as u64
 }
@@ -121,8 +121,8 @@ mod tests {
     fn the_first_worker_leads_and_each_has_a_seed_of_its_own() {
         let group = |rank| GroupRank { rank, generation: 1, world: 3, in_turns: false, asynchronous: false };
         assert_eq!([0, 1, 2].map(|rank| group(rank).leads()), [true, false, false]);
-        assert_eq!(seed(11, 0), 11);
-        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| seed(11, rank)));
+        assert_eq!(order_seed(11, 0), 11);
+        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| order_seed(11, rank)));
         assert!(seeds.len() == 3 && seeds.iter().all(|seed| i64::try_from(*seed).is_ok()));
     }
 }

@@ -19,14 +19,14 @@ use crate::metrics::PipelineStage;
 
 impl Trainer {
     /// Shares what this rank brings to the next step, and returns what all bring.
-    pub(super) async fn agree(&mut self, vote: StepVote, batch: bool) -> Result<Event, WorkerError> {
+    pub(super) async fn agree_on_step(&mut self, vote: StepVote, batch: bool) -> Result<Event, WorkerError> {
         let turn = RankTurn { vote, ..RankTurn::default() };
         let mine = match &self.stream.batch {
             Some(fetched) if batch => turn.with_batch(&fetched.prepared.batch),
             _ => turn,
         };
-        let agreed = self.run.dense.call(move |dense| dense.agree(mine)).await??;
-        let agreement = agreed.agreement();
+        let agreed = self.run.dense.call(move |dense| dense.agree_on_step(mine)).await??;
+        let agreement = agreed.step_agreement();
         self.group.agreed = Some(agreed);
         Ok(Event::Agreed(agreement))
     }
@@ -45,7 +45,7 @@ impl Trainer {
             Some(fetched) => self.step_with(epoch, rank, fetched, &agreed, ahead).await?,
             None => self.step_without(epoch, rank, &agreed).await?,
         }
-        Ok(self.group.agreed.as_ref().map(AgreedTurns::agreement))
+        Ok(self.group.agreed.as_ref().map(AgreedTurns::step_agreement))
     }
 
     /// Without a batch of its own a rank steps with those that have one.
@@ -72,7 +72,7 @@ impl Trainer {
         vote: Option<VoteRule>,
     ) -> Result<(), WorkerError> {
         let FetchedBatch { seq, prepared, rows, permit } = fetched;
-        let share = agreed.share(rank.rank as usize);
+        let share = agreed.share_of_rank(rank.rank as usize);
         let (step, ahead, dense) = (self.tracker.steps + 1, TurnAhead::default(), self.run.dense.clone());
         let known = Arc::clone(&ahead);
         let work = move |dense: &mut DenseStage| (dense.group_step(Some((&prepared, rows)), share, step, &known), prepared);
@@ -103,7 +103,7 @@ impl Trainer {
         let (values, permit) = (std::mem::take(&mut stepped.gradients), Arc::new(permit));
         self.stream.permit = Some(Arc::clone(&permit));
         let step = self.row_step(seq);
-        let (unique, reach) = (prepared.unique, self.reach_of(agreed.busy().count()));
+        let (unique, reach) = (prepared.unique, self.reach_of(agreed.busy_ranks().count()));
         let (samples, share) = (prepared.batch.size, share.samples);
         let gradients = BatchGradients { seq, step, unique, values, samples, share, ends, permit, reach };
         self.push(epoch, rank, agreed, Some(gradients)).await?;
@@ -118,7 +118,7 @@ impl Trainer {
         let mut stop = self.run.stop.clone();
         let turn = tokio::select! {
             biased;
-            _ = stop.requested() => return,
+            _ = stop.wait_for_request() => return,
             turn = next_turn(seq, self.stream.steps.as_ref(), prefetch) => turn,
         };
         if let Some(turn) = turn.filter(|turn| turn.samples > 0) {
@@ -128,11 +128,11 @@ impl Trainer {
     }
 
     fn count_skipped_group_step(&mut self, skipped: WorkerError, agreed: &AgreedTurns) {
-        self.count_skipped_step(&skipped.by_index(&self.group.indices), agreed.bytes());
+        self.count_skipped_step(&skipped.by_index(&self.group.indices), agreed.bytes_read());
     }
 
     fn report_group_step(&mut self, agreed: &AgreedTurns, labels: &[f32], stepped: &StepResult, staleness: u32) {
-        let (samples, bytes, main) = (agreed.samples(), agreed.bytes(), self.loss.main);
+        let (samples, bytes, main) = (agreed.sample_count(), agreed.bytes_read(), self.loss.main);
         let (logits, loss) = (&stepped.logits[..], stepped.loss);
         self.report_step(MadeStep { samples, labels, logits, main, loss, staleness, bytes });
     }
@@ -158,7 +158,7 @@ impl Trainer {
                 self.stream.pushes.start(gradients);
                 self.stream.push_started(seq, step, reach, turn.len());
                 let complete = self.stream.pushes.drain().await?;
-                self.complete(epoch, complete);
+                self.complete_splits(epoch, complete);
             }
             let since = Instant::now();
             self.wait_for_all().await?;
@@ -169,7 +169,7 @@ impl Trainer {
 
     /// The ranks that push at a time.
     fn turns(&self, agreed: &AgreedTurns) -> Vec<Vec<usize>> {
-        let busy: Vec<usize> = agreed.busy().collect();
+        let busy: Vec<usize> = agreed.busy_ranks().collect();
         if busy.len() == 2 && rows_change_by_pushes_alone(&self.run.job) {
             return vec![busy];
         }
@@ -181,7 +181,7 @@ impl Trainer {
         if self.group.is_asynchronous() {
             return self.ballots.wait_for_all().await;
         }
-        self.run.dense.call(DenseStage::barrier).await?
+        self.run.dense.call(DenseStage::wait_for_all).await?
     }
 }
 
@@ -190,6 +190,6 @@ impl Trainer {
 async fn next_turn(seq: u64, steps: Option<&StepSide>, prefetch: &mut RowPrefetch) -> Option<RankTurn> {
     match steps {
         Some(steps) => Some(steps.batch_after(seq).await?.turn),
-        None => Some(RankTurn::default().with_batch(&prefetch.look().await?.prepared.batch)),
+        None => Some(RankTurn::default().with_batch(&prefetch.peek().await?.prepared.batch)),
     }
 }

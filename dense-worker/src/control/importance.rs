@@ -17,7 +17,7 @@ use super::measures::{ImportanceReport, ImportanceOptions, PartMeasures, TargetI
 use super::part_scores::{PartScores, column, measures_of, target_form};
 use crate::datapath::dense::DenseStage;
 use crate::datapath::permuted::{FeatureIndex, PermutationSeed};
-use crate::datapath::prepared::{FetchedBatch, inconsistent};
+use crate::datapath::prepared::{FetchedBatch, inconsistent_batch};
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::model::ModelError;
@@ -51,7 +51,7 @@ fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f
 }
 
 impl PartScorer {
-    pub(super) async fn importance(
+    pub(super) async fn measure_importance(
         mut self,
         held_out: &HeldOut,
         step: u64,
@@ -115,7 +115,7 @@ impl PartScorer {
         {
             scores.add_plain(&labels, &outputs);
         }
-        found.scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
+        found.scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
         Ok(found)
     }
 }

@@ -35,10 +35,10 @@ impl Trainer {
             let since = Instant::now();
             let fetched = tokio::select! {
                 biased;
-                reason = self.run.stop.requested(), if stop => {
+                reason = self.run.stop.wait_for_request(), if stop => {
                     return interrupted_or(reason).map(|()| Event::StopRequested);
                 }
-                () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
+                () = self.barrier_calls.wait_until_due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
                     self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     return Ok(Event::BarrierDue);
                 }
@@ -46,8 +46,8 @@ impl Trainer {
                     self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     return Ok(Event::GroupDue);
                 }
-                complete = self.stream.pushes.acknowledged() => {
-                    self.complete(epoch, complete?);
+                complete = self.stream.pushes.next_acknowledged() => {
+                    self.complete_splits(epoch, complete?);
                     self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     continue;
                 }
@@ -97,27 +97,27 @@ impl Trainer {
     /// A batch that is never trained on.
     pub(super) fn skip_batch(&mut self, epoch: u32, seq: u64, mut batch: Batch) {
         let ends = self.stream.position.advance(&mut batch);
-        let complete = self.stream.pushes.skip(seq, ends);
-        self.complete(epoch, complete);
+        let complete = self.stream.pushes.skip_batch(seq, ends);
+        self.complete_splits(epoch, complete);
     }
 
     /// Waits until every gradient, also of streamed layers, is acknowledged and every complete split is reported.
     pub(super) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let complete = self.stream.pushes.drain().await?;
-        self.complete(epoch, complete);
+        self.complete_splits(epoch, complete);
         self.run.dense.call(|dense| dense.model.wait_for_pushes()).await??;
         self.run.completer.flush().await
     }
 
     /// Reports splits as complete.
-    pub(super) fn complete(&mut self, epoch: u32, splits: Vec<u64>) {
+    pub(super) fn complete_splits(&mut self, epoch: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
             self.stream.splits_read.extend(&splits);
             let StreamState { contents, position, .. } = &mut self.stream;
-            contents.extend(splits.iter().filter_map(|split| Some((*split as u32, position.content(*split)?))));
+            contents.extend(splits.iter().filter_map(|split| Some((*split as u32, position.content_hash(*split)?))));
             let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
             let bad_rows = splits.iter().map(|split| self.stream.position.bad_rows(*split)).collect();
-            self.run.completer.complete(CompleteRequest { member, incarnation, epoch, splits, bad_rows });
+            self.run.completer.report_complete(CompleteRequest { member, incarnation, epoch, splits, bad_rows });
         }
     }
 
@@ -140,8 +140,8 @@ impl Trainer {
         let mut groups = self.run.membership.subscribe();
         tokio::select! {
             // Seen when asking again.
-            _ = self.run.stop.requested() => Ok(Event::WaitOver),
-            () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
+            _ = self.run.stop.wait_for_request() => Ok(Event::WaitOver),
+            () = self.barrier_calls.wait_until_due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
                 Ok(Event::BarrierDue)
             }
             () = newer_group(&mut groups, self.group.generation()), if barriers_after.is_some() => Ok(Event::GroupDue),

@@ -35,7 +35,7 @@ impl MainTarget {
         }
     }
 
-    pub(crate) fn samples(self, labels: &[f32]) -> usize {
+    pub(crate) fn sample_count(self, labels: &[f32]) -> usize {
         labels.len() / self.targets.max(1)
     }
 
@@ -47,9 +47,9 @@ impl MainTarget {
 
     /// What the measures of training take of a step: labels `[samples, targets]`, outputs `[samples, outputs]`, and the mean
     /// loss over all targets.
-    pub(crate) fn predicted(self, labels: &[f32], outputs: &[f32], loss: f32) -> BatchPredictions {
+    pub(crate) fn batch_predictions(self, labels: &[f32], outputs: &[f32], loss: f32) -> BatchPredictions {
         if !self.is_click {
-            return BatchPredictions::unmeasured(self.samples(labels));
+            return BatchPredictions::unmeasured(self.sample_count(labels));
         }
         if self.is_alone {
             return BatchPredictions::new(labels, outputs, loss);
@@ -64,7 +64,7 @@ impl MainTarget {
 }
 
 /// The loss of a network that gives every class the same chance; infinite with a regression, whose loss can be anything.
-pub(crate) fn ignorance<'a>(targets: impl IntoIterator<Item = &'a Target>) -> f64 {
+pub(crate) fn loss_of_ignorance<'a>(targets: impl IntoIterator<Item = &'a Target>) -> f64 {
     let target_loss = |target: &Target| match &target.kind {
         TargetKind::Click { .. } => target.weight * LN_2,
         TargetKind::Classes { classes } => target.weight * (classes.len() as f64).ln(),
@@ -97,9 +97,9 @@ mod tests {
     fn the_first_of_several_targets_is_measured_alone() {
         let main = two(Target { missing: MissingLabel::Skip, ..Target::from("label") });
         let (labels, outputs) = ([1.0, 0.0, f32::NAN, 1.0, 0.0, 1.0], [2.0, -9.0, 0.0, 0.0, -2.0, 9.0]);
-        let found = report(&main.predicted(&labels, &outputs, 77.0));
-        let expected = report(&MainTarget::CLICK.predicted(&[1.0, 0.0], &[2.0, -2.0], softplus(-2.0) as f32));
-        assert_eq!((found, main.samples(&labels)), (expected, 3));
+        let found = report(&main.batch_predictions(&labels, &outputs, 77.0));
+        let expected = report(&MainTarget::CLICK.batch_predictions(&[1.0, 0.0], &[2.0, -2.0], softplus(-2.0) as f32));
+        assert_eq!((found, main.sample_count(&labels)), (expected, 3));
         assert_eq!(main.clicks(&labels).collect::<Vec<_>>(), [true, false]);
     }
 
@@ -107,7 +107,7 @@ mod tests {
     fn a_regression_has_samples_and_no_measures_of_clicks() {
         let kind = TargetKind::Regression { loss: RegressionLoss::Mse };
         let main = two(Target { kind, ..Target::from("label") });
-        let found = report(&main.predicted(&[3.0, 1.0, 4.0, 0.0], &[3.5, 0.0, 1.0, 0.0], 0.5));
+        let found = report(&main.batch_predictions(&[3.0, 1.0, 4.0, 0.0], &[3.5, 0.0, 1.0, 0.0], 0.5));
         assert_eq!((found.samples, found.logloss, found.auc, found.positive_rate), (2, None, None, None));
         assert_eq!(main.clicks(&[3.0, 1.0]).count(), 0);
     }
@@ -117,7 +117,7 @@ mod tests {
         let classes = TargetKind::Classes { classes: ["a", "b", "c"].map(String::from).to_vec() };
         let classes = Target { kind: classes, weight: 0.5, ..Target::from("level") };
         let regression = Target { kind: TargetKind::Regression { loss: RegressionLoss::Mse }, ..Target::from("x") };
-        assert_eq!(ignorance(&[Target::from("y"), classes.clone()]), LN_2 + 0.5 * 3.0_f64.ln());
-        assert_eq!(ignorance(&[classes, regression]), f64::INFINITY);
+        assert_eq!(loss_of_ignorance(&[Target::from("y"), classes.clone()]), LN_2 + 0.5 * 3.0_f64.ln());
+        assert_eq!(loss_of_ignorance(&[classes, regression]), f64::INFINITY);
     }
 }

@@ -157,7 +157,7 @@ impl Manifest {
     }
 
     /// The text to write: this, with its own hash in it.
-    pub(crate) fn sealed(mut self) -> (Self, Vec<u8>) {
+    pub(crate) fn into_sealed(mut self) -> (Self, Vec<u8>) {
         NO_SEAL.clone_into(&mut self.manifest_sha256);
         self.manifest_sha256 = seal(&to_json(&self), NO_SEAL);
         let text = to_json(&self);
@@ -338,7 +338,7 @@ mod tests {
             rows: 1,
             ..Manifest::of_test("dense.safetensors", files)
         };
-        let (manifest, text) = manifest.sealed();
+        let (manifest, text) = manifest.into_sealed();
         disk.write(MANIFEST, &text).unwrap();
         (disk, manifest)
     }
@@ -401,7 +401,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (disk, good) = saved(folder.path());
         let refused = |manifest: Manifest| {
-            disk.write(MANIFEST, &manifest.sealed().1).unwrap();
+            disk.write(MANIFEST, &manifest.into_sealed().1).unwrap();
             reported(Manifest::read(&disk))
         };
         let many: Vec<String> = (0..1025).map(|number| format!("rows-{number}.zrows")).collect();
@@ -445,7 +445,7 @@ mod tests {
         let rows = files.iter_mut().find(|file| file.name == good.row_files[0]).unwrap();
         rows.name.clone_from(&name);
         let other = Manifest { row_files: vec![name], files, ..good };
-        disk.write(MANIFEST, &other.sealed().1).unwrap();
+        disk.write(MANIFEST, &other.into_sealed().1).unwrap();
         let read = Manifest::read(&disk).unwrap();
         assert_eq!(read.files_elsewhere().collect::<Vec<_>>(), [("resume-10", "rows-0-of-1.zrows")]);
         assert!(reported(read.check_files(&disk)).contains("rows-0-of-1.zrows is missing"));

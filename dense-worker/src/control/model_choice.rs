@@ -49,7 +49,7 @@ impl ModelChoice {
         Self { early_stop: job.train.early_stop, best_states, ..Self::default() }
     }
 
-    pub(crate) fn state(&self) -> ChoiceState {
+    pub(crate) fn choice_state(&self) -> ChoiceState {
         ChoiceState {
             search: self.search,
             inventory: self.best_states.as_ref().map_or_else(|| self.inventory_of_first.clone(), BestStates::inventory),
@@ -75,7 +75,7 @@ impl ModelChoice {
         }
     }
 
-    pub(crate) fn message(&self) -> Option<&str> {
+    pub(crate) fn choice_message(&self) -> Option<&str> {
         self.message.as_deref()
     }
 }

@@ -6,9 +6,9 @@ use zagros_embedding_client::Shard;
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::DescribeRequest;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::row_servers::on_all;
-use super::saved_model::{TrainedModel, place, save};
+use super::saved_model::{TrainedModel, model_place, save};
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
@@ -65,17 +65,17 @@ impl Trainer {
     pub(super) async fn write(&self, summary: &RunSummary) -> Result<(), WorkerError> {
         let Some(folder) = self.run.folder.clone() else { return Ok(()) };
         let summary = summary.clone();
-        blocking("summary", move || folder.write_summary(&summary)).await?
+        run_blocking("summary", move || folder.write_summary(&summary)).await?
     }
 
     /// Answers what the summary tells of the model.
     async fn save_model(&self, outcome: TrainingOutcome) -> Result<Option<ModelHere>, WorkerError> {
         let job = &self.run.job;
         let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
-        let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
+        let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.model_measures());
         let calibrators = self.scoring.calibrators.as_ref();
         let trained = TrainedModel { job, outcome, steps, samples, evaluation, validation, calibrators };
-        let (folder, shown) = place(job, run)?;
+        let (folder, shown) = model_place(job, run)?;
         let manifest = save(&folder, trained, &self.run.dense, &*self.run.client).await?;
         self.run.observer.observe(&WorkerEvent::Saved { folder: folder.to_string() });
         Ok(Some(ModelHere { shown, rows: manifest.rows }))
@@ -92,9 +92,9 @@ impl Trainer {
         // Servers know the rows that they have in memory. What is on disk too is counted while it is saved.
         let rows = model.filter(|_| self.run.job.reads_disk()).map_or(in_memory, |model| model.rows);
         let tracker = &self.tracker;
-        let seconds = tracker.seconds();
-        let (evaluation, validation) = self.measures();
-        let recent = tracker.recent();
+        let seconds = tracker.training_seconds();
+        let (evaluation, validation) = self.model_measures();
+        let recent = tracker.recent_measures();
         Ok(RunSummary {
             outcome,
             complete: outcome == TrainingOutcome::Finished && saved.is_ok(),
@@ -103,7 +103,7 @@ impl Trainer {
             samples: tracker.samples_of_all(),
             seconds,
             samples_per_second: if seconds > 0.0 { tracker.samples_of_all() as f64 / seconds } else { 0.0 },
-            loss: tracker.loss(),
+            loss: tracker.smoothed_loss(),
             train_auc: recent.auc,
             evaluation,
             validation,
@@ -112,7 +112,7 @@ impl Trainer {
             targets: self.measured_parts().map_or_else(Vec::new, |parts| parts.targets.clone()),
             model_step: self.model_age().0,
             model: model.map(|model| model.shown.clone()),
-            choice: self.scoring.model.message().map(str::to_owned),
+            choice: self.scoring.model.choice_message().map(str::to_owned),
             recent,
             epochs: self.scoring.of_epochs.clone(),
             rows,

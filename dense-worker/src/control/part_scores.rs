@@ -7,7 +7,7 @@ use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::calibrators::ModelCalibrators;
 use super::measures::PartMeasures;
 use crate::error::WorkerError;
@@ -21,7 +21,7 @@ pub(crate) struct PartScores {
 }
 
 pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<ModelCalibrators>) -> Result<PartMeasures, WorkerError> {
-    blocking("measures", move || scores.report(calibrators.as_ref())).await
+    run_blocking("measures", move || scores.to_measures(calibrators.as_ref())).await
 }
 
 #[must_use]
@@ -99,7 +99,7 @@ impl PartScores {
 
     /// Fits a calibrator to the samples of each target of clicks or classes; `None` if none could be fitted. Also returns the names of those
     /// that could not.
-    pub(crate) fn calibrators(&mut self, method: CalibrationMethod) -> (Option<ModelCalibrators>, Vec<String>) {
+    pub(crate) fn fit_calibrators(&mut self, method: CalibrationMethod) -> (Option<ModelCalibrators>, Vec<String>) {
         let targets = &self.job.features.targets;
         let fitted: Vec<Option<Calibrator>> = self.targets.iter_mut().map(|scores| scores.calibrator(method)).collect();
         let has_none = |(target, fitted): &(&Target, &Option<Calibrator>)| {
@@ -111,7 +111,7 @@ impl PartScores {
     }
 
     /// The measures, before and after calibration. Sorts all scores.
-    pub(crate) fn report(mut self, calibrators: Option<&ModelCalibrators>) -> PartMeasures {
+    pub(crate) fn to_measures(mut self, calibrators: Option<&ModelCalibrators>) -> PartMeasures {
         let eval = &self.job.eval;
         let slices = match self.targets.first() {
             Some(TargetScores::Click(scores)) => scores.slices(),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn each_target_is_measured_by_its_own_columns() {
-        let measures = scored(&job_of_three(), &SAMPLES).report(None);
+        let measures = scored(&job_of_three(), &SAMPLES).to_measures(None);
         let names: Vec<&str> = measures.targets.iter().map(|target| target.target.as_str()).collect();
         assert_eq!(names, ["click", "level", "price"]);
         let [click, level, price] = [0, 1, 2].map(|index| measures.targets[index].evaluation);
@@ -210,7 +210,7 @@ mod tests {
         for sample in SAMPLES {
             merged.merge(PartScores::from_bytes(&job, &scored(&job, &[sample]).to_bytes()).unwrap());
         }
-        assert_eq!(merged.report(None), scored(&job, &SAMPLES).report(None));
+        assert_eq!(merged.to_measures(None), scored(&job, &SAMPLES).to_measures(None));
         let bytes = scored(&job, &SAMPLES).to_bytes();
         assert!(PartScores::from_bytes(&job, &bytes[..bytes.len() - 1]).is_none());
     }
@@ -224,15 +224,15 @@ mod tests {
         let samples =
             [SAMPLES[0], SAMPLES[1], ([1.0, 1.0, 2.0], [-1.0, 0.5, 0.0, 3.0]), ([0.0, 0.0, 1.0], [2.0, 0.5, 0.0, 3.0])];
         let mut scores = scored(&job, &samples);
-        let (calibrators, without) = scores.calibrators(CalibrationMethod::Isotonic);
+        let (calibrators, without) = scores.fit_calibrators(CalibrationMethod::Isotonic);
         let calibrators = calibrators.unwrap();
         assert_eq!(without, [""; 0]);
-        let measures = scores.report(Some(&calibrators));
+        let measures = scores.to_measures(Some(&calibrators));
         let applied = samples.map(|(labels, mut outputs)| {
             calibrators.apply(&mut outputs);
             (labels, outputs)
         });
-        let report = scored(&job, &applied).report(None);
+        let report = scored(&job, &applied).to_measures(None);
         let calibrated: Vec<_> = measures.targets.iter().map(|target| target.calibrated).collect();
         let [click, level, price] = [0, 1, 2].map(|index| report.targets[index].evaluation);
         assert_eq!(calibrated, [Some(click), Some(level), None]);

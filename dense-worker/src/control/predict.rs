@@ -82,7 +82,7 @@ impl PredictCommand {
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
         let calibrators = match self.calibrate {
-            true => saved.calibrators(&scorer.job.features.targets).await?,
+            true => saved.read_calibrators(&scorer.job.features.targets).await?,
             false => None,
         };
         let from = PredictionStart { done: self.done, step: saved.manifest().steps };
@@ -135,7 +135,7 @@ impl PartScorer {
     /// The next batch. Files without a row that can be scored are a failure here.
     async fn fetched(&mut self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         tokio::select! {
-            reason = self.stop.requested() => Err(reason),
+            reason = self.stop.wait_for_request() => Err(reason),
             next = prefetch.next() => next.transpose(),
         }
     }

@@ -61,7 +61,7 @@ mod tests {
 
     fn manifest(content: &[u8]) -> Manifest {
         let files = vec![FileRecord::new("dense", b"weights"), FileRecord::new("job.toml", content)];
-        Manifest::of_test("dense", files).sealed().0
+        Manifest::of_test("dense", files).into_sealed().0
     }
 
     /// A process that ends after any of the steps leaves a save that reads as the one before or the one after.
@@ -72,7 +72,7 @@ mod tests {
         let (old, new) = (&b"the long old text"[..], &b"new text"[..]);
         disk.write("dense", b"weights").unwrap();
         disk.write("job.toml", old).unwrap();
-        let write = |manifest: Manifest| disk.write(MANIFEST, &manifest.sealed().1).unwrap();
+        let write = |manifest: Manifest| disk.write(MANIFEST, &manifest.into_sealed().1).unwrap();
         let is_whole = |content: &[u8]| {
             let manifest = Manifest::read(&disk).unwrap();
             manifest.check_files(&disk).unwrap();

@@ -21,7 +21,7 @@ impl Trainer {
         let position = match point.filter(|_| leads) {
             Some(point) => {
                 self.ballots.on_the_way(self.load(point)).await?;
-                Some(point.training().clone())
+                Some(point.training_position().clone())
             }
             None if leads => {
                 self.run.observer.observe(&WorkerEvent::StartedOver);
@@ -32,7 +32,7 @@ impl Trainer {
         // The others wait until the rows are loaded.
         self.ballots.wait_for_all().await?;
         let mine = position.map(|position| serde_json::to_vec(&position).unwrap_or_default());
-        let shared = self.run.dense.call(|dense| dense.follow(0, mine.unwrap_or_default())).await??;
+        let shared = self.run.dense.call(|dense| dense.follow_rank(0, mine.unwrap_or_default())).await??;
         if shared.is_empty() {
             return Ok(Event::Ready(self.loop_counts(0)));
         }
@@ -79,7 +79,7 @@ impl Trainer {
     }
 
     fn restore(&mut self, mut training: TrainingPosition) -> u32 {
-        let rank = self.group.order() as usize;
+        let rank = self.group.row_order() as usize;
         self.stream.next_seq = training.next_seq(rank);
         if rank == 0 {
             self.stream.contents = std::mem::take(&mut training.contents);
@@ -90,7 +90,7 @@ impl Trainer {
         self.run.membership.update_progress(|progress| progress.checkpoint_step = step);
         let epoch = training.epoch;
         let world = self.group.rank.map_or(1, |group| group.world as usize);
-        let measures = training.measures(rank, world);
+        let measures = training.measures_of_rank(rank, world);
         if rank > 0 && self.group.is_asynchronous() {
             // Steps add up: what was done before is the first worker's.
             training.tracker = training.tracker.of_another();

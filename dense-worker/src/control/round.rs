@@ -11,7 +11,7 @@ use zagros_job::{Job, Mode};
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
-use super::group_session::seed;
+use super::group_session::order_seed;
 use super::splits::{SplitNeed, AssignedSplits, AssignedStream};
 use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
@@ -28,7 +28,7 @@ impl Trainer {
     pub(super) async fn find_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         let found = match self.next_stream(epoch).await? {
             AssignedSplits::Split(first) => {
-                AssignedStream { order: self.group.order(), tasks: vec![first], start: StreamStart::default() }
+                AssignedStream { order: self.group.row_order(), tasks: vec![first], start: StreamStart::default() }
             }
             AssignedSplits::Remainder(remainder) => remainder,
             AssignedSplits::EpochDone => return Ok(Event::NoSplits),
@@ -50,7 +50,7 @@ impl Trainer {
         if let Some(remainder) = self.stream.remainder.take() {
             return Ok(AssignedSplits::Remainder(remainder));
         }
-        match self.run.splits.ask(epoch, SplitNeed::ForAStream).await? {
+        match self.run.splits.ask_for_splits(epoch, SplitNeed::ForAStream).await? {
             nothing @ (AssignedSplits::EpochDone | AssignedSplits::LetGo) => self.never_given_or(nothing, epoch).await,
             // Two workers that were never given a split each would wait for each other.
             later @ AssignedSplits::Later { .. } if self.stream.is_due_to_ask_for_its_own() => {
@@ -75,17 +75,17 @@ impl Trainer {
             };
             self.start_reading(open, limit)?;
         }
-        self.tracker.resume();
+        self.tracker.resume_clock();
         Ok(())
     }
 
     /// The stream of the leased splits, in the order of rows of the worker that started it.
     fn open(&mut self, epoch: u32, stream: AssignedStream) -> OpenSource {
         let AssignedStream { order, tasks, start } = stream;
-        let leased = self.run.splits.stream(epoch, tasks);
-        self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.dealt());
+        let leased = self.run.splits.lease_stream(epoch, tasks);
+        self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.watch_dealt());
         let mut job = Job::clone(&self.run.job);
-        job.train.seed = seed(job.train.seed, order);
+        job.train.seed = order_seed(job.train.seed, order);
         let bad_rows = self.run.completer.bad_rows();
         Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn BatchSource>, IngestError> {
             let options = StreamOptions { part: DataPart::Train, epoch, start, bad_rows, cancel };
@@ -99,7 +99,7 @@ impl Trainer {
         let (reader, incoming) = ReaderThread::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
-        let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(next_lookup::sides).unzip();
+        let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(next_lookup::step_and_lookup_sides).unzip();
         // No batch follows the last one of an earlier stream.
         stream.steps = step_side;
         let metrics = run.metrics.clone();
@@ -116,7 +116,7 @@ impl Trainer {
         }
         self.stream.drop_batches();
         self.drain(epoch).await?;
-        self.tracker.pause();
+        self.tracker.pause_clock();
         if let Some(reader) = self.stream.reader.take() {
             let stats = reader.finish(self.run.job.cluster.timeout).await?;
             if stats.rows == 0 {
@@ -129,8 +129,8 @@ impl Trainer {
     /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
     pub(super) async fn complete_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         // The coordinator takes a split twice without harm.
-        self.complete(epoch, self.stream.position.dealt());
-        self.stream.position.end();
+        self.complete_splits(epoch, self.stream.position.dealt_splits());
+        self.stream.position.mark_ended();
         self.run.completer.flush().await?;
         Ok(Event::Drained)
     }

@@ -10,7 +10,7 @@ use zagros_job::{Job, Target, WeightStore};
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
 use zagros_store::{Folder, StoreError};
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::calibrators::{self, ModelCalibrators};
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::row_servers::{RowServers, on_all};
@@ -58,7 +58,7 @@ pub(crate) enum LoadMode {
 
 /// Where the model of a run goes, and how the run's summary names that: in the run folder by the name in it, else in
 /// full.
-pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
+pub(crate) fn model_place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
     let Some(parent) = &job.output.model_folder else {
         return Ok((Folder::disk(run.model_folder()), MODEL.to_owned()));
     };
@@ -81,13 +81,13 @@ pub(crate) async fn save(
     dense: &DenseThread,
     servers: &dyn RowServers,
 ) -> Result<Manifest, WorkerError> {
-    let folder = prepare(folder.clone()).await?;
+    let folder = prepare_folder(folder.clone()).await?;
     // The optimiser's state is for runs that start from this model.
     let state =
         |dense: &mut DenseStage| Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?));
     let (weights, optimizer) = dense.call(state).await??;
     let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
-    conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
+    write_files(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
 }
 
 #[derive(Debug)]
@@ -99,13 +99,13 @@ pub(crate) struct WrittenModel {
 
 /// Writes the worker's own files and the job, and the manifest last (invariant CK-1), which says by what each file is
 /// known (invariant CK-4).
-pub(crate) async fn conclude(
+pub(crate) async fn write_files(
     folder: &Folder,
     trained: TrainedModel<'_>,
     WrittenModel { mut own, saved }: WrittenModel,
 ) -> Result<Manifest, WorkerError> {
     own.push((JOB, trained.job.to_toml().into_bytes()));
-    own.extend(trained.calibrators.map(ModelCalibrators::file));
+    own.extend(trained.calibrators.map(ModelCalibrators::to_file));
     let of_servers = || saved.iter().flat_map(|saved| &saved.files);
     let mut files: Vec<FileRecord> = of_servers().map(FileRecord::of_server).collect();
     let row_files = of_servers().map(|file| file.name.clone()).collect();
@@ -115,7 +115,7 @@ pub(crate) async fn conclude(
             |(name, content): &(&str, Vec<u8>)| target.write(name, content).map(|()| FileRecord::new(name, content));
         own.iter().map(write).collect()
     };
-    files.extend(blocking("model files", write_own).await??);
+    files.extend(run_blocking("model files", write_own).await??);
     let manifest = Manifest {
         manifest_sha256: String::new(),
         format: Manifest::FORMAT,
@@ -133,14 +133,14 @@ pub(crate) async fn conclude(
         validation: trained.validation,
         written: trained.job.data.written.clone(),
     };
-    let ((manifest, text), target) = (manifest.sealed(), folder.clone());
-    blocking("model files", move || target.write(MANIFEST, &text)).await??;
+    let ((manifest, text), target) = (manifest.into_sealed(), folder.clone());
+    run_blocking("model files", move || target.write(MANIFEST, &text)).await??;
     Ok(manifest)
 }
 
 /// Makes the folder and takes away an older manifest, so that at no time one describes other files, and files that a process which was
 /// killed did not finish.
-pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
+pub(crate) async fn prepare_folder(folder: Folder) -> Result<Folder, WorkerError> {
     let make = move || {
         // Servers have their own working directories.
         let folder = folder.make()?;
@@ -151,7 +151,7 @@ pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
         }
         Ok(folder)
     };
-    blocking("model files", make).await?
+    run_blocking("model files", make).await?
 }
 
 /// Has a server write its rows, or a part of that.
@@ -175,7 +175,7 @@ pub(crate) struct SavedModel {
 impl SavedModel {
     pub(crate) async fn open(folder: &Folder) -> Result<Self, WorkerError> {
         let folder = folder.clone();
-        blocking("model files", move || Self::read(&folder)).await?
+        run_blocking("model files", move || Self::read(&folder)).await?
     }
 
     fn read(folder: &Folder) -> Result<Self, WorkerError> {
@@ -199,11 +199,11 @@ impl SavedModel {
     /// One of its files, compared with what was saved.
     pub(crate) async fn read_file(&self, name: &str) -> Result<Vec<u8>, WorkerError> {
         let (folder, manifest, name) = (self.folder.clone(), self.manifest.clone(), name.to_owned());
-        blocking("model files", move || manifest.read_file(&folder, &name)).await?
+        run_blocking("model files", move || manifest.read_file(&folder, &name)).await?
     }
 
     /// What maps the model's logits to those of frequencies; `None` in a model without.
-    pub(crate) async fn calibrators(&self, targets: &[Target]) -> Result<Option<ModelCalibrators>, WorkerError> {
+    pub(crate) async fn read_calibrators(&self, targets: &[Target]) -> Result<Option<ModelCalibrators>, WorkerError> {
         if !self.manifest.has(calibrators::FILE) {
             return Ok(None);
         }
@@ -220,7 +220,7 @@ impl SavedModel {
         let mut saved = 0_u64;
         for name in tiles.into_iter().flatten().chain([&self.manifest.dense]) {
             let (folder, file) = (self.folder.clone(), name.clone());
-            let bytes = blocking("model files", move || file_bytes(&folder, &file)).await?;
+            let bytes = run_blocking("model files", move || file_bytes(&folder, &file)).await?;
             saved += match bytes {
                 Ok(bytes) => bytes,
                 // Reading it says what is wrong with it.
@@ -404,20 +404,20 @@ mod tests {
         let (mut job, dense) = dense(1).await;
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
-        let (own, reported) = place(&job, &run).unwrap();
+        let (own, reported) = model_place(&job, &run).unwrap();
         assert_eq!((own.path(), reported.as_str()), (Some(run.model_folder().as_path()), "model"));
         let elsewhere = folder.path().join("elsewhere");
         job.output.model_folder = Some(elsewhere.display().to_string());
-        let (model, reported) = place(&job, &run).unwrap();
+        let (model, reported) = model_place(&job, &run).unwrap();
         save(&model, trained(&job), &dense, &shards()).await.unwrap();
         assert_eq!(std::path::Path::new(&reported), elsewhere.join(run.name()).join("model"));
         assert!(std::path::Path::new(&reported).join(MANIFEST).is_file());
         let saved = fs::read_to_string(std::path::Path::new(&reported).join(JOB)).unwrap();
         assert!(saved.contains(&format!("model_folder = \"{}\"", elsewhere.display())), "{saved}");
         job.output.model_folder = Some("below".to_owned());
-        assert!(std::path::Path::new(&place(&job, &run).unwrap().1).is_absolute());
+        assert!(std::path::Path::new(&model_place(&job, &run).unwrap().1).is_absolute());
         job.output.model_folder = Some("gs://models".to_owned());
-        assert!(place(&job, &run).unwrap_err().to_string().contains("only s3:// and file://"));
+        assert!(model_place(&job, &run).unwrap_err().to_string().contains("only s3:// and file://"));
     }
 
     #[tokio::test]
@@ -437,7 +437,7 @@ mod tests {
         let (job, dense) = dense(1).await;
         let mut manifest = save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
         manifest.format = 2;
-        fs::write(folder.path().join(MANIFEST), manifest.sealed().1).unwrap();
+        fs::write(folder.path().join(MANIFEST), manifest.into_sealed().1).unwrap();
         let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("this release reads format 1"), "{error}");
         fs::write(folder.path().join(MANIFEST), b"{").unwrap();

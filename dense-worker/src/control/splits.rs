@@ -73,7 +73,7 @@ impl SplitClient {
     ///
     /// # Errors
     /// When it stays away or refuses, or training must stop.
-    pub(crate) async fn ask(&self, epoch: u32, asking: SplitNeed) -> Result<AssignedSplits, WorkerError> {
+    pub(crate) async fn ask_for_splits(&self, epoch: u32, asking: SplitNeed) -> Result<AssignedSplits, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
         let continuing = asking == SplitNeed::Within;
         let mut asked = self.asked.lock().await;
@@ -86,7 +86,7 @@ impl SplitClient {
         let part = if continuing { READER } else { LOOP };
         let waiting = Waiting::new(part, WaitKind::Coordinator, "its next split").with_timeout(self.timeout);
         let _waiting = self.waits.begin(waiting);
-        let ended = async { if continuing { stop.run_ended().await } else { stop.requested().await } };
+        let ended = async { if continuing { stop.run_ended().await } else { stop.wait_for_request().await } };
         let answer = tokio::select! {
             biased;
             reason = ended => return Err(reason),
@@ -114,7 +114,7 @@ impl SplitClient {
     }
 
     /// The rest of what can be had now, starting with `first`, for a stream of its own.
-    pub(crate) fn stream(&self, epoch: u32, first: Vec<SplitTask>) -> LeasedSplits {
+    pub(crate) fn lease_stream(&self, epoch: u32, first: Vec<SplitTask>) -> LeasedSplits {
         let (dealt, _) = watch::channel(first.clone());
         LeasedSplits { splits: self.clone(), epoch, first: first.into(), runtime: Handle::current(), dealt }
     }
@@ -165,7 +165,7 @@ pub(crate) struct LeasedSplits {
 
 impl LeasedSplits {
     /// The splits dealt out, now and later; closed once there will be no more.
-    pub(crate) fn dealt(&self) -> watch::Receiver<Vec<SplitTask>> {
+    pub(crate) fn watch_dealt(&self) -> watch::Receiver<Vec<SplitTask>> {
         self.dealt.subscribe()
     }
 }
@@ -175,7 +175,7 @@ impl SplitSource for LeasedSplits {
         if let Some(first) = self.first.pop_front() {
             return Ok(Some(first));
         }
-        let task = match self.runtime.block_on(self.splits.ask(self.epoch, SplitNeed::Within)) {
+        let task = match self.runtime.block_on(self.splits.ask_for_splits(self.epoch, SplitNeed::Within)) {
             Ok(AssignedSplits::Split(task)) => Some(task),
             Ok(AssignedSplits::Remainder(_)) => {
                 return Err("the coordinator gave a rest in the middle of a stream".to_owned());
@@ -225,8 +225,8 @@ mod tests {
     async fn a_stream_takes_what_can_be_had_and_then_ends() {
         let wait = Ok(Work::Wait(Wait { retry_ms: 10, reason: "worker 0 holds 1 split".to_owned() }));
         let splits = splits([split(4, 1), wait, split(5, 0)]);
-        let mut leased = splits.stream(0, vec![task(3, "a")]);
-        let dealt = leased.dealt();
+        let mut leased = splits.lease_stream(0, vec![task(3, "a")]);
+        let dealt = leased.watch_dealt();
         let taken = tokio::task::spawn_blocking(move || [leased.next(), leased.next(), leased.next()]).await.unwrap();
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(None)]);
         assert_eq!(*dealt.borrow(), [task(3, "a"), task(4, "b")]);
@@ -238,8 +238,8 @@ mod tests {
     async fn a_stream_that_is_asked_to_stop_takes_all_of_its_splits() {
         let splits = splits([split(4, 1), split(5, 0)]);
         splits.stop.shutdown().request();
-        assert!(matches!(splits.ask(0, SplitNeed::ForAStream).await, Err(WorkerError::Interrupted)));
-        let mut leased = splits.stream(0, vec![task(3, "a")]);
+        assert!(matches!(splits.ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Interrupted)));
+        let mut leased = splits.lease_stream(0, vec![task(3, "a")]);
         let taken = tokio::task::spawn_blocking(move || std::array::from_fn(|_| leased.next())).await.unwrap();
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(Some(task(5, "a"))), Ok(None)]);
     }
@@ -248,7 +248,7 @@ mod tests {
     async fn a_coordinator_that_comes_back_is_asked_again() {
         let away = || Err(Refusal::new(RefusalKind::Unavailable, "connection refused"));
         let splits = splits([away(), away(), Ok(Work::EpochDone(EpochDone::default()))]);
-        assert_eq!(splits.ask(0, SplitNeed::ForAStream).await.unwrap(), AssignedSplits::EpochDone);
+        assert_eq!(splits.ask_for_splits(0, SplitNeed::ForAStream).await.unwrap(), AssignedSplits::EpochDone);
     }
 
     /// A coordinator that has dealt a split and whose answer is lost must not deal another one, which no stream would read.
@@ -266,7 +266,7 @@ mod tests {
         });
         let splits = SplitClient { control: Arc::new(control), ..splits([]) };
         for _ in 0..2 {
-            assert_eq!(splits.ask(0, SplitNeed::ForAStream).await.unwrap(), AssignedSplits::EpochDone);
+            assert_eq!(splits.ask_for_splits(0, SplitNeed::ForAStream).await.unwrap(), AssignedSplits::EpochDone);
         }
         assert_eq!(*questions.lock().unwrap(), [1, 1, 1, 2]);
     }
@@ -274,7 +274,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_stays_away_is_named_with_the_time_waited() {
         let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
-        let error = splits(away.take(1000)).ask(0, SplitNeed::ForAStream).await.unwrap_err().to_string();
+        let error = splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await.unwrap_err().to_string();
         assert!(
             error.contains("coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"),
             "{error}"
@@ -283,8 +283,8 @@ mod tests {
 
     #[tokio::test]
     async fn answers_that_make_no_sense_are_errors() {
-        assert!(matches!(splits([split(4, 2)]).ask(0, SplitNeed::ForAStream).await, Err(WorkerError::Control { .. })));
+        assert!(matches!(splits([split(4, 2)]).ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Control { .. })));
         let fenced = Err(Refusal::new(RefusalKind::Fenced, "replaced"));
-        assert!(matches!(splits([fenced]).ask(0, SplitNeed::ForAStream).await, Err(WorkerError::Fenced { .. })));
+        assert!(matches!(splits([fenced]).ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Fenced { .. })));
     }
 }

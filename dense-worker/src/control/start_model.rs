@@ -24,7 +24,7 @@ use zagros_job::{
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::row_servers::{RowServers, on_all};
 use super::saved_model::{JOB, MODEL, OPTIMIZER, SavedModel};
 use super::start_meanings::ChangedMeanings;
@@ -60,7 +60,7 @@ impl StartModel {
             let of_run = folder.join(MODEL);
             Ok(if SavedModel::is_in(&folder)? || !SavedModel::is_in(&of_run)? { folder } else { of_run })
         };
-        let saved = SavedModel::open(&blocking("model files", find).await??).await?;
+        let saved = SavedModel::open(&run_blocking("model files", find).await??).await?;
         let text = saved.read_file(JOB).await?;
         let wrong = |reason: String| WorkerError::SavedModel { folder: saved.folder().to_string(), reason };
         let text = String::from_utf8(text).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
@@ -98,7 +98,7 @@ impl StartModel {
     }
 
     /// Statistics that this job would measure keep the values that the model was trained with.
-    pub(crate) fn prepare(&self, job: &mut Job) {
+    pub(crate) fn fix_statistics(&self, job: &mut Job) {
         job.features.take_measured(&self.job.features);
     }
 

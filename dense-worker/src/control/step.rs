@@ -6,7 +6,7 @@ use zagros_embedding_client::RequestReach;
 use zagros_protocol::control;
 use zagros_worker_core::{Event, StepAgreement, VoteRule};
 
-use super::tracker::{MadeStep, progress};
+use super::tracker::{MadeStep, reported_progress};
 use super::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::next_lookup::rows_change_by_pushes_alone;
@@ -82,7 +82,7 @@ impl Trainer {
     /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
     /// or a run of `max_steps` would want more batches than were fetched for it.
     pub(super) fn count_skipped_step(&mut self, cause: &dyn std::error::Error, bytes: u64) {
-        let skipped = self.tracker.skipped(bytes);
+        let skipped = self.tracker.count_skipped(bytes);
         self.run.metrics.steps.inc();
         self.run.metrics.skipped_steps.inc();
         // The first of many say enough.
@@ -97,10 +97,10 @@ impl Trainer {
         if let Some(long) = self.loss.label_runs.add(step.main.clicks(step.labels)) {
             tracing::warn!("{long}");
         }
-        let report = self.tracker.stepped(step);
+        let report = self.tracker.count_step(step);
         let metrics = &self.run.metrics;
         metrics.steps.inc();
-        metrics.samples.inc_by(step.main.samples(step.labels) as u64);
+        metrics.samples.inc_by(step.main.sample_count(step.labels) as u64);
         metrics.loss.set(report.loss);
         metrics.staleness.set(i64::from(report.staleness));
         let so_far = self.tracker.staleness();
@@ -110,7 +110,7 @@ impl Trainer {
         let batch = self.stream.next_seq;
         // Read inside: a checkpoint that becomes complete meanwhile is reported after this, or is in it.
         self.run.membership.update_progress(|reported| {
-            let progress = progress(&report, self.checkpoints.newest(), so_far, &stages);
+            let progress = reported_progress(&report, self.checkpoints.newest_step(), so_far, &stages);
             *reported = control::Progress { batch, ..progress };
         });
         self.run.observer.observe(&WorkerEvent::Step(report));

@@ -51,7 +51,7 @@ impl StopSignal {
     /// Resolves once training must end, with why: [`WorkerError::Interrupted`] asks to finish tidily, because this
     /// process was asked to end or the run is drained; anything else is a failure. A coordinator that is merely silent is
     /// no reason.
-    pub(crate) async fn requested(&mut self) -> WorkerError {
+    pub(crate) async fn wait_for_request(&mut self) -> WorkerError {
         tokio::select! {
             biased;
             () = self.shutdown.requested() => WorkerError::Interrupted,
@@ -103,13 +103,13 @@ mod tests {
     async fn silence_is_no_reason_to_stop_but_an_order_is() {
         let (tell, view) = watch::channel(MemberView { lost: Some("silent".to_owned()), ..MemberView::default() });
         let mut stop = StopSignal::new(Shutdown::new(), view);
-        assert!(stop.requested().now_or_never().is_none());
+        assert!(stop.wait_for_request().now_or_never().is_none());
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
-        assert!(matches!(stop.requested().await, WorkerError::Stopped { reason } if reason == "run failed"));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Stopped { reason } if reason == "run failed"));
         tell.send_modify(|view| view.finished = true);
-        assert_eq!(stop.requested().await.exit_class(), ExitClass::NothingLeft);
+        assert_eq!(stop.wait_for_request().await.exit_class(), ExitClass::NothingLeft);
         tell.send_modify(|view| view.fenced = Some("replaced".to_owned()));
-        assert!(matches!(stop.requested().await, WorkerError::Fenced { reason } if reason == "replaced"));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Fenced { reason } if reason == "replaced"));
     }
 
     #[tokio::test]
@@ -119,11 +119,11 @@ mod tests {
         assert!(!stop.is_requested());
         tell.send_modify(|view| view.draining = Some("embedding server 0 was asked to end".to_owned()));
         assert!(stop.is_requested() && stop.run_ended().now_or_never().is_none());
-        assert!(matches!(stop.requested().await, WorkerError::Interrupted));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Interrupted));
         assert_eq!(stop.drained_because().await.as_deref(), Some("embedding server 0 was asked to end"));
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
         assert!(matches!(stop.run_ended().await, WorkerError::Stopped { .. }));
-        assert!(matches!(stop.requested().await, WorkerError::Stopped { .. }));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Stopped { .. }));
     }
 
     /// The other workers of its group stop with this one, often before its own heartbeat is answered.
@@ -145,8 +145,8 @@ mod tests {
     async fn shutdown_comes_first() {
         let shutdown = Shutdown::new();
         let mut stop = StopSignal::from_shutdown(shutdown.clone());
-        assert!(stop.requested().now_or_never().is_none());
+        assert!(stop.wait_for_request().now_or_never().is_none());
         shutdown.request();
-        assert!(matches!(stop.requested().await, WorkerError::Interrupted));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Interrupted));
     }
 }

@@ -146,7 +146,7 @@ impl TrainingTracker {
     }
 
     fn state_with(&self, others: WorkerCounts) -> TrackerState {
-        let WorkerCounts { steps, skipped, samples, staleness_max, staleness_sum, .. } = self.counts().plus(others);
+        let WorkerCounts { steps, skipped, samples, staleness_max, staleness_sum, .. } = self.own_counts().plus(others);
         TrackerState {
             steps,
             samples,
@@ -193,12 +193,12 @@ impl TrainingTracker {
     }
 
     /// The same over about the last 100,000 samples.
-    pub(crate) fn recent(&self) -> Evaluation {
+    pub(crate) fn recent_measures(&self) -> Evaluation {
         self.recent.report()
     }
 
     /// Training goes on: the clock runs.
-    pub(crate) fn resume(&mut self) {
+    pub(crate) fn resume_clock(&mut self) {
         self.running_since.get_or_insert_with(Instant::now);
         self.cost.start();
         let now = Instant::now();
@@ -207,25 +207,25 @@ impl TrainingTracker {
     }
 
     /// Something else is done: the clock stops.
-    pub(crate) fn pause(&mut self) {
+    pub(crate) fn pause_clock(&mut self) {
         self.time += self.running_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.cost.stop();
         self.speed.pause();
         self.own_speed.pause();
     }
 
-    pub(crate) fn stepped(&mut self, step: MadeStep<'_>) -> StepReport {
+    pub(crate) fn count_step(&mut self, step: MadeStep<'_>) -> StepReport {
         self.steps += 1;
         self.samples += step.samples;
         self.epoch_bytes += step.bytes;
         self.loss.add(f64::from(step.loss));
-        let predicted = step.main.predicted(step.labels, step.logits, step.loss);
+        let predicted = step.main.batch_predictions(step.labels, step.logits, step.loss);
         self.recent.add(&predicted);
         self.overall.add(&predicted);
         let recent = self.recent.report();
         self.staleness_max = self.staleness_max.max(step.staleness);
         self.staleness_sum += u64::from(step.staleness);
-        self.own += step.main.samples(step.labels) as u64;
+        self.own += step.main.sample_count(step.labels) as u64;
         let now = Instant::now();
         self.speed.add(now, self.samples);
         self.own_speed.add(now, self.own);
@@ -248,7 +248,7 @@ impl TrainingTracker {
     }
 
     /// A step that was skipped: its samples taught nothing. Answers how many there were.
-    pub(crate) fn skipped(&mut self, bytes: u64) -> u64 {
+    pub(crate) fn count_skipped(&mut self, bytes: u64) -> u64 {
         self.steps += 1;
         self.skipped += 1;
         self.epoch_bytes += bytes;
@@ -260,7 +260,7 @@ impl TrainingTracker {
     }
 
     /// Of training alone, seconds; of asynchronous workers, the longest.
-    pub(crate) fn seconds(&self) -> f64 {
+    pub(crate) fn training_seconds(&self) -> f64 {
         self.own_time().max(Duration::from_micros(self.others.micros)).as_secs_f64()
     }
 
@@ -273,12 +273,12 @@ impl TrainingTracker {
         self.time + self.running_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    pub(crate) fn loss(&self) -> f64 {
+    pub(crate) fn smoothed_loss(&self) -> f64 {
         self.loss.mean()
     }
 
     pub(crate) fn staleness(&self) -> StepStaleness {
-        let all = self.counts().plus(self.others);
+        let all = self.own_counts().plus(self.others);
         StepStaleness {
             max: u32::try_from(all.staleness_max).unwrap_or(u32::MAX),
             mean: all.staleness_sum as f64 / (all.steps - all.skipped).max(1) as f64,
@@ -286,7 +286,7 @@ impl TrainingTracker {
     }
 
     /// What asynchronous workers tell each other at a barrier.
-    pub(crate) fn counts(&self) -> WorkerCounts {
+    pub(crate) fn own_counts(&self) -> WorkerCounts {
         WorkerCounts {
             steps: self.steps,
             skipped: self.skipped,
@@ -303,7 +303,7 @@ impl TrainingTracker {
     }
 
     /// What the others had done when all voted last.
-    pub(crate) fn others(&self) -> WorkerCounts {
+    pub(crate) fn other_counts(&self) -> WorkerCounts {
         self.others
     }
 
@@ -322,7 +322,7 @@ impl TrainingTracker {
 }
 
 /// A step as the coordinator hears of it.
-pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: StepStaleness, stages: &StageSeconds) -> Progress {
+pub(crate) fn reported_progress(report: &StepReport, checkpoint_step: u64, stale: StepStaleness, stages: &StageSeconds) -> Progress {
     let &StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce, .. } = stages;
     Progress {
         staleness_max: stale.max,
@@ -358,16 +358,16 @@ mod tests {
     fn steps_add_up_and_epochs_start_over() {
         let mut tracker = TrainingTracker::new(100);
         let step = |staleness| MadeStep { staleness, ..STEP };
-        tracker.stepped(step(0));
-        let second = tracker.stepped(step(3));
+        tracker.count_step(step(0));
+        let second = tracker.count_step(step(3));
         assert_eq!((second.step, second.samples, second.epoch_fraction), (2, 4, 0.8));
         assert_eq!((second.loss_smoothed, second.auc_so_far), (0.5, Some(1.0)));
         assert_eq!((tracker.overall().report().samples, tracker.overall().report().logloss), (4, Some(0.5)));
         tracker.epoch_started(1);
-        assert_eq!((tracker.overall().report().samples, tracker.recent().samples), (0, 4));
-        assert_eq!(tracker.stepped(step(0)).epoch_fraction, 0.4);
+        assert_eq!((tracker.overall().report().samples, tracker.recent_measures().samples), (0, 4));
+        assert_eq!(tracker.count_step(step(0)).epoch_fraction, 0.4);
         assert_eq!(tracker.staleness(), StepStaleness { max: 3, mean: 1.0 });
-        assert_eq!((tracker.skipped(20), tracker.steps, tracker.samples, tracker.epoch_fraction()), (1, 4, 6, 0.6));
+        assert_eq!((tracker.count_skipped(20), tracker.steps, tracker.samples, tracker.epoch_fraction()), (1, 4, 6, 0.6));
     }
 
     #[test]
@@ -375,19 +375,19 @@ mod tests {
         let mut first = TrainingTracker::new(100);
         let step = MadeStep { samples: 2, loss: 0.25, staleness: 3, bytes: 40, ..STEP };
         first.epoch_started(1);
-        first.stepped(step);
-        first.skipped(10);
+        first.count_step(step);
+        first.count_skipped(10);
         let kept = serde_json::to_string(&first.state()).unwrap();
         let mut resumed = TrainingTracker::new(100);
         resumed.restore(serde_json::from_str(&kept).unwrap());
         assert_eq!((resumed.steps, resumed.samples, resumed.skipped_steps(), resumed.epoch_fraction()), (2, 2, 1, 0.5));
         assert_eq!(
-            (resumed.loss(), resumed.staleness(), resumed.overall().report()),
+            (resumed.smoothed_loss(), resumed.staleness(), resumed.overall().report()),
             (0.25, first.staleness(), first.overall().report())
         );
-        assert_eq!((resumed.recent(), resumed.recent().samples), (first.recent(), 2));
+        assert_eq!((resumed.recent_measures(), resumed.recent_measures().samples), (first.recent_measures(), 2));
         assert_eq!((first.cost().samples, resumed.cost().samples), (2, 0));
-        assert_eq!(resumed.stepped(step).step, first.stepped(step).step);
+        assert_eq!(resumed.count_step(step).step, first.count_step(step).step);
         assert_eq!(resumed.cost().samples, 2);
     }
 
@@ -397,7 +397,7 @@ mod tests {
         state.as_object_mut().unwrap().remove("recent");
         let mut tracker = TrainingTracker::new(100);
         tracker.restore(serde_json::from_value(state).unwrap());
-        assert_eq!(tracker.recent().samples, 0);
+        assert_eq!(tracker.recent_measures().samples, 0);
     }
 
     #[test]
@@ -405,33 +405,33 @@ mod tests {
         let step = MadeStep { samples: 2, loss: 0.25, staleness: 3, bytes: 40, ..STEP };
         let [mut first, mut second] = [TrainingTracker::new(100), TrainingTracker::new(100)];
         first.epoch_started(1);
-        first.stepped(step);
-        second.stepped(step);
-        second.stepped(step);
-        first.set_others(second.counts());
+        first.count_step(step);
+        second.count_step(step);
+        second.count_step(step);
+        first.set_others(second.own_counts());
         let state = first.state();
         assert_eq!((state.steps, state.samples, first.steps_of_all(), first.steps), (3, 6, 3, 1));
         let [mut again, mut beside] = [TrainingTracker::new(100), TrainingTracker::new(100)];
         again.restore(state.clone());
         beside.restore(state.of_another());
-        again.set_others(beside.counts());
+        again.set_others(beside.own_counts());
         assert_eq!((again.steps_of_all(), again.samples_of_all(), again.staleness()), (3, 6, first.staleness()));
         assert_eq!((beside.steps, beside.epoch_fraction(), beside.is_untouched()), (0, 0.4, false));
-        beside.set_others(again.counts());
-        assert_eq!(beside.stepped(step).step + again.steps, beside.steps_of_all());
+        beside.set_others(again.own_counts());
+        assert_eq!(beside.count_step(step).step + again.steps, beside.steps_of_all());
     }
 
     /// Of two workers of unequal batches: the whole run's samples, and its own speed.
     #[test]
     fn a_worker_reports_its_own_speed_beside_the_runs() {
         let mut tracker = TrainingTracker::new(100);
-        tracker.resume();
+        tracker.resume_clock();
         let step = MadeStep { samples: 6, loss: 0.5, staleness: 0, bytes: 1, ..STEP };
         std::thread::sleep(Duration::from_millis(20));
-        let report = tracker.stepped(step);
+        let report = tracker.count_step(step);
         let ratio = report.samples_per_second / report.own_samples_per_second;
         assert!((2.5..3.5).contains(&ratio), "{report:?}");
-        let sent = progress(&report, 0, tracker.staleness(), &StageSeconds::default());
+        let sent = reported_progress(&report, 0, tracker.staleness(), &StageSeconds::default());
         assert_eq!((sent.samples_per_second, sent.samples), (report.own_samples_per_second, 6));
     }
 
@@ -439,7 +439,7 @@ mod tests {
     fn the_coordinator_hears_of_staleness_and_stages_besides_the_step() {
         let report = StepReport { step: 7, auc_so_far: Some(0.75), ..StepReport::default() };
         let stages = StageSeconds { dense: 2.5, ..StageSeconds::default() };
-        let sent = progress(&report, 4, StepStaleness { max: 3, mean: 1.0 }, &stages);
+        let sent = reported_progress(&report, 4, StepStaleness { max: 3, mean: 1.0 }, &stages);
         assert_eq!((sent.step, sent.checkpoint_step, sent.staleness_max, sent.auc), (7, 4, 3, Some(0.75)));
         assert_eq!(sent.stages.map(|stages| stages.dense), Some(2.5));
     }
@@ -447,10 +447,10 @@ mod tests {
     #[test]
     fn the_clock_stands_still_in_a_pause() {
         let mut tracker = TrainingTracker::new(1);
-        tracker.resume();
-        tracker.pause();
-        let seconds = tracker.seconds();
+        tracker.resume_clock();
+        tracker.pause_clock();
+        let seconds = tracker.training_seconds();
         std::thread::sleep(Duration::from_millis(5));
-        assert_eq!(tracker.seconds(), seconds);
+        assert_eq!(tracker.training_seconds(), seconds);
     }
 }

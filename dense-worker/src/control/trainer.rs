@@ -8,7 +8,7 @@ use super::context::RunContext;
 use super::divergence::DivergenceWatch;
 use super::group_session::GroupSession;
 use super::label_runs::LabelRuns;
-use super::main_target::{MainTarget, ignorance};
+use super::main_target::{MainTarget, loss_of_ignorance};
 use super::resume::CheckpointWriter;
 use super::scoring::ScoringState;
 use super::start_model::StartModel;
@@ -47,7 +47,7 @@ pub(crate) struct LossWatch {
 impl LossWatch {
     /// Before the first step of a job.
     pub(crate) fn new(job: &Job) -> Self {
-        let divergence = DivergenceWatch::new(ignorance(&job.features.targets));
+        let divergence = DivergenceWatch::new(loss_of_ignorance(&job.features.targets));
         Self { main: MainTarget::new(job), last: 0.0, divergence, label_runs: LabelRuns::default() }
     }
 }

@@ -21,7 +21,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
 use zagros_zip::ZipEq;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::splits::{LOOP, control_error};
 use super::stop::StopSignal;
 use super::worker::Worker;
@@ -63,7 +63,7 @@ impl Worker {
         }
         let (folder, job) = (self.folder.clone(), self.job.clone());
         let write = move || folder.map_or(Ok(()), |folder| folder.write_job(&job));
-        blocking("job file", write).await?
+        run_blocking("job file", write).await?
     }
 
     /// As the first of several workers.
@@ -86,7 +86,7 @@ impl Worker {
         let (cancel, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
         let (mut job, bytes) = (self.job.clone(), Arc::clone(&read));
-        let fit = blocking("fitting", move || fit_features(&mut job, &bytes, &cancel).map(|report| (job, report)));
+        let fit = run_blocking("fitting", move || fit_features(&mut job, &bytes, &cancel).map(|report| (job, report)));
         let fitted = tokio::select! {
             fitted = fit => fitted?,
             error = caller.keep_reporting(&read) => return Err(error),
@@ -128,7 +128,7 @@ impl TransformsCaller {
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
         let reported = tokio::select! {
             reported = backoff.retry(deadline, is_away, || self.control.transforms(request.clone())) => reported,
-            reason = stop.requested() => return Err(reason),
+            reason = stop.wait_for_request() => return Err(reason),
         };
         reported.map_err(|refusal| control_error(&*self.control, "share the transforms", deadline, refusal))
     }
@@ -138,7 +138,7 @@ impl TransformsCaller {
         let mut stop = self.stop.clone();
         loop {
             tokio::select! {
-                reason = stop.requested() => return reason,
+                reason = stop.wait_for_request() => return reason,
                 () = tokio::time::sleep(PAUSE) => {}
             }
             if let Err(error) = self.call(Vec::new(), read.load(Ordering::Relaxed)).await {
@@ -167,7 +167,7 @@ impl TransformsCaller {
                 return Err(control_error(&*self.control, "share the transforms", deadline, refusal));
             }
             tokio::select! {
-                reason = stop.requested() => return Err(reason),
+                reason = stop.wait_for_request() => return Err(reason),
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }

@@ -19,9 +19,9 @@ use zagros_zip::ZipEq;
 
 use super::ballots::GroupBallots;
 use super::barrier_calls::BarrierCalls;
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::completer::SplitCompleter;
-use super::context::{RunContext, wire};
+use super::context::{RunContext, wire_encoding};
 use super::departure;
 use super::evaluate::{HeldOutParts, compare_types, find_held_out, look_at_files};
 use super::group_session::GroupSession;
@@ -178,25 +178,25 @@ impl Worker {
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
         compare_types(Arc::clone(&job), &files, &held_out).await?;
         let looked_at = files.clone();
-        let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
+        let fingerprints = run_blocking("fingerprints", move || fingerprints(&looked_at)).await??;
         if self.folder.is_some() {
             let (job, files) = (Arc::clone(&job), files.clone());
             // What is wrong with the rows is said when they are trained on.
-            self.job.data.written = blocking("writings", move || writings(&job, &files)).await?.unwrap_or_default();
+            self.job.data.written = run_blocking("writings", move || writings(&job, &files)).await?.unwrap_or_default();
         }
         let measured = self.job.features.unmeasured();
         if let Some(point) = &self.resume {
             let now = sizes(&files, &fingerprints);
             point.prepare(&mut self.job, &now)?;
             let (point, job) = (point.clone(), self.job.clone());
-            blocking("rows", move || point.compare_rows(&job, &now)).await??;
+            run_blocking("rows", move || point.compare_rows(&job, &now)).await??;
         }
         let start = match self.index == 0 && self.resume.is_none() {
             true => StartModel::open(&self.job).await?,
             false => None,
         };
         if let Some(start) = &start {
-            start.prepare(&mut self.job);
+            start.fix_statistics(&mut self.job);
         }
         Ok(WorkerData { input, files, fingerprints, held_out, measured, start })
     }
@@ -207,7 +207,7 @@ impl Worker {
         let job = self.job.clone();
         let start =
             move || folder.write_job(&job).and_then(|()| MeasureRecorder::start(&folder, job.output.tensorboard));
-        let recorder = Arc::new(blocking("recorder", start).await??);
+        let recorder = Arc::new(run_blocking("recorder", start).await??);
         self.observer = Arc::new(ObserverList(vec![Arc::clone(&self.observer), recorder]));
         Ok(())
     }
@@ -223,7 +223,7 @@ impl Worker {
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             files: data.files.iter().zip_eq(&data.fingerprints).map(data_file).collect(),
-            position: self.resume.as_ref().map(|point| point.training().position()),
+            position: self.resume.as_ref().map(|point| point.training_position().reported_position()),
             supersede: self.supersede,
             ..JoinRequest::default()
         };
@@ -254,7 +254,7 @@ impl Worker {
         dense.stream_by(Access::Train, || self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
-        let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::rows)).await?;
+        let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
         let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
         let _report = StatusReport::start(&client, &membership, &self.waits, folder);
         let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
@@ -270,7 +270,7 @@ impl Worker {
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                let error = trainer.explained(error).await;
+                let error = trainer.explain_loss(error).await;
                 return Err(trainer.with_best_state(error).await);
             }
         };
@@ -302,7 +302,7 @@ impl Worker {
     }
 
     fn client_of(&self, (writer, incarnation): (u64, u32)) -> EmbeddingClient {
-        let config = ClientConfig { writer, incarnation, wire: wire(&self.job), timeout: self.job.cluster.timeout };
+        let config = ClientConfig { writer, incarnation, wire: wire_encoding(&self.job), timeout: self.job.cluster.timeout };
         EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect))
     }
 

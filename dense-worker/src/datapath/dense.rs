@@ -80,7 +80,7 @@ impl DenseThread {
         client: impl FnOnce() -> EmbeddingClient,
     ) -> Result<(), WorkerError> {
         if let Some(tiles) = self.call(|dense| dense.tiles.clone()).await? {
-            tiles.connect(Arc::new(client()), access);
+            tiles.connect_servers(Arc::new(client()), access);
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl DenseStage {
         self.gather(prepared, &rows);
         self.metrics.add_stage_time(PipelineStage::Gather, started.elapsed());
         let started = Instant::now();
-        let samples = prepared.samples(&self.input);
+        let samples = prepared.labelled_samples(&self.input);
         let output = match self.server_weights {
             None => self.model.step_on(samples)?,
             Some(_) => self.model.gradients_of(samples)?,
@@ -169,7 +169,7 @@ impl DenseStage {
     pub(super) fn gather(&mut self, prepared: &PreparedBatch, rows: &BatchRows) {
         self.input.resize(prepared.batch.size * self.columns.width, 0.0);
         for (index, column) in self.columns.features.iter().enumerate() {
-            let (slot, positions) = prepared.feature(index);
+            let (slot, positions) = prepared.feature_positions(index);
             gather(column, self.columns.width, positions, &rows.tables[slot], &mut self.input);
         }
     }
@@ -178,7 +178,7 @@ impl DenseStage {
         let started = Instant::now();
         into.tables.iter_mut().for_each(|table| table.fill(0.0));
         for (index, column) in self.columns.features.iter().enumerate() {
-            let (slot, positions) = prepared.feature(index);
+            let (slot, positions) = prepared.feature_positions(index);
             scatter_add(column, self.columns.width, positions, gradients, &mut into.tables[slot]);
         }
         self.metrics.add_stage_time(PipelineStage::Scatter, started.elapsed());
@@ -197,7 +197,7 @@ fn thread_error(reason: String) -> WorkerError {
 mod tests {
     use super::*;
     use crate::datapath::prepared::BatchPreparer;
-    use crate::testing::{batch, job, pool};
+    use crate::testing::{batch, job, pool_feature};
     use zagros_job::{Model, Pooling};
 
     async fn thread(job: &Job) -> DenseThread {
@@ -208,7 +208,7 @@ mod tests {
     async fn the_gradient_of_a_shared_row_is_the_sum_over_its_samples() {
         // Two samples with the same id, and the same two samples with ids of their own and equal rows.
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
-        pool(&mut job, 0, Pooling::Mean);
+        pool_feature(&mut job, 0, Pooling::Mean);
         let step = async |ids: &'static [u64], rows: Vec<f32>| {
             let mut batch = batch(2, &[ids]);
             batch.categorical[0].offsets = Some(vec![0, 1, 2]);

@@ -15,7 +15,7 @@ use zagros_protocol::control::WaitKind;
 use zagros_zip::number_from;
 
 use super::dense::{DenseStage, StepResult};
-use super::prepared::{PreparedBatch, inconsistent};
+use super::prepared::{PreparedBatch, inconsistent_batch};
 use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead};
 use crate::error::WorkerError;
 use crate::metrics::PipelineStage;
@@ -23,7 +23,7 @@ use crate::model::{ModelError, StepOutput};
 
 impl DenseStage {
     /// Sends this rank's turn, and returns the turns of all ranks.
-    pub(crate) fn agree(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
+    pub(crate) fn agree_on_step(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
         let started = Instant::now();
         let Some(process_group) = &mut self.process_group else { return Ok(AgreedTurns(vec![mine])) };
         let mut all = vec![0.0; process_group.group.world() * TURN];
@@ -81,7 +81,7 @@ impl DenseStage {
             StepResult { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share: share.samples };
         if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
             output.gradients.iter_mut().for_each(|gradient| *gradient *= share.weight);
-            self.model.add_penalty(prepared.samples(&self.input), share.samples, &mut output.gradients);
+            self.model.add_penalty(prepared.labelled_samples(&self.input), share.samples, &mut output.gradients);
             self.scatter(prepared, &output.gradients, &mut stepped.gradients);
             stepped.logits = std::mem::take(&mut output.logits);
         }
@@ -119,7 +119,7 @@ impl DenseStage {
         Ok((stepped, reduced.next))
     }
 
-    pub(crate) fn barrier(&mut self) -> Result<(), WorkerError> {
+    pub(crate) fn wait_for_all(&mut self) -> Result<(), WorkerError> {
         let _waiting = self.metrics.waits.begin(of_all("a barrier"));
         Ok(self.process_group.as_mut().map_or(Ok(()), |process_group| process_group.group.barrier())?)
     }
@@ -140,7 +140,7 @@ impl DenseStage {
     }
 
     /// Returns the `shared` bytes of rank `source` on every rank, after taking its weights and optimiser state.
-    pub(crate) fn follow(&mut self, source: usize, shared: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
+    pub(crate) fn follow_rank(&mut self, source: usize, shared: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
         let Some(process_group) = &mut self.process_group else { return Ok(shared) };
         let leads = process_group.group.rank() == source;
         let mine = if leads {
@@ -176,7 +176,7 @@ impl DenseStage {
         self.gather(prepared, rows);
         self.metrics.add_stage_time(PipelineStage::Gather, started.elapsed());
         let started = Instant::now();
-        let samples = prepared.samples(&self.input);
+        let samples = prepared.labelled_samples(&self.input);
         let ProcessGroup { group, buckets } = process_group;
         let ready = &mut |from: usize, gradients: &[f32]| buckets.send_ready(group.as_mut(), from, gradients);
         let output = self.model.backward_in_parts(samples, ready)?;
@@ -191,7 +191,7 @@ pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
     mine: &T,
     all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, WorkerError>,
 ) -> Result<Vec<T>, WorkerError> {
-    let odd = |rank: usize| move |error| inconsistent(0, format!("what dense worker {rank} sent ({error})"));
+    let odd = |rank: usize| move |error| inconsistent_batch(0, format!("what dense worker {rank} sent ({error})"));
     // An empty value cannot be parsed, so the others name this rank.
     let mine = serde_json::to_vec(mine).unwrap_or_default();
     let all = all_gather(&mine)?;

@@ -26,7 +26,7 @@ impl DenseStage {
     /// # Errors
     /// [`WorkerError::Unequal`] names the workers whose weights or `like` differ from those of rank 0. When a worker does
     /// not take part.
-    pub(crate) fn join(
+    pub(crate) fn join_group(
         &mut self,
         (group, layers): (Box<dyn Collective>, Option<Box<dyn Collective>>),
         seed: u64,
@@ -49,7 +49,7 @@ impl DenseStage {
             self.model.drop_by(seed_of_rank(seed, process_group.group.rank() as u64));
         }
         if let (Some(tiles), Some(layers)) = (&self.tiles, layers) {
-            tiles.join(layers)?;
+            tiles.join_group(layers)?;
         }
         self.process_group = Some(process_group);
         Ok(payloads.iter().map(|payload| payload.progress).collect())
@@ -59,7 +59,7 @@ impl DenseStage {
     pub(crate) fn leave_group(&mut self) -> Option<StepResult> {
         self.process_group = None;
         if let Some(tiles) = &self.tiles {
-            tiles.leave();
+            tiles.leave_group();
         }
         self.in_flight.take()
     }

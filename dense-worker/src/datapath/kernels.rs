@@ -387,7 +387,7 @@ mod tests {
     fn columns_lie_side_by_side() {
         let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = crate::testing::job(1, &[4, 2, 3], model);
-        crate::testing::pool(&mut job, 1, Pooling::Mean);
+        crate::testing::pool_feature(&mut job, 1, Pooling::Mean);
         let columns = InputColumns::new(&job);
         assert_eq!(columns.width, 9);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 4, 6]);

@@ -15,7 +15,7 @@ pub(crate) struct BatchLedger {
 }
 
 impl BatchLedger {
-    pub(crate) fn from(first: u64) -> Self {
+    pub(crate) fn numbered_from(first: u64) -> Self {
         Self { frontier: first, ..Self::default() }
     }
 

@@ -13,7 +13,7 @@ use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::Access;
 
 use super::next_lookup::{LookupSide, NextBatch, may_be_read};
-use super::prepared::{FetchedBatch, PreparedBatch, fits, inconsistent};
+use super::prepared::{FetchedBatch, PreparedBatch, rows_fit, inconsistent_batch};
 use super::process_group::RankTurn;
 use super::read::IncomingBatches;
 use crate::error::WorkerError;
@@ -91,7 +91,7 @@ impl RowPrefetch {
 
     /// The batch that [`Self::next`] will return; `None` after the last, or before an error. A call that is dropped while
     /// it waits loses nothing.
-    pub(crate) async fn look(&mut self) -> Option<&FetchedBatch> {
+    pub(crate) async fn peek(&mut self) -> Option<&FetchedBatch> {
         self.receive().await?;
         self.arrive().await.as_ref()?.as_ref().ok()
     }
@@ -125,14 +125,14 @@ impl LookupStage {
         let (Some(steps), Ok(prepared)) = (&mut self.steps, prepared) else {
             return (self.window.enter().await, None);
         };
-        steps.announce(NextBatch { seq, turn: RankTurn::default().with_batch(&prepared.batch) });
+        steps.announce_next(NextBatch { seq, turn: RankTurn::default().with_batch(&prepared.batch) });
         let Some(before) = step_before.filter(|_| may_be_read(&prepared.unique)) else {
             return (self.window.enter().await, None);
         };
         let after_pushes = tokio::select! {
             biased;
             permit = self.window.enter() => return (permit, None),
-            after = steps.pushed(before) => after,
+            after = steps.wait_for_push(before) => after,
         };
         self.metrics.lookups_with_push.inc();
         let started = Instant::now();
@@ -160,8 +160,8 @@ impl LookupStage {
             None => self.look_up(&prepared).await,
         };
         let rows = rows.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
-        if !fits(&rows, &prepared.unique) {
-            return Err(inconsistent(seq, "the rows looked up are not those of its ids"));
+        if !rows_fit(&rows, &prepared.unique) {
+            return Err(inconsistent_batch(seq, "the rows looked up are not those of its ids"));
         }
         Ok(FetchedBatch { seq, prepared, rows, permit })
     }

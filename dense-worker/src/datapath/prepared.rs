@@ -73,13 +73,13 @@ impl BatchPreparer {
         let slots: Option<Vec<usize>> = self.columns.features.iter().map(|column| slot(column.table)).collect();
         let slots = slots.ok_or("a feature's table has no unique ids")?;
         let columns = pooling::InputColumns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
-        let sums = self.plan.choose(&columns, &mut unique);
+        let sums = self.plan.assign_bags(&columns, &mut unique);
         unique.tables.extend(self.beside.clone().filter(|_| batch.size > 0));
         Ok(PreparedBatch { batch, unique: unique.into(), inverse, slots, sums })
     }
 
     fn dedup(&mut self, ids: &[Ids]) -> (UniqueIds, Vec<Vec<u32>>) {
-        let order = self.plan.order(ids);
+        let order = self.plan.feature_order(ids);
         let feature_ids = |feature: &usize| {
             let column = &self.columns.features[*feature];
             FeatureIds { table: column.table, dim: column.dim as u32, ids: &ids[*feature].ids }
@@ -95,13 +95,13 @@ impl BatchPreparer {
 
 impl PreparedBatch {
     /// The batch as the network takes it; `embeddings` is `[batch, ΣD]`.
-    pub(crate) fn samples<'a>(&'a self, embeddings: &'a [f32]) -> LabelledSamples<'a> {
+    pub(crate) fn labelled_samples<'a>(&'a self, embeddings: &'a [f32]) -> LabelledSamples<'a> {
         let Batch { numeric, labels, weights, .. } = &self.batch;
         LabelledSamples { numeric, embeddings, labels, weights }
     }
 
     /// The positions of feature `index` for the kernels, and its table's position in `unique`.
-    pub(crate) fn feature(&self, index: usize) -> (usize, RowPositions<'_>) {
+    pub(crate) fn feature_positions(&self, index: usize) -> (usize, RowPositions<'_>) {
         let (inverse, offsets) = (&self.inverse[index], self.batch.categorical[index].offsets.as_deref());
         let weights = self.batch.categorical[index].weights.as_slice();
         let positions = match (offsets, self.sums[index]) {
@@ -115,7 +115,7 @@ impl PreparedBatch {
 }
 
 /// Whether `rows` has a full row for each row and sum that was looked up.
-pub(crate) fn fits(rows: &BatchRows, unique: &UniqueIds) -> bool {
+pub(crate) fn rows_fit(rows: &BatchRows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
         && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
 }
@@ -162,7 +162,7 @@ fn expect(what: &str, expected: usize, found: usize) -> Result<(), String> {
 }
 
 /// The error of a batch whose parts do not fit together.
-pub(crate) fn inconsistent(batch: u64, reason: impl Into<String>) -> WorkerError {
+pub(crate) fn inconsistent_batch(batch: u64, reason: impl Into<String>) -> WorkerError {
     WorkerError::Inconsistent { batch, reason: reason.into() }
 }
 
@@ -172,11 +172,11 @@ mod tests {
     use zagros_protocol::TableId;
 
     use super::*;
-    use crate::testing::{job, pool, pool_at, sequence};
+    use crate::testing::{job, pool_feature, pool_at, sequence};
 
     fn job_of_two() -> Job {
         let mut job = job(1, &[4, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        pool(&mut job, 1, Pooling::Mean);
+        pool_feature(&mut job, 1, Pooling::Mean);
         // Both features read the second table.
         job.features.categorical[0].table = 1;
         job
@@ -205,11 +205,11 @@ mod tests {
         assert_eq!(prepared.unique.tables.len(), 1);
         assert_eq!(prepared.unique.tables[0].table, TableId(1));
         assert_eq!(prepared.unique.tables[0].ids, [7, 8, 9]);
-        let (slot, positions) = prepared.feature(1);
+        let (slot, positions) = prepared.feature_positions(1);
         assert_eq!((slot, positions), (0, RowPositions::Bags { inverse: &[1, 2, 0], offsets: &[0, 3, 3] }));
-        assert!(fits(&BatchRows { tables: vec![vec![0.0; 6]] }, &prepared.unique));
-        assert!(!fits(&BatchRows { tables: vec![vec![0.0; 5]] }, &prepared.unique));
-        assert!(!fits(&BatchRows { tables: vec![] }, &prepared.unique));
+        assert!(rows_fit(&BatchRows { tables: vec![vec![0.0; 6]] }, &prepared.unique));
+        assert!(!rows_fit(&BatchRows { tables: vec![vec![0.0; 5]] }, &prepared.unique));
+        assert!(!rows_fit(&BatchRows { tables: vec![] }, &prepared.unique));
     }
 
     #[test]
@@ -217,10 +217,10 @@ mod tests {
         let mut job = job_of_two();
         pool_at(&mut job, 1, Pooling::Mean, PoolAt::Server);
         let prepared = BatchPreparer::new(&job, Access::Train).prepare(batch()).unwrap();
-        assert_eq!(prepared.feature(0), (0, RowPositions::One(&[0, 1])));
-        assert_eq!(prepared.feature(1), (0, RowPositions::Sums { first: 2, offsets: &[0, 3, 3] }));
+        assert_eq!(prepared.feature_positions(0), (0, RowPositions::One(&[0, 1])));
+        assert_eq!(prepared.feature_positions(1), (0, RowPositions::Sums { first: 2, offsets: &[0, 3, 3] }));
         // Two rows, the sum of three rows, and the sum of none.
-        assert!(fits(&BatchRows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
+        assert!(rows_fit(&BatchRows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
     }
 
     #[test]

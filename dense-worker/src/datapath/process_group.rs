@@ -97,26 +97,26 @@ impl AgreedTurns {
         (all && !turns.is_empty()).then(|| Self::read(words))
     }
 
-    pub(crate) fn agreement(&self) -> StepAgreement {
+    pub(crate) fn step_agreement(&self) -> StepAgreement {
         let none = StepAgreement::default();
         self.0.iter().fold(none, |all, turn| all.with_vote(turn.vote, u64::from(turn.samples)))
     }
 
     /// Samples of all ranks; 0 when no rank has a batch left.
-    pub(crate) fn samples(&self) -> u64 {
+    pub(crate) fn sample_count(&self) -> u64 {
         self.0.iter().map(|turn| u64::from(turn.samples)).sum()
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.0.iter().map(|turn| f64::from(turn.bytes)).sum::<f64>() as u64
     }
 
     /// Ranks that have a batch, ascending.
-    pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn busy_ranks(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().filter(|(_, turn)| turn.samples > 0).map(|(rank, _)| rank)
     }
 
-    pub(crate) fn share(&self, rank: usize) -> RankShare {
+    pub(crate) fn share_of_rank(&self, rank: usize) -> RankShare {
         let share = |part: fn(&RankTurn) -> f64| {
             let all: f64 = self.0.iter().map(part).sum();
             if all > 0.0 { (part(&self.0[rank]) / all) as f32 } else { 0.0 }

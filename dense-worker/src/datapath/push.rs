@@ -48,7 +48,7 @@ impl PendingPushes {
 
     /// Sets the number of the next batch. No push may be in flight.
     pub(crate) fn count_from(&mut self, seq: u64) {
-        self.ledger = BatchLedger::from(seq);
+        self.ledger = BatchLedger::numbered_from(seq);
     }
 
     pub(crate) fn start(&mut self, gradients: BatchGradients) {
@@ -77,13 +77,13 @@ impl PendingPushes {
     }
 
     /// Notes a batch without a push. Returns the splits that are now complete.
-    pub(crate) fn skip(&mut self, seq: u64, ends: Vec<u64>) -> Vec<u64> {
+    pub(crate) fn skip_batch(&mut self, seq: u64, ends: Vec<u64>) -> Vec<u64> {
         self.ledger.acknowledge(seq, ends)
     }
 
     /// Waits for the next acknowledgement. Returns the splits that it completes. Waits for ever if no push is in flight, so
     /// use it beside other events.
-    pub(crate) async fn acknowledged(&mut self) -> Result<Vec<u64>, WorkerError> {
+    pub(crate) async fn next_acknowledged(&mut self) -> Result<Vec<u64>, WorkerError> {
         match self.under_way.join_next().await {
             Some(done) => self.account(done),
             None => std::future::pending().await,

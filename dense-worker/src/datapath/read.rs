@@ -9,7 +9,7 @@ use zagros_coordinator_client::Waiting;
 use zagros_ingest::{Batch, BatchStream, ContradictoryRows, IngestError, StreamStats};
 use zagros_protocol::control::WaitKind;
 
-use super::prepared::{PreparedBatch, BatchPreparer, inconsistent};
+use super::prepared::{PreparedBatch, BatchPreparer, inconsistent_batch};
 use crate::error::WorkerError;
 use crate::metrics::{WorkerMetrics, PipelineStage};
 
@@ -141,7 +141,7 @@ impl ReaderState {
         let started = Instant::now();
         let prepared = self.preparer.prepare(batch);
         self.metrics.add_stage_time(PipelineStage::Dedup, started.elapsed());
-        prepared.map_err(|reason| inconsistent(index, reason))
+        prepared.map_err(|reason| inconsistent_batch(index, reason))
     }
 
     /// Adds the difference to the last counts.

@@ -42,7 +42,7 @@ impl ServerWeights {
         Ok(Some(Self { table, dim, first, weights, decay, rates }))
     }
 
-    pub(crate) fn rows(&self) -> TableIds {
+    pub(crate) fn weight_rows(&self) -> TableIds {
         let rows = self.first.len().div_ceil(self.dim as usize) as u64;
         TableIds::rows(self.table, self.dim, (0..rows).collect())
     }

@@ -24,7 +24,7 @@ fn dense(mode: Mode, weight_decay: f64) -> (Job, DenseStage) {
 }
 
 fn prepared(job: &Job, dense: &DenseStage) -> PreparedBatch {
-    let rows = dense.server_weights.as_ref().map(ServerWeights::rows);
+    let rows = dense.server_weights.as_ref().map(ServerWeights::weight_rows);
     BatchPreparer::new(job, Access::Train).with_extra_rows(rows).prepare(batch(2, &[&[7, 8]])).unwrap()
 }
 

@@ -120,7 +120,7 @@ impl std::fmt::Debug for TileServers {
 }
 
 impl TileStore {
-    /// The layers of a job; `None` if its weights are not streamed. [`Self::connect`] must follow before the first step.
+    /// The layers of a job; `None` if its weights are not streamed. [`Self::connect_servers`] must follow before the first step.
     pub(crate) fn from_job(job: &Job, metrics: WorkerMetrics) -> Option<Arc<Self>> {
         let layers: Vec<TiledLayer> = job.worker_layers().iter().map(TiledLayer::new).collect();
         let pushes = layers.iter().map(|_| Mutex::default()).collect();
@@ -146,18 +146,18 @@ impl TileStore {
     }
 
     /// Takes the client of the servers. It must be a writer of its own. Call it once, on the runtime that the client runs on.
-    pub(crate) fn connect(&self, client: Arc<EmbeddingClient>, access: Access) {
+    pub(crate) fn connect_servers(&self, client: Arc<EmbeddingClient>, access: Access) {
         let (next, places) = (AtomicU64::new(0), Arc::new(Semaphore::new(PUSHES_AT_ONCE)));
         let _ = self.servers.set(TileServers { client, runtime: Handle::current(), access, next, places });
     }
 
     /// Shares the layers with the other ranks of a process group, from the next step on. It makes no other calls.
-    pub(crate) fn join(&self, group: Box<dyn Collective>) -> Result<(), WorkerError> {
+    pub(crate) fn join_group(&self, group: Box<dyn Collective>) -> Result<(), WorkerError> {
         let lane = LayerLane::start(group)?;
-        let bounds: Vec<Vec<usize>> = self.layers.iter().map(|layer| layer.bounds(lane.world)).collect();
+        let bounds: Vec<Vec<usize>> = self.layers.iter().map(|layer| layer.part_bounds(lane.world)).collect();
         let own = |(index, layer): (usize, &TiledLayer)| {
             let bounds: &[usize] = &bounds[index];
-            Arc::new(layer.part(&(bounds[lane.rank]..bounds[lane.rank + 1])))
+            Arc::new(layer.cut_part(&(bounds[lane.rank]..bounds[lane.rank + 1])))
         };
         let own = self.layers.iter().enumerate().map(own).collect();
         *lock(&self.workers) = Some(Arc::new(LayerWorkers { lane, bounds, own }));
@@ -165,7 +165,7 @@ impl TileStore {
         Ok(())
     }
 
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave_group(&self) {
         *lock(&self.workers) = None;
     }
 
@@ -214,7 +214,7 @@ impl TileStore {
     ) -> Result<Option<LayerValues>, TransferError> {
         let _waiting = self.metrics.waits.begin(of_all("the sum of layer", layer));
         let bounds = &workers.bounds[layer];
-        let summed = gradient.through(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
+        let summed = gradient.lend_to(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
         let mut sum = summed.inspect_err(|error| self.note(SumProblem::Workers(error.clone())))?;
         if self.prepare(layer, &mut sum[bounds[workers.lane.rank]..bounds[workers.lane.rank + 1]]) {
             return Ok(Some(sum));
@@ -255,7 +255,7 @@ impl TileStore {
         workers.lane.call(move |group| {
             let gathered = own.blocking_recv().unwrap_or(Err(TransferError::RunEnds)).and_then(|own| {
                 let _waiting = store.metrics.waits.begin(of_all("the gather of layer", layer));
-                Ok(own.through(&all.bounds[layer], |values, bounds| group.all_gather_parts(values, bounds))?)
+                Ok(own.lend_to(&all.bounds[layer], |values, bounds| group.all_gather_parts(values, bounds))?)
             });
             let _ = tell.send(gathered);
         });

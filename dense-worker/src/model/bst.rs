@@ -85,7 +85,7 @@ impl Bst {
         input: &Tensor,
         calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let vectors = self.head.vectors(input, calls)?;
+        let vectors = self.head.feature_vectors(input, calls)?;
         let mut transformed = Vec::with_capacity(self.transformers.len());
         for transformer in &self.transformers {
             transformed.push(transformer.forward(input, calls)?);
@@ -116,7 +116,7 @@ impl SequenceTransformer {
     /// `[batch, width]` to the outputs of all positions, `[batch, (L + 1)·D]`.
     fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         let mut x = calls.layer(self.positions_layer, [input], |[input]| self.vectors(input))?;
-        let real = self.shape.sequence.real(input)?;
+        let real = self.shape.sequence.real_positions(input)?;
         let always = Tensor::f_ones([input.size()[0], 1], (Kind::Bool, input.device()))?;
         let real = Tensor::f_cat(&[real, always], 1)?;
         let padding = real.f_logical_not()?.f_unsqueeze(1)?.f_unsqueeze(1)?;
@@ -134,8 +134,8 @@ impl SequenceTransformer {
 
     /// The first X, `[batch, L + 1, D]`.
     fn vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
-        let target = self.shape.target(input)?.f_unsqueeze(1)?;
-        Ok(Tensor::f_cat(&[self.shape.sequence.vectors(input)?, target], 1)?.f_add(&self.positions)?)
+        let target = self.shape.target_vector(input)?.f_unsqueeze(1)?;
+        Ok(Tensor::f_cat(&[self.shape.sequence.position_vectors(input)?, target], 1)?.f_add(&self.positions)?)
     }
 }
 
@@ -162,7 +162,7 @@ impl TransformerBlock {
             mix: matrix("mix")?,
             attention_norm: weights.norm(&format!("attention_norm_{index}"), layer, dim)?,
             ffn: weights
-                .plain(|weights| Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights))?,
+                .without_layer_choices(|weights| Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights))?,
             ffn_norm: weights.norm(&format!("ffn_norm_{index}"), layer, dim)?,
             heads: form.heads,
         })

@@ -10,7 +10,7 @@ use tch::Tensor;
 use zagros_job::Structure;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{LinearLayer, Mlp, WeightBuilder, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError};
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Dcnv2 {
         }
         let cross = |index| CrossMatrix::new(index, width, form.rank, weights);
         let cross = (0..form.cross_layers).map(cross).collect::<Result<Vec<_>, _>>()?;
-        let hidden = widths(form.hidden)?;
+        let hidden = parse_widths(form.hidden)?;
         let last = hidden.last().copied();
         let deep = last.map(|_| Mlp::hidden("deep", width, &hidden, weights)).transpose()?;
         let read = match (form.structure, last) {

@@ -9,7 +9,7 @@
 use tch::{Kind, Tensor};
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{LinearLayer, Mlp, WeightBuilder, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl DeepFm {
         let columns = (shape.numeric > 0).then_some(shape.numeric);
         let first_order = columns.map(|columns| weights.linear("first_order", 0, columns, 1)).transpose()?;
         let factors = columns.map(|columns| weights.factors("factors", columns, dim - 1)).transpose()?;
-        let deep = Mlp::logit("deep", (shape.numeric + features) * (dim - 1), &widths(hidden)?, weights)?;
+        let deep = Mlp::logit("deep", (shape.numeric + features) * (dim - 1), &parse_widths(hidden)?, weights)?;
         let factors_layer = weights.layer_of("factors.weight");
         Ok(Self { first_order, factors, factors_layer, deep, features, dim })
     }

@@ -17,7 +17,7 @@ use zagros_job::AttentionActivation;
 use super::ModelError;
 use super::dice::Dice;
 use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, WeightBuilder, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 
@@ -74,7 +74,7 @@ impl Din {
         input: &Tensor,
         calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let vectors = self.head.vectors(input, calls)?;
+        let vectors = self.head.feature_vectors(input, calls)?;
         let mut sums = Vec::with_capacity(self.units.len());
         for unit in &self.units {
             sums.push(calls.layer(unit.mlp.first_layer(), [input], |[input]| unit.forward(input))?);
@@ -85,9 +85,9 @@ impl Din {
 
 impl ActivationUnit {
     fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
-        let hidden = widths(form.attention_hidden)?;
+        let hidden = parse_widths(form.attention_hidden)?;
         let (name, widths) = (format!("attention_{index}"), [&hidden[..], &[1]].concat());
-        let mlp = weights.plain(|weights| Mlp::linear_last(&name, 4 * shape.sequence.dim, &widths, weights))?;
+        let mlp = weights.without_layer_choices(|weights| Mlp::linear_last(&name, 4 * shape.sequence.dim, &widths, weights))?;
         let activation = match form.activation {
             AttentionActivation::Prelu => {
                 let slopes =
@@ -106,9 +106,9 @@ impl ActivationUnit {
 
     /// `[batch, width]` to the weighed sums, `[batch, D]`.
     fn forward(&self, input: &Tensor) -> Result<Tensor, ModelError> {
-        let values = self.shape.sequence.vectors(input)?;
-        let target = self.shape.target(input)?.f_unsqueeze(1)?.f_expand_as(&values)?;
-        let real = self.shape.sequence.real(input)?.f_to_kind(Kind::Float)?;
+        let values = self.shape.sequence.position_vectors(input)?;
+        let target = self.shape.target_vector(input)?.f_unsqueeze(1)?.f_expand_as(&values)?;
+        let real = self.shape.sequence.real_positions(input)?.f_to_kind(Kind::Float)?;
         let of_positions = real.f_reshape([-1, 1])?;
         let both = [&values, &target, &values.f_sub(&target)?, &values.f_mul(&target)?];
         let scores = self.mlp.forward_by(&Tensor::f_cat(&both, 2)?.f_flatten(0, 1)?, |layer, x| {

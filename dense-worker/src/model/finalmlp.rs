@@ -14,7 +14,7 @@
 use tch::Tensor;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{LinearLayer, Mlp, WeightBuilder, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl MlpStream {
         gate: Option<(&[i64], Vec<usize>)>,
         weights: &mut WeightBuilder,
     ) -> Result<(Self, usize), ModelError> {
-        let widths = widths(hidden)?;
+        let widths = parse_widths(hidden)?;
         let what = "a stream of finalmlp has no layer";
         let outputs = *widths.last().ok_or(ModelError::Shape { what })?;
         let gate = StreamGate::new(&format!("gate_{name}"), width, gate, weights)?;
@@ -137,10 +137,10 @@ impl StreamGate {
             let logits = weights.factors(name, 1, width)?;
             return Ok(Self::Learned(logits, weights.layer_of(&format!("{name}.weight"))));
         }
-        let widths = [widths(hidden)?, vec![width]].concat();
-        let mlp = weights.plain(|weights| Mlp::linear_last(name, places.len(), &widths, weights))?;
+        let widths = [parse_widths(hidden)?, vec![width]].concat();
+        let mlp = weights.without_layer_choices(|weights| Mlp::linear_last(name, places.len(), &widths, weights))?;
         let places: Vec<i64> = places.into_iter().map(int).collect();
-        Ok(Self::OfFeatures { places: weights.columns(&places)?, mlp })
+        Ok(Self::OfFeatures { places: weights.column_indices(&places)?, mlp })
     }
 
     /// `[batch, width]` to the same shape.
@@ -163,7 +163,7 @@ impl BilinearFusion {
         if !a.is_multiple_of(heads) || !b.is_multiple_of(heads) {
             return Err(ModelError::Shape { what: "the heads of finalmlp do not divide the output of a stream" });
         }
-        let outputs = weights.outputs();
+        let outputs = weights.output_count();
         Ok(Self {
             of_first: weights.linear("fusion_first", 0, a, outputs)?,
             of_second: weights.matrix("fusion_second", 0, b, outputs)?,

@@ -20,7 +20,7 @@ pub(super) struct FlatParameters {
 impl FlatParameters {
     /// Moves all variables into one piece of memory. Holders of a variable see the new memory. A copy without gradient that
     /// was made before does not.
-    pub(super) fn weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+    pub(super) fn from_weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let mut variables = variables.trainable_variables();
         let mut flat = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter_mut().zip_eq(&flat.views) {
@@ -32,7 +32,7 @@ impl FlatParameters {
     }
 
     /// Makes every variable's gradient a view of one buffer. It stays one: gradients are set to zero, never dropped.
-    pub(super) fn gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+    pub(super) fn from_gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let variables = variables.trainable_variables();
         let gradients = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter().zip_eq(&gradients.views) {
@@ -44,7 +44,7 @@ impl FlatParameters {
     }
 
     /// No variable uses this memory.
-    pub(super) fn twin(&self) -> Result<Self, ModelError> {
+    pub(super) fn with_same_shape(&self) -> Result<Self, ModelError> {
         Self::shaped_like(&self.views, false)
     }
 
@@ -66,7 +66,7 @@ impl FlatParameters {
         self.views.iter().map(Tensor::shallow_clone)
     }
 
-    pub(super) fn zero(&mut self) -> Result<(), ModelError> {
+    pub(super) fn set_to_zero(&mut self) -> Result<(), ModelError> {
         let _ = self.all.f_zero_()?;
         self.download()
     }

@@ -62,7 +62,7 @@ pub(super) enum HiddenActivation {
 
 impl HiddenActivation {
     /// `[batch, width]` to the same shape, of a function without weights. As PyTorch's modules of the same names, with their defaults.
-    pub(super) fn plain(&self, x: Tensor) -> Result<Tensor, ModelError> {
+    pub(super) fn apply_plain(&self, x: Tensor) -> Result<Tensor, ModelError> {
         Ok(match self {
             Self::Dice(_) => x,
             // Dice has weights, so it is never plain.

@@ -58,17 +58,17 @@ struct LayerCall<'n> {
 }
 
 impl<'n> LayerCalls<'n> {
-    pub(super) fn training(dropout: &'n mut UnitDropout, streamed: Option<&'n StreamedVariables>) -> Self {
+    pub(super) fn for_training(dropout: &'n mut UnitDropout, streamed: Option<&'n StreamedVariables>) -> Self {
         let weights = streamed.map_or(CallWeights::Here, |streamed| CallWeights::Recorded(streamed, Vec::new()));
         Self { dropout: Some(dropout), weights }
     }
 
     /// Without dropout and without slopes.
-    pub(super) fn scoring() -> Self {
+    pub(super) fn for_scoring() -> Self {
         Self { dropout: None, weights: CallWeights::Here }
     }
 
-    /// As [`Self::scoring`], of so many blocks of samples, whose weights are elsewhere. The outputs of a block have the same bits as alone.
+    /// As [`Self::for_scoring`], of so many blocks of samples, whose weights are elsewhere. The outputs of a block have the same bits as alone.
     pub(super) fn scoring_blocks(streamed: &'n StreamedVariables, blocks: usize) -> Self {
         Self { dropout: None, weights: CallWeights::InBlocks(streamed, int(blocks)) }
     }
@@ -80,7 +80,7 @@ impl<'n> LayerCalls<'n> {
     /// Drops units of a layer's output in training.
     pub(super) fn drop_units(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
         let Some(dropout) = &mut self.dropout else { return Ok(x) };
-        match dropout.factors(&x)? {
+        match dropout.next_factors(&x)? {
             Some(factors) => self.part([&x, &factors], |[x, factors]| Ok(x.f_mul(factors)?)),
             None => Ok(x),
         }

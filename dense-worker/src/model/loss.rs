@@ -51,7 +51,7 @@ pub struct LabelledSamples<'a> {
 }
 
 impl<'a> LabelledSamples<'a> {
-    pub(super) fn plain(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
+    pub(super) fn unweighted(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
         Self { numeric, embeddings, labels, weights: &[] }
     }
 }
@@ -85,18 +85,18 @@ impl TargetLosses {
         Self { targets: losses, outputs }
     }
 
-    pub(super) fn outputs(&self) -> usize {
+    pub(super) fn output_count(&self) -> usize {
         self.outputs
     }
 
-    pub(super) fn targets(&self) -> usize {
+    pub(super) fn target_count(&self) -> usize {
         self.targets.len()
     }
 
     /// Sum of the losses of samples, each times its weight. Writes `factor` times its slope at each output. The outputs of a
     /// target that is given another one become its logits. `outputs` and `slopes` are `[samples, outputs]`, `labels` is
     /// `[samples, targets]`, and `weights` is `[samples]` or empty.
-    pub(super) fn sum(
+    pub(super) fn sum_losses(
         &self,
         outputs: &mut [f32],
         (labels, weights): (&[f32], &[f32]),
@@ -126,7 +126,7 @@ impl TargetLosses {
     }
 
     /// Turns the outputs of the network into those that are measured and predicted, `[samples, outputs]`.
-    pub(super) fn finish(&self, outputs: &mut [f32]) {
+    pub(super) fn finish_outputs(&self, outputs: &mut [f32]) {
         if self.targets.iter().any(|target| matches!(target.kind, LossKind::ClickGiven(_))) {
             outputs.chunks_exact_mut(self.outputs).for_each(|row| self.finish_row(row));
         }
@@ -286,7 +286,7 @@ mod tests {
             let [click, second] = clicks.map(f32::from);
             let labels = [click, second, number, numbers[1], f32::from(count), f32::from(class)];
             let (mut found, mut slopes) = (outputs, [9.0; 8]);
-            let sum = all().sum(&mut found, (&labels, &[weight]), 0.25, &mut slopes);
+            let sum = all().sum_losses(&mut found, (&labels, &[weight]), 0.25, &mut slopes);
             let (wide, labels) = (outputs.map(f64::from), labels.map(f64::from));
             let loss = |outputs| f64::from(weight) * defined(outputs, labels);
             prop_assert!((sum - loss(wide)).abs() < 1e-4 * (1.0 + sum.abs()), "{} {}", sum, loss(wide));
@@ -298,7 +298,7 @@ mod tests {
                 prop_assert!((f64::from(slope) - expected).abs() < 1e-3, "{index}: {slope} {expected}");
             }
             let mut finished = outputs;
-            all().finish(&mut finished);
+            all().finish_outputs(&mut finished);
             prop_assert_eq!(finished, found);
             let joint = 1.0 / (1.0 + (-wide[0]).exp()) / (1.0 + (-wide[1]).exp());
             prop_assert!((f64::from(found[1]) - (joint / (1.0 - joint)).ln()).abs() < 1e-4);
@@ -313,11 +313,11 @@ mod tests {
             let (mut outputs, labels): (Vec<f32>, Vec<f32>) = samples.iter().map(|sample| (sample.0, f32::from(sample.1))).unzip();
             let weights: Vec<f32> = samples.iter().map(|sample| f32::from(sample.2)).collect();
             let mut slopes = vec![0.0; outputs.len()];
-            let sum = losses.sum(&mut outputs, (&labels, &weights), 1.0, &mut slopes);
+            let sum = losses.sum_losses(&mut outputs, (&labels, &weights), 1.0, &mut slopes);
             let mut expected = 0.0;
             for (index, (output, label, times)) in samples.iter().enumerate() {
                 let mut slope = [0.0];
-                let once = losses.sum(&mut [*output], (&[f32::from(*label)], &[]), 1.0, &mut slope);
+                let once = losses.sum_losses(&mut [*output], (&[f32::from(*label)], &[]), 1.0, &mut slope);
                 expected += once * f64::from(*times);
                 prop_assert!((slopes[index] - slope[0] * f32::from(*times)).abs() < 1e-5);
             }

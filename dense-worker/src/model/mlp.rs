@@ -75,12 +75,12 @@ impl<'a> WeightBuilder<'a> {
         }
     }
 
-    pub(super) fn outputs(&self) -> usize {
+    pub(super) fn output_count(&self) -> usize {
         self.outputs
     }
 
     /// Makes layers with an activation of their own, to which the choice of the job does not apply.
-    pub(super) fn plain<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn without_layer_choices<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::take(&mut self.layers);
         let made = make(self);
         self.layers = chosen;
@@ -197,7 +197,7 @@ impl<'a> WeightBuilder<'a> {
     }
 
     /// Indices of columns, on the device of the weights.
-    pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
+    pub(super) fn column_indices(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
     }
 }
@@ -301,7 +301,7 @@ impl Mlp {
     }
 
     /// Number of values that the first layer takes.
-    pub(super) fn inputs(&self) -> usize {
+    pub(super) fn input_count(&self) -> usize {
         self.layers.first().map_or(0, |layer| usize::try_from(layer.weight.size()[1]).unwrap_or(0))
     }
 
@@ -346,10 +346,10 @@ impl Mlp {
         let Some(norm) = hidden else { return calls.layer(layer.layer, [x], move |[x]| product(x)) };
         let activation = &self.activations[index];
         let activated = match norm.layer() {
-            None => calls.layer(layer.layer, [x], move |[x]| activation.plain(product(x)?))?,
+            None => calls.layer(layer.layer, [x], move |[x]| activation.apply_plain(product(x)?))?,
             Some(place) => {
                 let sums = calls.layer(layer.layer, [x], move |[x]| product(x))?;
-                calls.layer(place, [&sums], move |[sums]| activation.plain(norm.forward(sums)?))?
+                calls.layer(place, [&sums], move |[sums]| activation.apply_plain(norm.forward(sums)?))?
             }
         };
         match activation {
@@ -408,7 +408,7 @@ fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut WeightBuilde
 }
 
 /// The job's widths. The loader has checked that they are positive.
-pub(super) fn widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
+pub(super) fn parse_widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
     let width = |width: &i64| usize::try_from(*width).ok().filter(|width| *width > 0);
     let what = "a hidden layer of the network has no units";
     job.iter().map(|w| width(w).ok_or(ModelError::Shape { what })).collect()
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_width_of_zero_is_refused() {
-        assert!(widths(&[64, 0]).is_err());
-        assert_eq!(widths(&[64, 1]).unwrap(), [64, 1]);
+        assert!(parse_widths(&[64, 0]).is_err());
+        assert_eq!(parse_widths(&[64, 1]).unwrap(), [64, 1]);
     }
 }

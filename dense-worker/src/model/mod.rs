@@ -156,8 +156,8 @@ impl DenseModel {
         let held = if store.is_some() { ValuesPlace::AtServers } else { ValuesPlace::Here };
         let BuiltNetwork { numbers, network, buffers, lent, streamed } = DenseNetwork::build(job, &variables, held)?;
         // Must run before other code looks at the variables' memory.
-        let weights = FlatParameters::weights(&variables, place.mirrored)?;
-        let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
+        let weights = FlatParameters::from_weights(&variables, place.mirrored)?;
+        let gradients = FlatParameters::from_gradients(&variables, place.mirrored)?;
         let count = weights.values().len();
         let updater =
             WeightUpdater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::from_job(job, count));
@@ -221,7 +221,7 @@ impl DenseModel {
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite ([`ModelError::Skipped`] if
     /// training goes on without the batch). The weights have not changed then.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        self.step_on(LabelledSamples::plain(numeric, embeddings, labels))
+        self.step_on(LabelledSamples::unweighted(numeric, embeddings, labels))
     }
 
     /// As [`Self::step`], for samples that may have weights.
@@ -247,17 +247,17 @@ impl DenseModel {
     fn made(&mut self) -> Result<(), ModelError> {
         self.steps += 1;
         if let Some(scale) = &mut self.loss_scale {
-            scale.held();
+            scale.note_finite();
         }
-        self.buffers.made()
+        self.buffers.commit_step()
     }
 
     /// Notes that a step was not made because a value is not finite. The step still counts for the schedule. Returns
     /// whether only its batch is skipped: because the job says so, or because the loss scale was too large.
     pub fn leave_out(&mut self) -> bool {
         self.steps += 1;
-        self.buffers.skipped();
-        let was_too_large = self.loss_scale.as_mut().is_some_and(LossScale::fall);
+        self.buffers.drop_step();
+        let was_too_large = self.loss_scale.as_mut().is_some_and(LossScale::note_overflow);
         was_too_large || self.non_finite == NonFinitePolicy::Skip
     }
 
@@ -273,7 +273,7 @@ impl DenseModel {
 
     /// Forward and backward without an update. Inputs as for [`Self::step`].
     pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        self.backward_whole(LabelledSamples::plain(numeric, embeddings, labels))
+        self.backward_whole(LabelledSamples::unweighted(numeric, embeddings, labels))
     }
 
     /// As [`Self::backward`], for samples that may have weights and are all those of the step.
@@ -313,7 +313,7 @@ impl DenseModel {
             StepCompute::Threads(_) | StepCompute::Streamed(_) => {
                 let LabelledSamples { numeric, embeddings, labels, weights } = samples;
                 let (mut logits, mut gradients) =
-                    (vec![0.0; batch * self.losses.outputs()], vec![0.0; embeddings.len()]);
+                    (vec![0.0; batch * self.losses.output_count()], vec![0.0; embeddings.len()]);
                 let (logits_out, gradients_out) = (&mut logits[..], &mut gradients[..]);
                 let share = BatchShare {
                     samples: batch,
@@ -335,14 +335,14 @@ impl DenseModel {
             }
             StepCompute::StreamedAutograd(_) => self.streamed_autograd(samples, batch),
             StepCompute::Autograd => {
-                self.buffers.skipped();
+                self.buffers.drop_step();
                 self.lend_buffers(true)?;
-                let output = self.autograd(samples, batch)?;
+                let output = self.backward_by_autograd(samples, batch)?;
                 let left = match &self.network {
-                    DenseNetwork::TorchScript(module) => module.left()?,
-                    _ => self.lent.take(),
+                    DenseNetwork::TorchScript(module) => module.left_buffers()?,
+                    _ => self.lent.take_buffers(),
                 };
-                self.buffers.keep(left)?;
+                self.buffers.keep_left(left)?;
                 Ok(output)
             }
         }
@@ -363,16 +363,16 @@ impl DenseModel {
     /// Before forward: gives it copies of the buffers.
     fn lend_buffers(&self, is_training: bool) -> Result<(), ModelError> {
         if let DenseNetwork::TorchScript(module) = &self.network {
-            return module.lend(&self.buffers);
+            return module.lend_buffers(&self.buffers);
         }
-        self.lent.lend(self.buffers.all_copies()?, is_training);
+        self.lent.lend_buffers(self.buffers.all_copies()?, is_training);
         Ok(())
     }
 
     fn count(&self, samples: LabelledSamples<'_>) -> Result<usize, ModelError> {
         let LabelledSamples { numeric, embeddings, labels, weights } = samples;
-        let batch = labels.len() / self.losses.targets().max(1);
-        expect("labels", batch * self.losses.targets(), labels.len())?;
+        let batch = labels.len() / self.losses.target_count().max(1);
+        expect("labels", batch * self.losses.target_count(), labels.len())?;
         expect("sample weights", if weights.is_empty() { 0 } else { batch }, weights.len())?;
         self.check_lengths(numeric, embeddings, batch)?;
         Ok(batch)
@@ -395,7 +395,7 @@ impl DenseModel {
         ];
         match checks.into_iter().find(|(values, _)| !all_finite(values)) {
             Some((_, what)) => Err(ModelError::NotFinite { what }),
-            None if self.buffers.diverge()? => Err(ModelError::NotFinite { what: "a buffer of the dense network" }),
+            None if self.buffers.has_diverged()? => Err(ModelError::NotFinite { what: "a buffer of the dense network" }),
             None => Ok(()),
         }
     }

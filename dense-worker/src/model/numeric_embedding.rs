@@ -59,11 +59,11 @@ impl NumericEmbeddings {
         }
         let others = match others.is_empty() {
             true => None,
-            false => Some(PlainInputs { inputs: weights.columns(&others)?, order: weights.columns(&order)? }),
+            false => Some(PlainInputs { inputs: weights.column_indices(&others)?, order: weights.column_indices(&order)? }),
         };
         let embedded: Vec<i64> = embedded.into_iter().map(int).collect();
         Ok(Some(Self {
-            embedded: weights.columns(&embedded)?,
+            embedded: weights.column_indices(&embedded)?,
             others,
             frequencies: weights.variable(NAME, "frequencies", &[count, frequencies])?,
             weight: weights.variable(NAME, "weight", &[count, 2 * frequencies, dim])?,

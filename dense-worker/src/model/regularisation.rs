@@ -46,14 +46,14 @@ impl StepRegularisation {
 
     /// Seeds dropout from now on.
     pub(super) fn drop_by(&mut self, seed: u64) {
-        self.dropout = UnitDropout::new(self.dropout.share(), seed, STREAM);
+        self.dropout = UnitDropout::new(self.dropout.drop_share(), seed, STREAM);
     }
 
     /// What the network sees in this step.
     pub(super) fn prepare_inputs(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
         self.dropout.draw_for(step);
         self.mask.clear();
-        self.dropout.draw(0, embeddings.len(), &mut self.mask);
+        self.dropout.draw_factors(0, embeddings.len(), &mut self.mask);
         for sample in self.mask.chunks_exact_mut(self.width.max(1)) {
             self.counts.iter().for_each(|count| sample[*count] = 1.0);
         }

@@ -97,14 +97,14 @@ impl InputShape {
 
 impl SequenceShape {
     /// The vectors of a batch's input, `[batch, L, D]`.
-    pub(super) fn vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+    pub(super) fn position_vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
         let (length, dim) = (self.sequence.length, self.dim);
         let values = input.f_narrow(1, int(self.offset), int(length * dim))?;
         Ok(values.f_reshape([input.size()[0], int(length), int(dim)])?)
     }
 
     /// `[batch, L]` of bool.
-    pub(super) fn real(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+    pub(super) fn real_positions(&self, input: &Tensor) -> Result<Tensor, ModelError> {
         let (length, dim) = (self.sequence.length, self.dim);
         let count = input.f_narrow(1, int(self.offset + length * dim), 1)?.f_detach()?;
         let position = Tensor::f_arange(int(length), (Kind::Float, input.device()))?.f_unsqueeze(0)?;
@@ -117,7 +117,7 @@ impl SequenceShape {
 
 impl AttentionShape {
     /// The target's vector, `[batch, D]`.
-    pub(super) fn target(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+    pub(super) fn target_vector(&self, input: &Tensor) -> Result<Tensor, ModelError> {
         Ok(input.f_narrow(1, int(self.target), int(self.sequence.dim))?)
     }
 }
@@ -143,10 +143,10 @@ mod tests {
             9.0_f32, 9.0, 0.0, 0.0, 0.0, 0.0, 9.0, 9.0, 5.0, 0.0, 0.0, 1.0, 9.0, 9.0, 1.0, 2.0, 3.0, 3.0,
         ])
         .reshape([3, 6]);
-        let real = |pad| Vec::<bool>::try_from(shape(pad).real(&input).unwrap().reshape([-1])).unwrap();
+        let real = |pad| Vec::<bool>::try_from(shape(pad).real_positions(&input).unwrap().reshape([-1])).unwrap();
         assert_eq!(real(Pad::Right), [false, false, false, true, false, false, true, true, true]);
         assert_eq!(real(Pad::Left), [false, false, false, false, false, true, true, true, true]);
-        let vectors = shape(Pad::Left).vectors(&input).unwrap();
+        let vectors = shape(Pad::Left).position_vectors(&input).unwrap();
         assert_eq!(vectors.size(), [3, 3, 1]);
         assert_eq!(Vec::<f32>::try_from(vectors.get(2).reshape([-1])).unwrap(), [1.0, 2.0, 3.0]);
     }

@@ -23,12 +23,12 @@ impl DenseModel {
         if self.exchange.is_some() {
             self.set_share(0.0);
             let sample =
-                [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
+                [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
             let [numeric, embeddings, labels] = &sample;
-            self.backward_of(LabelledSamples::plain(numeric, embeddings, labels), 1, &mut |_, _| ())?;
+            self.backward_of(LabelledSamples::unweighted(numeric, embeddings, labels), 1, &mut |_, _| ())?;
         }
-        self.buffers.skipped();
-        self.gradients.zero()
+        self.buffers.drop_step();
+        self.gradients.set_to_zero()
     }
 
     /// The sum of the squares of the gradients that this worker pushed for a commit; 0 if its weights are not streamed.
@@ -73,7 +73,7 @@ impl DenseModel {
     /// The number of values in the network's buffers ([`super::buffers`]). Most networks have none.
     #[must_use]
     pub fn buffer_values(&self) -> usize {
-        self.buffers.values()
+        self.buffers.value_count()
     }
 
     pub fn buffer_changes(&self) -> Result<Vec<f32>, ModelError> {
@@ -81,7 +81,7 @@ impl DenseModel {
     }
 
     pub fn replace_buffer_changes(&mut self, by: &[f32]) -> Result<(), ModelError> {
-        super::expect("changes of buffers", self.buffers.values(), by.len())?;
+        super::expect("changes of buffers", self.buffers.value_count(), by.len())?;
         self.buffers.replace_changes(by)
     }
 
@@ -104,7 +104,7 @@ impl DenseModel {
 
     /// Seeds dropout from now on, so that another worker drops other units.
     pub fn drop_by(&mut self, seed: u64) {
-        let share = self.dropout.share();
+        let share = self.dropout.drop_share();
         let dropout = |stream| UnitDropout::new(share, seed, stream);
         match &mut self.compute {
             StepCompute::Threads(threads) => threads.drop_by(dropout),

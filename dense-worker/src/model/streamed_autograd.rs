@@ -10,13 +10,13 @@ const THREADS: usize = 1;
 impl DenseModel {
     /// Forward and backward of a batch. The gradients of weights go to where the weights are.
     pub(super) fn streamed_autograd(&mut self, samples: LabelledSamples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
-        self.buffers.skipped();
+        self.buffers.drop_step();
         self.lend_buffers(true)?;
         if let Some(exchange) = &self.exchange {
             exchange.start_step(self.steps, THREADS);
         }
-        let output = self.autograd(samples, batch)?;
-        self.buffers.keep(self.lent.take())?;
+        let output = self.backward_by_autograd(samples, batch)?;
+        self.buffers.keep_left(self.lent.take_buffers())?;
         if let Some(exchange) = &mut self.exchange {
             exchange.end_step()?;
         }
@@ -31,7 +31,7 @@ impl DenseModel {
         batch: usize,
     ) -> Result<Vec<f32>, ModelError> {
         use_threads(self.threads);
-        let (columns, width, outputs) = (self.shape.numeric, self.shape.width(), self.losses.outputs());
+        let (columns, width, outputs) = (self.shape.numeric, self.shape.width(), self.losses.output_count());
         let most = batch_of_blocks(self.batch);
         let mut logits = Vec::with_capacity(batch * outputs);
         for start in (0..batch).step_by(most) {
@@ -43,7 +43,7 @@ impl DenseModel {
             )?;
             logits.extend_from_slice(&made[..(end - start) * outputs]);
         }
-        self.losses.finish(&mut logits);
+        self.losses.finish_outputs(&mut logits);
         Ok(logits)
     }
 
@@ -53,8 +53,8 @@ impl DenseModel {
             return Err(ModelError::Shape { what: "the weights of the network are not streamed" });
         };
         let padded = batch_of_blocks(samples);
-        let numeric = self.rows(numeric, padded, self.shape.numeric)?;
-        let embeddings = self.rows(embeddings, padded, self.shape.width())?;
+        let numeric = self.filled_rows(numeric, padded, self.shape.numeric)?;
+        let embeddings = self.filled_rows(embeddings, padded, self.shape.width())?;
         self.lend_buffers(false)?;
         exchange.start_scoring(THREADS);
         let mut calls = LayerCalls::scoring_blocks(streamed, padded / BLOCK);
@@ -66,14 +66,14 @@ impl DenseModel {
     pub(super) fn learn_order(&mut self) -> Result<(), ModelError> {
         let (StepCompute::StreamedAutograd(_), Some(exchange)) = (&self.compute, &self.exchange) else { return Ok(()) };
         let window = exchange.window().clone();
-        let sample = [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
+        let sample = [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
         let [numeric, embeddings, labels] = &sample;
-        window.learn(|| {
+        window.learn_order(|| {
             self.lend_buffers(true)?;
             if let Some(exchange) = &self.exchange {
                 exchange.start_step(0, THREADS);
             }
-            self.autograd(LabelledSamples::plain(numeric, embeddings, labels), 1)?;
+            self.backward_by_autograd(LabelledSamples::unweighted(numeric, embeddings, labels), 1)?;
             self.scores_of_blocks(numeric, embeddings, 1)?;
             Ok(())
         })

@@ -17,7 +17,7 @@
 use tch::{Kind, Tensor};
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, WeightBuilder, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError};
 
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ impl TasksNetwork {
             return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
         }
         let (shared, read) = SharedLayers::new(inputs, form, outputs.len(), weights)?;
-        let tower = widths(tower)?;
+        let tower = parse_widths(tower)?;
         let towers = outputs.iter().enumerate().map(|(target, outputs)| {
             Mlp::linear_last(&format!("tower_{target}"), read, &[&tower[..], &[*outputs]].concat(), weights)
         });
@@ -121,18 +121,18 @@ impl SharedLayers {
     ) -> Result<(Self, usize), ModelError> {
         match form {
             SharedForm::Bottom { hidden } => {
-                let hidden = widths(hidden)?;
+                let hidden = parse_widths(hidden)?;
                 let Some(width) = hidden.last() else { return Ok((Self::Bottom(None), inputs)) };
                 Ok((Self::Bottom(Some(Mlp::hidden("bottom", inputs, &hidden, weights)?)), *width))
             }
             SharedForm::Mmoe { experts, hidden } => {
-                let hidden = widths(hidden)?;
+                let hidden = parse_widths(hidden)?;
                 let made = mlps("expert", experts, inputs, &hidden, weights)?;
                 let gates = (0..targets).map(|target| ExpertGate::new("gate", target, inputs, experts, weights));
                 Ok((Self::Mmoe(made, gates.collect::<Result<_, _>>()?), hidden.last().copied().unwrap_or(inputs)))
             }
             SharedForm::Ple { levels, shared_experts, task_experts, hidden } => {
-                let (hidden, mut read, mut made) = (widths(hidden)?, inputs, Vec::with_capacity(levels));
+                let (hidden, mut read, mut made) = (parse_widths(hidden)?, inputs, Vec::with_capacity(levels));
                 for level in 0..levels {
                     let form = LevelForm { level, is_last: level + 1 == levels, shared_experts, task_experts, targets };
                     made.push(PleLevel::new(form, read, &hidden, weights)?);

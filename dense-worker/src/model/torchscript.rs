@@ -93,9 +93,9 @@ impl TorchScript {
     }
 
     /// Gives the next forward copies of the buffers.
-    pub(super) fn lend(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
+    pub(super) fn lend_buffers(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
         let mut module = self.module.borrow_mut();
-        for copy in buffers.copies() {
+        for copy in buffers.named_copies() {
             let (name, copy) = copy?;
             module.set_buffer(name, &copy).map_err(|reason| ModelError::ScriptFailed { reason })?;
         }
@@ -103,7 +103,7 @@ impl TorchScript {
     }
 
     /// The buffers after the last forward, in their order.
-    pub(super) fn left(&self) -> Result<Vec<Tensor>, ModelError> {
+    pub(super) fn left_buffers(&self) -> Result<Vec<Tensor>, ModelError> {
         let buffers = self.module.borrow().buffers().map_err(|reason| ModelError::ScriptFailed { reason })?;
         Ok(buffers.into_iter().map(|(_, buffer)| buffer).collect())
     }

@@ -10,7 +10,7 @@
 use tch::{Kind, Tensor};
 
 use super::layer_calls::LayerCalls;
-use super::mlp::{LinearLayer, Mlp, WeightBuilder, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl WideDeep {
             return Err(ModelError::Shape { what: "the deep part has no input: no numeric feature, no dim above 1" });
         }
         let wide = (shape.numeric > 0).then(|| weights.linear("wide", 0, shape.numeric, 1)).transpose()?;
-        let deep = Mlp::logit("deep", inputs, &widths(hidden)?, weights)?;
-        Ok(Self { first: weights.columns(&first)?, rest: weights.columns(&rest)?, wide, deep })
+        let deep = Mlp::logit("deep", inputs, &parse_widths(hidden)?, weights)?;
+        Ok(Self { first: weights.column_indices(&first)?, rest: weights.column_indices(&rest)?, wide, deep })
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.

@@ -18,7 +18,7 @@ use tch::Tensor;
 
 use super::hidden::LayerNorm;
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, WeightBuilder, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ struct InteractionLayer {
 impl Wukong {
     pub(super) fn new(shape: &InputShape, form: WukongForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), shape.common_dim("wukong")?);
-        let bottom_widths = [widths(form.bottom)?, vec![dim]].concat();
+        let bottom_widths = [parse_widths(form.bottom)?, vec![dim]].concat();
         let has_bottom = shape.numeric > 0;
         let bottom = has_bottom.then(|| Mlp::hidden("bottom", shape.numeric, &bottom_widths, weights)).transpose()?;
         let mut vectors = features + usize::from(has_bottom);
@@ -71,7 +71,7 @@ impl Wukong {
             layers.push(InteractionLayer::new(index, vectors, dim, form, weights)?);
             vectors = form.fmb + form.lcb;
         }
-        let top = Mlp::logit("top", vectors * dim, &widths(form.top)?, weights)?;
+        let top = Mlp::logit("top", vectors * dim, &parse_widths(form.top)?, weights)?;
         Ok(Self { bottom, layers, top, features, dim })
     }
 
@@ -104,7 +104,7 @@ impl InteractionLayer {
         weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let (given, products) = (form.fmb + form.lcb, vectors * form.rank);
-        let fm_widths = [widths(form.fmb_hidden)?, vec![form.fmb * dim]].concat();
+        let fm_widths = [parse_widths(form.fmb_hidden)?, vec![form.fmb * dim]].concat();
         let layer = |weights: &WeightBuilder, stack: &str| weights.layer_of(&format!("{stack}.{index}.weight"));
         Ok(Self {
             projected: layer(weights, "fmb_projection"),

@@ -104,7 +104,7 @@ impl ResumePoint {
         let root = CheckpointRoot::new(job)?;
         let wanted = |point: &Self| changed || !point.changed_keys(job).iter().any(KeyChange::is_learning);
         let mut earlier = EarlierRun::Nothing;
-        for folder in RunFolder::of_job(job, &root.runs()?)?.into_iter().rev() {
+        for folder in RunFolder::of_job(job, &root.run_names()?)?.into_iter().rev() {
             let checkpoints = root.of_run(&folder);
             let is_here = folder.path().is_dir();
             if !is_here {
@@ -137,7 +137,7 @@ impl ResumePoint {
     /// The folder of a run that starts from nothing: the newest of the job's name, also where checkpoints of others lie
     /// elsewhere.
     pub fn new_run(job: &Job) -> Result<RunFolder, WorkerError> {
-        RunFolder::create_after(job, &CheckpointRoot::new(job)?.runs()?)
+        RunFolder::create_after(job, &CheckpointRoot::new(job)?.run_names()?)
     }
 
     fn open(folder: Folder) -> Result<Self, WorkerError> {
@@ -185,7 +185,7 @@ impl ResumePoint {
         self.job.train.epoch_steps
     }
 
-    pub(crate) fn training(&self) -> &TrainingPosition {
+    pub(crate) fn training_position(&self) -> &TrainingPosition {
         &self.training
     }
 

@@ -113,7 +113,7 @@ impl TrainingPosition {
         }
     }
 
-    pub(crate) fn position(&self) -> Position {
+    pub(crate) fn reported_position(&self) -> Position {
         let id = |index: u32| u64::from(self.epoch) << 32 | u64::from(index);
         let split = |index: u32| {
             let SplitRange { file, start, end } = self.plan.get(index as usize).copied()?;
@@ -166,7 +166,7 @@ impl TrainingPosition {
 
     /// The measures that worker `rank` of `world` goes on from: its own; the first worker adds those of workers that are
     /// no more. All of them together are those of all rows of the epoch.
-    pub(crate) fn measures(&self, rank: usize, world: usize) -> OverallMeasures {
+    pub(crate) fn measures_of_rank(&self, rank: usize, world: usize) -> OverallMeasures {
         let own = self.measures.get(rank).cloned();
         match rank {
             0 if self.measures.is_empty() => self.tracker.overall().clone(),
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_position_names_splits_as_the_coordinator_does() {
-        let position = training().position();
+        let position = training().reported_position();
         let second = Split { id: (2 << 32) | 1, file: 0, start: 10, end: 20 };
         assert_eq!((position.plan.len(), position.plan[1], position.done.as_slice()), (3, second, &[2 << 32][..]));
         assert_eq!(position.bad_rows, 4);
@@ -264,13 +264,13 @@ mod tests {
             let (labels, logits) = (&[1.0_f32][..], &[0.5_f32][..]);
             (0..loss as u64).for_each(|_| {
                 let main = MainTarget::CLICK;
-                tracker.stepped(MadeStep { samples: 1, labels, logits, main, loss: 1.0, staleness: 0, bytes: 1 });
+                tracker.count_step(MadeStep { samples: 1, labels, logits, main, loss: 1.0, staleness: 0, bytes: 1 });
             });
             tracker.overall().clone()
         };
         let training = TrainingPosition { measures: [2.0, 3.0, 5.0].map(part).to_vec(), ..training() };
         let samples = |training: &TrainingPosition, world: usize| {
-            (0..world).map(|rank| training.measures(rank, world).report().samples).collect::<Vec<_>>()
+            (0..world).map(|rank| training.measures_of_rank(rank, world).report().samples).collect::<Vec<_>>()
         };
         assert_eq!([1, 2, 3, 4].map(|world| samples(&training, world).iter().sum::<u64>()), [10; 4]);
         assert_eq!(samples(&training, 3), [2, 3, 5]);

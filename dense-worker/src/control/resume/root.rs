@@ -27,7 +27,7 @@ impl CheckpointRoot {
     }
 
     /// Names of the runs that have some there; none where each run has its own folder.
-    pub(super) fn runs(&self) -> Result<Vec<String>, WorkerError> {
+    pub(super) fn run_names(&self) -> Result<Vec<String>, WorkerError> {
         Ok(self.parent.as_ref().map_or_else(|| Ok(Vec::new()), Folder::folders)?)
     }
 }
@@ -45,12 +45,12 @@ mod tests {
         let run = RunFolder::create(&job).unwrap();
         let own = CheckpointRoot::new(&job).unwrap();
         assert_eq!(own.of_run(&run).path(), Some(run.checkpoints_folder().as_path()));
-        assert_eq!(own.runs().unwrap(), [""; 0]);
+        assert_eq!(own.run_names().unwrap(), [""; 0]);
         let shared = folder.path().join("shared");
         job.checkpoint.folder = Some(shared.display().to_string());
         let root = CheckpointRoot::new(&job).unwrap();
         root.of_run(&run).make().unwrap();
-        assert_eq!(root.runs().unwrap(), [run.name()]);
+        assert_eq!(root.run_names().unwrap(), [run.name()]);
         assert!(shared.join(run.name()).is_dir());
     }
 }

@@ -14,10 +14,10 @@ use zagros_job::Job;
 use zagros_protocol::control::SaveStage;
 use zagros_store::Folder;
 
-use super::folders::retain;
+use super::folders::retain_newest;
 use super::point::TRAINING;
 use super::position::{FileSize, TrainingPosition};
-use crate::control::blocking::blocking;
+use crate::control::blocking::run_blocking;
 use crate::control::saved_model::{self, TrainedModel, WrittenModel};
 use crate::error::WorkerError;
 use crate::report::files::to_json;
@@ -63,7 +63,7 @@ impl CheckpointWriter {
         self.folder.is_some() && self.every.is_some_and(|every| self.last.elapsed() >= every)
     }
 
-    pub(crate) fn newest(&self) -> u64 {
+    pub(crate) fn newest_step(&self) -> u64 {
         self.complete.load(Ordering::Acquire)
     }
 
@@ -74,11 +74,11 @@ impl CheckpointWriter {
 
     /// Makes the folder of a checkpoint. A disk is looked at for an older manifest; a store, which may take its time while
     /// training stands still, is asked only where one is known to be.
-    pub(crate) async fn prepare(&self, folder: Folder, step: u64) -> Result<Folder, WorkerError> {
-        if folder.path().is_none() && step != self.newest() {
+    pub(crate) async fn prepare_folder(&self, folder: Folder, step: u64) -> Result<Folder, WorkerError> {
+        if folder.path().is_none() && step != self.newest_step() {
             return Ok(folder);
         }
-        saved_model::prepare(folder).await
+        saved_model::prepare_folder(folder).await
     }
 
     /// Takes note of a checkpoint that is written now, and says whether none is being written.
@@ -94,8 +94,8 @@ impl CheckpointWriter {
         let Some(writing) = self.under_way.take() else { return };
         match writing.await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(%error, newest = self.newest(), "no checkpoint was written; training goes on"),
-            Err(error) => warn!(%error, newest = self.newest(), "writing a checkpoint ended; training goes on"),
+            Ok(Err(error)) => warn!(%error, newest = self.newest_step(), "no checkpoint was written; training goes on"),
+            Err(error) => warn!(%error, newest = self.newest_step(), "writing a checkpoint ended; training goes on"),
         }
     }
 }
@@ -125,8 +125,8 @@ impl CapturedCheckpoint {
         let outcome = TrainingOutcome::Interrupted;
         let trained =
             TrainedModel { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrators: None };
-        let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;
-        let retained = blocking("checkpoints", move || retain(&checkpoints, keep, step)).await;
+        let manifest = saved_model::write_files(&folder, trained, WrittenModel { own, saved }).await?;
+        let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {
             // The new one is there all the same.
             warn!(%error, step, "older checkpoints are still there");
@@ -165,10 +165,10 @@ mod tests {
         let open = || Folder::open_in(&store.environment(), "s3://models/run", Duration::from_secs(20)).unwrap();
         store.put("run/resume-000000000005/manifest.json", "{}");
         let mut writer = writer(Some(5), 1);
-        writer.prepare(folder_of(&open(), 10), 10).await.unwrap();
+        writer.prepare_folder(folder_of(&open(), 10), 10).await.unwrap();
         assert_eq!(store.requests(), [""; 0]);
         writer.resumed_at(5);
-        writer.prepare(folder_of(&open(), 5), 5).await.unwrap();
-        assert_eq!((store.keys(), writer.newest()), (Vec::new(), 5));
+        writer.prepare_folder(folder_of(&open(), 5), 5).await.unwrap();
+        assert_eq!((store.keys(), writer.newest_step()), (Vec::new(), 5));
     }
 }

@@ -34,7 +34,7 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, DenseStage) -> T + Sync) ->
         let group =
             barrier.meet(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
         let mut dense = DenseStage::new(&jobs[rank], WorkerMetrics::new(&prometheus::Registry::new()))?;
-        dense.join((group, None), 11, b"same", RankProgress::default())?;
+        dense.join_group((group, None), 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))
     };
     thread::scope(|scope| {
@@ -57,11 +57,11 @@ fn samples(values: &[f32]) -> (PreparedBatch, BatchRows) {
 fn step(dense: &mut DenseStage, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
     let mine =
         RankTurn { samples: values.len() as u32, weight: values.len() as f32, bytes: 10.0, ..RankTurn::default() };
-    let agreed = dense.agree(mine)?;
+    let agreed = dense.agree_on_step(mine)?;
     let (prepared, rows) = samples(values);
     let batch = (!values.is_empty()).then_some((&prepared, rows));
     let rank = dense.process_group.as_ref().map_or(0, |process_group| process_group.group.rank());
-    let (stepped, _) = dense.group_step(batch, agreed.share(rank), 1, &TurnAhead::default())?;
+    let (stepped, _) = dense.group_step(batch, agreed.share_of_rank(rank), 1, &TurnAhead::default())?;
     Ok((stepped.loss, stepped.gradients.tables.concat()))
 }
 
@@ -120,8 +120,8 @@ fn workers_share_a_step_by_the_weights_of_their_samples() {
             let mut made = Vec::new();
             for _ in 0..4 {
                 let (prepared, rows) = weighted(&jobs[rank], numbers[rank]);
-                let agreed = dense.agree(RankTurn::default().with_batch(&prepared.batch)).unwrap();
-                let share = agreed.share(rank);
+                let agreed = dense.agree_on_step(RankTurn::default().with_batch(&prepared.batch)).unwrap();
+                let share = agreed.share_of_rank(rank);
                 let (stepped, _) = dense.group_step(Some((&prepared, rows)), share, 1, &TurnAhead::default()).unwrap();
                 made.push((stepped.loss, stepped.gradients.tables.concat()));
             }
@@ -180,16 +180,16 @@ fn every_rank_gets_the_turns_of_all_ranks() {
     let turns = [(4, false), (0, true), (2, false)];
     let reported = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
         let (samples, stop) = turns[rank];
-        dense.barrier().unwrap();
+        dense.wait_for_all().unwrap();
         assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
         let vote = StepVote { stop, ..StepVote::default() };
-        dense.agree(RankTurn { samples, weight: 2.0 * samples as f32, bytes: 10.0, vote }).unwrap()
+        dense.agree_on_step(RankTurn { samples, weight: 2.0 * samples as f32, bytes: 10.0, vote }).unwrap()
     });
     for agreed in reported {
         let agreed = agreed.unwrap();
-        assert!(agreed.agreement().stop);
-        assert_eq!((agreed.samples(), agreed.bytes(), agreed.busy().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
-        assert_eq!([0, 1, 2].map(|rank| agreed.share(rank).weight), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
+        assert!(agreed.step_agreement().stop);
+        assert_eq!((agreed.sample_count(), agreed.bytes_read(), agreed.busy_ranks().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
+        assert_eq!([0, 1, 2].map(|rank| agreed.share_of_rank(rank).weight), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
     }
 }
 
@@ -213,7 +213,7 @@ fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
     let (known, unknown) = (next(&[0, 1]), next(&[1]));
     let agreed = known[0].1.as_ref().unwrap();
     let all = StepAgreement { samples: 7, checkpoint: true, ..StepAgreement::default() };
-    assert_eq!(agreed.agreement(), all);
+    assert_eq!(agreed.step_agreement(), all);
     assert_eq!(known[1], known[0]);
     assert_eq!(unknown, [(known[0].0, None), (known[0].0, None)]);
 }

@@ -62,7 +62,7 @@ impl TiledLayer {
 
     /// Where each rank's part of the weights begins, and where the last one ends: `[world + 1]`. Parts are whole tiles of nearly
     /// equally many weights.
-    pub(super) fn bounds(&self, world: usize) -> Vec<usize> {
+    pub(super) fn part_bounds(&self, world: usize) -> Vec<usize> {
         let starts: Vec<usize> = self.tensors.iter().flat_map(TiledTensor::starts).chain([self.weights]).collect();
         let nearest = |rank: usize| {
             let wanted = self.weights * rank / world;
@@ -74,7 +74,7 @@ impl TiledLayer {
     }
 
     /// The tiles of these weights, which begin and end between tiles.
-    pub(super) fn part(&self, weights: &Range<usize>) -> LayerPart {
+    pub(super) fn cut_part(&self, weights: &Range<usize>) -> LayerPart {
         LayerPart::new(&self.tensors, weights)
     }
 }
@@ -137,7 +137,7 @@ impl RequestTiles {
 
 impl TileRequest {
     /// Has `write` write the weights of an answer, table after table, to their places in the layer.
-    pub(super) fn take<E>(
+    pub(super) fn write_weights<E>(
         &self,
         layer: &mut [f32],
         write: impl FnOnce(&mut [&mut [f32]]) -> Result<(), E>,
@@ -155,7 +155,7 @@ impl TileRequest {
     }
 
     /// The gradients of this request's tiles, table after table.
-    pub(super) fn give<'a>(&self, gradient: &'a [f32]) -> Vec<Cow<'a, [f32]>> {
+    pub(super) fn gradient_slices<'a>(&self, gradient: &'a [f32]) -> Vec<Cow<'a, [f32]>> {
         let tile_values = |(table, range): (&TableIds, &Range<usize>)| {
             let (values, length) = (&gradient[range.clone()], table.ids.len() * table.dim as usize);
             if values.len() == length {
@@ -218,11 +218,11 @@ mod tests {
             let layer = layer(&tensors);
             let (all, tiles) = content(&layer.whole);
             prop_assert_eq!(&all, &(0..layer.weights).collect::<Vec<_>>());
-            let bounds = layer.bounds(world);
+            let bounds = layer.part_bounds(world);
             prop_assert_eq!((bounds.len(), bounds[0], bounds[world]), (world + 1, 0, layer.weights));
             let (mut found, mut found_tiles) = (Vec::new(), Vec::new());
             for rank in bounds.windows(2) {
-                let part = layer.part(&(rank[0]..rank[1]));
+                let part = layer.cut_part(&(rank[0]..rank[1]));
                 let (weights, tiles) = content(&part);
                 prop_assert_eq!(&weights, &(rank[0]..rank[1]).collect::<Vec<_>>());
                 let largest = part.requests.iter().map(|request| request.ids.tables.iter().map(|table| table.ids.len()).sum());
@@ -242,7 +242,7 @@ mod tests {
         let layer = layer(&[(4, 10), (2, 3)]);
         let gradient: Vec<f32> = (0..13_u16).map(f32::from).collect();
         let [whole, ends] = &layer.whole.requests[..] else { panic!("{:?}", layer.whole) };
-        let given = [whole, ends].map(|request| request.give(&gradient));
+        let given = [whole, ends].map(|request| request.gradient_slices(&gradient));
         assert_eq!(given[0], [vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], vec![10.0, 11.0]]);
         assert_eq!(given[1], [vec![8.0, 9.0, 0.0, 0.0], vec![12.0, 0.0]]);
         let mut back = vec![-1.0; 13];
@@ -251,7 +251,7 @@ mod tests {
                 tables.iter_mut().zip_eq(given).for_each(|(table, values)| table.copy_from_slice(values));
                 Ok::<_, ()>(())
             };
-            request.take(&mut back, write).unwrap();
+            request.write_weights(&mut back, write).unwrap();
         }
         assert_eq!(back, gradient);
     }

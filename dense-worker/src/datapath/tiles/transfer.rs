@@ -42,7 +42,7 @@ pub(super) async fn pull(
     for group in part.requests.chunks(REQUESTS_AT_ONCE) {
         let answers = try_join_all(group.iter().map(|request| client.lookup_answers(&request.ids, access))).await?;
         for (request, answers) in group.iter().zip_eq(answers) {
-            request.take(&mut layer, |tables| answers.write(tables))?;
+            request.write_weights(&mut layer, |tables| answers.write(tables))?;
         }
     }
     Ok(layer)
@@ -60,7 +60,7 @@ pub(super) async fn push(
     for (first, group) in number_from(0, part.requests.chunks(REQUESTS_AT_ONCE)) {
         let numbered = number_from(batch.seq + first * REQUESTS_AT_ONCE as u64, group);
         let each = numbered.map(async |(seq, request): (u64, &TileRequest)| {
-            let given = request.give(&gradient);
+            let given = request.gradient_slices(&gradient);
             let gradients: Vec<&[f32]> = given.iter().map(|values| &**values).collect();
             client.push_slices(PushedBatch { seq, ..batch }, &request.ids, &gradients).await
         });

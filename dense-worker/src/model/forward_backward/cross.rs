@@ -65,7 +65,7 @@ impl CrossLayers {
     /// Takes the next layers of `parts`.
     pub(super) fn new(layers: &[CrossMatrix], width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let layers = layers.iter().map(|layer| CrossLayer::new(layer, width, parts)).collect::<Result<_, _>>()?;
-        let matrix = || Matrix::aligned(parts.rows(), width);
+        let matrix = || Matrix::aligned(parts.row_count(), width);
         Ok(Self { first: matrix()?, layers, d_affine: matrix()?, d_first: matrix()? })
     }
 
@@ -134,20 +134,20 @@ impl CrossLayer {
             CrossMatrix::Full(_) => None,
             CrossMatrix::LowRank { down, .. } => {
                 let shape = [down.size()[0], down.size()[1]];
-                let (present, [down]) = parts.layer([down])?;
+                let (present, [down]) = parts.next_layer([down])?;
                 Some((present, LayerProducts::new(down.value, shape, None, parts)?, down.gradient))
             }
         };
         let (CrossMatrix::Full(linear) | CrossMatrix::LowRank { up: linear, .. }) = layer;
         let (weight, bias) = linear.parts();
         let shape = [weight.size()[0], weight.size()[1]];
-        let (present, [weight, bias]) = parts.layer([weight, bias])?;
+        let (present, [weight, bias]) = parts.next_layer([weight, bias])?;
         let products = LayerProducts::new(weight.value, shape, None, parts)?;
-        let matrix = |columns: usize| Matrix::aligned(parts.rows(), columns);
+        let matrix = |columns: usize| Matrix::aligned(parts.row_count(), columns);
         let map = match below {
             None => CrossMap::Full { matrix: products, d_matrix: weight.gradient },
             Some((down_present, down, d_down)) => {
-                let (hidden, d_hidden) = (matrix(down.outputs())?, matrix(down.outputs())?);
+                let (hidden, d_hidden) = (matrix(down.output_count())?, matrix(down.output_count())?);
                 let (up, d_up) = (products, weight.gradient);
                 CrossMap::LowRank(Box::new(LowRank { down_present, down, d_down, up, d_up, hidden, d_hidden }))
             }
@@ -173,7 +173,7 @@ impl CrossLayer {
                 maps.up.forward(&hidden, &mut affine, by)?;
             }
         }
-        let (stride, bias) = (first.stride(), values(&self.bias));
+        let (stride, bias) = (first.row_stride(), values(&self.bias));
         let (affine, output) = (self.affine.values_mut(rows), self.output.values_mut(rows));
         let (first, input) = (first.values(rows), input.values(rows));
         wide(
@@ -200,7 +200,7 @@ impl CrossLayer {
         rows: usize,
         earlier: bool,
     ) {
-        let stride = first.stride();
+        let stride = first.row_stride();
         let d_bias = values_mut(&mut self.d_bias);
         if !earlier {
             d_bias.fill(0.0);

@@ -47,14 +47,14 @@ impl Dcnv2ForwardBackward {
         let after_cross = match (&dcnv2.deep, dcnv2.structure) {
             (Some(deep), Structure::Parallel) => AfterCross::Parallel(Box::new(ParallelDeep {
                 deep: LayerStack::new(deep, true, parts)?,
-                d_first: Matrix::aligned(parts.rows(), width)?,
-                both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
-                d_both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
+                d_first: Matrix::aligned(parts.row_count(), width)?,
+                both: Matrix::aligned(parts.row_count(), dcnv2.output.input_count())?,
+                d_both: Matrix::aligned(parts.row_count(), dcnv2.output.input_count())?,
                 output: LayerStack::new(&dcnv2.output, true, parts)?,
             })),
             (deep, _) => AfterCross::Stacked(LayerStack::from_mlps(deep.iter().chain([&dcnv2.output]), true, parts)?),
         };
-        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.rows(), width)?, after: after_cross })
+        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.row_count(), width)?, after: after_cross })
     }
 }
 
@@ -108,10 +108,10 @@ impl ParallelDeep {
         dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { deep, d_first, both, d_both, output } = self;
-        let (rows, width, stride) = (share.samples, d_crossed.columns(), d_crossed.stride());
+        let (rows, width, stride) = (share.samples, d_crossed.column_count(), d_crossed.row_stride());
         let first = cross.first().rows(rows)?;
         deep.forward(&first, rows, progress.blocks, Some(dropout))?;
-        let (of_both, last) = (both.stride(), both.columns() - width);
+        let (of_both, last) = (both.row_stride(), both.column_count() - width);
         let crossed = cross.output().values(rows).chunks_exact(stride);
         let read = crossed.zip_eq(deep.output(rows).chunks_exact(last));
         for (into, (crossed, deep)) in both.values_mut(rows).chunks_exact_mut(of_both).zip_eq(read) {
@@ -122,7 +122,7 @@ impl ParallelDeep {
         if progress.ends_at_outputs() {
             return Ok(loss);
         }
-        let (_, d_deep) = deep.ends(rows);
+        let (_, d_deep) = deep.output_and_slopes(rows);
         let made = d_crossed.values_mut(rows).chunks_exact_mut(stride).zip_eq(d_deep.chunks_exact_mut(last));
         for (slopes, (d_crossed, d_deep)) in d_both.values(rows).chunks_exact(of_both).zip_eq(made) {
             d_crossed[..width].copy_from_slice(&slopes[..width]);

@@ -48,13 +48,13 @@ impl DeepFmForwardBackward {
             (Some(first_order), Some(factors)) => Some(NumericFactors::new(first_order, factors, parts)?),
             _ => None,
         };
-        let inputs = network.deep.inputs();
+        let inputs = network.deep.input_count();
         Ok(Self {
             numeric: of_numeric,
             fields: (numeric, network.features),
             dim: network.dim,
-            input: Matrix::aligned(parts.rows(), inputs)?,
-            d_input: Matrix::aligned(parts.rows(), inputs)?,
+            input: Matrix::aligned(parts.row_count(), inputs)?,
+            d_input: Matrix::aligned(parts.row_count(), inputs)?,
             sums: Vec::new(),
             terms: Vec::new(),
             deep: LayerStack::new(&network.deep, true, parts)?,
@@ -65,7 +65,7 @@ impl DeepFmForwardBackward {
     fn forward(&mut self, share: &BatchShare<'_>) -> Result<(), ModelError> {
         let Self { numeric, fields, dim, input, sums, terms, .. } = self;
         numeric.as_mut().map_or(Ok(()), |numeric| numeric.present.forward())?;
-        let (rows, stride, k, (columns, features)) = (share.samples, input.stride(), *dim - 1, *fields);
+        let (rows, stride, k, (columns, features)) = (share.samples, input.row_stride(), *dim - 1, *fields);
         sums.clear();
         sums.resize(rows * k, 0.0);
         terms.clear();
@@ -103,8 +103,8 @@ impl DeepFmForwardBackward {
 
     /// Adds the slopes of the second-order term to those of the deep MLP: d f_ik = slope · (Σ_j f_jk − f_ik).
     fn second_order_backward(&mut self, rows: usize) {
-        let (k, stride) = (self.dim - 1, self.input.stride());
-        let width = self.input.columns();
+        let (k, stride) = (self.dim - 1, self.input.row_stride());
+        let width = self.input.column_count();
         let (slopes, sums, fields) = (self.deep.d_logits(rows), &self.sums, self.input.values(rows));
         let d_fields = self.d_input.values_mut(rows);
         wide(
@@ -145,7 +145,7 @@ impl ChunkStep for DeepFmForwardBackward {
         }
         self.second_order_backward(rows);
         let Self { numeric, fields, dim, d_input, deep, .. } = self;
-        let (k, stride, (columns, features), slopes) = (*dim - 1, d_input.stride(), *fields, deep.d_logits(rows));
+        let (k, stride, (columns, features), slopes) = (*dim - 1, d_input.row_stride(), *fields, deep.d_logits(rows));
         let d_fields = d_input.values(rows).chunks_exact(stride);
         if let Some(numeric) = numeric {
             numeric.backward(slopes, share.numeric, d_fields.clone(), progress)?;
@@ -167,7 +167,7 @@ impl NumericFactors {
     fn new(first_order: &LinearLayer, factors: &Tensor, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let first_order = LinearTerm::new(first_order, parts)?;
         let columns = usize::try_from(factors.size()[0]).unwrap_or(0);
-        let (present, [factors]) = parts.layer([factors])?;
+        let (present, [factors]) = parts.next_layer([factors])?;
         Ok(Self { first_order, present, columns, factors: factors.value, d_factors: factors.gradient })
     }
 

@@ -34,14 +34,14 @@ impl DlrmForwardBackward {
         let dim = dlrm.dim;
         let bottom = match &dlrm.bottom {
             Some(mlp) => {
-                let numeric = Matrix::dense(parts.rows(), mlp.inputs())?;
+                let numeric = Matrix::dense(parts.row_count(), mlp.input_count())?;
                 Some(BottomMlp { numeric, stack: LayerStack::new(mlp, false, parts)?, dim })
             }
             None => None,
         };
         let pairs = PairProducts::new(dlrm.features + usize::from(bottom.is_some()), dim);
         let inputs = pairs.count() + if bottom.is_some() { dim } else { 0 };
-        let (input, d_input) = (Matrix::aligned(parts.rows(), inputs)?, Matrix::aligned(parts.rows(), inputs)?);
+        let (input, d_input) = (Matrix::aligned(parts.row_count(), inputs)?, Matrix::aligned(parts.row_count(), inputs)?);
         let top = LayerStack::new(&dlrm.top, true, parts)?;
         Ok(Self { bottom, pairs, input, d_input, top })
     }
@@ -61,7 +61,7 @@ impl ChunkStep for DlrmForwardBackward {
     ) -> Result<f64, ModelError> {
         let Self { bottom, pairs, input, d_input, top } = self;
         let (rows, place) =
-            (share.samples, PairsPlace { stride: input.stride(), offset: input.columns() - pairs.count() });
+            (share.samples, PairsPlace { stride: input.row_stride(), offset: input.column_count() - pairs.count() });
         let dense = match bottom {
             Some(bottom) => bottom.forward(share.numeric, rows, progress.blocks, input)?,
             None => &[],
@@ -83,7 +83,7 @@ impl ChunkStep for DlrmForwardBackward {
 impl BottomMlp {
     /// Forward through the bottom. Returns its output and copies it to the start of each row of `input`.
     fn forward(&mut self, numeric: &[f32], rows: usize, by: SampleBlocks, input: &mut Matrix) -> Result<&[f32], ModelError> {
-        let stride = input.stride();
+        let stride = input.row_stride();
         self.numeric.values_mut(rows).copy_from_slice(numeric);
         self.stack.forward(&self.numeric.rows(rows)?, rows, by, None)?;
         let output = self.stack.output(rows);
@@ -101,7 +101,7 @@ impl BottomMlp {
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
         let rows = slopes.len() / place.stride;
-        let (dense, d_dense) = self.stack.ends(rows);
+        let (dense, d_dense) = self.stack.output_and_slopes(rows);
         for (into, slopes) in d_dense.chunks_exact_mut(self.dim).zip_eq(slopes.chunks_exact(place.stride)) {
             into.copy_from_slice(&slopes[..self.dim]);
         }

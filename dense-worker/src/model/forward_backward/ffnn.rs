@@ -20,9 +20,9 @@ pub(in crate::model) struct FfnnForwardBackward {
 
 impl FfnnForwardBackward {
     pub(super) fn new(ffnn: &Ffnn, numeric: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
-        let inputs = ffnn.layers.inputs();
-        let input = Matrix::aligned(parts.rows(), inputs)?;
-        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.rows(), inputs - numeric)).transpose()?;
+        let inputs = ffnn.layers.input_count();
+        let input = Matrix::aligned(parts.row_count(), inputs)?;
+        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.row_count(), inputs - numeric)).transpose()?;
         Ok(Self { input, d_input, numeric, layers: LayerStack::new(&ffnn.layers, true, parts)? })
     }
 }

@@ -53,8 +53,8 @@ impl FusionStep {
         let width = |weight: &Tensor| usize::try_from(weight.size()[1]).unwrap_or(0) / heads;
         let (a, b) = (width(weight), width(&fusion.of_second));
         let shape = [int(outputs * heads), int(a), int(b)];
-        let (of_first, [weight, bias]) = parts.layer([weight, bias])?;
-        let (of_second, [second]) = parts.layer([&fusion.of_second])?;
+        let (of_first, [weight, bias]) = parts.next_layer([weight, bias])?;
+        let (of_second, [second]) = parts.next_layer([&fusion.of_second])?;
         let (present, [products]) = parts.layer_as([(&fusion.products, shape.to_vec())])?;
         let term = |present, LayerVariable { value, gradient }, width: usize| {
             let shape = [int(outputs), int(width * heads)];
@@ -64,7 +64,7 @@ impl FusionStep {
                 d_weight: gradient,
             })
         };
-        let matrix = |columns| Matrix::dense(parts.rows(), columns);
+        let matrix = |columns| Matrix::dense(parts.row_count(), columns);
         Ok(Self {
             of_first: term(of_first, weight, a)?,
             of_second: term(of_second, second, b)?,
@@ -98,7 +98,7 @@ impl FusionStep {
         self.of_second.present.forward_done()?;
         self.of_first.present.forward()?;
         self.of_first.products.forward(first, &mut self.logits.rows(rows)?, by)?;
-        let (bias, outputs) = (values(&self.bias), self.logits.columns());
+        let (bias, outputs) = (values(&self.bias), self.logits.column_count());
         let terms = self.term.values(rows).chunks_exact(outputs);
         for (logits, terms) in self.logits.values_mut(rows).chunks_exact_mut(outputs).zip_eq(terms) {
             let terms = terms.iter().zip_eq(bias);
@@ -106,11 +106,11 @@ impl FusionStep {
         }
         self.of_first.present.forward_done()?;
         self.present.forward()?;
-        let (b, all) = (self.d_left.columns(), values(second));
+        let (b, all) = (self.d_left.column_count(), values(second));
         for (place, left) in self.left.iter_mut().enumerate() {
             let (output, head) = (place / self.heads, place % self.heads);
             let matrix = self.products.f_select(0, int(place))?;
-            by.each([&part(first, head, matrix.size()[0])?, &left.rows(rows)?], |[first, left], _| {
+            by.for_each_block([&part(first, head, matrix.size()[0])?, &left.rows(rows)?], |[first, left], _| {
                 let _ = first.f_mm_out(left, &matrix)?;
                 Ok(())
             })?;
@@ -166,8 +166,8 @@ impl FusionStep {
         rows: usize,
         progress: &ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        let (output, head, b, heads) = (place / self.heads, place % self.heads, self.d_left.columns(), self.heads);
-        let outputs = self.d_logits.columns();
+        let (output, head, b, heads) = (place / self.heads, place % self.heads, self.d_left.column_count(), self.heads);
+        let outputs = self.d_logits.column_count();
         let slopes = self.d_logits.values(rows).chunks_exact(outputs).map(|slopes| slopes[output]);
         let read = values(second).chunks_exact(b * heads).zip_eq(self.left[place].values(rows).chunks_exact(b));
         let made = self.d_left.values_mut(rows).chunks_exact_mut(b);
@@ -181,7 +181,7 @@ impl FusionStep {
         let (first, a) = (part(first, head, matrix.size()[0])?, matrix.size()[0]);
         let (d_left, mut d_matrix) = (self.d_left.rows(rows)?, self.d_products.f_select(0, int(place))?);
         let transposed = matrix.f_tr()?;
-        progress.blocks.each([&first, &d_left, &part(d_first, head, a)?], |[first, d_left, d_first], block| {
+        progress.blocks.for_each_block([&first, &d_left, &part(d_first, head, a)?], |[first, d_left, d_first], block| {
             let _ = match progress.earlier || block > 0 {
                 true => d_matrix.f_addmm_(&first.f_tr()?, d_left)?,
                 false => first.f_tr()?.f_mm_out(&d_matrix, d_left)?,

@@ -82,16 +82,16 @@ struct StreamedVariable {
 }
 
 impl<'a> StepParts<'a> {
-    pub(super) fn resident(gradients: &'a mut dyn Iterator<Item = Tensor>) -> Self {
+    pub(super) fn for_resident(gradients: &'a mut dyn Iterator<Item = Tensor>) -> Self {
         Self { source: PartSource::Resident(gradients), rows: CHUNK, built: 0, dropouts: 0, slopes: None }
     }
 
     /// Up to `rows` samples go through one layer after another.
-    pub(super) fn streamed(window: &'a Arc<LayerWindow>, thread: usize, rows: usize) -> Self {
+    pub(super) fn for_streamed(window: &'a Arc<LayerWindow>, thread: usize, rows: usize) -> Self {
         Self { source: PartSource::Streamed(window, thread), rows, built: 0, dropouts: 0, slopes: None }
     }
 
-    pub(super) fn rows(&self) -> usize {
+    pub(super) fn row_count(&self) -> usize {
         self.rows
     }
 
@@ -103,9 +103,9 @@ impl<'a> StepParts<'a> {
 
     /// The length of the segments of a stack of so many layers: one layer of each keeps its output. About as many segments as layers in
     /// a segment take the least memory.
-    pub(super) fn segment(&self, layers: usize) -> usize {
+    pub(super) fn segment_length(&self, layers: usize) -> usize {
         match &self.source {
-            PartSource::Streamed(window, _) if window.recomputes() => layers.isqrt().max(1),
+            PartSource::Streamed(window, _) if window.recomputes_outputs() => layers.isqrt().max(1),
             PartSource::Streamed(..) | PartSource::Resident(_) => 1,
         }
     }
@@ -115,7 +115,7 @@ impl<'a> StepParts<'a> {
     pub(super) fn inner_slopes(&mut self, index: usize, width: usize) -> Result<Matrix, ModelError> {
         let PartSource::Streamed(window, _) = &self.source else { return Matrix::dense(self.rows, width) };
         if self.slopes.is_none() {
-            let memory = || Matrix::dense(self.rows, window.widest());
+            let memory = || Matrix::dense(self.rows, window.most_outputs());
             self.slopes = Some([memory()?, memory()?]);
         }
         match &self.slopes {
@@ -130,14 +130,14 @@ impl<'a> StepParts<'a> {
     }
 
     /// The next layer, in the order in which the network made its weights.
-    pub(super) fn layer<const N: usize>(
+    pub(super) fn next_layer<const N: usize>(
         &mut self,
         variables: [&Tensor; N],
     ) -> Result<(LayerUse, [LayerVariable; N]), ModelError> {
         self.layer_as(variables.map(|variable| (variable, variable.size())))
     }
 
-    /// As [`Self::layer`], of a weight `[outputs, inputs]` and a bias `[outputs]` that may come in slices.
+    /// As [`Self::next_layer`], of a weight `[outputs, inputs]` and a bias `[outputs]` that may come in slices.
     pub(super) fn sliced_layer(&mut self, weight: &Tensor, bias: &Tensor) -> Result<SlicedLayer, ModelError> {
         let (all, inputs) = (weight.size()[0], weight.size()[1]);
         let (mut slices, mut start) = (Vec::new(), 0);
@@ -161,7 +161,7 @@ impl<'a> StepParts<'a> {
         window.weights_of_first(self.built).map(|weights| (int(weights) / inputs.max(1)).max(1))
     }
 
-    /// As [`Self::layer`], with the variables seen in these shapes.
+    /// As [`Self::next_layer`], with the variables seen in these shapes.
     pub(super) fn layer_as<const N: usize>(
         &mut self,
         variables: [(&Tensor, Vec<i64>); N],
@@ -237,7 +237,7 @@ impl LayerUse {
 
 impl StreamedLayer {
     fn begin(&mut self) -> Result<(), ModelError> {
-        let (number, values) = self.window.begin(self.thread, self.layer)?;
+        let (number, values) = self.window.begin_use(self.thread, self.layer)?;
         self.present = Some(number);
         self.view(&values, |variable| &mut variable.value)
     }
@@ -246,12 +246,12 @@ impl StreamedLayer {
         for variable in &mut self.variables {
             variable.value.f_set_data(&nothing()?)?;
         }
-        self.present.take().map_or(Ok(()), |number| self.window.end(number))
+        self.present.take().map_or(Ok(()), |number| self.window.end_use(number))
     }
 
     fn begin_gradients(&mut self) -> Result<(), ModelError> {
-        let mut gradients = self.window.memory(self.layer);
-        self.view(&gradients.tensor()?, |variable| &mut variable.gradient)?;
+        let mut gradients = self.window.layer_memory(self.layer);
+        self.view(&gradients.as_tensor()?, |variable| &mut variable.gradient)?;
         self.gradients = Some(gradients);
         Ok(())
     }
@@ -260,7 +260,7 @@ impl StreamedLayer {
         for variable in &mut self.variables {
             variable.gradient.f_set_data(&nothing()?)?;
         }
-        self.gradients.take().map_or(Ok(()), |gradients| self.window.give(self.thread, self.layer, gradients))
+        self.gradients.take().map_or(Ok(()), |gradients| self.window.give_gradients(self.thread, self.layer, gradients))
     }
 
     /// Makes tensors of the variables views of their parts of `all`.

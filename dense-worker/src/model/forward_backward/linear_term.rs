@@ -22,7 +22,7 @@ pub(super) struct LinearTerm {
 impl LinearTerm {
     pub(super) fn new(linear: &LinearLayer, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = linear.parts();
-        let (present, [weight, bias]) = parts.layer([weight, bias])?;
+        let (present, [weight, bias]) = parts.next_layer([weight, bias])?;
         Ok(Self { present, weight: weight.value, bias: bias.value, d_weight: weight.gradient, d_bias: bias.gradient })
     }
 

@@ -39,12 +39,12 @@ impl Matrix {
         Ok(Self { tensor, columns, stride })
     }
 
-    pub(super) fn columns(&self) -> usize {
+    pub(super) fn column_count(&self) -> usize {
         self.columns
     }
 
     /// Floats from one row's start to the next.
-    pub(super) fn stride(&self) -> usize {
+    pub(super) fn row_stride(&self) -> usize {
         self.stride
     }
 
@@ -72,7 +72,7 @@ impl Matrix {
     }
 
     /// For libtorch to read or write.
-    pub(super) fn whole(&self) -> Result<Tensor, ModelError> {
+    pub(super) fn all_rows(&self) -> Result<Tensor, ModelError> {
         Ok(self.tensor.f_narrow(1, 0, int(self.columns))?)
     }
 

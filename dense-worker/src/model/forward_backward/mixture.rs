@@ -36,9 +36,9 @@ impl ExpertMixture {
     /// `gate` is G, `[experts, inputs]`. Experts give `width` values. It is the next layer of `parts`.
     pub(super) fn new(gate: &Tensor, width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let shape = [gate.size()[0], gate.size()[1]];
-        let (present, [gate]) = parts.layer([gate])?;
+        let (present, [gate]) = parts.next_layer([gate])?;
         let products = LayerProducts::new(gate.value, shape, None, parts)?;
-        let (experts, matrix) = (products.outputs(), |columns| Matrix::dense(parts.rows(), columns));
+        let (experts, matrix) = (products.output_count(), |columns| Matrix::dense(parts.row_count(), columns));
         Ok(Self {
             present,
             gate: products,
@@ -67,7 +67,7 @@ impl ExpertMixture {
         rows: usize,
         by: SampleBlocks,
     ) -> Result<(), ModelError> {
-        let (count, width) = (self.shares.columns(), self.output.columns());
+        let (count, width) = (self.shares.column_count(), self.output.column_count());
         self.present.forward()?;
         self.gate.forward(x, &mut self.shares.rows(rows)?, by)?;
         self.present.forward_done()?;
@@ -102,11 +102,11 @@ impl ExpertMixture {
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        let (count, width) = (self.shares.columns(), self.output.columns());
+        let (count, width) = (self.shares.column_count(), self.output.column_count());
         let (shares, d_output) = (self.shares.values(rows), self.d_output.values(rows));
         let d_shares = self.d_shares.values_mut(rows);
         for (expert, stack) in experts.enumerate() {
-            let (given, d_given) = stack.ends(rows);
+            let (given, d_given) = stack.output_and_slopes(rows);
             wide(
                 #[inline(always)]
                 || {

@@ -115,18 +115,18 @@ impl ChunkProgress<'_> {
     fn loss(&self, outputs: &mut [f32], (labels, weights): (&[f32], &[f32]), slopes: &mut [f32]) -> f64 {
         let MeanLoss { losses, factor } = self.mean;
         if self.ends_at_outputs() {
-            losses.finish(outputs);
+            losses.finish_outputs(outputs);
             return 0.0;
         }
-        let (targets, width) = (losses.targets(), losses.outputs());
+        let (targets, width) = (losses.target_count(), losses.output_count());
         let rows = outputs.len() / width;
         let of_block = |(start, count): (usize, usize)| {
             let part = |values: usize| start * values..(start + count) * values;
             let weights = if weights.is_empty() { weights } else { &weights[part(1)] };
             let slopes = &mut slopes[part(width)];
-            losses.sum(&mut outputs[part(width)], (&labels[part(targets)], weights), factor, slopes)
+            losses.sum_losses(&mut outputs[part(width)], (&labels[part(targets)], weights), factor, slopes)
         };
-        self.blocks.ranges(rows).map(of_block).sum()
+        self.blocks.row_ranges(rows).map(of_block).sum()
     }
 
     fn finished(&mut self, weights: usize) {

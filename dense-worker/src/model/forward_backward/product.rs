@@ -52,7 +52,7 @@ impl LayerProducts {
         let half = match half {
             Some(kind) => {
                 let empty = |size: &[i64]| Tensor::f_zeros(size, (kind, Device::Cpu));
-                let (copy, rows) = (empty(&shape)?, int(parts.rows()));
+                let (copy, rows) = (empty(&shape)?, int(parts.row_count()));
                 let (input, slopes) = (empty(&[rows, shape[1]])?, empty(&[rows, shape[0]])?);
                 Some(HalfCopies { transposed: copy.f_tr()?, weight: copy, input, slopes })
             }
@@ -68,7 +68,7 @@ impl LayerProducts {
         Ok(Self { weight, shape, sum, half })
     }
 
-    pub(super) fn outputs(&self) -> usize {
+    pub(super) fn output_count(&self) -> usize {
         usize::try_from(self.shape[0]).unwrap_or(0)
     }
 
@@ -85,7 +85,7 @@ impl LayerProducts {
         match &mut self.half {
             None => {
                 let transposed = self.weight.f_tr()?;
-                by.each([input, output], |[input, output], _| {
+                by.for_each_block([input, output], |[input, output], _| {
                     let _ = input.f_mm_out(output, &transposed)?;
                     Ok(())
                 })
@@ -129,9 +129,9 @@ impl LayerProducts {
     ) -> Result<(), ModelError> {
         let mut sum = match &mut self.sum {
             SumMemory::Gradient => return add_products(slopes, input, gradient, progress),
-            SumMemory::Aligned(sum) => sum.whole()?,
-            SumMemory::AlignedForBatch(Some(sum)) => sum.whole()?,
-            SumMemory::AlignedForBatch(none) => none.insert(sum_of(self.shape)?).whole()?,
+            SumMemory::Aligned(sum) => sum.all_rows()?,
+            SumMemory::AlignedForBatch(Some(sum)) => sum.all_rows()?,
+            SumMemory::AlignedForBatch(none) => none.insert(sum_of(self.shape)?).all_rows()?,
         };
         add_products(slopes, input, &mut sum, progress)?;
         if progress.last {
@@ -153,7 +153,7 @@ impl LayerProducts {
         match &self.half {
             None => {
                 let weight = self.of_last_inputs(&self.weight, d_input)?;
-                by.each([slopes, d_input], |[slopes, d_input], _| {
+                by.for_each_block([slopes, d_input], |[slopes, d_input], _| {
                     let _ = d_input.f_addmm_(slopes, &weight)?;
                     Ok(())
                 })
@@ -179,7 +179,7 @@ impl LayerProducts {
         match &self.half {
             None => {
                 let weight = self.of_last_inputs(&self.weight, d_input)?;
-                by.each([slopes, d_input], |[slopes, d_input], _| {
+                by.for_each_block([slopes, d_input], |[slopes, d_input], _| {
                     let _ = slopes.f_mm_out(d_input, &weight)?;
                     Ok(())
                 })
@@ -200,7 +200,7 @@ fn add_products(
     sum: &mut Tensor,
     progress: &ChunkProgress<'_>,
 ) -> Result<(), ModelError> {
-    progress.blocks.each([slopes, input], |[slopes, input], block| {
+    progress.blocks.for_each_block([slopes, input], |[slopes, input], block| {
         let slopes = slopes.f_tr()?;
         let adds = progress.earlier || block > 0;
         let _ = if adds { sum.f_addmm_(&slopes, input)? } else { slopes.f_mm_out(sum, input)? };
@@ -243,7 +243,7 @@ mod tests {
         let zeros = |size: [i64; 2]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
         let all = |kind| {
             let mut none = std::iter::empty();
-            let parts = StepParts::resident(&mut none);
+            let parts = StepParts::for_resident(&mut none);
             let mut products = LayerProducts::new(weight.shallow_clone(), [12, 40], Some(kind), &parts).unwrap();
             products.refresh().unwrap();
             let (mut output, mut d_weight, d_input) = (zeros([9, 12]), zeros([12, 40]), zeros([9, 33]));

@@ -77,12 +77,12 @@ impl LayerStack {
         let mut layers = Vec::new();
         let of_mlp = |mlp: &'a Mlp| mlp.parts().map(move |(weight, bias, activate)| (mlp, weight, bias, activate));
         let all: Vec<_> = mlps.into_iter().flat_map(of_mlp).collect();
-        let (last, segment) = (all.len().saturating_sub(1), parts.segment(all.len()));
+        let (last, segment) = (all.len().saturating_sub(1), parts.segment_length(all.len()));
         let widest = all.iter().map(|(_, weight, ..)| weight.size()[0]).max().unwrap_or(1);
-        let inner = || Matrix::dense(parts.rows(), usize::try_from(widest).unwrap_or(1));
+        let inner = || Matrix::dense(parts.row_count(), usize::try_from(widest).unwrap_or(1));
         let inner: Vec<Matrix> = (1..segment).map(|_| inner()).collect::<Result<_, _>>()?;
         for (index, (mlp, weight, bias, activate)) in all.into_iter().enumerate() {
-            let (rows, width) = (parts.rows(), usize::try_from(weight.size()[0]).unwrap_or(0));
+            let (rows, width) = (parts.row_count(), usize::try_from(weight.size()[0]).unwrap_or(0));
             let number = if activate && dropout { parts.next_dropout() } else { 0 };
             let SlicedLayer { slices, bias } = parts.sliced_layer(weight, bias)?;
             let slice = |slice| WeightSlice::new(slice, half(mlp.precision_of(activate)), parts);
@@ -127,7 +127,7 @@ impl LayerStack {
             let output = layer.forward(&input, rows, by)?;
             layer.mask.clear();
             if let Some(dropout) = dropout.as_deref_mut().filter(|_| layer.activate) {
-                dropout.draw(layer.number, rows * layer.output.columns(), &mut layer.mask);
+                dropout.draw_factors(layer.number, rows * layer.output.column_count(), &mut layer.mask);
                 apply_mask(layer.output.values_mut(rows), &layer.mask);
             }
             input = output;
@@ -198,15 +198,15 @@ impl LayerStack {
         self.layers.last().map_or(&[], |layer| layer.d_output.values(rows))
     }
 
-    pub(super) fn ends(&mut self, rows: usize) -> (&[f32], &mut [f32]) {
+    pub(super) fn output_and_slopes(&mut self, rows: usize) -> (&[f32], &mut [f32]) {
         match self.layers.last_mut() {
             Some(StackLayer { output, d_output, .. }) => (output.values(rows), d_output.values_mut(rows)),
             None => (&[], &mut []),
         }
     }
 
-    pub(super) fn width(&self) -> usize {
-        self.layers.last().map_or(0, |layer| layer.output.columns())
+    pub(super) fn output_width(&self) -> usize {
+        self.layers.last().map_or(0, |layer| layer.output.column_count())
     }
 
     pub(super) fn output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
@@ -323,7 +323,7 @@ impl StackLayer {
 
     /// From d loss / d output to d loss / d product. The sum of its columns is the bias's gradient.
     fn undo_activation(&mut self, rows: usize, earlier: bool) {
-        let width = self.output.columns();
+        let width = self.output.column_count();
         let slopes = self.d_output.values_mut(rows);
         apply_mask(slopes, &self.mask);
         let d_bias = values_mut(&mut self.d_bias);

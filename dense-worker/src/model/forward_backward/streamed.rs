@@ -55,12 +55,12 @@ impl StreamedThreads {
         let rows = most_samples(batch, threads).next_multiple_of(BLOCK);
         let mut made = Vec::with_capacity(threads);
         for thread in 0..threads {
-            let mut parts = StepParts::streamed(window, thread, rows);
+            let mut parts = StepParts::for_streamed(window, thread, rows);
             let Some(step) = ForwardBackward::from_network(network, shape, &mut parts)? else { return Ok(None) };
             made.push(StreamedThread { step, dropout: dropout(thread as u64), keep: UnitDropout::new(0.0, 0, 0) });
         }
         let mut all = Self { window: Arc::clone(window), threads: made, rows };
-        window.learn(|| all.traverse_one(shape, losses))?;
+        window.learn_order(|| all.traverse_one(shape, losses))?;
         Ok(Some(all))
     }
 
@@ -68,17 +68,17 @@ impl StreamedThreads {
     fn traverse_one(&mut self, shape: &InputShape, losses: &TargetLosses) -> Result<(), ModelError> {
         let width = shape.width();
         let (numeric, embeddings, labels) =
-            (vec![0.0; BLOCK * shape.numeric], vec![0.0; BLOCK * width], vec![0.0; BLOCK * losses.targets()]);
-        let (mut logits, mut gradients) = (vec![0.0; BLOCK * losses.outputs()], vec![0.0; BLOCK * width]);
+            (vec![0.0; BLOCK * shape.numeric], vec![0.0; BLOCK * width], vec![0.0; BLOCK * losses.target_count()]);
+        let (mut logits, mut gradients) = (vec![0.0; BLOCK * losses.output_count()], vec![0.0; BLOCK * width]);
         for (purpose, samples) in [(TraversalPurpose::Training, 1), (TraversalPurpose::Scoring, BLOCK)] {
             let training = if purpose == TraversalPurpose::Training { samples } else { 0 };
             let share = BatchShare {
                 samples,
                 numeric: &numeric[..samples * shape.numeric],
                 embeddings: &embeddings[..samples * width],
-                labels: &labels[..training * losses.targets()],
+                labels: &labels[..training * losses.target_count()],
                 weights: &[],
-                logits: &mut logits[..samples * losses.outputs()],
+                logits: &mut logits[..samples * losses.output_count()],
                 gradients: &mut gradients[..training * width],
             };
             self.window.start(purpose, (0, 0.0), 1);
@@ -126,7 +126,7 @@ impl StreamedThreads {
         samples: usize,
         losses: &TargetLosses,
     ) -> Result<Vec<f32>, ModelError> {
-        let outputs = losses.outputs();
+        let outputs = losses.output_count();
         let mut logits = Vec::with_capacity(samples * outputs);
         let most = self.rows * self.threads.len();
         for start in (0..samples).step_by(most) {
@@ -168,7 +168,7 @@ impl StreamedThreads {
         let (lead, others) = self.threads[..busy].split_at_mut(1);
         let first = shares.next().ok_or(ModelError::Thread)?;
         let results = std::thread::scope(|scope| {
-            let work = |thread: &mut StreamedThread, share| thread.run(traversal, share).inspect_err(|_| window.fail());
+            let work = |thread: &mut StreamedThread, share| thread.run(traversal, share).inspect_err(|_| window.note_failure());
             let mut running = Vec::new();
             for (thread, share) in others.iter_mut().zip_eq(shares) {
                 running.push(scope.spawn(move || work(thread, share)));

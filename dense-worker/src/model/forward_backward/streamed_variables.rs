@@ -42,11 +42,11 @@ impl StreamedVariables {
         layer: usize,
         work: impl FnOnce() -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
-        let (number, values) = self.window.begin(THREAD, layer)?;
+        let (number, values) = self.window.begin_use(THREAD, layer)?;
         let done = self.set(layer, &values).and_then(|()| work());
         drop(values);
         self.take_away(layer)?;
-        self.window.end(number)?;
+        self.window.end_use(number)?;
         done
     }
 
@@ -60,8 +60,8 @@ impl StreamedVariables {
         let variables: Vec<&Tensor> = self.layers[layer].iter().map(|variable| &variable.handle).collect();
         let mut made = self.forward(layer, || work(&variables))?;
         let others = made.split_off(variables.len());
-        let mut gradients = self.window.memory(layer);
-        let all = gradients.tensor()?;
+        let mut gradients = self.window.layer_memory(layer);
+        let all = gradients.as_tensor()?;
         for (mut into, gradient) in self.parts(layer, &all)?.into_iter().zip_eq(made) {
             if gradient.defined() {
                 into.f_copy_(&gradient)?;
@@ -70,7 +70,7 @@ impl StreamedVariables {
             }
         }
         drop(all);
-        self.window.give(THREAD, layer, gradients)?;
+        self.window.give_gradients(THREAD, layer, gradients)?;
         Ok(others)
     }
 

@@ -57,14 +57,14 @@ impl TasksForwardBackward {
             tasks::SharedLayers::Bottom(None) => SharedStacks::Nothing,
             tasks::SharedLayers::Bottom(Some(bottom)) => SharedStacks::Bottom(LayerStack::new(bottom, true, parts)?),
             tasks::SharedLayers::Mmoe(experts, gates) => {
-                if experts.iter().any(|expert| expert.inputs() == 0) {
+                if experts.iter().any(|expert| expert.input_count() == 0) {
                     return Ok(None);
                 }
                 let none: Vec<Vec<Mlp>> = gates.iter().map(|_| Vec::new()).collect();
                 SharedStacks::Levels(vec![ExpertLevel::new((experts, &none), gates, None, parts)?])
             }
             tasks::SharedLayers::Ple(levels) => {
-                if levels.iter().flat_map(|level| &level.shared).any(|expert| expert.inputs() == 0) {
+                if levels.iter().flat_map(|level| &level.shared).any(|expert| expert.input_count() == 0) {
                     return Ok(None);
                 }
                 let level = |level: &tasks::PleLevel| {
@@ -76,8 +76,8 @@ impl TasksForwardBackward {
         let towers = network.towers.iter().map(|tower| LayerStack::new(tower, true, parts)).collect::<Result<_, _>>()?;
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(parts.rows(), inputs)?,
-            d_input: Matrix::aligned(parts.rows(), inputs)?,
+            input: Matrix::aligned(parts.row_count(), inputs)?,
+            d_input: Matrix::aligned(parts.row_count(), inputs)?,
             shared,
             towers,
             d_logits: Vec::new(),
@@ -92,7 +92,7 @@ impl TasksForwardBackward {
             SharedStacks::Nothing => Ok(TargetInputs::the_same(&x, targets).own),
             SharedStacks::Bottom(bottom) => {
                 bottom.forward(&x, rows, by, Some(dropout))?;
-                bottom.ends(rows).1.fill(0.0);
+                bottom.output_and_slopes(rows).1.fill(0.0);
                 Ok(TargetInputs::the_same(&bottom.output_tensor(rows)?, targets).own)
             }
             SharedStacks::Levels(levels) => {
@@ -177,7 +177,7 @@ impl ChunkStep for TasksForwardBackward {
         let d_read = self.d_read(rows)?;
         let mut end = outputs;
         for (target, tower) in self.towers.iter_mut().enumerate().rev() {
-            let (_, slopes) = tower.ends(rows);
+            let (_, slopes) = tower.output_and_slopes(rows);
             let width = slopes.len() / rows;
             end -= width;
             for (into, slopes) in slopes.chunks_exact_mut(width).zip_eq(self.d_logits.chunks_exact(outputs)) {
@@ -210,7 +210,7 @@ impl ExpertLevel {
         };
         let shared = stacks(shared)?;
         let own: Vec<Vec<LayerStack>> = own.iter().map(|experts| stacks(experts)).collect::<Result<_, _>>()?;
-        let width = shared.iter().chain(own.iter().flatten()).next().map_or(0, LayerStack::width);
+        let width = shared.iter().chain(own.iter().flatten()).next().map_or(0, LayerStack::output_width);
         let gates = gates.iter().map(|gate| ExpertMixture::new(&gate.weight, width, parts)).collect::<Result<_, _>>()?;
         let shared_gate = shared_gate.map(|gate| ExpertMixture::new(&gate.weight, width, parts)).transpose()?;
         Ok(Self { shared, own, gates, shared_gate })
@@ -274,7 +274,7 @@ impl ExpertLevel {
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        self.experts_mut().for_each(|expert| expert.ends(rows).1.fill(0.0));
+        self.experts_mut().for_each(|expert| expert.output_and_slopes(rows).1.fill(0.0));
         let Self { shared, own, gates, shared_gate } = self;
         if let Some(gate) = shared_gate {
             let all = own.iter_mut().flatten().chain(&mut *shared);

@@ -37,15 +37,15 @@ impl ComputeThreads {
         threads: usize,
         dropout: impl Fn(u64) -> UnitDropout,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(step) = ForwardBackward::from_network(network, shape, &mut StepParts::resident(&mut gradients.views()))?
+        let Some(step) = ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut gradients.views()))?
         else {
             return Ok(None);
         };
         let lead = ComputeThread { step, dropout: dropout(0) };
         let mut others = Vec::new();
         for index in 1..threads {
-            let own = gradients.twin()?;
-            let Some(step) = ForwardBackward::from_network(network, shape, &mut StepParts::resident(&mut own.views()))?
+            let own = gradients.with_same_shape()?;
+            let Some(step) = ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut own.views()))?
             else {
                 return Ok(None);
             };

@@ -158,7 +158,7 @@ impl LayerWindow {
     }
 
     /// To keep fewer outputs, it computes some twice.
-    pub(super) fn recomputes(&self) -> bool {
+    pub(super) fn recomputes_outputs(&self) -> bool {
         self.recomputes
     }
 
@@ -167,7 +167,7 @@ impl LayerWindow {
         Some(self.layers.get(layer)?.tensors.first()?.segment.range.len())
     }
 
-    pub(super) fn widest(&self) -> usize {
+    pub(super) fn most_outputs(&self) -> usize {
         let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
         let outputs = tensors.filter_map(|tensor| tensor.segment.tensor.shape.first());
         outputs.max().map_or(1, |outputs| usize::try_from(*outputs).unwrap_or(usize::MAX))
@@ -186,7 +186,7 @@ impl LayerWindow {
     }
 
     /// Notes the order of the uses in the traversals that `work` makes on one thread. They get weights that are anything.
-    pub(in crate::model) fn learn<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(in crate::model) fn learn_order<T>(&self, work: impl FnOnce() -> T) -> T {
         self.lock().is_learning = true;
         let done = work();
         self.lock().is_learning = false;
@@ -194,19 +194,19 @@ impl LayerWindow {
     }
 
     /// Notes that a thread has failed. The others end when they next ask for a layer.
-    pub(super) fn fail(&self) {
+    pub(super) fn note_failure(&self) {
         self.lock().has_failed = true;
         self.changed.notify_all();
     }
 
     /// The weights of a layer, `[weights]`, for the next use of a thread. Waits for them.
-    pub(super) fn begin(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
+    pub(super) fn begin_use(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
         let mut state = self.lock();
         let number = state.traversal.started[thread];
         state.traversal.started[thread] += 1;
         if state.is_learning {
             state.order().push(layer);
-            let memory = self.memory(layer);
+            let memory = self.layer_memory(layer);
             state.held.insert(number, LayerPresence::Here(memory));
         }
         if state.order().get(number) != Some(&layer) {
@@ -221,7 +221,7 @@ impl LayerWindow {
             }
             match state.held.insert(number, LayerPresence::Awaited) {
                 Some(LayerPresence::Here(mut weights)) => {
-                    let view = weights.tensor()?;
+                    let view = weights.as_tensor()?;
                     state.held.insert(number, LayerPresence::Here(weights));
                     self.fetch(&mut state, number + 1);
                     return Ok((number, view));
@@ -248,11 +248,11 @@ impl LayerWindow {
     }
 
     fn pull(&self, layer: usize, purpose: TraversalPurpose) -> Box<dyn PendingLayer> {
-        self.store.pull(layer, purpose, self.memory(layer))
+        self.store.pull(layer, purpose, self.layer_memory(layer))
     }
 
     /// Memory for the gradients, or the weights, of a layer. It holds anything.
-    pub(super) fn memory(&self, layer: usize) -> LayerValues {
+    pub(super) fn layer_memory(&self, layer: usize) -> LayerValues {
         let StreamedLayer { tensors, .. } = &self.layers[layer];
         let first = tensors.first().map_or(0, |tensor| tensor.segment.range.start);
         self.spare.take(first, self.layers[layer].weights())
@@ -264,14 +264,14 @@ impl LayerWindow {
         number: UseNumber,
         pending: Box<dyn PendingLayer>,
     ) -> Result<MutexGuard<'_, WindowState>, ModelError> {
-        let fetched = pending.wait().inspect_err(|_| self.fail())?;
+        let fetched = pending.wait().inspect_err(|_| self.note_failure())?;
         let mut state = self.lock();
         state.held.insert(number, LayerPresence::Here(fetched));
         self.changed.notify_all();
         Ok(state)
     }
 
-    pub(super) fn end(&self, number: UseNumber) -> Result<(), ModelError> {
+    pub(super) fn end_use(&self, number: UseNumber) -> Result<(), ModelError> {
         let mut state = self.lock();
         let left = state.users.get_mut(&number).ok_or(ModelError::Thread)?;
         *left -= 1;
@@ -298,7 +298,7 @@ impl LayerWindow {
     }
 
     /// A thread's gradients of a layer. Those of the last thread complete the sum, which is pushed.
-    pub(super) fn give(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
+    pub(super) fn give_gradients(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
         let mut state = self.lock();
         if state.is_learning {
             return Ok(());
