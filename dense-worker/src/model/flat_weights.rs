@@ -22,7 +22,7 @@ impl DenseModel {
     }
 
     /// A step without its update: forward, backward and clipping. The caller reads the gradients with
-    /// [`Self::copy_gradients`] and makes the update. Inputs as for [`Self::step`].
+    /// [`Self::gradients`] and makes the update. Inputs as for [`Self::step`].
     pub fn gradients_of(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
         let output = self.backward_whole(samples)?;
         let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));

@@ -138,7 +138,7 @@ mod tests {
         let dense = "dense.safetensors";
         let files = row_files.iter().chain([&dense]).map(|name| FileRecord::new(name, b"rows")).collect();
         let row_files = row_files.iter().map(|name| (*name).to_owned()).collect();
-        Manifest { row_files, ..Manifest::of_test(dense, files) }.sealed().1
+        Manifest { row_files, ..Manifest::of_test(dense, files) }.into_sealed().1
     }
 
     /// Invariant CK-6: a process may end after any of the deletions. Each checkpoint with a manifest then has its files.
