@@ -14,7 +14,6 @@ use zagros_store::{StoreError, StoreFault};
 
 use crate::model::ModelError;
 
-/// Why a worker stopped before its work was done.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     #[error(transparent)]
@@ -72,12 +71,9 @@ pub enum WorkerError {
     /// Training has diverged, and an earlier state was better.
     #[error("{source}; {best}")]
     DivergedFrom {
-        /// How it diverged.
         source: Box<WorkerError>,
-        /// The earlier state, where it is, and what can be done with it.
         best: String,
     },
-    /// As [`Self::PeerDiverged`], but all workers skip the step.
     #[error("step {step}: loss or gradients of {} are not finite; all workers skip the step", worker_names(workers))]
     Skipped {
         /// The step, counted from 1.
@@ -93,16 +89,13 @@ pub enum WorkerError {
         /// Which workers, by index.
         workers: Vec<usize>,
     },
-    /// Another worker waits to join the process group.
     #[error("another dense worker joins")]
     AnotherJoins,
-    /// Every worker that had trained in this run was lost.
     #[error(
         "all workers that trained in this run are lost, and the dense network with them; start the run \
          again; it resumes from its newest checkpoint"
     )]
     NobodyLeft,
-    /// In a run of several workers, each needs its own process.
     #[error("the job has {workers} dense workers, but this one cannot reach others; start the run with `zagros up`")]
     Unreachable {
         /// Those that it may have.
@@ -114,7 +107,6 @@ pub enum WorkerError {
     Control {
         coordinator: String,
         what: &'static str,
-        /// How long the worker tried.
         waited: Duration,
         refusal: Refusal,
     },
@@ -170,7 +162,6 @@ pub enum WorkerError {
         path: PathBuf,
         source: io::Error,
     },
-    /// The parts of a batch do not fit together.
     #[error("batch {batch}: {reason}; this is a bug, please report it")]
     Inconsistent {
         /// Number of the batch since this worker started.
@@ -180,15 +171,12 @@ pub enum WorkerError {
     #[error("the {thread} thread {reason}")]
     Thread {
         thread: &'static str,
-        /// What happened to the thread, and what to do.
         reason: String,
     },
-    /// Shutdown was requested before training began.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// As the client's errors name a push.
 const PUSH: &str = "push gradients to";
 
 /// The class of a failure. The CLI gives each class an exit code.
@@ -296,7 +284,6 @@ fn store_class(error: &StoreError) -> ExitClass {
     }
 }
 
-/// The class of a failure to save or load rows at a server.
 fn storage_class(kind: RefusalKind) -> ExitClass {
     match kind {
         RefusalKind::Internal => ExitClass::Internal,
@@ -307,7 +294,6 @@ fn storage_class(kind: RefusalKind) -> ExitClass {
     }
 }
 
-/// Names of workers, by index.
 pub(crate) fn worker_names(workers: &[usize]) -> String {
     let names: Vec<String> = workers.iter().map(|index| format!("dense worker {index}")).collect();
     names.join(", ")

@@ -13,7 +13,6 @@ use crate::measures::TargetMeasures;
 /// own.
 pub trait Observer: Send + Sync {
     fn observe(&self, event: &WorkerEvent);
-    /// Where the worker reports its pushes, if anywhere.
     fn audit(&self) -> Option<&dyn PushAudit> {
         None
     }
@@ -40,9 +39,7 @@ pub enum WorkerEvent {
         incarnation: u32,
         servers: u32,
     },
-    /// The first batch is about to be read.
     Started {
-        /// Bytes of the training files, for one epoch.
         total_bytes: u64,
         epochs: u32,
         /// The number of steps, if the job sets it.
@@ -51,17 +48,13 @@ pub enum WorkerEvent {
     Step(StepReport),
     /// An embedding server delays training.
     SlowServer {
-        /// Index and address.
         server: String,
         /// How long the oldest unanswered request has waited.
         oldest: Duration,
-        /// Batches whose gradients it has not acknowledged.
         pushes: usize,
-        /// Batches whose rows it has not sent.
         lookups: usize,
     },
     Evaluating {
-        /// Steps made before.
         step: u64,
         part: HeldOutPart,
         /// Bytes read so far of its files.
@@ -69,7 +62,6 @@ pub enum WorkerEvent {
         total: u64,
     },
     EpochEnded {
-        /// Steps made before.
         step: u64,
         /// Which epoch, from 0.
         epoch: u32,
@@ -77,42 +69,33 @@ pub enum WorkerEvent {
         training: Evaluation,
     },
     Evaluated {
-        /// Steps made before.
         step: u64,
         part: HeldOutPart,
-        /// In which epoch, from 0.
         epoch: u32,
         /// The measures; with several targets, those of the first.
         evaluation: Evaluation,
-        /// Those of each target, if there are several.
         targets: Vec<TargetMeasures>,
     },
-    /// The validation part chose one of several states, which is now the model.
     Chosen {
-        /// Steps before that state.
         step: u64,
         /// Why training ended and why this state, in words.
         message: String,
     },
     /// Training starts from the beginning: there is no checkpoint to resume from. What an earlier process wrote into the folder is void.
     StartedOver,
-    /// A new run starts from a saved model.
     StartedFrom {
         folder: String,
-        /// Steps from which this run counts on.
         step: u64,
         rows: u64,
         /// What of the run is not the model's, or of the model is dropped: a line each.
         differences: Vec<String>,
     },
     Resumed {
-        /// Steps made before.
         step: u64,
         folder: String,
     },
     /// Workers were lost. The others wait for processes in their slots.
     WorkerLost {
-        /// Steps made before.
         step: u64,
         /// Their names, if known: `dense worker 1`.
         workers: String,
@@ -121,7 +104,6 @@ pub enum WorkerEvent {
         /// How long the wait is, once the coordinator counts them as lost.
         timeout: Duration,
     },
-    /// The workers have formed another process group.
     Regrouped {
         step: u64,
         generation: u64,
@@ -133,7 +115,6 @@ pub enum WorkerEvent {
     Checkpoint {
         step: u64,
         rows: u64,
-        /// How long training was paused, seconds.
         pause_seconds: f64,
         /// Time from the pause to the end of writing, seconds.
         seconds: f64,
@@ -194,7 +175,6 @@ pub struct StepReport {
     pub staleness: u32,
 }
 
-/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SilentObserver;
 

@@ -24,11 +24,8 @@ pub struct WorkerMetrics {
     pub loss: Gauge,
     /// Staleness of the last batch.
     pub staleness: IntGauge,
-    /// Largest staleness of all steps.
     pub staleness_max: IntGauge,
-    /// Mean staleness of all steps.
     pub staleness_mean: Gauge,
-    /// The largest staleness that the job allows.
     staleness_bound: IntGauge,
     /// Gather, dense and scatter together.
     pub step_seconds: Histogram,
@@ -38,21 +35,17 @@ pub struct WorkerMetrics {
     pub bad_rows: IntCounter,
     pub checkpoints: IntCounter,
     pub checkpoint_failures: IntCounter,
-    /// How long training was paused for a checkpoint.
     pub checkpoint_pause_seconds: Histogram,
-    /// When the newest checkpoint was complete.
     checkpoint_time: Gauge,
     checkpoint_step: IntGauge,
     /// Seconds between checkpoints.
     checkpoint_interval: Gauge,
-    /// Last measures of the held-out parts.
     held_out: HeldOutGauges,
     stages: [Counter; PipelineStage::ALL.len()],
     /// What the parts of the worker wait for. It is here because code that measures a stage also knows what the stage waits for.
     pub waits: Waits,
 }
 
-/// The last measures of each held-out part; none before its first evaluation, NaN if a measure is undefined.
 #[derive(Clone, Debug)]
 struct HeldOutGauges {
     auc: GaugeVec,
@@ -109,7 +102,6 @@ pub enum PipelineStage {
     Scatter,
     /// The time from gradients to acknowledgement.
     Push,
-    /// Waiting for a batch.
     Waiting,
     /// Waiting for the other workers and summing gradients with them.
     Reduce,

@@ -1,9 +1,7 @@
 //! What the ranks of a synchronous group agree on before a step.
 
-/// What one rank wants of the next step, besides its batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepVote {
-    /// It was asked to stop.
     pub stop: bool,
     /// A checkpoint is due after the step. Rank 0 says so.
     pub checkpoint: bool,
@@ -11,7 +9,6 @@ pub struct StepVote {
     pub regroup: bool,
 }
 
-/// What all ranks bring to a step: the same on all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepAgreement {
     /// Samples of all ranks; 0 when no rank has a batch.

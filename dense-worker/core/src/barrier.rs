@@ -4,14 +4,12 @@
 //! heartbeats, finish their step by then and come, also those that wait for data. Each votes. The coordinator decides, and
 //! all do the same next (AS-1).
 
-/// Why a worker comes to a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierReason {
     /// It was called while training.
     Checkpoint,
     /// It has nothing left to train on in this epoch.
     EpochEnd,
-    /// It was asked to stop.
     Stop,
     /// The run goes on without it, and it has trained on all that it has read.
     Leave,
@@ -23,7 +21,6 @@ pub enum BarrierDecision {
     /// They make a checkpoint and go on. A worker that came to end the epoch comes again.
     Checkpoint,
     EpochOver,
-    /// They make the last checkpoint.
     Stop,
     /// Those that came to leave do so. The others form the next group.
     Regroup,

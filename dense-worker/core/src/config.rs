@@ -12,9 +12,7 @@ pub struct LoopConfig {
     pub epochs: u32,
     /// Steps after which training ends.
     pub max_steps: Option<u64>,
-    /// Steps between two evaluations.
     pub evaluate_every: Option<u64>,
-    /// When evaluations end training.
     pub early_stop: Option<EarlyStopRule>,
     /// There is a held-out part to score while training.
     pub has_held_out: bool,
@@ -28,13 +26,11 @@ pub struct LoopConfig {
 }
 
 impl LoopConfig {
-    /// Steps that may still be made after `steps`.
     #[must_use]
     pub fn steps_left(&self, steps: u64) -> u64 {
         self.max_steps.map_or(u64::MAX, |most| most.saturating_sub(steps))
     }
 
-    /// Whether an evaluation comes after step number `step`.
     #[must_use]
     pub fn is_evaluation_due(&self, step: u64) -> bool {
         self.evaluate_every.is_some_and(|every| step.is_multiple_of(every))

@@ -10,7 +10,6 @@ pub struct EarlyStopRule {
     pub min_delta: f64,
 }
 
-/// Whether an evaluation that is not better spends patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatienceUse {
     Spent,
@@ -37,12 +36,10 @@ pub struct MeasuredState {
     pub merit: f64,
 }
 
-/// The best evaluation so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BestState {
     pub step: u64,
     pub value: f64,
-    /// The same, so that more is better.
     pub merit: f64,
 }
 
@@ -94,7 +91,6 @@ mod tests {
         Some(MeasuredState { value: merit.abs(), merit })
     }
 
-    /// After which of the evaluations, made every 100 steps, the search is over; and the step of the best.
     fn over_after(patience: u32, min_delta: f64, merits: &[Option<MeasuredState>]) -> (Option<usize>, Option<u64>) {
         let (rule, mut search) = (EarlyStopRule { patience, min_delta }, SearchState::default());
         for (number, merit) in merits.iter().enumerate() {

@@ -17,13 +17,11 @@ pub enum Event {
     },
     /// Reply to `Resume` and `Follow`: the state to train on from is there.
     Ready(LoopCounts),
-    /// Reply to `LeaveGroup`.
     Left,
     /// Reply to `FindStream`: there are splits to read.
     StreamFound,
     /// Reply to `FindStream`: other workers hold what is left.
     SplitsHeld {
-        /// When it is worth asking again.
         pause: Duration,
         /// So much time has passed since the last checkpoint that another is due.
         checkpoint_by_time: bool,
@@ -46,7 +44,6 @@ pub enum Event {
     BarrierDue,
     /// Reply to `NextBatch` and `WaitForSplits` of an asynchronous worker: a newer process group than its own has formed.
     GroupDue,
-    /// Reply to `Agree`.
     Agreed(StepAgreement),
     /// Reply to `Step`: the step was made, or skipped because its gradient is not finite.
     Stepped {
@@ -55,9 +52,7 @@ pub enum Event {
     },
     /// Reply to `Drain`: every gradient is acknowledged and every complete split is reported.
     Drained,
-    /// Reply to `Evaluate`.
     Evaluated {
-        /// The measure that states are compared by; `None` where it is not defined, and without early stopping.
         measured: Option<MeasuredState>,
     },
     /// Reply to `Checkpoint` and `FinalCheckpoint`. A checkpoint that could not be written is no failure of training.
@@ -92,14 +87,11 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMember {
     pub rank: u32,
-    /// Counts the groups of the run.
     pub generation: u64,
 }
 
-/// A call of the group that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupFailure {
-    /// The generation of the group that failed.
     pub generation: u64,
     /// It is about another worker, not about this worker's own address.
     pub about_others: bool,
@@ -110,13 +102,10 @@ pub struct GroupFailure {
 /// What the loop counts, when training starts from a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopCounts {
-    /// From 0.
     pub epoch: u32,
     /// Steps made: the run's own in a group, else this worker's.
     pub steps: u64,
-    /// Steps of the other asynchronous workers.
     pub others_steps: u64,
-    /// Steps made before the last evaluation.
     pub evaluated: Option<u64>,
     pub search: SearchState,
     /// Nothing was trained on in this epoch, here or before.

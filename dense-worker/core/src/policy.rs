@@ -2,12 +2,10 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrainingPolicy {
-    /// It is the only worker.
     OneWorker {
         /// Mode `sync`: a batch whose lookup was counted is trained on, whatever is asked meanwhile.
         in_turns: bool,
     },
-    /// All workers make each step together.
     SynchronousGroup {
         /// Mode `sync`: ranks push one after another, and no rank looks up before all have pushed. Else mode `hybrid`.
         in_turns: bool,

@@ -7,19 +7,15 @@ use crate::agreement::StepAgreement;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopState {
     Joining,
-    /// Leaves a group that has failed, or forms the next.
     Regrouping(RegroupPhase),
-    /// Takes the state that training starts from.
     Resuming,
     Training(StepPhase),
     /// Other workers hold the splits that are left.
     Waiting,
-    /// Votes with the other asynchronous workers.
     AtBarrier(BarrierPoint),
     Draining(DrainPoint),
     Evaluating(EvaluationPoint),
     Checkpointing(CheckpointPoint),
-    /// Ends an epoch or the run.
     Finishing(FinishPhase),
     Ended(LoopEnd),
 }
@@ -27,7 +23,6 @@ pub enum LoopState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegroupPhase {
     Leaving,
-    /// Waits for the next group.
     Forming {
         /// Groups in a row that failed while they formed.
         attempts: u32,
@@ -38,20 +33,16 @@ pub enum RegroupPhase {
 pub enum StepPhase {
     AwaitingStream,
     AwaitingBatch {
-        /// What all ranks have agreed on for the next step, where they did so with the last one.
         ahead: Option<StepAgreement>,
         /// The run stops after this batch, whose lookup was counted (mode `sync`).
         stopping: bool,
     },
     /// Hears what all ranks bring to the step.
     Agreeing {
-        /// This rank has a batch.
         batch: bool,
     },
     Stepping {
-        /// A checkpoint follows.
         checkpoint: bool,
-        /// No step follows.
         last: bool,
     },
 }
@@ -63,20 +54,16 @@ pub enum RoundEnd {
     /// As many steps as the job asked for, or as make the validation part better.
     Steps,
     Interrupted,
-    /// All asynchronous workers have decided to stop, at a barrier.
     AllStop,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierPoint {
-    /// Between two steps.
     BetweenSteps,
     /// While this worker waits for splits.
     WhileWaiting,
     EpochEnd(RoundEnd),
-    /// Before the last checkpoint.
     Stop,
-    /// Before this worker leaves the run.
     Leaving,
 }
 
@@ -98,7 +85,6 @@ pub enum EvaluationPoint {
     Owed,
     BetweenSteps {
         checkpoint: bool,
-        /// What all ranks have agreed on for the next step.
         ahead: Option<StepAgreement>,
     },
     EpochEnd(RoundEnd),
@@ -107,7 +93,6 @@ pub enum EvaluationPoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointPoint {
     BetweenSteps {
-        /// What all ranks have agreed on for the next step.
         ahead: Option<StepAgreement>,
     },
     AtBarrier(BarrierPoint),
@@ -118,10 +103,8 @@ pub enum CheckpointPoint {
 pub enum FinishPhase {
     /// Waits until every rank has reported its last splits of the epoch.
     EpochBarrier(RoundEnd),
-    /// Checks the books and adds up the measures of the epoch.
     ClosingEpoch(RoundEnd),
     ResettingRows,
-    /// Chooses the model and scores it.
     Concluding {
         finished: bool,
     },

@@ -17,7 +17,6 @@ pub struct TrainingLoop {
     config: LoopConfig,
     state: LoopState,
     counts: LoopCounts,
-    /// It has trained in this run.
     has_trained: bool,
     member: GroupMember,
     barriers: BarrierLog,
@@ -27,18 +26,15 @@ pub struct TrainingLoop {
     leaving: bool,
 }
 
-/// A stream of batches that is trained on.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamRound {
     stream: bool,
-    /// Steps made before it.
     steps_before: u64,
 }
 
 /// Whether groups bear fruit.
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupTrial {
-    /// Steps made before the last group.
     steps_before: u64,
     /// Groups in a row in which no step was made.
     fruitless: u32,
@@ -60,7 +56,6 @@ impl TrainingLoop {
         }
     }
 
-    /// The first actions.
     pub fn start(&mut self) -> Vec<Action> {
         self.form(0)
     }
@@ -214,7 +209,6 @@ impl TrainingLoop {
         self.go(LoopState::Regrouping(RegroupPhase::Forming { attempts }), Action::Form { after, progress })
     }
 
-    /// Steps of all workers: in a group each step is one of all.
     fn all_steps(&self) -> u64 {
         self.counts.steps + self.counts.others_steps
     }
@@ -231,7 +225,6 @@ impl TrainingLoop {
     }
 }
 
-/// An action without a reply, and then others.
 fn prepend(first: Action, mut then: Vec<Action>) -> Vec<Action> {
     then.insert(0, first);
     then

@@ -13,7 +13,6 @@ use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
 
 impl Trainer {
-    /// Votes at a barrier, and takes down what the others have done.
     pub(super) async fn vote_at_barrier(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
         let reason = match reason {
             BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
@@ -52,7 +51,6 @@ impl Trainer {
     }
 }
 
-/// What each worker that voted has done, by its index.
 fn counts_of(votes: &[CountedVote]) -> Result<BTreeMap<u32, WorkerCounts>, WorkerError> {
     let all = votes.iter().filter_map(|counted| Some((counted.worker, counted.vote.as_ref()?)));
     all.map(|(worker, vote)| {

@@ -36,7 +36,6 @@ pub(crate) struct GroupBallots {
     timeout: Duration,
     /// Generation of the process group; 0 before the first, and in a job of one worker.
     group: u64,
-    /// Number of the next ballot.
     next: u64,
     waits: Waits,
 }
@@ -97,7 +96,6 @@ impl GroupBallots {
         }
     }
 
-    /// Waits until the first worker has saved what the run leaves, and every worker of the group knows.
     pub(crate) async fn wait_for_save(&mut self) -> Result<(), WorkerError> {
         // Where one of them was asked to stop meanwhile, it is the end as well.
         self.vote_for(BarrierReason::Saved).await.map(|_| ())
@@ -167,7 +165,6 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// This worker in the process group of generation 3.
     fn ballots() -> (GroupBallots, Arc<FakeControlPlane>) {
         let control = Arc::new(FakeControlPlane::default());
         let splits = SplitClient {

@@ -73,7 +73,6 @@ impl BestStates {
         self.best_step().map(|step| self.path(step))
     }
 
-    /// Gives the state of a step back to network and servers, which forget all they hold.
     pub(crate) async fn restore(
         &self,
         step: u64,
@@ -95,7 +94,6 @@ impl BestStates {
 }
 
 impl StateInventory {
-    /// Takes a new state into account; answers the steps of those to delete.
     pub(crate) fn note_state(&mut self, step: u64, merit: Option<f64>, most: usize) -> Vec<u64> {
         let mut gone: Vec<u64> = self.last.replace(step).into_iter().collect();
         if let Some(merit) = merit {

@@ -26,7 +26,6 @@ struct TargetCalibrator {
     calibrator: Option<Calibrator>,
 }
 
-/// The file of several labels.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LabelsFile {

@@ -17,7 +17,6 @@ use crate::error::WorkerError;
 /// A task that reports complete splits, in order. Dropping it ends it.
 pub(crate) struct SplitCompleter {
     orders: mpsc::UnboundedSender<CompleterRequest>,
-    /// Malformed rows that the run has skipped, as far as is known.
     bad_rows: Arc<AtomicU64>,
     _task: AbortOnDropHandle<()>,
 }
@@ -40,7 +39,6 @@ impl SplitCompleter {
         self.bad_rows.load(Ordering::Relaxed)
     }
 
-    /// The run has skipped so many before.
     pub(crate) fn count_bad_rows_from(&self, bad_rows: u64) {
         self.bad_rows.fetch_max(bad_rows, Ordering::Relaxed);
     }

@@ -59,7 +59,6 @@ impl Trainer {
         Ok(Event::Concluded)
     }
 
-    /// Reports the dense network that this worker ends with. In mode `async` it is read from the servers.
     async fn report_weights(&self) -> Result<(), WorkerError> {
         let Some(audit) = self.run.observer.audit() else { return Ok(()) };
         self.pull_weights().await?;
@@ -130,7 +129,6 @@ impl Trainer {
         Some(&self.scoring.measured).filter(|measured| measured.step == self.model_age().0)
     }
 
-    /// Measures of the model on the part that it is judged by, and on the validation part.
     pub(crate) fn model_measures(&self) -> (Option<Evaluation>, Option<Evaluation>) {
         let last = self.scoring.evaluated.map(|(_, evaluation)| evaluation);
         if !self.run.job.data.has_validation() {

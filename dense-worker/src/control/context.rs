@@ -38,7 +38,6 @@ impl RunContext {
     }
 }
 
-/// How the job writes values on the wire.
 pub(crate) fn wire_encoding(job: &Job) -> Encoding {
     match job.cluster.wire {
         Wire::F32 => Encoding::F32,

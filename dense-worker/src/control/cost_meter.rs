@@ -7,7 +7,6 @@ use zagros_plumbing::process::cpu_time;
 
 use crate::summary::TrainingCost;
 
-/// Adds up the cost between each start and stop.
 #[derive(Debug)]
 pub(super) struct CostMeter {
     cpu: Duration,
@@ -50,7 +49,6 @@ impl CostMeter {
         }
     }
 
-    /// Call it with each step.
     pub(super) fn update(&mut self) {
         if let EnergyTotal::Metered { meter, .. } = &mut self.joules {
             meter.update();

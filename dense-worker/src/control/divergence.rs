@@ -41,7 +41,6 @@ pub(crate) enum LossSense {
 }
 
 impl LossSense {
-    /// `ignorance` is the loss of a network that knows nothing.
     pub(super) fn from_loss(loss: f64, ignorance: f64) -> Self {
         match loss / ignorance {
             // The step that makes such a loss ends the run itself.

@@ -66,7 +66,6 @@ impl Trainer {
         }
     }
 
-    /// Returns the reply to the last action.
     async fn perform_all(
         &mut self,
         training: &TrainingLoop,
@@ -162,7 +161,6 @@ impl Trainer {
         }
     }
 
-    /// Tells everyone whom this worker misses.
     fn report_lost(&self, failure: Option<&WorkerError>) {
         let (missing, error) = match failure {
             Some(WorkerError::Peers(error)) => (error.missing(), error.to_string()),

@@ -6,14 +6,11 @@ use zagros_worker_core::{BestState, EarlyStopRule, MeasuredState, SearchState};
 
 use crate::event::Evaluation;
 
-/// What becomes of the best state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateUse {
-    /// It is the saved model.
     Saved,
     /// The test part is scored with it; no model is saved.
     Scored,
-    /// It was not kept.
     Lost,
 }
 
@@ -36,7 +33,6 @@ pub(crate) fn measured_state(metric: Metric, evaluation: &Evaluation) -> Option<
     Some(MeasuredState { value, merit: if metric.is_gain() { value } else { -value } })
 }
 
-/// Why training ended and which state is the best, in plain words, with what becomes of it.
 pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: StateUse) -> String {
     let EarlyStop { metric, patience, min_delta } = early_stop;
     let name = name_of(metric);

@@ -20,11 +20,9 @@ use crate::progress::OverallMeasures;
 /// How long a lost worker's own account of its end may take to come by way of the coordinator: a heartbeat and a bit.
 const ACCOUNT: Duration = Duration::from_secs(2);
 
-/// Files that a message names.
 const NAMED: usize = 3;
 
 impl Trainer {
-    /// Checks that every row of the epoch was trained on, where its data has ended, and adds up its measures.
     pub(super) async fn close_epoch(&mut self, epoch: u32, check_books: bool) -> Result<Event, WorkerError> {
         if check_books {
             self.check_books(epoch).await?;
@@ -50,7 +48,6 @@ impl Trainer {
         Ok(())
     }
 
-    /// Measures of the rows of all workers, each of which has seen its own alone.
     async fn add_up_measures(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let mut overall = self.tracker.overall().clone();
         if self.group.rank.is_some() {

@@ -39,9 +39,7 @@ const AHEAD: usize = 3;
 
 /// Scores a part of the data with a saved model (`zagros eval`).
 pub struct EvaluateCommand {
-    /// The job saved beside the model: its transforms and its network.
     pub job: Job,
-    /// The folder with `manifest.json`.
     pub model: Folder,
     /// Score all rows of these files instead of the job's test part.
     pub files: Option<Vec<PathBuf>>,
@@ -95,7 +93,6 @@ pub(super) struct ScoringParts {
 }
 
 impl ScoringParts {
-    /// Loads a model into the network and into empty embedding servers.
     pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(PartScorer, SavedModel), WorkerError> {
         let saved = SavedModel::open(model).await?;
         saved.check_network(&job).await?;
@@ -119,7 +116,6 @@ pub(crate) struct HeldOut {
     pub(crate) name: HeldOutPart,
 }
 
-/// The parts of a job that are not learned from, by when they are scored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeldOutParts {
     /// After each epoch, and every so many steps.
@@ -191,7 +187,6 @@ pub(crate) async fn compare_types(
     Ok(run_blocking("data files", compare).await??)
 }
 
-/// What a worker scores next.
 enum ScoringTurn {
     /// With its batch, or along with others that have one.
     Score(Option<Box<FetchedBatch>>),
@@ -211,7 +206,6 @@ pub(crate) struct PartScorer {
 }
 
 impl PartScorer {
-    /// Scores every row with what the model is now, after `step` steps.
     async fn score(
         mut self,
         held_out: &HeldOut,
@@ -222,7 +216,6 @@ impl PartScorer {
         measures_of(scores, calibrators).await
     }
 
-    /// Scores this worker's share of the rows.
     pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
@@ -237,7 +230,6 @@ impl PartScorer {
         Ok(scores)
     }
 
-    /// Reads rows from `start` on and looks up their ids.
     pub(super) fn look_up(&self, held_out: &HeldOut, start: StreamStart) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
         // Its stages are not training's.
         let metrics = WorkerMetrics::new(&Registry::new());

@@ -61,7 +61,6 @@ impl Trainer {
         Ok(evaluation)
     }
 
-    /// The scores of all workers of a part, by what the model is now.
     pub(super) async fn merged_scores(&mut self, held_out: &HeldOut) -> Result<PartScores, WorkerError> {
         let step = self.model_age().0;
         if self.group.rank.is_some() {

@@ -18,23 +18,17 @@ pub(crate) struct GroupSession {
     pub(crate) rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Its place in the group; `None` before the first one and in a run of one worker.
     pub(crate) rank: Option<GroupRank>,
-    /// The index of each worker, by rank.
     pub(crate) indices: Vec<u32>,
-    /// The indices of the workers of the group that have not trained in this run.
     pub(crate) newcomers: Vec<u32>,
-    /// The most steps that a worker of the group has made.
     pub(crate) most_steps: u64,
     /// What asynchronous workers had done when they voted last.
     pub(crate) counted: VotedCounts,
     /// Ends the group's calls when one of them is lost.
     pub(crate) watch: Option<AbortOnDropHandle<()>>,
-    /// What all ranks bring to the next step.
     pub(crate) agreed: Option<AgreedTurns>,
-    /// The batch of the step in which the group failed.
     pub(crate) in_flight: Option<InFlightBatch>,
 }
 
-/// A batch whose step failed on this worker.
 #[derive(Debug)]
 pub(crate) struct InFlightBatch {
     pub(crate) seq: u64,
@@ -46,7 +40,6 @@ pub(crate) struct InFlightBatch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRank {
-    /// This worker's number in the group.
     pub(crate) rank: u32,
     /// Counts up with each group of the run.
     pub(crate) generation: u64,
@@ -86,7 +79,6 @@ impl GroupSession {
         self.rank.filter(|rank| !rank.asynchronous)
     }
 
-    /// Bytes that all workers have read when this one has read so many, for progress.
     pub(super) fn bytes_of_all(&self, mine: u64) -> u64 {
         let workers = self.rank.filter(|rank| rank.asynchronous).map_or(1, |rank| u64::from(rank.world));
         mine * workers
@@ -101,7 +93,6 @@ impl GroupSession {
         self.indices.get(self.row_order() as usize).copied().unwrap_or_default()
     }
 
-    /// The generation of the group; 0 before the first.
     pub(super) fn generation(&self) -> u64 {
         self.rank.map_or(0, |rank| rank.generation)
     }

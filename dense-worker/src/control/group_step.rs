@@ -18,7 +18,6 @@ use crate::error::WorkerError;
 use crate::metrics::PipelineStage;
 
 impl Trainer {
-    /// Shares what this rank brings to the next step, and returns what all bring.
     pub(super) async fn agree_on_step(&mut self, vote: StepVote, batch: bool) -> Result<Event, WorkerError> {
         let turn = RankTurn { vote, ..RankTurn::default() };
         let mine = match &self.stream.batch {

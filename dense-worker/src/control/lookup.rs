@@ -74,7 +74,6 @@ impl Trainer {
         }
     }
 
-    /// What this worker's vote on a step depends on.
     pub(super) fn step_facts(&self) -> StepFacts {
         let checkpoint_by_time = self.checkpoints.is_due_by_time();
         let membership = &self.run.membership;
@@ -94,7 +93,6 @@ impl Trainer {
         self.tracker.steps > 0 || self.run.job.cluster.has_groups() || self.run.joins_late()
     }
 
-    /// A batch that is never trained on.
     pub(super) fn skip_batch(&mut self, epoch: u32, seq: u64, mut batch: Batch) {
         let ends = self.stream.position.advance(&mut batch);
         let complete = self.stream.pushes.skip_batch(seq, ends);
@@ -109,7 +107,6 @@ impl Trainer {
         self.run.completer.flush().await
     }
 
-    /// Reports splits as complete.
     pub(super) fn complete_splits(&mut self, epoch: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
             self.stream.splits_read.extend(&splits);
@@ -131,7 +128,6 @@ impl Trainer {
         Err(IngestError::TooManyBadRows { count, limit, share: 0.0, rows: 0, first: Vec::new() }.into())
     }
 
-    /// Waits for splits that others hold, until it is worth asking again.
     pub(super) async fn wait_for_splits(
         &mut self,
         pause: Duration,
@@ -150,7 +146,6 @@ impl Trainer {
     }
 }
 
-/// Waits until a process group newer than `generation` has formed.
 async fn newer_group(view: &mut watch::Receiver<MemberView>, generation: u64) {
     if view.wait_for(|view| view.group > generation).await.is_err() {
         // The membership is gone, so no report of a group comes.

@@ -11,9 +11,7 @@ use crate::progress::BatchPredictions;
 /// Where the labels and the output of the first target are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MainTarget {
-    /// Labels a sample.
     targets: usize,
-    /// Outputs a sample.
     outputs: usize,
     is_click: bool,
     /// Whether the loss of a step is the mean over its samples of this target alone.

@@ -35,28 +35,23 @@ const NO_SEAL: &str = "000000000000000000000000000000000000000000000000000000000
 /// Files that are read at a time to compare them.
 const AT_A_TIME: usize = 8;
 
-/// What is in a model's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// SHA-256 of this very file, with zeros in this place. The first key, where no text of a user's comes before it.
     pub manifest_sha256: String,
-    /// Layout of the folder.
     pub format: u32,
     pub job: String,
     /// Fingerprint of the resolved job, hexadecimal.
     pub fingerprint: String,
     /// Release that wrote it.
     pub release: String,
-    /// How training ended.
     pub outcome: TrainingOutcome,
     pub steps: u64,
-    /// Samples trained on.
     pub samples: u64,
     pub dense: String,
     /// Files of rows, relative to the folder. Those of a checkpoint may lie in folders of earlier ones beside it.
     pub row_files: Vec<String>,
     pub rows: u64,
-    /// Every file but this one.
     pub files: Vec<FileRecord>,
     /// The last evaluation of the held-out part; of the test part, where there is a validation part too.
     pub evaluation: Option<Evaluation>,
@@ -67,7 +62,6 @@ pub struct Manifest {
     pub written: BTreeMap<String, BTreeSet<Writing>>,
 }
 
-/// A file by what it is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
     /// Its name in the folder, or `../FOLDER/NAME` in a folder beside.
@@ -87,7 +81,6 @@ impl FileRecord {
         Self { name: name.to_owned(), bytes, sha256: hexadecimal(&sha256) }
     }
 
-    /// As a server answered.
     pub(crate) fn of_server(file: &FileDigest) -> Self {
         Self { name: file.name.clone(), bytes: file.bytes, sha256: hexadecimal(&file.sha256) }
     }
@@ -150,13 +143,11 @@ impl Manifest {
         }
     }
 
-    /// The files of other checkpoints that it needs: folder and name.
     pub(crate) fn files_elsewhere(&self) -> impl Iterator<Item = (&str, &str)> {
         let names = self.row_files.iter().filter_map(|name| FileName::parse(name));
         names.filter_map(|file| Some((file.beside?, file.name)))
     }
 
-    /// The text to write: this, with its own hash in it.
     pub(crate) fn into_sealed(mut self) -> (Self, Vec<u8>) {
         NO_SEAL.clone_into(&mut self.manifest_sha256);
         self.manifest_sha256 = seal(&to_json(&self), NO_SEAL);
@@ -222,7 +213,6 @@ impl Manifest {
     }
 }
 
-/// The next file that no thread has taken.
 fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a FileRecord)> {
     let number = next.fetch_add(1, Ordering::AcqRel);
     files.get(number).map(|file| (number, file))
@@ -230,7 +220,6 @@ fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a F
 
 const HELP: &str = "it is damaged or of another save, use another one";
 
-/// A file with the bytes that a manifest knows it by.
 fn read_known(folder: &Folder, record: &FileRecord) -> Result<Vec<u8>, WorkerError> {
     let name = &record.name;
     let content = match folder.read_at_most(name, record.bytes) {

@@ -20,16 +20,13 @@ pub struct ImportanceOptions {
     pub repeats: u32,
 }
 
-/// The importance of all features.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImportanceReport {
-    /// How often each feature was permuted.
     pub repeats: u32,
     /// Rows of a block; values are exchanged between them.
     pub block_rows: usize,
     /// For the first target, the most important feature first.
     pub features: Vec<FeatureImportance>,
-    /// For each other target.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetImportance>,
 }
@@ -42,7 +39,6 @@ pub struct TargetImportance {
 }
 
 impl ImportanceOptions {
-    /// The job with batches of as many rows as are permuted at once.
     pub(super) fn with_blocks(job: &Job) -> Job {
         let mut job = job.clone();
         job.train.batch_size = block_rows(&job);

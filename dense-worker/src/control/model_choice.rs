@@ -12,7 +12,6 @@ use crate::event::Evaluation;
 #[derive(Debug, Default)]
 pub(crate) struct ModelChoice {
     pub(super) early_stop: Option<EarlyStop>,
-    /// What the training loop makes of the evaluations.
     pub(super) search: SearchState,
     pub(super) best_states: Option<BestStates>,
     /// What the first worker keeps, as the others know it: each may take its place.
@@ -22,7 +21,6 @@ pub(crate) struct ModelChoice {
     pub(super) chosen: Option<EvaluatedState>,
     /// Why that one, in words.
     pub(super) message: Option<String>,
-    /// Measures of the test part by the model.
     pub(super) tested: Option<Evaluation>,
 }
 

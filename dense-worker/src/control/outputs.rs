@@ -14,7 +14,6 @@ use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::summary::{TrainingOutcome, RunSummary};
 
-/// The saved model of the run.
 #[derive(Debug)]
 pub(super) struct ModelHere {
     /// Where it is, as the summary tells it.
@@ -68,7 +67,6 @@ impl Trainer {
         run_blocking("summary", move || folder.write_summary(&summary)).await?
     }
 
-    /// Answers what the summary tells of the model.
     async fn save_model(&self, outcome: TrainingOutcome) -> Result<Option<ModelHere>, WorkerError> {
         let job = &self.run.job;
         let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
@@ -127,7 +125,6 @@ impl Trainer {
         })
     }
 
-    /// Rows and bytes over all servers.
     async fn describe(&self) -> Result<(u64, u64), WorkerError> {
         let describe = |_, server: Arc<dyn Shard>| async move {
             let what = "describe its tables";

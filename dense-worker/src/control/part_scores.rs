@@ -69,7 +69,6 @@ impl PartScores {
         Ok(())
     }
 
-    /// Adds the samples of another worker.
     pub(crate) fn merge(&mut self, other: Self) {
         self.targets.iter_mut().zip_eq(other.targets).for_each(|(scores, other)| scores.merge(other));
     }

@@ -33,7 +33,6 @@ pub trait ScoredRows: Send + Sized + 'static {
 pub struct PredictCommand {
     /// The job saved beside the model, with [`zagros_job::Eval::predict`].
     pub job: Job,
-    /// The folder with `manifest.json`.
     pub model: Folder,
     pub files: Vec<PathBuf>,
     /// Whether a model's calibration is applied; without, the logits are those of the network.
@@ -55,7 +54,6 @@ enum OutputState<O: ScoredRows> {
 }
 
 impl<O: ScoredRows> OutputState<O> {
-    /// Waits until it has written what it was given.
     async fn idle(self) -> Result<Result<O, O::Error>, WorkerError> {
         match self {
             Self::Idle(output) => Ok(Ok(output)),
@@ -90,11 +88,9 @@ impl PredictCommand {
     }
 }
 
-/// Where predicting begins.
 #[derive(Clone, Copy, Debug)]
 struct PredictionStart {
     done: u64,
-    /// Steps of the model.
     step: u64,
 }
 

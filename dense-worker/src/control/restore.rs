@@ -43,7 +43,6 @@ impl Trainer {
         Ok(Event::Ready(self.loop_counts(epoch)))
     }
 
-    /// What the training loop counts from.
     pub(super) fn loop_counts(&self, epoch: u32) -> LoopCounts {
         LoopCounts {
             epoch,

@@ -109,7 +109,6 @@ impl Trainer {
         Ok(())
     }
 
-    /// Stops reading and waits until nothing is in flight.
     pub(super) async fn close_round(&mut self, epoch: u32, checked: bool) -> Result<Event, WorkerError> {
         if !checked {
             self.check_bad_rows()?;

@@ -76,7 +76,6 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// Servers that never change.
     impl RowServers for Vec<Arc<dyn Shard>> {
         fn newest(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Shard>>, WorkerError>> {
             std::future::ready(Ok(self.clone())).boxed()
@@ -87,7 +86,6 @@ mod tests {
         }
     }
 
-    /// One server, then two.
     struct GrowingServers(Mutex<usize>, Vec<Arc<dyn Shard>>);
 
     impl RowServers for GrowingServers {

@@ -23,7 +23,6 @@ use crate::summary::TrainingOutcome;
 
 pub(crate) const DENSE: &str = "dense.safetensors";
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
-/// A run's model, in the folder of the run.
 pub(crate) const MODEL: &str = "model";
 /// The resolved job, by which the model can be used where its run folder is not.
 pub const JOB: &str = "job.toml";
@@ -34,7 +33,6 @@ const UNFINISHED: &str = ".tmp";
 /// does not fit.
 const TOLERATED: u64 = 64 << 20;
 
-/// What training knows when it saves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrainedModel<'a> {
     pub(crate) job: &'a Job,
@@ -43,7 +41,6 @@ pub(crate) struct TrainedModel<'a> {
     pub(crate) samples: u64,
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) validation: Option<Evaluation>,
-    /// What maps the model's logits to those of frequencies, once it is fitted.
     pub(crate) calibrators: Option<&'a ModelCalibrators>,
 }
 
@@ -154,7 +151,6 @@ pub(crate) async fn prepare_folder(folder: Folder) -> Result<Folder, WorkerError
     run_blocking("model files", make).await?
 }
 
-/// Has a server write its rows, or a part of that.
 pub(crate) async fn save_rows(
     server: Arc<dyn Shard>,
     folder: &Folder,
@@ -202,7 +198,6 @@ impl SavedModel {
         run_blocking("model files", move || manifest.read_file(&folder, &name)).await?
     }
 
-    /// What maps the model's logits to those of frequencies; `None` in a model without.
     pub(crate) async fn read_calibrators(&self, targets: &[Target]) -> Result<Option<ModelCalibrators>, WorkerError> {
         if !self.manifest.has(calibrators::FILE) {
             return Ok(None);
@@ -272,7 +267,6 @@ impl SavedModel {
     }
 }
 
-/// The size of a file of a model, which may lie in a folder beside.
 fn file_bytes(folder: &Folder, name: &str) -> std::io::Result<u64> {
     let (folder, file) = folder.locate(name).unwrap_or_else(|| (folder.clone(), name));
     folder.input(file).map(|(_, bytes)| bytes)

@@ -13,7 +13,6 @@ pub(crate) struct ScoringState {
     pub(crate) held_out: HeldOutParts,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
-    /// Measures of the training rows of each epoch that is over.
     pub(crate) of_epochs: Vec<Evaluation>,
     /// The slices and the targets of the part that was scored last.
     pub(crate) measured: MeasuredParts,
@@ -23,7 +22,6 @@ pub(crate) struct ScoringState {
     pub(crate) model: ModelChoice,
 }
 
-/// Measures of slices and of several targets, and the state that has them.
 #[derive(Debug, Default)]
 pub(crate) struct MeasuredParts {
     /// Steps before that state.

@@ -16,7 +16,6 @@ use crate::event::{WorkerEvent, Observer};
 
 /// A wait of which a server is reported to be slow; again when it has doubled.
 const SLOW: Duration = Duration::from_secs(3);
-/// How often is looked.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
@@ -66,11 +65,9 @@ fn show(gauge: &GaugeVec, servers: usize, waiting: &[UnansweredRequests]) {
     }
 }
 
-/// Something to tell of a server.
 #[derive(Clone, Debug, PartialEq)]
 enum ServerNews {
     Slow(UnansweredRequests),
-    /// It answers again.
     Back(u32),
 }
 

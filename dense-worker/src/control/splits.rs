@@ -25,7 +25,6 @@ pub(crate) struct SplitClient {
     pub(crate) control: Arc<dyn ControlPlane>,
     pub(crate) member: u64,
     pub(crate) incarnation: u32,
-    /// Training files, in the order that the run has them.
     pub(crate) files: Arc<Vec<PathBuf>>,
     pub(crate) timeout: Duration,
     pub(crate) stop: StopSignal,
@@ -38,7 +37,6 @@ pub(crate) struct SplitClient {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AssignedSplits {
     Split(SplitTask),
-    /// What is left of a stream that was started before.
     Remainder(AssignedStream),
     /// Others, or this worker itself, hold what is left: ask again.
     Later {
@@ -46,7 +44,6 @@ pub(crate) enum AssignedSplits {
         reason: String,
     },
     EpochDone,
-    /// The run goes on without this worker.
     LetGo,
 }
 

@@ -189,7 +189,6 @@ impl StartModel {
         job.tables.iter().filter_map(line).collect()
     }
 
-    /// The weights, and the state of their optimiser if all of them fit.
     async fn load_dense(&self, job: &Job, dense: &DenseThread) -> Result<Vec<String>, WorkerError> {
         let (weights, state) = (self.saved.read_file(&self.saved.manifest().dense).await?, self.optimizer().await?);
         let (same, steps) = (same_inputs(job, &self.job), self.steps);

@@ -10,7 +10,6 @@ use crate::error::WorkerError;
 
 const WORD_OF_DRAIN: Duration = Duration::from_secs(2);
 
-/// Listens to the process's shutdown and to the coordinator.
 #[derive(Clone, Debug)]
 pub(crate) struct StopSignal {
     shutdown: Shutdown,
@@ -43,7 +42,6 @@ impl StopSignal {
         reported.draining.clone()
     }
 
-    /// As of now.
     pub(crate) fn is_requested(&self) -> bool {
         self.shutdown.is_requested() || reason(&self.view.borrow()).is_some()
     }

@@ -15,7 +15,6 @@ use crate::datapath::push::PendingPushes;
 use crate::datapath::read::ReaderThread;
 
 pub(crate) struct StreamState {
-    /// Where in its data this worker is.
     pub(crate) position: StreamPosition,
     pub(crate) found: Option<AssignedStream>,
     /// What is left of the stream in which a group failed.
@@ -31,7 +30,6 @@ pub(crate) struct StreamState {
     pub(crate) window: StalenessWindow,
     /// The last batch's place in the window, kept until nothing more is to be done between it and the next.
     pub(crate) permit: Option<Arc<WindowPermit>>,
-    /// Rows that hold the dense network's weights, in mode `async`.
     pub(crate) weights: Option<TableIds>,
     pub(crate) pushes: PendingPushes,
     pub(crate) next_seq: u64,
@@ -85,7 +83,6 @@ impl StreamState {
         }
     }
 
-    /// Drops batches that were read and are not trained on. They are read again.
     pub(crate) fn drop_batches(&mut self) {
         self.batch = None;
         self.prefetch = None;

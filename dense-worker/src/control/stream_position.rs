@@ -9,7 +9,6 @@ use zagros_ingest::{Batch, SplitTask, StreamCursor, StreamRemainder, StreamStart
 use super::splits::AssignedStream;
 use crate::error::WorkerError;
 
-/// What is known of a stream while it is trained on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamPosition {
     /// Whose order of rows it has: the worker that started it.

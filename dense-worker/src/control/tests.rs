@@ -214,7 +214,6 @@ async fn a_drained_run_is_left_in_order() {
     assert_eq!(setting.left().0, control::Outcome::Interrupted);
 }
 
-/// Asks again until it is so.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {

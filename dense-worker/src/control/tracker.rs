@@ -38,7 +38,6 @@ pub(crate) struct TrainingTracker {
     /// Of training alone.
     time: Duration,
     running_since: Option<Instant>,
-    /// Since the process started.
     cost: CostMeter,
     /// Samples of all workers before the process started.
     samples_before: u64,
@@ -71,7 +70,6 @@ impl TrackerState {
         Self { steps, ..TrainingTracker::new(0).state() }
     }
 
-    /// Measures of the epoch so far, of this worker's rows.
     pub(crate) fn overall(&self) -> &OverallMeasures {
         &self.overall
     }
@@ -81,7 +79,6 @@ impl TrackerState {
         Self { overall, ..self }
     }
 
-    /// In the epoch that another worker is in.
     pub(crate) fn in_epoch_of(self, other: &Self) -> Self {
         Self { epoch: other.epoch, epoch_bytes: other.epoch_bytes, ..self }
     }
@@ -92,7 +89,6 @@ impl TrackerState {
     }
 }
 
-/// One step, as the tracker wants it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MadeStep<'a> {
     /// Of all workers.
@@ -101,7 +97,6 @@ pub(crate) struct MadeStep<'a> {
     pub(crate) labels: &'a [f32],
     /// `[samples, outputs]`.
     pub(crate) logits: &'a [f32],
-    /// The target that is measured.
     pub(crate) main: MainTarget,
     pub(crate) loss: f32,
     pub(crate) staleness: u32,
@@ -186,7 +181,6 @@ impl TrainingTracker {
         &self.overall
     }
 
-    /// Adds the measures of the epoch so far of other workers' rows.
     pub(crate) fn take_over(&mut self, of_others: &[OverallMeasures]) {
         let mine = std::slice::from_ref(&self.overall);
         self.overall = OverallMeasures::sum(&[mine, of_others].concat());
@@ -197,7 +191,6 @@ impl TrainingTracker {
         self.recent.report()
     }
 
-    /// Training goes on: the clock runs.
     pub(crate) fn resume_clock(&mut self) {
         self.running_since.get_or_insert_with(Instant::now);
         self.cost.start();
@@ -206,7 +199,6 @@ impl TrainingTracker {
         self.own_speed.add(now, self.own);
     }
 
-    /// Something else is done: the clock stops.
     pub(crate) fn pause_clock(&mut self) {
         self.time += self.running_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.cost.stop();
@@ -264,7 +256,6 @@ impl TrainingTracker {
         self.own_time().max(Duration::from_micros(self.others.micros)).as_secs_f64()
     }
 
-    /// Of training alone, since the process started.
     pub(crate) fn cost(&self) -> TrainingCost {
         self.cost.cost(self.samples_of_all().saturating_sub(self.samples_before), self.own)
     }
@@ -285,7 +276,6 @@ impl TrainingTracker {
         }
     }
 
-    /// What asynchronous workers tell each other at a barrier.
     pub(crate) fn own_counts(&self) -> WorkerCounts {
         WorkerCounts {
             steps: self.steps,
@@ -302,7 +292,6 @@ impl TrainingTracker {
         self.others = others;
     }
 
-    /// What the others had done when all voted last.
     pub(crate) fn other_counts(&self) -> WorkerCounts {
         self.others
     }

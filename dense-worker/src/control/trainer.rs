@@ -16,7 +16,6 @@ use super::stream::StreamState;
 use super::tracker::TrainingTracker;
 use crate::summary::RunSummary;
 
-/// All that training works with.
 pub(crate) struct Trainer {
     pub(crate) run: RunContext,
     pub(crate) group: GroupSession,
@@ -28,14 +27,12 @@ pub(crate) struct Trainer {
     pub(crate) barrier_calls: BarrierCalls,
     pub(crate) ballots: GroupBallots,
     pub(crate) start: Option<StartModel>,
-    /// What the run has left, once it is saved.
     pub(crate) saved: Option<RunSummary>,
 }
 
 /// Whether the loss and the labels still make sense.
 #[derive(Debug)]
 pub(crate) struct LossWatch {
-    /// The target that is measured step by step.
     pub(crate) main: MainTarget,
     /// The loss of the last step; in a group, of all ranks.
     pub(crate) last: f64,
@@ -45,7 +42,6 @@ pub(crate) struct LossWatch {
 }
 
 impl LossWatch {
-    /// Before the first step of a job.
     pub(crate) fn new(job: &Job) -> Self {
         let divergence = DivergenceWatch::new(loss_of_ignorance(&job.features.targets));
         Self { main: MainTarget::new(job), last: 0.0, divergence, label_runs: LabelRuns::default() }

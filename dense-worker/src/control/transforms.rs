@@ -66,7 +66,6 @@ impl Worker {
         run_blocking("job file", write).await?
     }
 
-    /// As the first of several workers.
     async fn share(&mut self, statistics: &[Statistic], caller: &TransformsCaller) -> Result<(), WorkerError> {
         let known = caller.call(Vec::new(), 0).await?.measured;
         if !known.is_empty() && self.resume.is_none() {
@@ -102,7 +101,6 @@ impl Worker {
     }
 }
 
-/// Ends the reading threads when no caller waits for them any more.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -133,7 +131,6 @@ impl TransformsCaller {
         reported.map_err(|refusal| control_error(&*self.control, "share the transforms", deadline, refusal))
     }
 
-    /// Reports until the worker is asked to stop, or a report fails.
     async fn keep_reporting(&self, read: &AtomicU64) -> WorkerError {
         let mut stop = self.stop.clone();
         loop {

@@ -61,7 +61,6 @@ pub struct Worker {
     /// How it meets the other workers; a job of one worker needs none.
     pub rendezvous: Option<Arc<dyn Rendezvous>>,
     pub registry: Registry,
-    /// Where it keeps what it waits for.
     pub waits: Waits,
     pub observer: Arc<dyn Observer>,
     /// Where measures, summary and model are written; nothing is written without one, nor by another worker than the
@@ -69,11 +68,9 @@ pub struct Worker {
     pub folder: Option<RunFolder>,
     /// Where an earlier process of this run was; for the first worker.
     pub resume: Option<ResumePoint>,
-    /// Ends training after the step it is in.
     pub shutdown: Shutdown,
 }
 
-/// Where samples come from.
 #[derive(Clone, Debug)]
 pub enum WorkerInput {
     /// The job's training files, in splits that the coordinator deals out.
@@ -82,14 +79,11 @@ pub enum WorkerInput {
     Preloaded(Arc<Vec<Batch>>),
 }
 
-/// What is known before joining.
 struct WorkerData {
     input: WorkerInput,
     files: Vec<FileInfo>,
-    /// Of the files, in their order.
     fingerprints: Vec<u64>,
     held_out: HeldOutParts,
-    /// What is to be measured over the training rows.
     measured: Vec<Statistic>,
     /// The model that the run starts from, if this is the first worker.
     start: Option<StartModel>,
@@ -125,7 +119,6 @@ impl Worker {
         self.run_on(WorkerInput::Files).await
     }
 
-    /// Trains on `input`.
     pub async fn run_on(mut self, input: WorkerInput) -> Result<RunSummary, WorkerError> {
         // One worker tells of all.
         self.folder = self.folder.filter(|_| self.index == 0);
@@ -164,7 +157,6 @@ impl Worker {
         trained
     }
 
-    /// Finds every file, and what of it must be measured.
     async fn look_at_data(&mut self, input: WorkerInput) -> Result<WorkerData, WorkerError> {
         if let WorkerInput::Preloaded(batches) = &input {
             // The coordinator counts bytes. It does not deal these batches out.
@@ -375,7 +367,6 @@ async fn cut_off(mut stop: StopSignal) -> WorkerError {
     reason
 }
 
-/// Training files by path, in the run's order.
 fn paths(files: &[FileInfo]) -> Arc<Vec<PathBuf>> {
     Arc::new(files.iter().map(|file| file.path.clone()).collect())
 }

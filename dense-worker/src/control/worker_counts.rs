@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker has done so far, as it is reported to the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerCounts {
     pub(crate) steps: u64,
-    /// Those of them that were skipped.
     pub(crate) skipped: u64,
     pub(crate) samples: u64,
     pub(crate) staleness_max: u64,
@@ -38,7 +36,6 @@ impl WorkerCounts {
 /// What all workers had done when they voted last, and what those had done that have gone since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VotedCounts {
-    /// By the index of the worker.
     by_worker: BTreeMap<u32, WorkerCounts>,
     gone: WorkerCounts,
 }

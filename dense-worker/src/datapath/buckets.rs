@@ -12,11 +12,9 @@ use zagros_collective::{Collective, CollectiveError, PendingSum};
 /// fast. It must be large enough that the fixed cost of a bucket is small.
 pub const BUCKET: usize = 1 << 18;
 
-/// Used again for the next step.
 #[derive(Debug)]
 pub struct GradientBuckets {
     size: usize,
-    /// Of the network.
     weights: usize,
     /// Number of weights, from the first one on, whose gradients are not sent yet.
     left: usize,
@@ -24,9 +22,7 @@ pub struct GradientBuckets {
     share: f32,
     /// The buckets in flight: first weight, and the sum.
     under_way: Vec<(usize, PendingSum)>,
-    /// Why a bucket could not be sent.
     failed: Option<CollectiveError>,
-    /// Memory of finished buckets.
     spare: Vec<Vec<f32>>,
 }
 

@@ -38,7 +38,6 @@ pub(crate) struct DenseStage {
     pub(crate) in_flight: Option<StepResult>,
     /// Mode `async`: the weights live on the servers.
     pub(crate) server_weights: Option<ServerWeights>,
-    /// Streamed weights: the servers' tiles of them.
     pub(crate) tiles: Option<Arc<TileStore>>,
 }
 
@@ -53,7 +52,6 @@ pub(crate) struct StepResult {
 }
 
 impl DenseThread {
-    /// Starts the thread and builds the network on it.
     pub(crate) async fn start(job: &Job, metrics: WorkerMetrics) -> Result<Self, WorkerError> {
         let (send, work) = mpsc::channel::<DenseTask>();
         let (tell_built, built) = oneshot::channel();

@@ -12,11 +12,9 @@ use zagros_zip::ZipEq;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputColumn {
     pub table: TableId,
-    /// Values per row.
     pub dim: usize,
     /// Index of its first value in the sample's row.
     pub offset: usize,
-    /// What becomes of the rows of a sample.
     pub form: VectorForm,
 }
 
@@ -188,7 +186,6 @@ fn bag<'a>(inverse: &'a [u32], offsets: &[u32], sample: usize) -> &'a [u32] {
     &inverse[offsets[sample] as usize..offsets[sample + 1] as usize]
 }
 
-/// The positions of a sample's rows, with their factors.
 fn weighted<'a>(
     inverse: &'a [u32],
     offsets: &[u32],
@@ -211,7 +208,6 @@ fn share_of(offsets: &[u32], sample: usize, form: VectorForm) -> f32 {
     }
 }
 
-/// The factor of each row of a bag.
 fn share(bag: usize, pooling: Pooling) -> f32 {
     match pooling {
         Pooling::Sum => 1.0,

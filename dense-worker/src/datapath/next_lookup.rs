@@ -19,10 +19,8 @@ use zagros_job::Job;
 
 use super::process_group::RankTurn;
 
-/// A step whose push is on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct PushedStep {
-    /// This worker's batch in the step.
     pub(crate) seq: u64,
     /// The pushes of all workers.
     pub(crate) after: AfterPushes,
@@ -53,7 +51,6 @@ pub(crate) fn step_and_lookup_sides() -> (StepSide, LookupSide) {
     (StepSide { pushed: pushing, next: known }, LookupSide { pushed, next })
 }
 
-/// Whether the rows of all tables change by pushes alone.
 pub(crate) fn rows_change_by_pushes_alone(job: &Job) -> bool {
     job.tables.iter().all(|table| table.settings.changes_by_pushes_alone(job.cluster.memory))
 }
@@ -64,7 +61,6 @@ pub(crate) fn may_be_read(unique: &UniqueIds) -> bool {
 }
 
 impl StepSide {
-    /// Says that this worker's push of a step is on its way, and which others are.
     pub(crate) fn push_started(&self, step: PushedStep) {
         self.pushed.send_replace(Some(step));
     }

@@ -23,12 +23,10 @@ pub(crate) struct PermutationSeed {
     pub(crate) repeat: u32,
 }
 
-/// A part of each row of a matrix.
 #[derive(Clone, Copy, Debug)]
 struct RowPart {
     offset: usize,
     length: usize,
-    /// Values of a whole row.
     width: usize,
 }
 

@@ -45,7 +45,6 @@ struct PendingLookup {
 #[derive(Debug)]
 pub(crate) struct RowPrefetch {
     under_way: mpsc::Receiver<PendingLookup>,
-    /// The oldest, once taken from the channel.
     oldest: Option<PendingLookup>,
     /// The answer of the oldest, until it is taken.
     seen: Option<Result<FetchedBatch, WorkerError>>,
@@ -103,7 +102,6 @@ impl RowPrefetch {
         self.oldest.as_mut()
     }
 
-    /// Waits for the answer of the oldest.
     async fn arrive(&mut self) -> &Option<Result<FetchedBatch, WorkerError>> {
         if let (Some(oldest), None) = (&mut self.oldest, &self.seen) {
             let thread = |error: JoinError| WorkerError::Thread { thread: "lookup", reason: error.to_string() };

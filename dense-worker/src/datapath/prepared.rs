@@ -34,7 +34,6 @@ pub(crate) struct BatchPreparer {
     beside: Option<TableIds>,
 }
 
-/// A batch with the rows of its ids.
 #[derive(Debug)]
 pub(crate) struct FetchedBatch {
     /// Number of the batch and of its push. Counts from 0 over the life of the worker.
@@ -94,7 +93,6 @@ impl BatchPreparer {
 }
 
 impl PreparedBatch {
-    /// The batch as the network takes it; `embeddings` is `[batch, ΣD]`.
     pub(crate) fn labelled_samples<'a>(&'a self, embeddings: &'a [f32]) -> LabelledSamples<'a> {
         let Batch { numeric, labels, weights, .. } = &self.batch;
         LabelledSamples { numeric, embeddings, labels, weights }
@@ -161,7 +159,6 @@ fn expect(what: &str, expected: usize, found: usize) -> Result<(), String> {
     if expected == found { Ok(()) } else { Err(format!("{what}: expected {expected}, found {found}")) }
 }
 
-/// The error of a batch whose parts do not fit together.
 pub(crate) fn inconsistent_batch(batch: u64, reason: impl Into<String>) -> WorkerError {
     WorkerError::Inconsistent { batch, reason: reason.into() }
 }

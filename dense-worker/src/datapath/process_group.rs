@@ -111,7 +111,6 @@ impl AgreedTurns {
         self.0.iter().map(|turn| f64::from(turn.bytes)).sum::<f64>() as u64
     }
 
-    /// Ranks that have a batch, ascending.
     pub(crate) fn busy_ranks(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().filter(|(_, turn)| turn.samples > 0).map(|(rank, _)| rank)
     }

@@ -12,7 +12,6 @@ use crate::error::WorkerError;
 use crate::event::Observer;
 use crate::metrics::{WorkerMetrics, PipelineStage};
 
-/// The gradients of one batch, with what their acknowledgement completes.
 #[derive(Debug)]
 pub(crate) struct BatchGradients {
     pub(crate) seq: u64,
@@ -23,12 +22,10 @@ pub(crate) struct BatchGradients {
     pub(crate) samples: usize,
     /// Of the batch's samples in the step: penalties count by it.
     pub(crate) share: f32,
-    /// Splits whose last row is in the batch.
     pub(crate) ends: Vec<u64>,
     /// The batch's place in the staleness window. A holder of a clone keeps the place occupied, and so delays the next
     /// lookup, for longer than until the acknowledgement.
     pub(crate) permit: Arc<WindowPermit>,
-    /// The servers that get the push.
     pub(crate) reach: RequestReach,
 }
 

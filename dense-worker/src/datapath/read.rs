@@ -41,7 +41,6 @@ impl BatchSource for BatchStream {
     }
 }
 
-/// The source ends soon after the flag is set.
 pub(crate) type OpenSource = Box<dyn FnOnce(Arc<AtomicBool>) -> Result<Box<dyn BatchSource>, IngestError> + Send>;
 
 /// In order.
@@ -144,7 +143,6 @@ impl ReaderState {
         prepared.map_err(|reason| inconsistent_batch(index, reason))
     }
 
-    /// Adds the difference to the last counts.
     fn count(&mut self, stats: StreamStats) {
         let reported = self.reported.replace(stats).unwrap_or_default();
         let parse = (stats.cpu_seconds - reported.cpu_seconds).max(0.0);

@@ -26,7 +26,6 @@ pub(crate) struct ServerWeights {
     weights: Vec<f32>,
     /// L2 penalty, added to the gradient.
     decay: f32,
-    /// Of all weights, in order.
     rates: Vec<RateRange>,
 }
 

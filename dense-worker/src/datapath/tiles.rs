@@ -53,7 +53,6 @@ use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLa
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
 const PUSHES_AT_ONCE: usize = 1;
 
-/// The layers of a job whose weights are streamed.
 #[derive(Debug)]
 pub(crate) struct TileStore {
     layers: Vec<TiledLayer>,
@@ -63,7 +62,6 @@ pub(crate) struct TileStore {
     workers: Mutex<Option<Arc<LayerWorkers>>>,
     /// By layer: the push that is under way.
     pushes: Vec<Mutex<Option<PushReceipt>>>,
-    /// The gradients of the present step.
     sums: Mutex<StepSums>,
     metrics: WorkerMetrics,
 }
@@ -72,18 +70,15 @@ struct TileServers {
     client: Arc<EmbeddingClient>,
     runtime: Handle,
     access: Access,
-    /// Number of the next push.
     next: AtomicU64,
     /// Pushes that may be under way: a gradient keeps its memory until it has arrived.
     places: Arc<Semaphore>,
 }
 
-/// What is known of the gradients of a step so far.
 #[derive(Debug, Default)]
 struct StepSums {
     /// By layer: the sum of the squares of this worker's part, where they are staged.
     squares: BTreeMap<usize, f64>,
-    /// Why a sum was not pushed.
     unpushed: Option<SumProblem>,
 }
 
@@ -92,11 +87,9 @@ struct StepSums {
 enum SumProblem {
     /// This layer's has a value that is not finite.
     NotFinite(usize),
-    /// A worker did not take part.
     Workers(CollectiveError),
 }
 
-/// The process group, and the parts of the layers in it.
 #[derive(Debug)]
 struct LayerWorkers {
     lane: LayerLane,

@@ -3,7 +3,6 @@
 
 use zagros_zip::ZipEq;
 
-/// The average, one value for each weight.
 #[derive(Clone, Debug)]
 pub(super) struct WeightAverage {
     /// Share that a step keeps, 0 .. 1.
@@ -12,7 +11,6 @@ pub(super) struct WeightAverage {
 }
 
 impl WeightAverage {
-    /// The average before the first step: the first weights.
     pub(super) fn new(keep: f64, weights: &[f32]) -> Self {
         Self { keep: keep as f32, values: weights.to_vec() }
     }

@@ -51,7 +51,6 @@ struct SequenceTransformer {
 
 #[derive(Debug)]
 struct TransformerBlock {
-    /// The number of the layer of all its tensors.
     layer: LayerNumber,
     /// `[D, D]` each.
     query: Tensor,

@@ -31,7 +31,6 @@ impl ModuleBuffers {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
-    /// In their order, for the next forward.
     pub(super) fn all_copies(&self) -> Result<Vec<Tensor>, ModelError> {
         self.named_copies().map(|copy| Ok(copy?.1)).collect()
     }
@@ -96,7 +95,6 @@ impl ModuleBuffers {
         Ok(all)
     }
 
-    /// Sets the changes of the last forward, or of a step for which this worker made no forward.
     pub(super) fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError> {
         let (mut rest, mut next) = (changes, Vec::with_capacity(self.live.len()));
         for live in &self.live {

@@ -30,7 +30,6 @@ pub(super) struct Dcnv2 {
     pub(super) output: Mlp,
 }
 
-/// The affine map of one cross layer.
 #[derive(Debug)]
 pub(super) enum CrossMatrix {
     Full(LinearLayer),

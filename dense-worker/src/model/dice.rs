@@ -13,7 +13,6 @@ use super::ModelError;
 use super::batch_norm::{LentBuffers, MOMENTUM, RunningStatistics};
 use super::layer_calls::LayerNumber;
 
-/// Added to the variance.
 const EPSILON: f64 = 1e-8;
 
 #[derive(Debug)]

@@ -35,7 +35,6 @@ pub(super) struct Din {
     head: SequenceHead,
 }
 
-/// Weighs the positions of a sequence.
 #[derive(Debug)]
 struct ActivationUnit {
     shape: AttentionShape,

@@ -33,13 +33,11 @@ pub enum ModelError {
     Skipped {
         what: &'static str,
     },
-    /// Training diverged in a layer whose weights are streamed.
     #[error(
         "a gradient of layer {layer} of the dense network is not finite; likely a learning rate that is too high, or \
          numeric columns of large values that are neither logged nor standardised"
     )]
     LayerNotFinite { layer: String },
-    /// The weights of a layer did not come, or its gradient did not arrive.
     #[error("cannot {what} of layer {layer} of the dense network: {reason}")]
     Layer {
         layer: String,
@@ -76,7 +74,6 @@ pub enum ModelError {
     },
     #[error("the saved weights are damaged")]
     Damaged(#[from] safetensors::SafeTensorError),
-    /// A thread of a step panicked.
     #[error("a thread of the dense step ended without a message; its panic is on standard error")]
     Thread,
     #[error("libtorch failed")]

@@ -46,13 +46,11 @@ pub(super) struct MlpStream {
     pub(super) layers: Mlp,
 }
 
-/// What scales the input of a stream.
 #[derive(Debug)]
 pub(super) enum StreamGate {
     None,
     /// `[1, width]`, and the number of its layer.
     Learned(Tensor, LayerNumber),
-    /// An MLP over some places of the input.
     OfFeatures {
         places: Tensor,
         mlp: Mlp,
@@ -62,7 +60,6 @@ pub(super) enum StreamGate {
 /// b + w₁·o₁ + w₂·o₂ + Σ_h o₁ʰ·W_h·o₂ʰ, for each output of the network.
 #[derive(Debug)]
 pub(super) struct BilinearFusion {
-    /// w₁ and b.
     pub(super) of_first: LinearLayer,
     /// w₂, `[outputs, b]`.
     pub(super) of_second: Tensor,

@@ -43,7 +43,6 @@ impl FlatParameters {
         Ok(gradients)
     }
 
-    /// No variable uses this memory.
     pub(super) fn with_same_shape(&self) -> Result<Self, ModelError> {
         Self::shaped_like(&self.views, false)
     }

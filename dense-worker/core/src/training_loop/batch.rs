@@ -7,7 +7,6 @@ use crate::barrier::BarrierReason;
 use crate::event::Event;
 use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, RoundEnd, LoopState, StepPhase};
 
-/// What a worker has for the next step.
 #[derive(Clone, Copy)]
 enum BatchSupply {
     Batch(StepFacts),
@@ -84,7 +83,6 @@ impl TrainingLoop {
         self.go(LoopState::Training(StepPhase::Agreeing { batch }), Action::Agree { vote, batch })
     }
 
-    /// How this rank votes on step number `step`.
     fn vote_rule(&self, step: u64) -> VoteRule {
         VoteRule {
             leads: self.member.rank == 0,

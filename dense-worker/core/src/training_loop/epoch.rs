@@ -149,7 +149,6 @@ impl TrainingLoop {
         self.go(LoopState::Finishing(FinishPhase::ClosingEpoch(end)), Action::CloseEpoch { epoch, check_books })
     }
 
-    /// After the evaluation of an epoch.
     pub(super) fn next_epoch(&mut self, end: RoundEnd) -> Vec<Action> {
         let is_last = end == RoundEnd::Steps || self.is_settled();
         let next = if is_last { self.config.epochs } else { self.counts.epoch + 1 };

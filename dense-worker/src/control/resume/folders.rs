@@ -57,7 +57,6 @@ pub(super) fn retain_newest(checkpoints: &Folder, keep: usize, newest: u64) -> R
     Ok(())
 }
 
-/// Files of other folders that these checkpoints need, by folder.
 fn needed_by(kept: &[(u64, Folder)]) -> Result<BTreeMap<String, BTreeSet<String>>, WorkerError> {
     let mut needed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (_, folder) in kept {

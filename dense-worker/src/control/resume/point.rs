@@ -22,7 +22,6 @@ const MOST_COMPARED: u64 = 1 << 30;
 /// Beside the model.
 pub(crate) const TRAINING: &str = "training.json";
 
-/// A checkpoint that a run can go on from.
 #[derive(Clone, Debug)]
 pub struct ResumePoint {
     folder: Folder,
@@ -31,7 +30,6 @@ pub struct ResumePoint {
     job: Job,
 }
 
-/// A run to go on with.
 #[derive(Debug)]
 pub struct LastRun {
     pub folder: RunFolder,
@@ -45,7 +43,6 @@ pub struct LastRun {
 pub enum EarlierRun {
     /// Nothing: there is none, or the last one is over.
     Nothing,
-    /// A run that was interrupted.
     GoOn(LastRun),
     /// Runs that were interrupted and learned otherwise; the newest checkpoint of the last of them.
     Differs(ResumePoint),
@@ -173,7 +170,6 @@ impl ResumePoint {
         &self.folder
     }
 
-    /// What is different in a job that is to go on from it.
     #[must_use]
     pub fn changed_keys(&self, job: &Job) -> Vec<KeyChange> {
         job.changes_since(&self.job)

@@ -22,7 +22,6 @@ pub(crate) struct TrainingPosition {
     pub(crate) tracker: TrackerState,
     /// Epoch over the data, from 0.
     pub(crate) epoch: u32,
-    /// The training files, in their order.
     pub(crate) files: Vec<FileSize>,
     /// How an epoch is divided into splits, in the order of their ids.
     pub(crate) plan: Vec<SplitRange>,
@@ -43,7 +42,6 @@ pub(crate) struct TrainingPosition {
     pub(crate) measures: Vec<OverallMeasures>,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
-    /// Measures of the training rows of each epoch that is over.
     pub(crate) of_epochs: Vec<Evaluation>,
     /// Early stopping, and the states that are kept.
     pub(crate) choice: ChoiceState,
@@ -86,7 +84,6 @@ pub(crate) struct ResumeCursor {
     pub(crate) rest: Option<StreamRemainder>,
     /// Whose order of rows the stream has: the worker that started it.
     pub(crate) order: u32,
-    /// Number of its next batch.
     pub(crate) next_seq: u64,
     /// Its part of [`TrainingPosition::contents`], until the first worker has put all parts together.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -133,14 +130,12 @@ impl TrainingPosition {
         }
     }
 
-    /// What a worker knows, with what the coordinator answered.
     pub(crate) fn placed_at(self, position: &Position) -> Self {
         let range = |split: &Split| SplitRange { file: split.file, start: split.start, end: split.end };
         let (plan, done) = (position.plan.iter().map(range), position.done.iter().map(|id| *id as u32));
         Self { plan: plan.collect(), done: done.collect(), bad_rows: position.bad_rows, ..self }
     }
 
-    /// Why the files are not those that were trained on, in words.
     pub(crate) fn other_files(&self, now: &[FileSize]) -> Option<String> {
         if self.files.len() != now.len() {
             return Some(format!("{} training files then, {} now", self.files.len(), now.len()));

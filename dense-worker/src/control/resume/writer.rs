@@ -23,7 +23,6 @@ use crate::error::WorkerError;
 use crate::report::files::to_json;
 use crate::summary::TrainingOutcome;
 
-/// When checkpoints are due, and the one that is being written.
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {
     every: Option<Duration>,
@@ -39,7 +38,6 @@ pub(crate) struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// As the job wants it, below `folder`, of training on `files`.
     pub(crate) fn new(job: &Job, folder: Option<Folder>, files: Vec<FileSize>) -> Self {
         let rule = &job.checkpoint;
         Self {
@@ -67,7 +65,6 @@ impl CheckpointWriter {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Training continues from the checkpoint of this step.
     pub(crate) fn resumed_at(&mut self, step: u64) {
         self.complete.store(step, Ordering::Release);
     }

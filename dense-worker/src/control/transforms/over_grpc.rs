@@ -18,7 +18,6 @@ use zagros_zip::ZipEq;
 use super::{TransformsCaller, apply, transforms};
 use crate::control::stop::StopSignal;
 
-/// Long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An encoding of the default size, and a vocabulary of the largest.

@@ -53,7 +53,6 @@ fn samples(values: &[f32]) -> (PreparedBatch, BatchRows) {
     (prepared, BatchRows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
 }
 
-/// A step with these samples on this rank. Returns loss and row gradients.
 fn step(dense: &mut DenseStage, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
     let mine =
         RankTurn { samples: values.len() as u32, weight: values.len() as f32, bytes: 10.0, ..RankTurn::default() };

@@ -25,14 +25,11 @@ pub(super) struct TiledLayer {
 struct TiledTensor {
     table: u32,
     dim: usize,
-    /// The first tile in the table.
     tile: usize,
-    /// The first weight in the layer.
     first: usize,
     weights: usize,
 }
 
-/// One rank's share of a layer: whole tiles that follow each other.
 #[derive(Debug)]
 pub(super) struct LayerPart {
     pub(super) requests: Vec<TileRequest>,
@@ -80,7 +77,6 @@ impl TiledLayer {
 }
 
 impl TiledTensor {
-    /// The first weight of each tile.
     fn starts(&self) -> impl Iterator<Item = usize> {
         (self.first..self.first + self.weights).step_by(self.dim)
     }
@@ -110,7 +106,6 @@ impl LayerPart {
     }
 }
 
-/// A request while tiles are added.
 #[derive(Default)]
 struct RequestTiles {
     tables: Vec<TableIds>,

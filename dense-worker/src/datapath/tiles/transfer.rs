@@ -19,7 +19,6 @@ const REQUESTS_AT_ONCE: usize = 4;
 pub(super) enum TransferError {
     #[error(transparent)]
     Servers(#[from] ClientError),
-    /// At the other workers.
     #[error(transparent)]
     Workers(#[from] CollectiveError),
     /// The task that was to answer is gone.

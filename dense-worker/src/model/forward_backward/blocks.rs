@@ -41,7 +41,6 @@ impl SampleBlocks {
         Ok(())
     }
 
-    /// The first row and the number of rows of each block.
     pub(super) fn row_ranges(self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
         (0..rows).step_by(self.0).map(move |start| (start, self.0.min(rows - start)))
     }

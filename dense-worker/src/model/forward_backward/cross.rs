@@ -17,13 +17,11 @@ use super::product::LayerProducts;
 use crate::model::ModelError;
 use crate::model::dcnv2::CrossMatrix;
 
-/// The cross layers of a network, with memory for one chunk.
 #[derive(Debug)]
 pub(super) struct CrossLayers {
     /// x₀, `[chunk, width]`.
     first: Matrix,
     layers: Vec<CrossLayer>,
-    /// dz of the present layer.
     d_affine: Matrix,
     /// d loss / d x₀ without its way through the first layer.
     d_first: Matrix,
@@ -38,7 +36,6 @@ struct CrossLayer {
     bias: Tensor,
     d_bias: Tensor,
     affine: Matrix,
-    /// x of the next layer.
     output: Matrix,
 }
 
@@ -86,7 +83,6 @@ impl CrossLayers {
         &self.first
     }
 
-    /// x after the last layer.
     pub(super) fn output(&self) -> &Matrix {
         self.layers.last().map_or(&self.first, |layer| &layer.output)
     }

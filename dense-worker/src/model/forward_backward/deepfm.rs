@@ -31,7 +31,6 @@ pub(in crate::model) struct DeepFmForwardBackward {
     deep: LayerStack,
 }
 
-/// What the dense network has for the numeric columns.
 #[derive(Debug)]
 struct NumericFactors {
     first_order: LinearTerm,

@@ -30,11 +30,9 @@ pub(super) struct FusionStep {
     heads: usize,
     /// l of each output and head, `[chunk, b/heads]`.
     left: Vec<Matrix>,
-    /// dl of the present one.
     d_left: Matrix,
     logits: Matrix,
     d_logits: Matrix,
-    /// A term of the logits.
     term: Matrix,
 }
 
@@ -192,7 +190,6 @@ impl FusionStep {
     }
 }
 
-/// The columns of a head.
 fn part(of: &Tensor, head: usize, width: i64) -> Result<Tensor, ModelError> {
     Ok(of.f_narrow(1, int(head) * width, width)?)
 }

@@ -12,11 +12,9 @@ use super::matrix::Matrix;
 use super::window::{LayerWindow, UseNumber};
 use crate::model::{ModelError, int};
 
-/// What the parts of a step are built from.
 pub(super) struct StepParts<'a> {
     source: PartSource<'a>,
     rows: usize,
-    /// Layers that were built.
     built: usize,
     /// Of them, those with dropout.
     dropouts: usize,
@@ -61,7 +59,6 @@ pub(super) enum LayerUse {
     Between(StreamedLayer),
 }
 
-/// A layer whose variables come and go.
 #[derive(Debug)]
 pub(super) struct StreamedLayer {
     window: Arc<LayerWindow>,
@@ -69,7 +66,6 @@ pub(super) struct StreamedLayer {
     layer: usize,
     variables: Vec<StreamedVariable>,
     present: Option<UseNumber>,
-    /// All gradients of the layer, one after another.
     gradients: Option<LayerValues>,
 }
 
@@ -95,7 +91,6 @@ impl<'a> StepParts<'a> {
         self.rows
     }
 
-    /// The number of the next layer with dropout.
     pub(super) fn next_dropout(&mut self) -> usize {
         self.dropouts += 1;
         self.dropouts - 1
