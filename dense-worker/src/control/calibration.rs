@@ -53,7 +53,7 @@ fn fit(kind: CalibrationKind, mut scores: PartScores) -> FittedCalibrators {
         CalibrationKind::Temperature => CalibrationMethod::Temperature,
     };
     let (calibrators, without) = scores.fit_calibrators(method);
-    let measures = scores.to_measures(calibrators.as_ref());
+    let measures = scores.into_measures(calibrators.as_ref());
     FittedCalibrators { calibrators, measures, without }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct PartScores {
 }
 
 pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<ModelCalibrators>) -> Result<PartMeasures, WorkerError> {
-    run_blocking("measures", move || scores.to_measures(calibrators.as_ref())).await
+    run_blocking("measures", move || scores.into_measures(calibrators.as_ref())).await
 }
 
 #[must_use]
@@ -110,7 +110,7 @@ impl PartScores {
     }
 
     /// The measures, before and after calibration. Sorts all scores.
-    pub(crate) fn to_measures(mut self, calibrators: Option<&ModelCalibrators>) -> PartMeasures {
+    pub(crate) fn into_measures(mut self, calibrators: Option<&ModelCalibrators>) -> PartMeasures {
         let eval = &self.job.eval;
         let slices = match self.targets.first() {
             Some(TargetScores::Click(scores)) => scores.slices(),
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn each_target_is_measured_by_its_own_columns() {
-        let measures = scored(&job_of_three(), &SAMPLES).to_measures(None);
+        let measures = scored(&job_of_three(), &SAMPLES).into_measures(None);
         let names: Vec<&str> = measures.targets.iter().map(|target| target.target.as_str()).collect();
         assert_eq!(names, ["click", "level", "price"]);
         let [click, level, price] = [0, 1, 2].map(|index| measures.targets[index].evaluation);
@@ -209,7 +209,7 @@ mod tests {
         for sample in SAMPLES {
             merged.merge(PartScores::from_bytes(&job, &scored(&job, &[sample]).to_bytes()).unwrap());
         }
-        assert_eq!(merged.to_measures(None), scored(&job, &SAMPLES).to_measures(None));
+        assert_eq!(merged.into_measures(None), scored(&job, &SAMPLES).into_measures(None));
         let bytes = scored(&job, &SAMPLES).to_bytes();
         assert!(PartScores::from_bytes(&job, &bytes[..bytes.len() - 1]).is_none());
     }
@@ -226,12 +226,12 @@ mod tests {
         let (calibrators, without) = scores.fit_calibrators(CalibrationMethod::Isotonic);
         let calibrators = calibrators.unwrap();
         assert_eq!(without, [""; 0]);
-        let measures = scores.to_measures(Some(&calibrators));
+        let measures = scores.into_measures(Some(&calibrators));
         let applied = samples.map(|(labels, mut outputs)| {
             calibrators.apply(&mut outputs);
             (labels, outputs)
         });
-        let report = scored(&job, &applied).to_measures(None);
+        let report = scored(&job, &applied).into_measures(None);
         let calibrated: Vec<_> = measures.targets.iter().map(|target| target.calibrated).collect();
         let [click, level, price] = [0, 1, 2].map(|index| report.targets[index].evaluation);
         assert_eq!(calibrated, [Some(click), Some(level), None]);
