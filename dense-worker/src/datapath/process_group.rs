@@ -82,7 +82,7 @@ impl RankTurn {
 
 impl AgreedTurns {
     /// The turns of a group in which no rank has a batch.
-    pub(crate) fn of_nobody() -> Self {
+    pub(crate) fn without_batches() -> Self {
         Self(Vec::new())
     }
 
