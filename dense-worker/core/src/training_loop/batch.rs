@@ -1,6 +1,6 @@
 //! Between two steps: the next batch, what all ranks agree on, the step, and what follows it.
 
-use super::{Round, TrainingLoop, prepend};
+use super::{StreamRound, TrainingLoop, prepend};
 use crate::action::Action;
 use crate::agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::barrier::BarrierReason;
@@ -18,7 +18,7 @@ impl TrainingLoop {
     /// A stream to its end. In a group, until the last stream of any rank ends: without one of its own, this worker steps
     /// with the others.
     pub(super) fn start_round(&mut self, stream: bool) -> Vec<Action> {
-        self.round = Round { stream, steps_before: self.counts.steps };
+        self.round = StreamRound { stream, steps_before: self.counts.steps };
         let limit = self.config.steps_left(self.counts.steps);
         prepend(Action::StartRound { stream, limit }, self.next_batch(None))
     }
