@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_dense_worker::Summary;
+use zagros_dense_worker::RunSummary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 
@@ -128,7 +128,7 @@ async fn train(job: &Path, runs: &Path, workers: u32, first: Option<&ScalingRun>
     Ok(figures(workers, &summary, cpu, first))
 }
 
-fn figures(workers: u32, summary: &Summary, cpu: Duration, first: Option<&ScalingRun>) -> ScalingRun {
+fn figures(workers: u32, summary: &RunSummary, cpu: Duration, first: Option<&ScalingRun>) -> ScalingRun {
     let rate = summary.samples_per_second;
     let share = |seconds: f64| if summary.seconds > 0.0 { seconds / summary.seconds } else { 0.0 };
     ScalingRun {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_run_is_compared_with_the_first_one() {
-        let summary: Summary = serde_json::from_value(serde_json::json!({
+        let summary: RunSummary = serde_json::from_value(serde_json::json!({
             "outcome": "finished", "steps": 10, "skipped_steps": 0, "samples": 1000, "seconds": 2.0,
             "samples_per_second": 500.0, "loss": 0.5, "train_auc": null, "evaluation": null, "rows": 0,
             "table_bytes": 0, "staleness": {"max": 0, "mean": 0.0}, "bad_rows": 0, "peak_rss_bytes": null,
@@ -207,7 +207,7 @@ mod tests {
         let first = figures(1, &summary, Duration::from_millis(20), None);
         assert_eq!((first.ratio, first.waiting_share, first.reduce_share, first.auc), (1.0, 0.25, 0.5, None));
         assert!((first.cpu_us_per_sample - 20.0).abs() < 1e-9);
-        let faster = Summary { samples_per_second: 900.0, ..summary };
+        let faster = RunSummary { samples_per_second: 900.0, ..summary };
         assert_eq!(figures(2, &faster, Duration::ZERO, Some(&first)).ratio, 1.8);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use zagros_dense_worker::{Input, Worker};
+use zagros_dense_worker::{WorkerInput, Worker};
 use zagros_ingest::Batch;
 use zagros_job::Job;
 use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
@@ -79,8 +79,8 @@ fn name(precision: MatrixPrecision) -> &'static str {
 async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) -> Result<MeterWindow, Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
-    let worker = Worker { observer: meter.clone(), ..Worker::alone(job, control, connect, registry) };
-    let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;
+    let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, control, connect, registry) };
+    let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
     ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     meter.measured_window().ok_or_else(|| {
         let what = format!("no step was counted: {} wanted after {warm_up} to warm up", args.steps);

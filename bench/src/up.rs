@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
-use zagros_dense_worker::Summary;
+use zagros_dense_worker::RunSummary;
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{Exit, Failure, OrInternal};
 
@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(crate) struct UpRun {
-    pub(crate) summary: Summary,
+    pub(crate) summary: RunSummary,
     /// User and system time of all processes, from start to end.
     pub(crate) cpu: Duration,
 }
@@ -39,7 +39,7 @@ pub(crate) async fn run(job: &Path, runs: &Path, what: &str) -> Result<UpRun, Fa
 }
 
 /// The summary of the single run in a folder. The folder may hold servers' logs as well.
-fn summary(runs: &Path) -> Result<Summary, Failure> {
+fn summary(runs: &Path) -> Result<RunSummary, Failure> {
     let mut summaries = std::fs::read_dir(runs).or_internal()?.flatten().map(|run| run.path().join("summary.json"));
     let missing = || Failure::with_help(Exit::Internal, format!("{} holds no run", runs.display()), "this is a bug");
     let text = std::fs::read_to_string(summaries.find(|path| path.is_file()).ok_or_else(missing)?).or_internal()?;

@@ -2,19 +2,19 @@
 
 use indicatif::HumanCount;
 use owo_colors::OwoColorize;
-use zagros_dense_worker::{Importance, TargetImportance};
+use zagros_dense_worker::{ImportanceReport, TargetImportance};
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_shell::out;
 
 /// What a measure loses without a feature.
 type MeasureOf = fn(&FeatureImportance) -> Option<RepeatSpread>;
 
-pub(crate) fn print(importance: &Importance) {
+pub(crate) fn print(importance: &ImportanceReport) {
     table(importance).into_iter().for_each(|line| out!("{line}"));
 }
 
-fn table(importance: &Importance) -> Vec<String> {
-    let Importance { repeats, block_rows, features, targets } = importance;
+fn table(importance: &ImportanceReport) -> Vec<String> {
+    let ImportanceReport { repeats, block_rows, features, targets } = importance;
     let times = if *repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
     let rows = HumanCount(*block_rows as u64);
     let title = format!("\nimportance: each feature's values exchanged {times} between the rows of blocks of {rows}");
@@ -77,7 +77,7 @@ mod tests {
         let features = vec![FeatureImportance { auc_loss, logloss_rise, ..feature("user") }, feature("tag")];
         let price = vec![FeatureImportance { mse_rise: auc_loss, ..feature("user") }];
         let targets = vec![TargetImportance { target: "price".to_owned(), features: price }];
-        let lines = table(&Importance { repeats: 5, block_rows: 65_536, features, targets });
+        let lines = table(&ImportanceReport { repeats: 5, block_rows: 65_536, features, targets });
         assert!(lines[0].contains("5 times") && lines[0].contains("65,536"), "{lines:?}");
         assert_eq!(lines[2], line("user", &["0.12500", "0.00100", "-0.50000", "-"].map(str::to_owned)));
         assert!(lines[3].contains("tag") && lines[3].contains("undefined"), "{lines:?}");

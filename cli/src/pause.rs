@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use zagros_dense_worker::{Event, HeldOutPart, Observer};
+use zagros_dense_worker::{WorkerEvent, HeldOutPart, Observer};
 use zagros_plumbing::lifecycle::Shutdown;
 
 /// When a run pauses: once the validation part was scored at this point.
@@ -36,14 +36,14 @@ impl RunPause {
         self.has_paused.load(Ordering::Acquire)
     }
 
-    fn is_at_point(&self, event: &Event) -> bool {
+    fn is_at_point(&self, event: &WorkerEvent) -> bool {
         match (self.point, event) {
-            (PausePoint::Steps(steps), Event::Evaluated { part: HeldOutPart::Validation, step, .. }) => *step >= steps,
-            (PausePoint::Epochs(epochs), Event::EpochEnded { epoch, step, .. }) if u64::from(*epoch) + 1 >= epochs => {
+            (PausePoint::Steps(steps), WorkerEvent::Evaluated { part: HeldOutPart::Validation, step, .. }) => *step >= steps,
+            (PausePoint::Epochs(epochs), WorkerEvent::EpochEnded { epoch, step, .. }) if u64::from(*epoch) + 1 >= epochs => {
                 self.epoch_end.store(*step, Ordering::Release);
                 self.scored.load(Ordering::Acquire) == *step
             }
-            (PausePoint::Epochs(_), Event::Evaluated { part: HeldOutPart::Validation, step, .. }) => {
+            (PausePoint::Epochs(_), WorkerEvent::Evaluated { part: HeldOutPart::Validation, step, .. }) => {
                 self.scored.store(*step, Ordering::Release);
                 self.epoch_end.load(Ordering::Acquire) == *step
             }
@@ -53,7 +53,7 @@ impl RunPause {
 }
 
 impl Observer for RunPause {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &WorkerEvent) {
         self.next.observe(event);
         if self.is_at_point(event) && !self.has_paused.swap(true, Ordering::AcqRel) {
             self.shutdown.request();
@@ -67,12 +67,12 @@ mod tests {
 
     use super::*;
 
-    fn scored(step: u64, epoch: u32, part: HeldOutPart) -> Event {
-        Event::Evaluated { step, part, epoch, evaluation: Evaluation::default(), targets: Vec::new() }
+    fn scored(step: u64, epoch: u32, part: HeldOutPart) -> WorkerEvent {
+        WorkerEvent::Evaluated { step, part, epoch, evaluation: Evaluation::default(), targets: Vec::new() }
     }
 
     /// The number of events after which the run is asked to end.
-    fn paused_after(point: PausePoint, events: &[Event]) -> Option<usize> {
+    fn paused_after(point: PausePoint, events: &[WorkerEvent]) -> Option<usize> {
         let shutdown = Shutdown::new();
         let pause = RunPause::new(point, shutdown.clone(), Arc::new(SilentObserver));
         let position = events.iter().position(|event| {
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn an_epoch_is_over_once_it_has_ended_and_was_scored() {
         let ended =
-            |epoch| Event::EpochEnded { step: 9 * (u64::from(epoch) + 1), epoch, training: Evaluation::default() };
+            |epoch| WorkerEvent::EpochEnded { step: 9 * (u64::from(epoch) + 1), epoch, training: Evaluation::default() };
         let first = [ended(0), scored(9, 0, HeldOutPart::Validation)];
         let mid_epoch = [scored(12, 1, HeldOutPart::Validation), ended(1), scored(18, 1, HeldOutPart::Validation)];
         let events = [&first[..], &mid_epoch].concat();

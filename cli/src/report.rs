@@ -7,7 +7,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::{Deserialize, Serialize};
 use zagros_dense_worker::{
-    Evaluation, ExitClass, Observer, ObserverList, Outcome, RunFolder, Summary, Worker, WorkerError,
+    Evaluation, ExitClass, Observer, ObserverList, TrainingOutcome, RunFolder, RunSummary, Worker, WorkerError,
 };
 use zagros_ingest::IngestError;
 use zagros_job::{Job, Model, TestPart};
@@ -48,7 +48,7 @@ impl PlantedMeasures {
 }
 
 /// Runs the worker to its end. Shows the live line, and then the report. A worker that was too late for the run has finished.
-pub(crate) async fn run_worker(mut worker: Worker, terminal: Terminal, signals: &StopSignals) -> Result<Outcome, Failure> {
+pub(crate) async fn run_worker(mut worker: Worker, terminal: Terminal, signals: &StopSignals) -> Result<TrainingOutcome, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
     let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(WaitLines(terminal.clone())) };
@@ -63,7 +63,7 @@ pub(crate) async fn run_worker(mut worker: Worker, terminal: Terminal, signals: 
     let summary = match ended {
         Err(error) if error.exit_class() == ExitClass::NothingLeft => {
             err!("{error}");
-            return Ok(Outcome::Finished);
+            return Ok(TrainingOutcome::Finished);
         }
         ended => ended.map_err(|error| failure(error, signals))?,
     };
@@ -73,8 +73,8 @@ pub(crate) async fn run_worker(mut worker: Worker, terminal: Terminal, signals: 
     Ok(summary.outcome)
 }
 
-pub(crate) fn exit_status(outcome: Outcome, signals: &StopSignals) -> Exit {
-    if outcome == Outcome::Interrupted { interrupt_exit(signals) } else { Exit::Success }
+pub(crate) fn exit_status(outcome: TrainingOutcome, signals: &StopSignals) -> Exit {
+    if outcome == TrainingOutcome::Interrupted { interrupt_exit(signals) } else { Exit::Success }
 }
 
 /// Writes the page. A failure here does not fail the run.
@@ -124,7 +124,7 @@ pub(crate) fn scoring_failure(error: WorkerError, signals: &StopSignals, keys: &
 
 struct RunReport<'a> {
     job: &'a Job,
-    summary: &'a Summary,
+    summary: &'a RunSummary,
     folder: Option<PathBuf>,
     page: Option<PathBuf>,
     planted: Option<PlantedMeasures>,
@@ -133,7 +133,7 @@ struct RunReport<'a> {
 impl RunReport<'_> {
     fn print(&self) {
         let summary = self.summary;
-        let verb = if summary.outcome == Outcome::Finished { "trained on" } else { "stopped after" };
+        let verb = if summary.outcome == TrainingOutcome::Finished { "trained on" } else { "stopped after" };
         out!(
             "\n{}  {verb} {} samples in {} steps, {:.1} s\n",
             self.job.name.bold(),
@@ -233,7 +233,7 @@ impl RunReport<'_> {
     /// Commands that make sense now, and what each does.
     fn next_commands(&self, folder: &Path) -> Vec<(String, &'static str)> {
         let (zagros, run, mut commands) = (program(), folder.display(), Vec::new());
-        if self.summary.outcome == Outcome::Interrupted && self.job.checkpoint.keep > 0 {
+        if self.summary.outcome == TrainingOutcome::Interrupted && self.job.checkpoint.keep > 0 {
             commands.push(("the same command again".to_owned(), "goes on from here (--fresh starts over)"));
         }
         if self.job.output.save_model {

@@ -1,6 +1,6 @@
 //! Where a run starts: from the beginning, or where the last run of the job was interrupted.
 
-use zagros_dense_worker::{Earlier, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
+use zagros_dense_worker::{EarlierRun, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
 use zagros_job::{Job, KeyChange};
 use zagros_shell::{Exit, Failure, check_folders, note};
 
@@ -41,25 +41,25 @@ impl RunStart {
     pub(crate) fn find(job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         check_folders(job)?;
         let earlier = match wanted {
-            ResumeChoice::Nothing => Earlier::Nothing,
+            ResumeChoice::Nothing => EarlierRun::Nothing,
             _ => ResumePoint::of_last_run(job, wanted == ResumeChoice::Changed).map_err(failed)?,
         };
         match earlier {
-            Earlier::GoOn(LastRun { folder, lock, point }) => {
+            EarlierRun::GoOn(LastRun { folder, lock, point }) => {
                 tell_changes(job, &point)?;
                 Ok(Self { folder, point: Some(point), _lock: Some(lock) })
             }
-            Earlier::Differs(point) => {
+            EarlierRun::Differs(point) => {
                 tell_other_run(job, &point);
                 Self::anew(job)
             }
-            Earlier::Nothing => Self::anew(job),
+            EarlierRun::Nothing => Self::anew(job),
         }
     }
 
     fn anew(job: &Job) -> Result<Self, Failure> {
         let folder = ResumePoint::new_run(job).map_err(failed)?;
-        let lock = folder.lock().map_err(failed)?;
+        let lock = folder.try_lock().map_err(failed)?;
         Ok(Self { folder, point: None, _lock: lock })
     }
 
@@ -69,7 +69,7 @@ impl RunStart {
     pub(crate) fn in_folder(folder: RunFolder, job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         let point = match wanted {
             ResumeChoice::Nothing => None,
-            _ => ResumePoint::newest(job, &folder).map_err(failed)?,
+            _ => ResumePoint::find_newest(job, &folder).map_err(failed)?,
         };
         if let Some(point) = &point {
             let changed = check(job, point)?;
@@ -99,7 +99,7 @@ fn tell_changes(job: &Job, point: &ResumePoint) -> Result<(), Failure> {
 
 /// Says that an interrupted run is left alone, and how to resume it.
 fn tell_other_run(job: &Job, point: &ResumePoint) {
-    let changes = point.changes(job);
+    let changes = point.changed_keys(job);
     let (step, place) = (point.step(), point.folder());
     let help = match changes.iter().all(KeyChange::may_go_on) {
         true => "--resume continues that run with these values",
@@ -114,7 +114,7 @@ fn tell_other_run(job: &Job, point: &ResumePoint) {
 /// Refuses changes that are not allowed.
 fn check(job: &Job, point: &ResumePoint) -> Result<Vec<KeyChange>, Failure> {
     let (allowed, refused): (Vec<KeyChange>, Vec<KeyChange>) =
-        point.changes(job).into_iter().partition(KeyChange::may_go_on);
+        point.changed_keys(job).into_iter().partition(KeyChange::may_go_on);
     if !refused.is_empty() {
         let what = format!(
             "the job has changed since step {} of the run to resume ({}):{}",

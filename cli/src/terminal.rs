@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, RareCategories, StepReport};
+use zagros_dense_worker::{Evaluation, WorkerEvent, HeldOutPart, Observer, RareCategories, StepReport};
 use zagros_shell::note;
 use zagros_shell::print::{NoteMode, note_mode};
 
@@ -94,37 +94,37 @@ impl Terminal {
 }
 
 impl Observer for Terminal {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &WorkerEvent) {
         match event {
-            Event::Fitting => self.status("measuring numeric columns (reads the training rows once)"),
-            Event::RareCategories(rare) => self.line(&describe_rare(rare)),
-            Event::WaitingFor(whom) if self.has_peers => self.status(&format!("waiting for {whom}")),
-            Event::Started { epochs, steps_hint, .. } => self.start(*epochs, *steps_hint),
-            Event::Step(report) => self.step(report),
-            Event::Evaluating { part, .. } => self.status(&format!("scoring the {} part", part.name())),
-            Event::Evaluated { step, part, evaluation, targets, .. } => {
+            WorkerEvent::Fitting => self.status("measuring numeric columns (reads the training rows once)"),
+            WorkerEvent::RareCategories(rare) => self.line(&describe_rare(rare)),
+            WorkerEvent::WaitingFor(whom) if self.has_peers => self.status(&format!("waiting for {whom}")),
+            WorkerEvent::Started { epochs, steps_hint, .. } => self.start(*epochs, *steps_hint),
+            WorkerEvent::Step(report) => self.step(report),
+            WorkerEvent::Evaluating { part, .. } => self.status(&format!("scoring the {} part", part.name())),
+            WorkerEvent::Evaluated { step, part, evaluation, targets, .. } => {
                 self.line(&describe_evaluation(*step, *part, evaluation));
                 for of in targets.iter().skip(1) {
                     self.line(&format!("{} of {}: {}", part.name(), of.target, measures::in_words(&of.evaluation)));
                 }
             }
-            Event::Chosen { message, .. } => self.line(message),
-            Event::Resumed { step, folder } => {
+            WorkerEvent::Chosen { message, .. } => self.line(message),
+            WorkerEvent::Resumed { step, folder } => {
                 self.line(&format!("going on after step {step}, from {folder} (--fresh starts over)"));
             }
-            Event::StartedFrom { folder, rows, differences, .. } => {
+            WorkerEvent::StartedFrom { folder, rows, differences, .. } => {
                 self.line(&format!("starting from {folder}: {} rows and the dense network", HumanCount(*rows)));
                 differences.iter().for_each(|difference| self.line(&format!("  {difference}")));
             }
-            Event::WorkerLost { step, workers, cause, timeout } => {
+            WorkerEvent::WorkerLost { step, workers, cause, timeout } => {
                 self.line(&describe_lost(*step, workers, cause, *timeout))
             }
-            Event::Regrouped { step, generation, source, workers } => self.line(&format!(
+            WorkerEvent::Regrouped { step, generation, source, workers } => self.line(&format!(
                 "training continues after step {step} with {}, from the state of dense worker {source} (process group of \
                  generation {generation})",
                 among(workers)
             )),
-            Event::Checkpoint { step, seconds, .. } => {
+            WorkerEvent::Checkpoint { step, seconds, .. } => {
                 self.line(&format!("checkpoint after step {step}, written in {seconds:.1} s"));
             }
             _ => {}
@@ -136,9 +136,9 @@ impl Observer for Terminal {
 pub(crate) struct WaitLines(pub(crate) Arc<Terminal>);
 
 impl Observer for WaitLines {
-    fn observe(&self, event: &Event) {
-        let is_its_own = matches!(event, Event::WorkerLost { .. } | Event::Regrouped { .. });
-        if is_its_own || matches!(event, Event::WaitingFor(_) | Event::Fitting) {
+    fn observe(&self, event: &WorkerEvent) {
+        let is_its_own = matches!(event, WorkerEvent::WorkerLost { .. } | WorkerEvent::Regrouped { .. });
+        if is_its_own || matches!(event, WorkerEvent::WaitingFor(_) | WorkerEvent::Fitting) {
             self.0.observe(event);
         }
     }

@@ -83,7 +83,7 @@ pub(crate) fn thread_sets(job: &Path, sets: &[String], processes: usize) -> Vec<
 pub(crate) async fn wait_for_earlier(folder: &Path) -> Result<(), Failure> {
     let Some(run) = newest_run(folder) else { return Ok(()) };
     let deadline = Deadline::from_now(EARLIER);
-    while run.lock().map_err(failed)?.is_none() {
+    while run.try_lock().map_err(failed)?.is_none() {
         if deadline.is_past() {
             let what = format!("another process trains in {}", run.path().display());
             return Err(Failure::with_help(Exit::Cluster, what, "end it; the same command then goes on"));

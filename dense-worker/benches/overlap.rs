@@ -21,12 +21,12 @@ use zagros_collective::{
 };
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
-use zagros_dense_worker::datapath::kernels::{Columns, Positions, scatter_add};
-use zagros_dense_worker::model::{DenseModel, Samples};
+use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, scatter_add};
+use zagros_dense_worker::model::{DenseModel, LabelledSamples};
 use zagros_job::{Job, Overrides};
 use zagros_zip::{ZipEq, number_from};
 
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+type BenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const WORKERS: usize = 2;
 const NUMERIC: usize = 13;
@@ -44,7 +44,7 @@ const WIRES: [(&str, Duration, f64); 3] = [
     ("1 ms, 1 Gbit/s", Duration::from_millis(1), 125e6),
 ];
 
-fn main() -> Outcome<()> {
+fn main() -> BenchResult<()> {
     let (rounds, samples) = plan(std::env::args().skip(1))?;
     println!("{WORKERS} workers of one thread, {samples} samples a batch each, least of {rounds} steps\n");
     println!("network  wire               one sum after   buckets of 1 MiB   ratio (4 MiB)");
@@ -73,14 +73,14 @@ fn compare<const N: usize>(
     rounds: usize,
     sizes: [usize; N],
     wire: (Duration, f64),
-) -> Outcome<[Duration; N]> {
+) -> BenchResult<[Duration; N]> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let store = listener.local_addr()?.to_string();
     let rendezvous = [listener, TcpListener::bind("127.0.0.1:0")?].map(|listener| {
         let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
         StoreRendezvous::new(listener, address, CollectiveBackend::Gloo)
     });
-    let play = |rank: usize, rendezvous: StoreRendezvous| -> Outcome<Vec<Vec<Duration>>> {
+    let play = |rank: usize, rendezvous: StoreRendezvous| -> BenchResult<Vec<Vec<Duration>>> {
         let place = ProcessGroupConfig {
             rank,
             world: WORKERS,
@@ -90,10 +90,10 @@ fn compare<const N: usize>(
             timeout: TIMEOUT,
             interrupt: GroupInterrupt::default(),
         };
-        let group = Wire { group: rendezvous.form_group(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
+        let group = DelayedGroup { group: rendezvous.form_group(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
         let mut workers = Vec::new();
         for size in sizes {
-            workers.push(Worker::new(network, samples, size, rank)?);
+            workers.push(BenchWorker::new(network, samples, size, rank)?);
         }
         let mut group = group;
         let mut times = vec![Vec::new(); N];
@@ -117,18 +117,17 @@ fn compare<const N: usize>(
         });
         let ranks: Vec<_> = ranks.collect();
         let times: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("a worker panicked")).collect();
-        times.into_iter().collect::<Outcome<Vec<_>>>()
+        times.into_iter().collect::<BenchResult<Vec<_>>>()
     })?;
     Ok(std::array::from_fn(|size| times[0][size].iter().copied().min().unwrap_or_default()))
 }
 
-/// A network with its batch.
-struct Worker {
+struct BenchWorker {
     model: DenseModel,
     buckets: GradientBuckets,
     /// Whether gradients leave before all are there.
     early: bool,
-    columns: Columns,
+    columns: InputColumns,
     numeric: Vec<f32>,
     vectors: Vec<f32>,
     labels: Vec<f32>,
@@ -136,8 +135,8 @@ struct Worker {
     rows: Vec<f32>,
 }
 
-impl Worker {
-    fn new(network: &str, samples: usize, bucket: usize, rank: usize) -> Outcome<Self> {
+impl BenchWorker {
+    fn new(network: &str, samples: usize, bucket: usize, rank: usize) -> BenchResult<Self> {
         let job = job(network)?;
         let values = |count: usize, stream: u64| -> Vec<f32> {
             let seed = stream * 1_000_003 + rank as u64 * 7_919;
@@ -147,7 +146,7 @@ impl Worker {
             model: DenseModel::new(&job)?,
             buckets: GradientBuckets::new(bucket),
             early: bucket < usize::MAX,
-            columns: Columns::new(&job),
+            columns: InputColumns::new(&job),
             numeric: values(samples * NUMERIC, 1),
             vectors: values(samples * FEATURES * DIM, 2),
             labels: values(samples, 3).into_iter().map(|value| f32::from(value > 0.0)).collect(),
@@ -156,28 +155,28 @@ impl Worker {
         })
     }
 
-    fn step(&mut self, group: &mut dyn CollectiveGroup) -> Outcome<()> {
+    fn step(&mut self, group: &mut dyn CollectiveGroup) -> BenchResult<()> {
         let share = 1.0 / WORKERS as f32;
-        self.buckets.begin(self.model.weights(), share);
+        self.buckets.begin_step(self.model.weight_count(), share);
         let (numeric, embeddings, labels) = (&self.numeric[..], &self.vectors[..], &self.labels[..]);
-        let samples = Samples { numeric, embeddings, labels, weights: &[] };
+        let samples = LabelledSamples { numeric, embeddings, labels, weights: &[] };
         let (buckets, early) = (&mut self.buckets, self.early);
         let ready = &mut |from: usize, gradients: &[f32]| {
             if early {
-                buckets.ready(group, from, gradients);
+                buckets.send_ready(group, from, gradients);
             }
         };
         let output = self.model.backward_in_parts(samples, ready)?;
         self.model.check_finite(&output)?;
-        self.buckets.close(group, self.model.gradients(), &[]);
+        self.buckets.send_remaining(group, self.model.gradients(), &[]);
         if self.early {
             self.scatter(&output.gradients);
         }
         let model = &mut self.model;
-        self.buckets.finish(group, |first, sums| {
+        self.buckets.wait_for_sums(group, |first, sums| {
             model.replace_gradients(first, sums).map_err(|source| WorkerError::Step { step: 0, source })
         })?;
-        self.model.apply()?;
+        self.model.apply_gradients()?;
         if !self.early {
             self.scatter(&output.gradients);
         }
@@ -187,22 +186,21 @@ impl Worker {
     fn scatter(&mut self, gradients: &[f32]) {
         for column in &self.columns.features {
             self.rows.fill(0.0);
-            scatter_add(column, self.columns.width, Positions::One(&self.inverse), gradients, &mut self.rows);
+            scatter_add(column, self.columns.width, RowPositions::One(&self.inverse), gradients, &mut self.rows);
         }
     }
 }
 
 /// A group whose sums come later: each takes its time on the way, one after another.
-struct Wire {
+struct DelayedGroup {
     group: Box<dyn CollectiveGroup>,
     latency: Duration,
-    /// Bytes a second.
     rate: f64,
     /// Of the sums under way, in their order.
     arrivals: VecDeque<Instant>,
 }
 
-impl CollectiveGroup for Wire {
+impl CollectiveGroup for DelayedGroup {
     fn rank(&self) -> usize {
         self.group.rank()
     }
@@ -245,7 +243,7 @@ impl CollectiveGroup for Wire {
     }
 }
 
-fn job(network: &str) -> Outcome<Job> {
+fn job(network: &str) -> BenchResult<Job> {
     let text = format!(
         r#"
         [data]
@@ -274,7 +272,7 @@ fn mixed(value: u64) -> u64 {
 }
 
 /// Passes and samples of a batch.
-fn plan(arguments: impl Iterator<Item = String>) -> Outcome<(usize, usize)> {
+fn plan(arguments: impl Iterator<Item = String>) -> BenchResult<(usize, usize)> {
     let (mut rounds, mut samples) = (40, 4096);
     let mut arguments = arguments.filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use counting::Counting;
+use counting::PayloadCounter;
 use prometheus::Registry;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
-use watched::Watched;
+use watched::WatchedShard;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{Membership, wait_for_placement};
-use zagros_dense_worker::datapath::kernels::{Column, Positions, VectorForm, gather, scatter_add};
+use zagros_dense_worker::datapath::kernels::{InputColumn, RowPositions, VectorForm, gather, scatter_add};
 use zagros_embedding_client::{
     BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Shard, TableBags, bag_bytes,
 };
@@ -45,21 +45,18 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Natural logarithm of the rows that ids are drawn from.
 const LOG_ROWS: f64 = 13.8;
 
-/// What the command line asks for.
-struct Plan {
+struct BenchOptions {
     servers: u32,
     bags: usize,
     rounds: usize,
 }
 
-/// One batch of bags of equal length.
-struct Batch {
+struct BagBatch {
     ids: Vec<u64>,
     offsets: Vec<u32>,
 }
 
-/// The client's side, and what it counts.
-struct Side {
+struct ClientSide {
     client: EmbeddingClient,
     _member: Membership,
     deduplicator: Deduplicator,
@@ -68,9 +65,8 @@ struct Side {
 }
 
 /// What one way costs a batch.
-struct Cost {
+struct BatchCost {
     bytes: u64,
-    /// The least of the rounds.
     cpu: Duration,
 }
 
@@ -80,7 +76,7 @@ fn main() -> Outcome<()> {
     runtime.block_on(measure(&plan))
 }
 
-async fn measure(plan: &Plan) -> Outcome<()> {
+async fn measure(plan: &BenchOptions) -> Outcome<()> {
     let mut side = start(plan.servers).await?;
     println!(
         "{} bags a batch, dim {DIM}, f32, {} server(s), least CPU of {} rounds\n",
@@ -94,7 +90,7 @@ async fn measure(plan: &Plan) -> Outcome<()> {
         let (worker, server) = compare(&mut side, &batch, plan.rounds).await?;
         let chosen = bag_bytes(&batch.offsets, DIM * 4, plan.servers) < (rows * DIM * 4) as u64;
         let ratio = server.bytes as f64 / worker.bytes as f64;
-        let ms = |cost: &Cost| 1e3 * cost.cpu.as_secs_f64();
+        let ms = |cost: &BatchCost| 1e3 * cost.cpu.as_secs_f64();
         println!(
             "{length:>6} {rows:<8} {:>10} {:>11} {ratio:>7.2} {:>11.2} {:>11.2} {:>7.2}   {}",
             worker.bytes,
@@ -110,13 +106,13 @@ async fn measure(plan: &Plan) -> Outcome<()> {
 }
 
 /// Both ways in turn, so that what else runs on the machine meets both.
-async fn compare(side: &mut Side, batch: &Batch, rounds: usize) -> Outcome<(Cost, Cost)> {
+async fn compare(side: &mut ClientSide, batch: &BagBatch, rounds: usize) -> Outcome<(BatchCost, BatchCost)> {
     let (at_worker, at_server) = (side.look(batch, false).await?, side.look(batch, true).await?);
     assert_eq!(at_worker.len(), at_server.len());
     for (expected, found) in at_worker.iter().zip_eq(&at_server) {
         assert!((expected - found).abs() < 1e-5, "{expected} at the worker, {found} at the servers");
     }
-    let mut costs = [false, true].map(|_| Cost { bytes: 0, cpu: Duration::MAX });
+    let mut costs = [false, true].map(|_| BatchCost { bytes: 0, cpu: Duration::MAX });
     for _ in 0..rounds {
         for (at_server, cost) in [false, true].into_iter().zip_eq(&mut costs) {
             let (bytes, cpu) = (side.bytes.load(Ordering::Acquire), cpu());
@@ -129,23 +125,23 @@ async fn compare(side: &mut Side, batch: &Batch, rounds: usize) -> Outcome<(Cost
     Ok((worker, server))
 }
 
-impl Side {
-    fn dedup(&mut self, batch: &Batch) -> (usize, Vec<u32>) {
+impl ClientSide {
+    fn dedup(&mut self, batch: &BagBatch) -> (usize, Vec<u32>) {
         let (unique, mut inverse) = self.unique(batch);
         (unique.id_count(), inverse.remove(0))
     }
 
-    fn unique(&mut self, batch: &Batch) -> (zagros_embedding_client::UniqueIds, Vec<Vec<u32>>) {
+    fn unique(&mut self, batch: &BagBatch) -> (zagros_embedding_client::UniqueIds, Vec<Vec<u32>>) {
         self.deduplicator.dedup_batch(&[FeatureIds { table: TableId(0), dim: DIM as u32, ids: &batch.ids }])
     }
 
     /// The pooled vectors, from rows that are not created.
-    async fn look(&mut self, batch: &Batch, at_server: bool) -> Outcome<Vec<f32>> {
+    async fn look(&mut self, batch: &BagBatch, at_server: bool) -> Outcome<Vec<f32>> {
         Ok(self.pooled(batch, at_server, Access::Read).await?.0)
     }
 
     /// Looked up, pooled, pushed.
-    async fn step(&mut self, batch: &Batch, at_server: bool) -> Outcome<()> {
+    async fn step(&mut self, batch: &BagBatch, at_server: bool) -> Outcome<()> {
         let (vectors, unique, inverse) = self.pooled(batch, at_server, Access::Train).await?;
         let mut gradients = BatchRows::zeros_like(&unique);
         let positions = positions(batch, &inverse, at_server);
@@ -157,7 +153,7 @@ impl Side {
 
     async fn pooled(
         &mut self,
-        batch: &Batch,
+        batch: &BagBatch,
         at_server: bool,
         access: Access,
     ) -> Outcome<(Vec<f32>, zagros_embedding_client::RoutedIds, Vec<u32>)> {
@@ -176,17 +172,17 @@ impl Side {
     }
 }
 
-fn column() -> Column {
-    Column { table: TableId(0), dim: DIM, offset: 0, form: VectorForm::Pooled(Pooling::Mean) }
+fn column() -> InputColumn {
+    InputColumn { table: TableId(0), dim: DIM, offset: 0, form: VectorForm::Pooled(Pooling::Mean) }
 }
 
-fn positions<'a>(batch: &'a Batch, inverse: &'a [u32], at_server: bool) -> Positions<'a> {
+fn positions<'a>(batch: &'a BagBatch, inverse: &'a [u32], at_server: bool) -> RowPositions<'a> {
     let offsets = &batch.offsets;
-    if at_server { Positions::Sums { first: 0, offsets } } else { Positions::Bags { inverse, offsets } }
+    if at_server { RowPositions::Sums { first: 0, offsets } } else { RowPositions::Bags { inverse, offsets } }
 }
 
 /// Starts the servers and a client that reaches them through sockets.
-async fn start(servers: u32) -> Outcome<Side> {
+async fn start(servers: u32) -> Outcome<ClientSide> {
     let job = Arc::new(job(servers)?);
     let control = LocalCoordinator::new(&job, &Registry::new());
     for index in 0..servers {
@@ -211,13 +207,13 @@ async fn start(servers: u32) -> Outcome<Side> {
     let counted = Arc::clone(&bytes);
     let connect: Connect = Arc::new(move |entry| {
         let shard = GrpcShard::connect(entry, TIMEOUT, &Credentials::Open)?;
-        Ok(Arc::new(Watched::new(shard, Counting(Arc::clone(&counted)))) as Arc<dyn Shard>)
+        Ok(Arc::new(WatchedShard::new(shard, PayloadCounter(Arc::clone(&counted)))) as Arc<dyn Shard>)
     });
     let member = Membership::join(control.clone(), request(&job), TIMEOUT, &Shutdown::new()).await?;
     let (writer, incarnation) = (member.member_id(), member.incarnation());
     let config = ClientConfig { writer, incarnation, wire: Encoding::F32, timeout: TIMEOUT };
     let client = EmbeddingClient::new(config, control, connect);
-    Ok(Side { client, _member: member, deduplicator: Deduplicator::new(), bytes, pushes: 0 })
+    Ok(ClientSide { client, _member: member, deduplicator: Deduplicator::new(), bytes, pushes: 0 })
 }
 
 /// Servers take gradients from members alone.
@@ -257,13 +253,13 @@ fn job(servers: u32) -> Outcome<Job> {
 }
 
 /// The logarithm of Zipf's ids is uniform.
-fn batch(bags: usize, length: usize) -> Batch {
+fn batch(bags: usize, length: usize) -> BagBatch {
     let draw = |draw: usize| {
         let uniform = (mixed(draw as u64) >> 11) as f64 / (1_u64 << 53) as f64;
         mixed((uniform * LOG_ROWS).exp() as u64)
     };
     let offsets = (0..=bags).map(|bag| (bag * length) as u32).collect();
-    Batch { ids: (0..bags * length).map(draw).collect(), offsets }
+    BagBatch { ids: (0..bags * length).map(draw).collect(), offsets }
 }
 
 /// SplitMix64's finaliser.
@@ -280,8 +276,8 @@ fn cpu() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-fn plan(arguments: impl Iterator<Item = String>) -> Outcome<Plan> {
-    let mut plan = Plan { servers: 1, bags: 4096, rounds: 30 };
+fn plan(arguments: impl Iterator<Item = String>) -> Outcome<BenchOptions> {
+    let mut plan = BenchOptions { servers: 1, bags: 4096, rounds: 30 };
     let mut arguments = arguments.filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
         let mut number = || -> Outcome<usize> { Ok(arguments.next().ok_or("a number is missing")?.parse()?) };

@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("µs of processor time a sample, least of {rounds} steps on {samples} samples");
     for (name, ..) in NETWORKS {
         // The first steps only warm up.
-        let times = Network::new(name, samples)?.steps(rounds + 2)?;
+        let times = BenchNetwork::new(name, samples)?.steps(rounds + 2)?;
         let least = times[2..].iter().copied().fold(f64::INFINITY, f64::min);
         println!("{name:<18} {:>7.3}", least / samples as f64);
     }
@@ -73,7 +73,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
         let samples = samples.parse()?;
         let network = match networks.entry((name.to_owned(), samples)) {
             std::collections::hash_map::Entry::Occupied(made) => made.into_mut(),
-            std::collections::hash_map::Entry::Vacant(place) => place.insert(Network::new(name, samples)?),
+            std::collections::hash_map::Entry::Vacant(place) => place.insert(BenchNetwork::new(name, samples)?),
         };
         let times: Vec<String> = network.steps(steps.parse()?)?.iter().map(f64::to_string).collect();
         println!("{}", times.join(" "));
@@ -82,15 +82,14 @@ fn serve() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A network and its batch.
-struct Network {
+struct BenchNetwork {
     model: DenseModel,
     numeric: Vec<f32>,
     embeddings: Vec<f32>,
     labels: Vec<f32>,
 }
 
-impl Network {
+impl BenchNetwork {
     fn new(name: &str, samples: usize) -> Result<Self, Box<dyn Error>> {
         let found = NETWORKS.iter().find(|(known, ..)| *known == name);
         let (_, features, network) = found.ok_or_else(|| format!("no network is named {name}"))?;
@@ -102,8 +101,8 @@ impl Network {
         let model = DenseModel::new(&job)?;
         let value = |index: usize| (index * 2_654_435_761 % 2001) as f32 / 1000.0 - 1.0;
         let values = |count: usize| (0..count).map(value).collect::<Vec<f32>>();
-        let (width, sequences) = (model.shape().width(), model.shape().sequences.clone());
-        let (numeric, mut embeddings) = (values(samples * model.shape().numeric), values(samples * width));
+        let (width, sequences) = (model.input_shape().width(), model.input_shape().sequences.clone());
+        let (numeric, mut embeddings) = (values(samples * model.input_shape().numeric), values(samples * width));
         for (sample, row) in embeddings.chunks_exact_mut(width).enumerate() {
             for shape in &sequences {
                 let length = shape.sequence.length;

@@ -14,36 +14,28 @@ use zagros_store::{StoreError, StoreFault};
 
 use crate::model::ModelError;
 
-/// Why a worker stopped before its work was done.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// The data could not be read.
     #[error(transparent)]
     Ingest(#[from] IngestError),
-    /// The run could not be joined.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// Rows could not be looked up or gradients not pushed.
     #[error("batch {batch}: {source}")]
     Embedding {
         /// Number of the batch since this worker started.
         batch: u64,
         source: ClientError,
     },
-    /// It is not known which embedding servers the run has.
     #[error(transparent)]
     Servers(ClientError),
-    /// The dense network failed or diverged.
     #[error("step {step}: {source}")]
     Step {
         /// The step, counted from 1.
         step: u64,
         source: ModelError,
     },
-    /// Other dense workers are gone, late, or cannot be reached.
     #[error("{}{_0}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(_0.missing_ranks()))]
     Peers(#[from] CollectiveError),
-    /// Other dense workers did not come to a barrier.
     #[error("{}{reason}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(workers))]
     BarrierMissed {
         /// Which workers, by index.
@@ -55,7 +47,7 @@ pub enum WorkerError {
     #[error(
         "step {step}: loss or gradients of {} are not finite; likely a learning rate that is too high, or numeric \
          columns of large values that are neither logged nor standardised",
-        names(workers)
+        worker_names(workers)
     )]
     PeerDiverged {
         /// The step, counted from 1.
@@ -72,7 +64,6 @@ pub enum WorkerError {
     LossWithoutSense {
         /// The step, counted from 1.
         step: u64,
-        /// Name of the loss.
         what: &'static str,
         /// Its value, nats.
         loss: f64,
@@ -80,54 +71,42 @@ pub enum WorkerError {
     /// Training has diverged, and an earlier state was better.
     #[error("{source}; {best}")]
     DivergedFrom {
-        /// How it diverged.
         source: Box<WorkerError>,
-        /// The earlier state, where it is, and what can be done with it.
         best: String,
     },
-    /// As [`Self::PeerDiverged`], but all workers skip the step.
-    #[error("step {step}: loss or gradients of {} are not finite; all workers skip the step", names(workers))]
+    #[error("step {step}: loss or gradients of {} are not finite; all workers skip the step", worker_names(workers))]
     Skipped {
         /// The step, counted from 1.
         step: u64,
         /// Which workers', by index.
         workers: Vec<usize>,
     },
-    /// Some workers start with another network or other transforms than dense worker 0.
     #[error(
         "{} start with other weights or transforms than dense worker 0; give every worker the same job, data and release",
-        names(workers)
+        worker_names(workers)
     )]
     Unequal {
         /// Which workers, by index.
         workers: Vec<usize>,
     },
-    /// Another worker waits to join the process group.
     #[error("another dense worker joins")]
     AnotherJoins,
-    /// Every worker that had trained in this run was lost.
     #[error(
         "all workers that trained in this run are lost, and the dense network with them; start the run \
          again; it resumes from its newest checkpoint"
     )]
     NobodyLeft,
-    /// In a run of several workers, each needs its own process.
     #[error("the job has {workers} dense workers, but this one cannot reach others; start the run with `zagros up`")]
     Unreachable {
         /// Those that it may have.
         workers: u32,
     },
-    /// The dense network could not be built, saved or loaded.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The coordinator refused a call of the control path, or did not answer it.
     #[error("{}", describe_control(coordinator, what, *waited, refusal))]
     Control {
-        /// Who was asked.
         coordinator: String,
-        /// What was asked.
         what: &'static str,
-        /// How long the worker tried.
         waited: Duration,
         refusal: Refusal,
     },
@@ -138,7 +117,6 @@ pub enum WorkerError {
          longer)"
     )]
     LeaseUnproven {
-        /// Who was asked.
         coordinator: String,
         /// Time since the last answered heartbeat.
         silence: Duration,
@@ -151,42 +129,32 @@ pub enum WorkerError {
     Books {
         /// Epoch over the data, counted from 1.
         epoch: u32,
-        /// What is wrong.
         reason: String,
     },
-    /// This worker is no longer part of the run.
     #[error("this worker is no longer part of the run: {reason}; start it again")]
     Fenced {
         /// In the coordinator's words.
         reason: String,
     },
-    /// The coordinator ended the run.
     #[error("stopped by the coordinator: {reason}")]
     Stopped {
-        /// The coordinator's reason.
         reason: String,
     },
-    /// An embedding server could not describe, save or load its rows.
     #[error("{server} could not {what}: {refusal}")]
     Storage {
-        /// Who was asked.
         server: String,
-        /// What was asked.
         what: &'static str,
         refusal: Refusal,
     },
     /// A folder does not hold a saved model, or holds that of another job.
     #[error("{folder}: {reason}")]
     SavedModel {
-        /// The model's folder.
         folder: String,
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// Checkpoints or a model could not be written, read or found in their folder.
     #[error("{0}")]
     Store(#[source] StoreError),
-    /// A file of the run folder could not be written or read.
     #[error("cannot {what} {}: {source}; {}", path.display(), disk::next_step(source))]
     File {
         /// `write`, `create`, …
@@ -194,27 +162,21 @@ pub enum WorkerError {
         path: PathBuf,
         source: io::Error,
     },
-    /// The parts of a batch do not fit together.
     #[error("batch {batch}: {reason}; this is a bug, please report it")]
     Inconsistent {
         /// Number of the batch since this worker started.
         batch: u64,
         reason: String,
     },
-    /// A thread could not be started, or ended without a message.
     #[error("the {thread} thread {reason}")]
     Thread {
-        /// Name of the thread.
         thread: &'static str,
-        /// What happened to the thread, and what to do.
         reason: String,
     },
-    /// Shutdown was requested before training began.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// The client's name of a push in its errors.
 const PUSH: &str = "push gradients to";
 
 /// The class of a failure. The CLI gives each class an exit code.
@@ -241,7 +203,6 @@ pub enum ExitClass {
 }
 
 impl WorkerError {
-    /// The class of this failure.
     #[must_use]
     pub fn exit_class(&self) -> ExitClass {
         match self {
@@ -323,7 +284,6 @@ fn store_class(error: &StoreError) -> ExitClass {
     }
 }
 
-/// The class of a failure to save or load rows at a server.
 fn storage_class(kind: RefusalKind) -> ExitClass {
     match kind {
         RefusalKind::Internal => ExitClass::Internal,
@@ -334,8 +294,7 @@ fn storage_class(kind: RefusalKind) -> ExitClass {
     }
 }
 
-/// Names of workers, by index.
-pub(crate) fn names(workers: &[usize]) -> String {
+pub(crate) fn worker_names(workers: &[usize]) -> String {
     let names: Vec<String> = workers.iter().map(|index| format!("dense worker {index}")).collect();
     names.join(", ")
 }
@@ -343,7 +302,7 @@ pub(crate) fn names(workers: &[usize]) -> String {
 fn lost_workers(missing: &[usize]) -> String {
     match missing {
         [] => "the process group failed: ".to_owned(),
-        workers => format!("{} gone or late: ", names(workers)),
+        workers => format!("{} gone or late: ", worker_names(workers)),
     }
 }
 

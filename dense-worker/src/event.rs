@@ -12,19 +12,16 @@ use crate::measures::TargetMeasures;
 /// Gets every event, in order. It is called on the training path, so it must be quick and give slow work to a thread of its
 /// own.
 pub trait Observer: Send + Sync {
-    /// Handles an event.
-    fn observe(&self, event: &Event);
-    /// Where the worker reports its pushes, if anywhere.
+    fn observe(&self, event: &WorkerEvent);
     fn audit(&self) -> Option<&dyn PushAudit> {
         None
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// Numeric transforms are being measured. This reads the training rows once.
+pub enum WorkerEvent {
+    /// This reads the training rows once.
     Fitting,
-    /// The transforms are measured.
     Fitted {
         /// Training rows seen.
         rows: u64,
@@ -42,89 +39,63 @@ pub enum Event {
         incarnation: u32,
         servers: u32,
     },
-    /// The first batch is about to be read.
     Started {
-        /// Bytes of the training files, for one epoch.
         total_bytes: u64,
-        /// Epochs over them.
         epochs: u32,
         /// The number of steps, if the job sets it.
         steps_hint: Option<u64>,
     },
-    /// A step was made.
     Step(StepReport),
     /// An embedding server delays training.
     SlowServer {
-        /// Index and address.
         server: String,
         /// How long the oldest unanswered request has waited.
         oldest: Duration,
-        /// Batches whose gradients it has not acknowledged.
         pushes: usize,
-        /// Batches whose rows it has not sent.
         lookups: usize,
     },
-    /// A held-out part is being scored.
     Evaluating {
-        /// Steps made before.
         step: u64,
         part: HeldOutPart,
         /// Bytes read so far of its files.
         done: u64,
-        /// Bytes of its files.
         total: u64,
     },
-    /// The end of an epoch over the training rows.
     EpochEnded {
-        /// Steps made before.
         step: u64,
         /// Which epoch, from 0.
         epoch: u32,
         /// Measures of the epoch's training rows, each scored before it was learned from.
         training: Evaluation,
     },
-    /// A held-out part was scored.
     Evaluated {
-        /// Steps made before.
         step: u64,
         part: HeldOutPart,
-        /// In which epoch, from 0.
         epoch: u32,
         /// The measures; with several targets, those of the first.
         evaluation: Evaluation,
-        /// Those of each target, if there are several.
         targets: Vec<TargetMeasures>,
     },
-    /// The validation part chose one of several states, which is now the model.
     Chosen {
-        /// Steps before that state.
         step: u64,
         /// Why training ended and why this state, in words.
         message: String,
     },
     /// Training starts from the beginning: there is no checkpoint to resume from. What an earlier process wrote into the folder is void.
     StartedOver,
-    /// A new run starts from a saved model.
     StartedFrom {
-        /// The model's folder.
         folder: String,
-        /// Steps from which this run counts on.
         step: u64,
-        /// Rows that were loaded.
         rows: u64,
         /// What of the run is not the model's, or of the model is dropped: a line each.
         differences: Vec<String>,
     },
-    /// Training resumes where an earlier process stopped.
     Resumed {
-        /// Steps made before.
         step: u64,
-        /// The checkpoint's folder.
         folder: String,
     },
     /// Workers were lost. The others wait for processes in their slots.
     WorkerLost {
-        /// Steps made before.
         step: u64,
         /// Their names, if known: `dense worker 1`.
         workers: String,
@@ -133,36 +104,27 @@ pub enum Event {
         /// How long the wait is, once the coordinator counts them as lost.
         timeout: Duration,
     },
-    /// The workers have formed another process group.
     Regrouped {
-        /// Steps made before.
         step: u64,
-        /// Generation of the group.
         generation: u64,
         /// Index of the worker from whose state all continue.
         source: u32,
         /// Indices of all workers of the group, ascending.
         workers: Vec<u32>,
     },
-    /// A checkpoint is complete.
     Checkpoint {
-        /// Steps made before it.
         step: u64,
-        /// Rows in the checkpoint.
         rows: u64,
-        /// How long training was paused, seconds.
         pause_seconds: f64,
         /// Time from the pause to the end of writing, seconds.
         seconds: f64,
     },
-    /// The trained model was saved.
     Saved {
         /// The folder with `manifest.json`, a path or `s3://bucket/prefix`.
         folder: String,
     },
 }
 
-/// A part of the data that is not trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HeldOutPart {
@@ -173,7 +135,6 @@ pub enum HeldOutPart {
 }
 
 impl HeldOutPart {
-    /// The part's name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -214,19 +175,17 @@ pub struct StepReport {
     pub staleness: u32,
 }
 
-/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SilentObserver;
 
 impl Observer for SilentObserver {
-    fn observe(&self, _: &Event) {}
+    fn observe(&self, _: &WorkerEvent) {}
 }
 
-/// Passes events to several observers, in order.
 pub struct ObserverList(pub Vec<std::sync::Arc<dyn Observer>>);
 
 impl Observer for ObserverList {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &WorkerEvent) {
         for observer in &self.0 {
             observer.observe(event);
         }

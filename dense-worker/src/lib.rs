@@ -1,6 +1,6 @@
 //! The dense worker: reads batches, looks up rows, makes steps, pushes gradients.
 //!
-//! [`Worker`] runs a whole worker. [`Evaluate`] scores data with a saved model. Both report events to an [`Observer`].
+//! [`Worker`] runs a whole worker. [`EvaluateCommand`] scores data with a saved model. Both report events to an [`Observer`].
 
 pub mod datapath;
 mod measures;
@@ -19,12 +19,12 @@ mod testing;
 
 pub use audit::PushAudit;
 pub use control::{
-    CopiedFiles, Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest,
-    Measures, Predict, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten, target_form,
+    CopiedFiles, EarlierRun, EvaluateCommand, FileRecord, ImportanceReport, ImportanceOptions, WorkerInput, JOB, LastRun, MANIFEST, Manifest,
+    PartMeasures, PredictCommand, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
-pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
+pub use event::{Evaluation, WorkerEvent, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
 pub use measures::TargetMeasures;
 pub use report::{MeasureRecorder, RunFolder, RunLock};
-pub use summary::{Cost, Outcome, StageSeconds, Staleness, Summary};
+pub use summary::{TrainingCost, TrainingOutcome, StageSeconds, StepStaleness, RunSummary};
 pub use zagros_ingest::RareCategories;

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use zagros_eval::Evaluation;
 
-/// Measures of one of several targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetMeasures {
     pub target: String,

@@ -15,48 +15,37 @@ use crate::summary::StageSeconds;
 
 /// The worker's metrics. [`StageSeconds`] is read from them, so the two agree.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub struct WorkerMetrics {
     pub steps: IntCounter,
     /// Steps that were skipped because a value was not finite.
     pub skipped_steps: IntCounter,
-    /// Samples trained on.
     pub samples: IntCounter,
     /// Mean loss of the last batch.
     pub loss: Gauge,
     /// Staleness of the last batch.
     pub staleness: IntGauge,
-    /// Largest staleness of all steps.
     pub staleness_max: IntGauge,
-    /// Mean staleness of all steps.
     pub staleness_mean: Gauge,
-    /// The largest staleness that the job allows.
     staleness_bound: IntGauge,
     /// Gather, dense and scatter together.
     pub step_seconds: Histogram,
     /// Lookups that were sent with the push of the step before their own.
     pub lookups_with_push: IntCounter,
-    /// Lookups without an answer yet.
     pub lookups_in_flight: IntGauge,
-    /// Malformed rows skipped.
     pub bad_rows: IntCounter,
     pub checkpoints: IntCounter,
-    /// Checkpoints that failed.
     pub checkpoint_failures: IntCounter,
-    /// How long training was paused for a checkpoint.
     pub checkpoint_pause_seconds: Histogram,
-    /// When the newest checkpoint was complete.
     checkpoint_time: Gauge,
     checkpoint_step: IntGauge,
     /// Seconds between checkpoints.
     checkpoint_interval: Gauge,
-    /// Last measures of the held-out parts.
     held_out: HeldOutGauges,
-    stages: [Counter; Stage::ALL.len()],
+    stages: [Counter; PipelineStage::ALL.len()],
     /// What the parts of the worker wait for. It is here because code that measures a stage also knows what the stage waits for.
     pub waits: Waits,
 }
 
-/// The last measures of each held-out part; none before its first evaluation, NaN if a measure is undefined.
 #[derive(Clone, Debug)]
 struct HeldOutGauges {
     auc: GaugeVec,
@@ -97,9 +86,8 @@ impl HeldOutGauges {
     }
 }
 
-/// A stage of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum PipelineStage {
     /// Processor time of reading and parsing.
     Parse,
     /// Finding unique ids.
@@ -114,7 +102,6 @@ pub enum Stage {
     Scatter,
     /// The time from gradients to acknowledgement.
     Push,
-    /// Waiting for a batch.
     Waiting,
     /// Waiting for the other workers and summing gradients with them.
     Reduce,
@@ -122,7 +109,7 @@ pub enum Stage {
     Layers,
 }
 
-impl Stage {
+impl PipelineStage {
     const ALL: [(Self, &'static str); 10] = [
         (Self::Parse, "parse"),
         (Self::Dedup, "dedup"),
@@ -137,8 +124,7 @@ impl Stage {
     ];
 }
 
-impl Metrics {
-    /// Registers all metrics.
+impl WorkerMetrics {
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let opts = Opts::new("zagros_worker_stage_seconds_total", "Time spent in each stage; stages overlap.");
@@ -190,50 +176,46 @@ impl Metrics {
                 "Seconds between checkpoints that the job asks of this worker; 0 if it asks for none by time.",
             ),
             held_out: HeldOutGauges::new(registry),
-            stages: Stage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
+            stages: PipelineStage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
             waits: Waits::default(),
         }
     }
 
     /// Sets what the job asks of this worker. Alerts compare with it. One worker makes the checkpoints of all.
-    pub fn promise(&self, job: &Job, makes_checkpoints: bool) {
+    pub fn set_promises(&self, job: &Job, makes_checkpoints: bool) {
         self.staleness_bound.set(i64::try_from(job.staleness()).unwrap_or(i64::MAX));
         let every = job.checkpoint.every.filter(|_| makes_checkpoints && job.checkpoint.keep > 0);
         self.checkpoint_interval.set(every.map_or(0.0, |every| every.as_secs_f64()));
     }
 
-    /// Shows the measures of a held-out part.
-    pub fn evaluated(&self, part: HeldOutPart, evaluation: &Evaluation) {
+    pub fn show_evaluation(&self, part: HeldOutPart, evaluation: &Evaluation) {
         self.held_out.set(part, evaluation);
     }
 
-    /// Notes that a checkpoint is complete.
     pub fn checkpoint_written(&self, step: u64) {
         self.checkpoints.inc();
         self.checkpoint_time.set(seconds_since_epoch());
         self.checkpoint_step.set(step.cast_signed());
     }
 
-    /// Adds time to a stage.
-    pub fn spent(&self, stage: Stage, time: Duration) {
+    pub fn add_stage_time(&self, stage: PipelineStage, time: Duration) {
         self.stages[stage as usize].inc_by(time.as_secs_f64());
     }
 
-    /// Time spent so far.
     #[must_use]
     pub fn stage_seconds(&self) -> StageSeconds {
-        let seconds = |stage: Stage| self.stages[stage as usize].get();
+        let seconds = |stage: PipelineStage| self.stages[stage as usize].get();
         StageSeconds {
-            parse: seconds(Stage::Parse),
-            dedup: seconds(Stage::Dedup),
-            lookup: seconds(Stage::Lookup),
-            gather: seconds(Stage::Gather),
-            dense: seconds(Stage::Dense),
-            scatter: seconds(Stage::Scatter),
-            push: seconds(Stage::Push),
-            waiting: seconds(Stage::Waiting),
-            reduce: seconds(Stage::Reduce),
-            layers: seconds(Stage::Layers),
+            parse: seconds(PipelineStage::Parse),
+            dedup: seconds(PipelineStage::Dedup),
+            lookup: seconds(PipelineStage::Lookup),
+            gather: seconds(PipelineStage::Gather),
+            dense: seconds(PipelineStage::Dense),
+            scatter: seconds(PipelineStage::Scatter),
+            push: seconds(PipelineStage::Push),
+            waiting: seconds(PipelineStage::Waiting),
+            reduce: seconds(PipelineStage::Reduce),
+            layers: seconds(PipelineStage::Layers),
         }
     }
 }
@@ -249,9 +231,9 @@ mod tests {
     #[test]
     fn each_held_out_part_has_its_own_gauges() {
         let registry = Registry::new();
-        let metrics = Metrics::new(&registry);
+        let metrics = WorkerMetrics::new(&registry);
         let evaluation = Evaluation { auc: Some(0.75), ..Evaluation::default() };
-        metrics.evaluated(HeldOutPart::Validation, &evaluation);
+        metrics.show_evaluation(HeldOutPart::Validation, &evaluation);
         let shown = zagros_plumbing::metrics::render_text(&registry);
         assert!(shown.contains("zagros_worker_auc{part=\"validation\"} 0.75"), "{shown}");
         assert!(shown.contains("zagros_worker_gauc{part=\"validation\"} NaN") && !shown.contains("test"), "{shown}");
@@ -263,7 +245,7 @@ mod tests {
             let text = format!("[data]\nformat = 'criteo'\ntrain = 'a.txt'\n{sets}");
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             let registry = Registry::new();
-            Metrics::new(&registry).promise(&job, makes_checkpoints);
+            WorkerMetrics::new(&registry).set_promises(&job, makes_checkpoints);
             zagros_plumbing::metrics::render_text(&registry)
         };
         let shown = reported("[train]\nstaleness = 3\n[checkpoint]\nevery_seconds = 90\n", true);
@@ -276,9 +258,9 @@ mod tests {
     #[test]
     fn each_stage_has_its_own_counter() {
         let registry = Registry::new();
-        let metrics = Metrics::new(&registry);
-        for (index, (stage, _)) in Stage::ALL.into_iter().enumerate() {
-            metrics.spent(stage, Duration::from_secs(index as u64 + 1));
+        let metrics = WorkerMetrics::new(&registry);
+        for (index, (stage, _)) in PipelineStage::ALL.into_iter().enumerate() {
+            metrics.add_stage_time(stage, Duration::from_secs(index as u64 + 1));
         }
         let seconds = metrics.stage_seconds();
         assert_eq!((seconds.parse, seconds.dedup, seconds.waiting), (1.0, 2.0, 8.0));

@@ -10,13 +10,13 @@ use zagros_zip::ZipEq;
 
 /// Exponential mean. It is unbiased from the first value on, like Adam's moments.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Smoothed {
+pub(crate) struct SmoothedMean {
     keep: f64,
     sum: f64,
     weight: f64,
 }
 
-impl Smoothed {
+impl SmoothedMean {
     /// A mean over about so many values.
     pub(crate) fn new(values: f64) -> Self {
         Self { keep: 1.0 - 1.0 / values.max(1.0), sum: 0.0, weight: 0.0 }
@@ -37,24 +37,21 @@ impl Smoothed {
 /// by less than the noise of a window.
 const BINS: usize = 1 << 12;
 
-/// Counts of predictions by bin and class.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Histogram {
+pub(crate) struct ClassHistogram {
     positives: Vec<u64>,
     negatives: Vec<u64>,
 }
 
-impl Histogram {
+impl ClassHistogram {
     pub(crate) fn new() -> Self {
         Self { positives: vec![0; BINS], negatives: vec![0; BINS] }
     }
 
-    /// Adds a prediction by its bin and class.
     pub(crate) fn add(&mut self, (bin, is_positive): (u16, bool)) {
         self.class(is_positive)[usize::from(bin)] += 1;
     }
 
-    /// Removes a prediction that was added.
     pub(crate) fn take_away(&mut self, (bin, is_positive): (u16, bool)) {
         self.class(is_positive)[usize::from(bin)] -= 1;
     }
@@ -63,7 +60,6 @@ impl Histogram {
         self.positives.iter().chain(&self.negatives).all(|count| *count == 0)
     }
 
-    /// Adds the predictions of another histogram.
     fn merge(&mut self, other: &Self) {
         let classes = [(&mut self.positives, &other.positives), (&mut self.negatives, &other.negatives)];
         for (mine, its) in classes {
@@ -92,14 +88,14 @@ impl Histogram {
 
 /// The predictions of a batch, by bin.
 #[derive(Clone, Debug)]
-pub(crate) struct Predicted {
+pub(crate) struct BatchPredictions {
     /// Bin and class of each prediction.
     bins: Vec<(u16, bool)>,
     sums: ClickSums,
 }
 
-impl Predicted {
-    /// `labels` and `logits` are equally many. `loss` is their mean loss, nats.
+impl BatchPredictions {
+    /// `labels` and `logits` are equally many. `loss` is their mean, nats.
     pub(crate) fn new(labels: &[f32], logits: &[f32], loss: f32) -> Self {
         let samples = labels.len() as u64;
         let mut sums = ClickSums { samples, loss: f64::from(loss) * samples as f64, ..ClickSums::default() };
@@ -115,7 +111,7 @@ impl Predicted {
     }
 }
 
-impl Predicted {
+impl BatchPredictions {
     /// So many samples that have no measure, because the target is no click.
     pub(crate) fn unmeasured(samples: usize) -> Self {
         Self { bins: Vec::new(), sums: ClickSums { samples: samples as u64, ..ClickSums::default() } }
@@ -124,23 +120,21 @@ impl Predicted {
 
 /// Measures over all predictions so far.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Overall {
-    histogram: Histogram,
+pub(crate) struct OverallMeasures {
+    histogram: ClassHistogram,
     sums: ClickSums,
 }
 
-impl Overall {
+impl OverallMeasures {
     pub(crate) fn new() -> Self {
-        Self { histogram: Histogram::new(), sums: ClickSums::default() }
+        Self { histogram: ClassHistogram::new(), sums: ClickSums::default() }
     }
 
-    /// Adds the predictions of a batch.
-    pub(crate) fn add(&mut self, predicted: &Predicted) {
+    pub(crate) fn add(&mut self, predicted: &BatchPredictions) {
         self.sums.add(predicted.sums);
         predicted.bins.iter().for_each(|place| self.histogram.add(*place));
     }
 
-    /// The measures over the predictions of all parts.
     pub(crate) fn sum(parts: &[Self]) -> Self {
         let mut whole = Self::new();
         for part in parts {
@@ -159,23 +153,22 @@ impl Overall {
 /// less, because whole batches are dropped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "RecentState", try_from = "RecentState")]
-pub(crate) struct Recent {
+pub(crate) struct RecentMeasures {
     window: usize,
-    histogram: Histogram,
+    histogram: ClassHistogram,
     predictions: VecDeque<(u16, bool)>,
     sums: ClickSums,
     batches: VecDeque<ClickSums>,
 }
 
-impl Recent {
-    /// Measures over so many samples.
+impl RecentMeasures {
     pub(crate) fn new(window: usize) -> Self {
         let (predictions, batches) = (VecDeque::new(), VecDeque::new());
-        Self { window, histogram: Histogram::new(), predictions, sums: ClickSums::default(), batches }
+        Self { window, histogram: ClassHistogram::new(), predictions, sums: ClickSums::default(), batches }
     }
 
-    /// Adds the predictions of a batch. Drops the oldest ones beyond the window.
-    pub(crate) fn add(&mut self, predicted: &Predicted) {
+    /// Drops the oldest ones beyond the window.
+    pub(crate) fn add(&mut self, predicted: &BatchPredictions) {
         for place in &predicted.bins {
             self.histogram.add(*place);
             self.predictions.push_back(*place);
@@ -198,7 +191,7 @@ impl Recent {
     }
 }
 
-/// [`Recent`] on disk: 400 kB for a window of 100,000, and 100 bytes a batch in it.
+/// [`RecentMeasures`] on disk: 400 kB for a window of 100,000, and 100 bytes a batch in it.
 #[derive(Serialize, Deserialize)]
 struct RecentState {
     window: usize,
@@ -212,8 +205,8 @@ struct RecentState {
 /// Marks a positive sample, above all bins.
 const POSITIVE: u16 = 1 << 15;
 
-impl From<Recent> for RecentState {
-    fn from(Recent { window, predictions, sums, batches, .. }: Recent) -> Self {
+impl From<RecentMeasures> for RecentState {
+    fn from(RecentMeasures { window, predictions, sums, batches, .. }: RecentMeasures) -> Self {
         let word = |(bin, is_positive): &(u16, bool)| bin | if *is_positive { POSITIVE } else { 0 };
         let digit = |nibble: u16| char::from_digit(u32::from(nibble & 0xf), 16).unwrap_or('0');
         let digits = |word: u16| [12, 8, 4, 0].map(|shift| digit(word >> shift));
@@ -222,7 +215,7 @@ impl From<Recent> for RecentState {
     }
 }
 
-impl TryFrom<RecentState> for Recent {
+impl TryFrom<RecentState> for RecentMeasures {
     type Error = String;
 
     /// # Errors
@@ -245,7 +238,7 @@ impl TryFrom<RecentState> for Recent {
     }
 }
 
-fn measures(sums: &ClickSums, histogram: &Histogram) -> Evaluation {
+fn measures(sums: &ClickSums, histogram: &ClassHistogram) -> Evaluation {
     if histogram.is_empty() {
         return Evaluation { samples: sums.samples, ..Evaluation::default() };
     }
@@ -262,18 +255,16 @@ fn measures(sums: &ClickSums, histogram: &Histogram) -> Evaluation {
 
 /// Samples per second over the last seconds, without pauses.
 #[derive(Clone, Debug)]
-pub(crate) struct Speed {
+pub(crate) struct SampleSpeed {
     window: Duration,
     marks: VecDeque<(Instant, u64)>,
 }
 
-impl Speed {
-    /// The speed over this time.
+impl SampleSpeed {
     pub(crate) fn new(window: Duration) -> Self {
         Self { window, marks: VecDeque::new() }
     }
 
-    /// Adds the count of samples so far.
     pub(crate) fn add(&mut self, now: Instant, samples: u64) {
         self.marks.push_back((now, samples));
         while self.marks.len() > 2 && now.duration_since(self.marks[0].0) > self.window {
@@ -302,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_smoothed_constant_is_the_constant_from_the_start() {
-        let mut smoothed = Smoothed::new(100.0);
+        let mut smoothed = SmoothedMean::new(100.0);
         assert_eq!(smoothed.mean(), 0.0);
         for _ in 0..300 {
             smoothed.add(0.7);
@@ -322,13 +313,13 @@ mod tests {
         fn recent_measures_are_the_exact_ones_of_the_window(
             samples in prop::collection::vec((any::<bool>(), -16_i8..16), 1..300), window in 1_usize..400,
         ) {
-            let (mut recent, mut overall) = (Recent::new(window), Overall::new());
+            let (mut recent, mut overall) = (RecentMeasures::new(window), OverallMeasures::new());
             let (mut exact, mut all) = (zagros_eval::ClickScores::new(), zagros_eval::ClickScores::new());
             let samples: Vec<(f32, f32)> =
                 samples.iter().map(|(label, step)| (f32::from(u8::from(*label)), f32::from(*step) / 4.0)).collect();
             for (label, logit) in &samples {
                 let loss = zagros_eval::measure::softplus(f64::from(if *label > 0.5 { -logit } else { *logit })) as f32;
-                let predicted = Predicted::new(&[*label], &[*logit], loss);
+                let predicted = BatchPredictions::new(&[*label], &[*logit], loss);
                 recent.add(&predicted);
                 overall.add(&predicted);
                 all.push(*label, *logit);
@@ -353,9 +344,9 @@ mod tests {
             let predicted = |batch: &Vec<(bool, f32)>| {
                 let (labels, logits): (Vec<f32>, Vec<f32>) =
                     batch.iter().map(|(label, logit)| (f32::from(u8::from(*label)), *logit)).unzip();
-                Predicted::new(&labels, &logits, 0.1 + logits[0].abs())
+                BatchPredictions::new(&labels, &logits, 0.1 + logits[0].abs())
             };
-            let (mut stayed, mut gone_on) = (Recent::new(window), Recent::new(window));
+            let (mut stayed, mut gone_on) = (RecentMeasures::new(window), RecentMeasures::new(window));
             for (place, batch) in batches.iter().enumerate() {
                 stayed.add(&predicted(batch));
                 gone_on.add(&predicted(batch));
@@ -369,42 +360,42 @@ mod tests {
 
     #[test]
     fn a_damaged_window_is_refused() {
-        let mut recent = Recent::new(10);
-        recent.add(&Predicted::new(&[1.0, 0.0], &[0.5, -0.5], 0.5));
+        let mut recent = RecentMeasures::new(10);
+        recent.add(&BatchPredictions::new(&[1.0, 0.0], &[0.5, -0.5], 0.5));
         let text = serde_json::to_string(&recent).unwrap();
         let refused = |from: &str, to: &str| {
             assert!(text.contains(from), "{text}");
-            serde_json::from_str::<Recent>(&text.replace(from, to)).unwrap_err().to_string()
+            serde_json::from_str::<RecentMeasures>(&text.replace(from, to)).unwrap_err().to_string()
         };
         assert!(refused("\"predictions\":\"8", "\"predictions\":\"f").contains("damaged"));
         assert!(refused("\"predictions\":\"8", "\"predictions\":\"-").contains("damaged"));
         assert!(refused("\",\"sums\"", "0\",\"sums\"").contains("do not add up"));
         // In the sums, which are before the batches.
         let fewer = text.replacen("\"positives\":1", "\"positives\":0", 1);
-        assert!(serde_json::from_str::<Recent>(&fewer).unwrap_err().to_string().contains("do not add up"));
+        assert!(serde_json::from_str::<RecentMeasures>(&fewer).unwrap_err().to_string().contains("do not add up"));
     }
 
     #[test]
     fn a_batch_larger_than_the_window_is_kept_whole() {
-        let mut recent = Recent::new(2);
-        recent.add(&Predicted::new(&[0.0; 5], &[0.0; 5], 0.5));
+        let mut recent = RecentMeasures::new(2);
+        recent.add(&BatchPredictions::new(&[0.0; 5], &[0.0; 5], 0.5));
         assert_eq!((recent.report().samples, recent.report().logloss), (5, Some(0.5)));
-        recent.add(&Predicted::new(&[1.0], &[0.0], 1.5));
+        recent.add(&BatchPredictions::new(&[1.0], &[0.0], 1.5));
         assert_eq!((recent.report().samples, recent.report().logloss), (1, Some(1.5)));
     }
 
     #[test]
     fn extreme_logits_have_a_bin() {
-        let mut recent = Recent::new(10);
+        let mut recent = RecentMeasures::new(10);
         let logits = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
-        recent.add(&Predicted::new(&[1.0, 0.0, 0.0], &logits, 0.0));
+        recent.add(&BatchPredictions::new(&[1.0, 0.0, 0.0], &logits, 0.0));
         assert_eq!(recent.report().auc, Some(1.0));
     }
 
     #[test]
     fn speed_ignores_old_samples_and_pauses() {
         let start = Instant::now();
-        let mut speed = Speed::new(Duration::from_secs(5));
+        let mut speed = SampleSpeed::new(Duration::from_secs(5));
         assert_eq!(speed.per_second(), 0.0);
         for second in 0..10_u64 {
             let samples = if second < 5 { 10 * second } else { 40 + 100 * (second - 4) };

@@ -11,7 +11,7 @@ use crate::measures::TargetMeasures;
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum TrainingOutcome {
     /// All epochs, or as many steps as the job asked for.
     Finished,
     /// Asked to stop, as one of several workers. The run goes on without it.
@@ -22,11 +22,10 @@ pub enum Outcome {
     Diverged,
 }
 
-/// The summary of a worker's run. Written to `summary.json`.
+/// Written to `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// How it ended.
-    pub outcome: Outcome,
+pub struct RunSummary {
+    pub outcome: TrainingOutcome,
     /// Whether the run finished and everything that the job wants is written, so that there is nothing to resume. False if
     /// the model could not be saved.
     #[serde(default)]
@@ -80,28 +79,25 @@ pub struct Summary {
     pub rows: u64,
     /// Memory of these rows on all servers: weights, optimiser state, index.
     pub table_bytes: u64,
-    /// The staleness of the steps.
-    pub staleness: Staleness,
+    pub staleness: StepStaleness,
     /// With rows on disk: rows of this worker's batches by what look-ahead did for them, since the process started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_ahead: Option<LookAhead>,
     /// Where the time went.
     pub stages: StageSeconds,
-    /// Malformed rows skipped.
     pub bad_rows: u64,
     /// Most resident memory of this process so far, if the kernel reports it.
     pub peak_rss_bytes: Option<u64>,
-    /// The machine of the process.
     #[serde(default)]
     pub machine: MachineInfo,
     /// What training cost, since the process started.
     #[serde(default)]
-    pub cost: Cost,
+    pub cost: TrainingCost,
 }
 
-/// What a sample cost. A figure that is not known is absent.
+/// A figure that is not known is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
+pub struct TrainingCost {
     /// Samples that all workers trained on since this process started.
     pub samples: u64,
     /// User and system time of this process while it trained, without evaluation and saving, in µs for each sample of this
@@ -118,7 +114,7 @@ pub struct Cost {
     pub joules_per_sample: Option<f64>,
 }
 
-impl Cost {
+impl TrainingCost {
     /// In words; `None` if nothing is known.
     #[must_use]
     pub fn in_words(&self) -> Option<String> {
@@ -132,10 +128,9 @@ impl Cost {
 
 /// Earlier batches whose gradients were not acknowledged at lookup, over all steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Staleness {
+pub struct StepStaleness {
     /// At most τ.
     pub max: u32,
-    /// Mean over the steps.
     pub mean: f64,
 }
 
@@ -158,26 +153,17 @@ impl From<LookAheadCounts> for LookAhead {
     }
 }
 
-/// Seconds spent in each stage. Stages overlap, so the sum is more than the wall time.
+/// Stages overlap, so the sum is more than the wall time. Each field is a [`crate::metrics::PipelineStage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageSeconds {
-    /// Processor time of reading and parsing.
     pub parse: f64,
-    /// Finding unique ids.
     pub dedup: f64,
-    /// The time from a lookup's request to its rows.
     pub lookup: f64,
-    /// Copying rows to `[batch, ΣD]`.
     pub gather: f64,
-    /// Forward, backward, optimiser.
     pub dense: f64,
-    /// Adding up gradients by unique row.
     pub scatter: f64,
-    /// The time from gradients to acknowledgement.
     pub push: f64,
-    /// Waiting for a batch.
     pub waiting: f64,
-    /// Waiting for the other workers, and summing gradients with them.
     pub reduce: f64,
     /// Waiting for the weights of streamed layers, which `dense` contains.
     #[serde(default)]
@@ -190,11 +176,11 @@ mod tests {
 
     #[test]
     fn a_cost_is_described_as_far_as_it_is_known() {
-        assert_eq!(Cost::default().in_words(), None);
-        let own = Cost { samples: 10, cpu_us_per_sample: Some(12.34), ..Cost::default() };
+        assert_eq!(TrainingCost::default().in_words(), None);
+        let own = TrainingCost { samples: 10, cpu_us_per_sample: Some(12.34), ..TrainingCost::default() };
         assert_eq!(own.in_words().unwrap(), "12.3 µs of CPU a sample in this process");
         assert_eq!(serde_json::to_string(&own).unwrap(), r#"{"samples":10,"cpu_us_per_sample":12.34}"#);
-        let all = Cost { cpu_us_per_sample_of_all: Some(20.0), joules_per_sample: Some(0.0015), ..own };
+        let all = TrainingCost { cpu_us_per_sample_of_all: Some(20.0), joules_per_sample: Some(0.0015), ..own };
         assert_eq!(
             all.in_words().unwrap(),
             "20.0 µs of CPU a sample in all processes, 1.500 mJ a sample (this machine)"

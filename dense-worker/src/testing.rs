@@ -14,7 +14,7 @@ use zagros_job::{
     ValidationPart, Values, WireFormat,
 };
 
-use crate::datapath::read::Batches;
+use crate::datapath::read::BatchSource;
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
 pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
@@ -73,7 +73,7 @@ pub(crate) fn normed_net() -> Model {
 }
 
 /// Makes feature `index` multi-valued, pooled by the worker.
-pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
+pub(crate) fn pool_feature(job: &mut Job, index: usize, pooling: Pooling) {
     pool_at(job, index, pooling, PoolAt::Worker);
 }
 
@@ -101,18 +101,18 @@ pub(crate) fn batch(size: usize, ids: &[&[u64]]) -> Batch {
 }
 
 /// A source that returns the given batches.
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedBatches {
     items: Box<dyn Iterator<Item = Result<Batch, IngestError>> + Send>,
     rows: u64,
 }
 
-impl Scripted {
+impl ScriptedBatches {
     pub(crate) fn new(items: impl IntoIterator<Item = Result<Batch, IngestError>, IntoIter: Send + 'static>) -> Self {
         Self { items: Box::new(items.into_iter()), rows: 0 }
     }
 }
 
-impl Iterator for Scripted {
+impl Iterator for ScriptedBatches {
     type Item = Result<Batch, IngestError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -122,7 +122,7 @@ impl Iterator for Scripted {
     }
 }
 
-impl Batches for Scripted {
+impl BatchSource for ScriptedBatches {
     fn stats(&self) -> StreamStats {
         StreamStats { rows: self.rows, ..StreamStats::default() }
     }

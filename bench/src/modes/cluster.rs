@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_dense_worker::{RunFolder, Summary};
+use zagros_dense_worker::{RunFolder, RunSummary};
 use zagros_job::Job;
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
@@ -61,7 +61,7 @@ pub(super) async fn run_mode(job: &Job, line: NetworkLine) -> Result<RunResult, 
         Failure::with_help(Exit::Internal, what, "/proc must be mounted")
     })?;
     let summary = std::fs::read(run.summary_file()).or_internal()?;
-    let summary: Summary = serde_json::from_slice(&summary).or_internal()?;
+    let summary: RunSummary = serde_json::from_slice(&summary).or_internal()?;
     Ok(RunResult::new(&summary, spent))
 }
 
@@ -86,7 +86,7 @@ async fn train(
 }
 
 impl RunResult {
-    fn new(summary: &Summary, spent: Duration) -> Self {
+    fn new(summary: &RunSummary, spent: Duration) -> Self {
         Self {
             samples_per_second: summary.samples_per_second,
             cpu_us_per_sample: spent.as_secs_f64() * 1e6 / summary.samples.max(1) as f64,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use zagros_cost::{DenseRates, DenseWork, ProductRate, ThreadSpeedup};
-use zagros_dense_worker::model::{DenseModel, ModelError, Samples};
+use zagros_dense_worker::model::{DenseModel, ModelError, LabelledSamples};
 use zagros_job::Job;
 use zagros_plumbing::process::cpu_time;
 use zagros_shell::{Exit, Failure};
@@ -110,13 +110,13 @@ fn line(job: &Job) -> Result<StepLine, Failure> {
 fn step_time(job: &Job, batch: usize) -> Result<f64, Failure> {
     let refused = |error: ModelError| Failure::from_error(Exit::Internal, error);
     let mut model = DenseModel::new(job).map_err(refused)?;
-    let (numeric, width) = (job.features.numeric_values(), model.shape().width());
+    let (numeric, width) = (job.features.numeric_values(), model.input_shape().width());
     let values = |count: usize| -> Vec<f32> { (0..count).map(|at| (at % 17) as f32 / 17.0 - 0.5).collect() };
     let (numeric, embeddings) = (values(numeric * batch), values(width * batch));
     let labels: Vec<f32> =
         (0..batch).map(|sample| (sample % 4 == 0).into()).map(|click: u8| f32::from(click)).collect();
     let mut step = || {
-        let samples = Samples { numeric: &numeric, embeddings: &embeddings, labels: &labels, weights: &[] };
+        let samples = LabelledSamples { numeric: &numeric, embeddings: &embeddings, labels: &labels, weights: &[] };
         let start = cpu_time();
         model.step_on(samples).map_err(refused)?;
         Ok::<_, Failure>((cpu_time() - start).as_secs_f64())

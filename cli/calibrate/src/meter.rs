@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use zagros_dense_worker::{Event, Observer};
+use zagros_dense_worker::{WorkerEvent, Observer};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::process::cpu_time;
 
@@ -72,8 +72,8 @@ impl StepMeter {
 }
 
 impl Observer for StepMeter {
-    fn observe(&self, event: &Event) {
-        let Event::Step(report) = event else { return };
+    fn observe(&self, event: &WorkerEvent) {
+        let WorkerEvent::Step(report) = event else { return };
         if report.step < self.warm_up {
             return;
         }
@@ -101,7 +101,7 @@ mod tests {
 
     fn step(meter: &StepMeter, step: u64) {
         let report = StepReport { step, samples: step * 10, ..StepReport::default() };
-        meter.observe(&Event::Step(report));
+        meter.observe(&WorkerEvent::Step(report));
     }
 
     #[test]

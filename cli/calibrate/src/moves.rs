@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use zagros_dense_worker::datapath::kernels::{Columns, Positions, gather, scatter_add};
+use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, gather, scatter_add};
 use zagros_ingest::Batch;
 use zagros_plumbing::process::cpu_time;
 use zagros_shell::Failure;
@@ -19,7 +19,7 @@ struct FeatureRows {
 /// ns of CPU for each id of `dim` values: gather, and scatter with its cleared rows.
 pub(crate) fn ns_per_id(batches: &[Batch], dim: usize) -> Result<f64, Failure> {
     let job = workload::parse_job(&workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "threads = 1", ""))?;
-    let columns = Columns::new(&job);
+    let columns = InputColumns::new(&job);
     let mut input = vec![0.0; workload::BATCH * columns.width];
     let (mut spent, mut ids) = (0.0, 0);
     for batch in batches {
@@ -27,11 +27,11 @@ pub(crate) fn ns_per_id(batches: &[Batch], dim: usize) -> Result<f64, Failure> {
             batch.categorical.iter().map(|ids| FeatureRows::new(&ids.ids, dim)).collect();
         let start = cpu_time();
         for (column, feature) in columns.features.iter().zip_eq(&features) {
-            gather(column, columns.width, Positions::One(&feature.inverse), &feature.rows, &mut input);
+            gather(column, columns.width, RowPositions::One(&feature.inverse), &feature.rows, &mut input);
         }
         for (column, feature) in columns.features.iter().zip_eq(&mut features) {
             feature.rows.fill(0.0);
-            scatter_add(column, columns.width, Positions::One(&feature.inverse), &input, &mut feature.rows);
+            scatter_add(column, columns.width, RowPositions::One(&feature.inverse), &input, &mut feature.rows);
         }
         spent += (cpu_time() - start).as_secs_f64();
         ids += features.len() * batch.size;

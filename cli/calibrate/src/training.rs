@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zagros_cost::{DenseRates, DenseWork, IdCosts, StepCosts};
-use zagros_dense_worker::{Input, Worker};
+use zagros_dense_worker::{WorkerInput, Worker};
 use zagros_ingest::Batch;
 use zagros_job::Job;
 use zagros_launch::EmbeddedCluster;
@@ -84,8 +84,8 @@ async fn run(job: Job, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
     let warm_up = batches.len() as u64;
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
-    let worker = Worker { observer: meter.clone(), ..Worker::alone(job, control, connect, registry) };
-    let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;
+    let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, control, connect, registry) };
+    let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
     ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     meter.measured_window().ok_or_else(|| Failure::with_help(Exit::Internal, "no step was counted".to_owned(), "this is a bug"))
 }

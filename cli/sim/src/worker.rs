@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use zagros_embedding_client::{StalenessWindow, WindowPermit};
-use zagros_worker_core::{Action, LoopConfig, Policy, RankProgress, TrainingLoop};
+use zagros_worker_core::{Action, LoopConfig, TrainingPolicy, RankProgress, TrainingLoop};
 
 use crate::coordination::SimMembership;
 
@@ -47,7 +47,7 @@ pub(crate) struct SplitProgress {
 }
 
 /// The loop of a worker that trains for an epoch, and does nothing else.
-pub(crate) fn one_epoch(policy: Policy, is_replacement: bool) -> LoopConfig {
+pub(crate) fn one_epoch(policy: TrainingPolicy, is_replacement: bool) -> LoopConfig {
     LoopConfig {
         policy,
         from_memory: false,
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     fn worker(share: f64) -> SimWorker {
-        let config = one_epoch(Policy::OneWorker { in_turns: false }, false);
+        let config = one_epoch(TrainingPolicy::OneWorker { in_turns: false }, false);
         let plan = WorkerPlan { config, staleness: 1, seed: 3, straggler_share: share, straggler_factor: 4.0 };
         SimWorker::new(WorkerId { index: 0, life: 0 }, SimMembership::default(), plan)
     }

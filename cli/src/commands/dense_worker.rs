@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
 use zagros_coordinator_client::Waits;
-use zagros_dense_worker::{Event, Observer, Outcome, PushAudit, RunFolder, SilentObserver, Worker, WorkerError};
+use zagros_dense_worker::{WorkerEvent, Observer, TrainingOutcome, PushAudit, RunFolder, SilentObserver, Worker, WorkerError};
 use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let outcome = report::run_worker(worker, Terminal::new(true), &role.signals).await?;
     let comes_back = args.on_stop == LeaveMeaning::Restart && role.signals.exit_code().is_some();
     Ok(match outcome {
-        Outcome::Left if comes_back => report::interrupt_exit(&role.signals),
+        TrainingOutcome::Left if comes_back => report::interrupt_exit(&role.signals),
         outcome => report::exit_status(outcome, &role.signals),
     })
 }
@@ -103,8 +103,8 @@ fn recorder(socket: &Path, index: u32, job: &Job) -> Result<Arc<PushRecorder>, F
 struct RecordedWorker(Arc<PushRecorder>);
 
 impl Observer for RecordedWorker {
-    fn observe(&self, event: &Event) {
-        if let Event::Joined { member, incarnation, .. } = event {
+    fn observe(&self, event: &WorkerEvent) {
+        if let WorkerEvent::Joined { member, incarnation, .. } = event {
             self.0.report_join(*member, *incarnation);
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_dense_worker::{Evaluate, ImportanceOptions, Measures};
+use zagros_dense_worker::{EvaluateCommand, ImportanceOptions, PartMeasures};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, print_answer, out, watch_signals};
 
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let signals = watch_signals(&shutdown)?;
     let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
     let terminal = Arc::new(Terminal::new(false));
-    let evaluate = Evaluate {
+    let evaluate = EvaluateCommand {
         model: saved.folder,
         files: (!args.data.is_empty()).then_some(args.data),
         importance: args.importance.map(|repeats| ImportanceOptions { repeats }),
@@ -44,11 +44,11 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn print(found: &Measures, json: bool) -> Result<(), Failure> {
+fn print(found: &PartMeasures, json: bool) -> Result<(), Failure> {
     if json {
         return print_answer(&serde_json::to_string(found).or_internal()?);
     }
-    let Measures { evaluation, targets, slices, .. } = found;
+    let PartMeasures { evaluation, targets, slices, .. } = found;
     let measure = measures::format_measure;
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
     let others = measures::of_others(evaluation);
@@ -74,7 +74,7 @@ fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_calibrated(found: &Measures) {
+fn print_calibrated(found: &PartMeasures) {
     if let Some(calibrated) = &found.calibrated {
         out!("after calibration    {}", report::calibrated_text(calibrated));
     }

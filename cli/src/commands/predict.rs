@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows, target_form};
+use zagros_dense_worker::{WorkerEvent, Manifest, Observer, PredictCommand, ScoredRows, target_form};
 use zagros_eval::TargetForm;
 use zagros_ingest::{FileInfo, InputRows};
 use zagros_job::{Job, PredictRows, STDIN, Target, TargetKind};
@@ -133,9 +133,9 @@ impl ScoringModel {
         args: &PredictArgs,
         before: PredictionCounts,
         shutdown: &Shutdown,
-    ) -> Result<Predict, Failure> {
+    ) -> Result<PredictCommand, Failure> {
         let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&self.job).await?;
-        Ok(Predict {
+        Ok(PredictCommand {
             job: self.job,
             model: self.saved.folder,
             files: args.data.clone(),
@@ -167,8 +167,8 @@ impl ScoringProgress {
 }
 
 impl Observer for ScoringProgress {
-    fn observe(&self, event: &Event) {
-        let Event::Evaluating { done, total, .. } = event else { return };
+    fn observe(&self, event: &WorkerEvent) {
+        let WorkerEvent::Evaluating { done, total, .. } = event else { return };
         let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
         if last.elapsed() >= LINE_EVERY {
             *last = Instant::now();

@@ -93,5 +93,5 @@ async fn train_until(
 async fn worker(job: Job, start: &RunStart, shutdown: Shutdown) -> Result<Worker, Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
-    Ok(Worker { folder, resume, shutdown, ..Worker::alone(job, control, connect, registry) })
+    Ok(Worker { folder, resume, shutdown, ..Worker::without_peers(job, control, connect, registry) })
 }

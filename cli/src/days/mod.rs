@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{Evaluate, Evaluation, Outcome, Summary, Worker, WorkerError};
+use zagros_dense_worker::{EvaluateCommand, Evaluation, TrainingOutcome, RunSummary, Worker, WorkerError};
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_launch::EmbeddedCluster;
@@ -322,12 +322,12 @@ async fn train_day(
     let mut job = day.job.clone();
     steps::count_epochs(&mut job, start.point.as_ref())?;
     let (summary, trained) = train(&job, start, shutdown, signals).await?;
-    if summary.outcome != Outcome::Finished {
+    if summary.outcome != TrainingOutcome::Finished {
         return Ok(None);
     }
     let model = summary.model.map(|model| place(&run, &model));
     let from = day.job.train.start_from.clone();
-    let Summary { samples, steps, rows, .. } = summary;
+    let RunSummary { samples, steps, rows, .. } = summary;
     let record = DayRecord { from, before, samples, steps, rows, health: None, data, run, model };
     Ok(Some((record, DayCounts { scored, trained })))
 }
@@ -354,7 +354,7 @@ async fn score(
     check_trust(&of_model, trusted)?;
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&of_model).await?;
     let terminal = Arc::new(Terminal::new(false));
-    let evaluate = Evaluate {
+    let evaluate = EvaluateCommand {
         job: of_model,
         model: saved.folder,
         files: Some(job.data.train.clone()),
@@ -375,12 +375,12 @@ async fn train(
     start: RunStart,
     shutdown: &Shutdown,
     signals: &StopSignals,
-) -> Result<(Summary, IdCounts), Failure> {
+) -> Result<(RunSummary, IdCounts), Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(job).await?;
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
     let terminal = Arc::new(Terminal::new(false));
     let _kept_alive = Arc::clone(&connect);
-    let worker = Worker::alone(job.clone(), control, connect, registry.clone());
+    let worker = Worker::without_peers(job.clone(), control, connect, registry.clone());
     let worker = Worker { folder, resume, shutdown: shutdown.clone(), observer: terminal.clone(), ..worker };
     let trained = worker.run().await;
     terminal.finish();

@@ -37,7 +37,7 @@ pub(crate) fn apply(
         linked.entry(&planned.sha256).or_insert(number);
     }
     // What an earlier process left is first done with, or a second change would be read for the first.
-    plan.saves.iter().try_for_each(|save| save.manifest.settle(&save.folder, JOB).map_err(failed))?;
+    plan.saves.iter().try_for_each(|save| save.manifest.finish_replacement(&save.folder, JOB).map_err(failed))?;
     let mut changed = Vec::new();
     for save in &plan.saves {
         let next = |job: &ChangedJob| FileRecord::write_next(&save.folder, JOB, &job.text).map_err(refused);
@@ -48,7 +48,7 @@ pub(crate) fn apply(
     audit::note(&place.named, wanted, &manifests)?;
     for (save, (manifest, text)) in &changed {
         save.folder.write(MANIFEST, text).map_err(refused)?;
-        manifest.settle(&save.folder, JOB).map_err(failed)?;
+        manifest.finish_replacement(&save.folder, JOB).map_err(failed)?;
     }
     place.run().map_or(Ok(()), |run| clean_run(run, wanted))?;
     let deleted = delete_unnamed(place)?;

@@ -135,7 +135,7 @@ fn has_live_roles(run: &Path) -> bool {
 
 /// Takes the lock of a run folder, so that no process resumes the run meanwhile.
 fn lock(run: &Path) -> Result<Option<RunLock>, Failure> {
-    let lock = RunFolder::open(run).and_then(|folder| folder.lock()).map_err(failed)?;
+    let lock = RunFolder::open(run).and_then(|folder| folder.try_lock()).map_err(failed)?;
     if lock.is_none() || has_live_roles(run) {
         let what = format!("a process trains in {}: it would write the rows again", run.display());
         let help = "of a run of `zagros up` name the whole run folder: its servers remove the rows. Stop any other (Ctrl-C, SIGTERM; \
@@ -184,7 +184,7 @@ mod tests {
         std::fs::create_dir_all(run.join("checkpoints/resume-5")).unwrap();
         std::fs::write(run.join("checkpoints/resume-5").join(MANIFEST), "{}").unwrap();
         std::fs::write(run.join("job.toml"), JOB).unwrap();
-        let lock = RunFolder::open(run).unwrap().lock().unwrap();
+        let lock = RunFolder::open(run).unwrap().try_lock().unwrap();
         for named in [run.to_owned(), run.join("model"), run.join(CHECKPOINTS)] {
             assert!(find(&named).unwrap_err().contains("a process trains in"), "{}", named.display());
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
-use zagros_dense_worker::{Evaluation, RunFolder, Summary};
+use zagros_dense_worker::{Evaluation, RunFolder, RunSummary};
 use zagros_shell::{Exit, Failure};
 
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(crate) struct RunRecord {
     /// Step of the state that became the model, if one was chosen.
     pub(crate) chosen: Option<u64>,
     /// `None` if the run did not finish.
-    pub(crate) summary: Option<Summary>,
+    pub(crate) summary: Option<RunSummary>,
     /// The resolved job, as text.
     pub(crate) job: String,
     /// Existing files and folders of the run, relative to its folder.

@@ -1,7 +1,7 @@
 //! The parts of the page, from top to bottom.
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_dense_worker::{Evaluation, Outcome, Summary, TargetMeasures};
+use zagros_dense_worker::{Evaluation, TrainingOutcome, RunSummary, TargetMeasures};
 
 use super::record::{RunRecord, ScoredPart, TrainingStep};
 use crate::measures;
@@ -32,7 +32,7 @@ fn section(title: &str, content: String) -> String {
 fn heading(record: &RunRecord) -> String {
     let lead = match &record.summary {
         Some(summary) => {
-            let verb = if summary.outcome == Outcome::Finished { "Trained on" } else { "Stopped after" };
+            let verb = if summary.outcome == TrainingOutcome::Finished { "Trained on" } else { "Stopped after" };
             let (samples, steps) = (HumanCount(summary.samples), HumanCount(summary.steps));
             format!("{verb} {samples} samples in {steps} steps, {:.1} s of training", summary.seconds)
         }
@@ -193,7 +193,7 @@ fn stages(record: &RunRecord) -> String {
     )
 }
 
-fn named_stages(summary: &Summary) -> [(&'static str, &'static str, f64); 10] {
+fn named_stages(summary: &RunSummary) -> [(&'static str, &'static str, f64); 10] {
     let stages = &summary.stages;
     [
         ("parse", "processor time of reading and parsing", stages.parse),

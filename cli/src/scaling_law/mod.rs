@@ -49,7 +49,7 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
         let what = format!("{} cannot be made: {error}", setup.folder.display());
         Failure::with_help(Exit::Storage, what, "make room or change output.folder")
     })?;
-    let Some(_lock) = RunFolder::open(&setup.folder).and_then(|folder| folder.lock()).map_err(failed)? else {
+    let Some(_lock) = RunFolder::open(&setup.folder).and_then(|folder| folder.try_lock()).map_err(failed)? else {
         let what = format!("another process trains a family in {}", setup.folder.display());
         return Err(Failure::with_help(Exit::Usage, what, "wait for it, or train another family: --folder FOLDER"));
     };

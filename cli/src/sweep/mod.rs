@@ -46,7 +46,7 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
         let what = format!("{} cannot be made: {error}", setup.folder.display());
         Failure::with_help(Exit::Storage, what, "make room or change output.folder")
     })?;
-    let Some(_lock) = RunFolder::open(&setup.folder).and_then(|folder| folder.lock()).map_err(failed)? else {
+    let Some(_lock) = RunFolder::open(&setup.folder).and_then(|folder| folder.try_lock()).map_err(failed)? else {
         let what = format!("another process sweeps in {}", setup.folder.display());
         return Err(Failure::with_help(Exit::Usage, what, "wait for it, or start another sweep: --folder FOLDER"));
     };

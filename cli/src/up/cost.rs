@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zagros_dense_worker::{RunFolder, Summary};
+use zagros_dense_worker::{RunFolder, RunSummary};
 use zagros_launch::RunConsole;
 use zagros_plumbing::process::cpu_time_of_children;
 
@@ -13,7 +13,7 @@ use crate::page;
 pub(super) fn record(folder: &RunFolder, before: Option<Duration>, console: &RunConsole) {
     let spent = before.zip(cpu_time_of_children()).map(|(before, now)| now.saturating_sub(before));
     let read = std::fs::read(folder.summary_file()).ok();
-    let summary = read.and_then(|text| serde_json::from_slice::<Summary>(&text).ok());
+    let summary = read.and_then(|text| serde_json::from_slice::<RunSummary>(&text).ok());
     let Some(summary) = spent.zip(summary).and_then(|(spent, summary)| with_cost(summary, spent)) else { return };
     if let Some(words) = summary.cost.in_words() {
         console.print_line(format!("cost: {words}"));
@@ -25,7 +25,7 @@ pub(super) fn record(folder: &RunFolder, before: Option<Duration>, console: &Run
     }
 }
 
-fn with_cost(mut summary: Summary, spent: Duration) -> Option<Summary> {
+fn with_cost(mut summary: RunSummary, spent: Duration) -> Option<RunSummary> {
     let is_whole = summary.cost.samples == summary.samples && summary.samples > 0;
     summary.cost.cpu_us_per_sample_of_all = Some(spent.as_secs_f64() * 1e6 / summary.samples as f64);
     is_whole.then_some(summary)
@@ -35,7 +35,7 @@ fn with_cost(mut summary: Summary, spent: Duration) -> Option<Summary> {
 mod tests {
     use super::*;
 
-    fn summary(samples: u64, since_start: u64) -> Summary {
+    fn summary(samples: u64, since_start: u64) -> RunSummary {
         serde_json::from_value(serde_json::json!({
             "outcome": "finished", "steps": 10, "skipped_steps": 0, "samples": samples, "seconds": 2.0,
             "samples_per_second": 500.0, "loss": 0.5, "train_auc": null, "evaluation": null, "rows": 0,

@@ -137,7 +137,7 @@ fn with_way_on(failure: Failure, job: &Job, start: &RunStart, fresh: bool) -> Fa
         return failure;
     }
     // Without a readable checkpoint there is no advice.
-    let Ok(Some(point)) = ResumePoint::newest(job, &start.folder) else { return failure };
+    let Ok(Some(point)) = ResumePoint::find_newest(job, &start.folder) else { return failure };
     failure.with_advice(way_on(point.step(), point.folder(), fresh))
 }
 

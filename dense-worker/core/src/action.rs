@@ -9,9 +9,8 @@ use crate::progress::RankProgress;
 /// What to do. Those after `Form` have a reply; those before it have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Report that a worker is lost and that the others wait for its replacement.
+    /// Report that a worker is lost: the others wait for its replacement.
     ReportLost,
-    /// Report that another worker joins, in place of a step.
     ReportJoin,
     /// Warn that this mode does not continue without a lost worker.
     WarnNoRegroup,
@@ -19,14 +18,11 @@ pub enum Action {
     StartEpoch(u32),
     /// Start to read, or only to step with others, and let the clock of training run.
     StartRound {
-        /// There is a stream; else this worker only steps with others.
         stream: bool,
         /// At most so many batches.
         limit: u64,
     },
-    /// Ask the coordinator for the barrier with this number.
     AskForBarrier(u64),
-    /// Let the clock of training run.
     ResumeClock,
     /// Let the window admit another batch.
     ReleasePermit,
@@ -35,16 +31,12 @@ pub enum Action {
 
     /// Wait for the first group later than this generation, and join it with this progress.
     Form {
-        /// The generation of the last group.
         after: u64,
-        /// How far this worker is.
         progress: RankProgress,
     },
     /// Load the checkpoint that rank 0 has, where there is one.
     Resume,
-    /// Take the state of the most advanced rank.
     Follow {
-        /// The most advanced rank.
         source: usize,
         /// What becomes of the batch of the step in which the last group failed.
         in_flight: InFlight,
@@ -57,16 +49,12 @@ pub enum Action {
     LeaveGroup,
     /// Ask the coordinator for splits of the epoch. The rest of this worker's own stream comes first.
     FindStream(u32),
-    /// Wait until it is worth asking for splits again.
     WaitForSplits {
-        /// For so long.
         pause: Duration,
         /// Listen for barriers later than this one, and for a newer process group.
         barriers_after: Option<u64>,
     },
-    /// Wait for the next batch that has samples.
     NextBatch {
-        /// Listen for a request to stop.
         stop: bool,
         /// Wait no longer than the job's timeout.
         deadline: bool,
@@ -75,11 +63,9 @@ pub enum Action {
     },
     /// Tell all ranks what this one brings to the next step, and hear what they bring.
     Agree {
-        /// What this rank wants.
         vote: StepVote,
         batch: bool,
     },
-    /// Make one step.
     Step {
         /// With this worker's batch; else only with those of others.
         batch: bool,
@@ -88,22 +74,16 @@ pub enum Action {
         /// No step follows: the loss is not judged.
         last: bool,
     },
-    /// Wait until every gradient is acknowledged and every complete split is reported.
     Drain,
-    /// Score the held-out part and take the measures into account.
     Evaluate,
-    /// Write a checkpoint of this moment, all workers together.
     Checkpoint,
-    /// Stop reading and wait until nothing is in flight.
     CloseRound {
         /// The limit of bad rows was checked after the last step already.
         checked: bool,
     },
     /// Report splits that ended in no batch.
     CompleteStream,
-    /// Vote at a barrier: the coordinator decides once all workers have voted.
     Vote(BarrierReason),
-    /// Wait for all ranks.
     WaitForAll,
     /// Check that every row was trained on, where the data has ended, and add up the measures of the epoch.
     CloseEpoch {
@@ -113,26 +93,20 @@ pub enum Action {
     },
     /// Remove every row from the embedding servers: the next epoch begins with new ones.
     ResetRows,
-    /// Write the last checkpoint and wait for it.
     FinalCheckpoint,
-    /// Choose the model; score it where training has finished.
     Conclude {
-        /// Training has finished.
         finished: bool,
     },
-    /// Save the model and the summary, which the first worker does.
     Save {
-        /// Training has finished.
         finished: bool,
         /// The other workers wait until the first has saved: one of them may have to train its replacement.
         together: bool,
     },
     /// Training has ended. There is no reply.
-    End(Ending),
+    End(LoopEnd),
 }
 
 impl Action {
-    /// Whether the driver reports a reply to it.
     #[must_use]
     pub fn has_reply(&self) -> bool {
         !matches!(
@@ -160,21 +134,19 @@ pub enum InFlight {
     ReadAgain,
 }
 
-/// How training has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum LoopEnd {
     /// As the job wanted.
     Finished,
     /// This worker has left the run, which goes on without it. It holds no split.
     Left,
     /// This process was asked to end, or the run is drained.
     Interrupted,
-    Failed(Cause),
+    Failed(FailureCause),
 }
 
-/// Why training has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum FailureCause {
     /// The last event says so.
     LastEvent,
     /// No worker that has trained is left.

@@ -1,9 +1,7 @@
 //! What the ranks of a synchronous group agree on before a step.
 
-/// What one rank wants of the next step, besides its batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepVote {
-    /// It was asked to stop.
     pub stop: bool,
     /// A checkpoint is due after the step. Rank 0 says so.
     pub checkpoint: bool,
@@ -11,14 +9,11 @@ pub struct StepVote {
     pub regroup: bool,
 }
 
-/// What all ranks bring to a step: the same on all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepAgreement {
     /// Samples of all ranks; 0 when no rank has a batch.
     pub samples: u64,
-    /// Any rank was asked to stop.
     pub stop: bool,
-    /// A checkpoint is due after the step.
     pub checkpoint: bool,
     /// All leave the group, for one with more or fewer workers, in place of the step.
     pub regroup: bool,
@@ -58,7 +53,6 @@ pub struct VoteRule {
 }
 
 impl VoteRule {
-    /// The vote under these facts.
     #[must_use]
     pub fn vote(self, facts: StepFacts) -> StepVote {
         let checkpoint = self.leads && (self.is_due_by_step || facts.checkpoint_by_time);

@@ -4,14 +4,12 @@
 //! heartbeats, finish their step by then and come, also those that wait for data. Each votes. The coordinator decides, and
 //! all do the same next (AS-1).
 
-/// Why a worker comes to a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierReason {
     /// It was called while training.
     Checkpoint,
     /// It has nothing left to train on in this epoch.
     EpochEnd,
-    /// It was asked to stop.
     Stop,
     /// The run goes on without it, and it has trained on all that it has read.
     Leave,
@@ -23,7 +21,6 @@ pub enum BarrierDecision {
     /// They make a checkpoint and go on. A worker that came to end the epoch comes again.
     Checkpoint,
     EpochOver,
-    /// They make the last checkpoint.
     Stop,
     /// Those that came to leave do so. The others form the next group.
     Regroup,
@@ -36,15 +33,13 @@ pub struct BarrierLog {
 }
 
 impl BarrierLog {
-    /// The number of the last checkpoint barrier that this worker was at.
     #[must_use]
-    pub fn attended(self) -> u64 {
+    pub fn last_attended(self) -> u64 {
         self.attended
     }
 
-    /// The number of the checkpoint barrier to ask for.
     #[must_use]
-    pub fn next(self) -> u64 {
+    pub fn next_number(self) -> u64 {
         self.attended + 1
     }
 
@@ -70,14 +65,14 @@ mod tests {
     #[test]
     fn a_checkpoint_barrier_counts_for_all_and_the_end_of_an_epoch_for_none() {
         let mut log = BarrierLog::default();
-        assert_eq!(log.next(), 1);
+        assert_eq!(log.next_number(), 1);
         log.attend(BarrierDecision::Checkpoint, 1);
         log.attend(BarrierDecision::EpochOver, 2);
-        assert_eq!(log.next(), 2);
+        assert_eq!(log.next_number(), 2);
         log.attend(BarrierDecision::Checkpoint, 2);
         log.attend(BarrierDecision::Stop, 3);
-        assert_eq!((log.attended(), log.next()), (2, 3));
+        assert_eq!((log.last_attended(), log.next_number()), (2, 3));
         log.attend(BarrierDecision::Regroup, 3);
-        assert_eq!(log.next(), 4);
+        assert_eq!(log.next_number(), 4);
     }
 }

@@ -1,28 +1,23 @@
 //! What the loop knows of the job.
 
 use crate::early_stopping::EarlyStopRule;
-use crate::policy::Policy;
+use crate::policy::TrainingPolicy;
 
 /// The settings that decisions depend on. They do not change during a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoopConfig {
-    /// How this worker trains beside others.
-    pub policy: Policy,
+    pub policy: TrainingPolicy,
     /// The batches come from memory: there are no splits, no checkpoint to resume from and no second group.
     pub from_memory: bool,
-    /// Epochs of the run.
     pub epochs: u32,
     /// Steps after which training ends.
     pub max_steps: Option<u64>,
-    /// Steps between two evaluations.
     pub evaluate_every: Option<u64>,
-    /// When evaluations end training.
     pub early_stop: Option<EarlyStopRule>,
     /// There is a held-out part to score while training.
     pub has_held_out: bool,
     /// Every epoch but the first begins with new rows.
     pub resets_rows: bool,
-    /// The job keeps checkpoints.
     pub keeps_checkpoints: bool,
     /// Steps between two checkpoints, where this worker writes them.
     pub checkpoint_every: Option<u64>,
@@ -31,13 +26,11 @@ pub struct LoopConfig {
 }
 
 impl LoopConfig {
-    /// Steps that may still be made after `steps`.
     #[must_use]
     pub fn steps_left(&self, steps: u64) -> u64 {
         self.max_steps.map_or(u64::MAX, |most| most.saturating_sub(steps))
     }
 
-    /// Whether an evaluation comes after step number `step`.
     #[must_use]
     pub fn is_evaluation_due(&self, step: u64) -> bool {
         self.evaluate_every.is_some_and(|every| step.is_multiple_of(every))

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// When the search ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EarlyStopRule {
     /// Evaluations in a row without improvement after which training ends.
@@ -11,17 +10,15 @@ pub struct EarlyStopRule {
     pub min_delta: f64,
 }
 
-/// Whether an evaluation that is not better spends patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum PatienceUse {
     Spent,
     /// It does not: it follows another one so soon that little can have changed.
     Kept,
 }
 
-impl Patience {
-    /// Of an evaluation `steps` steps after the one before it, in a run that evaluates every `every` steps. The end of an epoch
-    /// comes at any step, so it may be close to such an evaluation: less than half the usual distance spends nothing.
+impl PatienceUse {
+    /// The end of an epoch may come close to another evaluation: less than half of `every` steps after it spends nothing.
     #[must_use]
     pub fn after_steps(steps: Option<u64>, every: Option<u64>) -> Self {
         match (steps, every) {
@@ -34,19 +31,15 @@ impl Patience {
 /// The measure of an evaluation that states are compared by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredState {
-    /// The measure, as it is reported.
     pub value: f64,
     /// The same, so that more is better: a logloss has the other sign.
     pub merit: f64,
 }
 
-/// The best evaluation so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BestState {
-    /// Steps made before it.
     pub step: u64,
     pub value: f64,
-    /// The same, so that more is better.
     pub merit: f64,
 }
 
@@ -61,9 +54,8 @@ pub struct SearchState {
 }
 
 impl SearchState {
-    /// Takes an evaluation after `step` steps into account. It is that of the best state if it is better by however little.
-    /// An evaluation whose measure is not defined is never better.
-    pub fn note(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: Patience) {
+    /// An evaluation is the best if it is better by however little. One whose measure is not defined is never better.
+    pub fn note_evaluation(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: PatienceUse) {
         if let Some(MeasuredState { value, merit }) = measured
             && self.best.is_none_or(|best| merit > best.merit)
         {
@@ -74,12 +66,11 @@ impl SearchState {
         let merit = measured.map(|measured| measured.merit);
         if merit.is_some_and(exceeds) {
             (self.reference, self.waited) = (merit, 0);
-        } else if patience == Patience::Spent {
+        } else if patience == PatienceUse::Spent {
             self.waited += 1;
         }
     }
 
-    /// Whether nothing better is to be waited for.
     #[must_use]
     pub fn is_over(&self, rule: EarlyStopRule) -> bool {
         self.waited >= rule.patience
@@ -87,7 +78,7 @@ impl SearchState {
 
     /// The best evaluation; `None` while no measure was defined.
     #[must_use]
-    pub fn best(&self) -> Option<BestState> {
+    pub fn best_state(&self) -> Option<BestState> {
         self.best
     }
 }
@@ -100,16 +91,15 @@ mod tests {
         Some(MeasuredState { value: merit.abs(), merit })
     }
 
-    /// After which of the evaluations, made every 100 steps, the search is over; and the step of the best.
     fn over_after(patience: u32, min_delta: f64, merits: &[Option<MeasuredState>]) -> (Option<usize>, Option<u64>) {
         let (rule, mut search) = (EarlyStopRule { patience, min_delta }, SearchState::default());
         for (number, merit) in merits.iter().enumerate() {
-            search.note(rule, 100 * (number as u64 + 1), *merit, Patience::Spent);
+            search.note_evaluation(rule, 100 * (number as u64 + 1), *merit, PatienceUse::Spent);
             if search.is_over(rule) {
-                return (Some(number + 1), search.best().map(|best| best.step));
+                return (Some(number + 1), search.best_state().map(|best| best.step));
             }
         }
-        (None, search.best().map(|best| best.step))
+        (None, search.best_state().map(|best| best.step))
     }
 
     #[test]
@@ -138,18 +128,18 @@ mod tests {
 
     #[test]
     fn an_evaluation_right_after_another_one_spends_no_patience_and_may_be_the_best() {
-        assert_eq!(Patience::after_steps(Some(1), Some(40)), Patience::Kept);
-        assert_eq!(Patience::after_steps(Some(19), Some(40)), Patience::Kept);
-        assert_eq!(Patience::after_steps(Some(20), Some(40)), Patience::Spent);
-        assert_eq!(Patience::after_steps(Some(1), None), Patience::Spent, "one evaluation an epoch");
-        assert_eq!(Patience::after_steps(None, Some(40)), Patience::Spent, "the first evaluation");
+        assert_eq!(PatienceUse::after_steps(Some(1), Some(40)), PatienceUse::Kept);
+        assert_eq!(PatienceUse::after_steps(Some(19), Some(40)), PatienceUse::Kept);
+        assert_eq!(PatienceUse::after_steps(Some(20), Some(40)), PatienceUse::Spent);
+        assert_eq!(PatienceUse::after_steps(Some(1), None), PatienceUse::Spent, "one evaluation an epoch");
+        assert_eq!(PatienceUse::after_steps(None, Some(40)), PatienceUse::Spent, "the first evaluation");
         let (rule, mut search) = (EarlyStopRule { patience: 1, min_delta: 0.0 }, SearchState::default());
-        search.note(rule, 78, measured(0.8), Patience::Spent);
-        search.note(rule, 79, measured(0.7), Patience::Kept);
+        search.note_evaluation(rule, 78, measured(0.8), PatienceUse::Spent);
+        search.note_evaluation(rule, 79, measured(0.7), PatienceUse::Kept);
         assert!(!search.is_over(rule));
-        search.note(rule, 80, measured(0.9), Patience::Kept);
-        assert_eq!(search.best().map(|best| best.step), Some(80));
-        search.note(rule, 120, measured(0.8), Patience::Spent);
+        search.note_evaluation(rule, 80, measured(0.9), PatienceUse::Kept);
+        assert_eq!(search.best_state().map(|best| best.step), Some(80));
+        search.note_evaluation(rule, 120, measured(0.8), PatienceUse::Spent);
         assert!(search.is_over(rule));
     }
 }

@@ -12,20 +12,16 @@ use crate::progress::RankProgress;
 pub enum Event {
     /// Reply to `Form`: the group has formed. A job of one worker has none.
     Formed {
-        /// This worker in its group.
         group: Option<GroupMember>,
-        /// How far each rank is.
         progress: Vec<RankProgress>,
     },
     /// Reply to `Resume` and `Follow`: the state to train on from is there.
     Ready(LoopCounts),
-    /// Reply to `LeaveGroup`.
     Left,
     /// Reply to `FindStream`: there are splits to read.
     StreamFound,
     /// Reply to `FindStream`: other workers hold what is left.
     SplitsHeld {
-        /// When it is worth asking again.
         pause: Duration,
         /// So much time has passed since the last checkpoint that another is due.
         checkpoint_by_time: bool,
@@ -48,7 +44,6 @@ pub enum Event {
     BarrierDue,
     /// Reply to `NextBatch` and `WaitForSplits` of an asynchronous worker: a newer process group than its own has formed.
     GroupDue,
-    /// Reply to `Agree`.
     Agreed(StepAgreement),
     /// Reply to `Step`: the step was made, or skipped because its gradient is not finite.
     Stepped {
@@ -57,9 +52,7 @@ pub enum Event {
     },
     /// Reply to `Drain`: every gradient is acknowledged and every complete split is reported.
     Drained,
-    /// Reply to `Evaluate`.
     Evaluated {
-        /// The measure that states are compared by; `None` where it is not defined, and without early stopping.
         measured: Option<MeasuredState>,
     },
     /// Reply to `Checkpoint` and `FinalCheckpoint`. A checkpoint that could not be written is no failure of training.
@@ -86,24 +79,19 @@ pub enum Event {
     /// The action was given up: this process was asked to end, or the run is drained.
     Interrupted,
     /// A call of the group failed.
-    Lost(Loss),
+    Lost(GroupFailure),
     /// The action failed. Training cannot go on. A fenced worker reports this too.
     Failed,
 }
 
-/// This worker in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMember {
-    /// Its number in the group.
     pub rank: u32,
-    /// Counts the groups of the run.
     pub generation: u64,
 }
 
-/// A call of the group that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// The generation of the group that failed.
+pub struct GroupFailure {
     pub generation: u64,
     /// It is about another worker, not about this worker's own address.
     pub about_others: bool,
@@ -114,15 +102,11 @@ pub struct Loss {
 /// What the loop counts, when training starts from a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopCounts {
-    /// The epoch that training is in, from 0.
     pub epoch: u32,
     /// Steps made: the run's own in a group, else this worker's.
     pub steps: u64,
-    /// Steps of the other asynchronous workers.
     pub others_steps: u64,
-    /// Steps made before the last evaluation.
     pub evaluated: Option<u64>,
-    /// What the evaluations so far say of the best state.
     pub search: SearchState,
     /// Nothing was trained on in this epoch, here or before.
     pub untouched: bool,

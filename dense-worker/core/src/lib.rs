@@ -8,7 +8,7 @@
 //! This crate knows no clock, file, network, tensor or thread. An event carries each fact that a decision needs: whether a
 //! checkpoint is due by time, which group is the newest, how far each rank is.
 //!
-//! Three policies decide for the modes ([`Policy`]):
+//! Three policies decide for the modes ([`TrainingPolicy`]):
 //!
 //! | policy | a step | an epoch ends | a worker is lost |
 //! |---|---|---|---|
@@ -29,13 +29,13 @@ mod progress;
 mod state;
 mod training_loop;
 
-pub use action::{Action, Cause, Ending, InFlight};
+pub use action::{Action, FailureCause, LoopEnd, InFlight};
 pub use agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
 pub use barrier::{BarrierDecision, BarrierLog, BarrierReason};
 pub use config::LoopConfig;
-pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, Patience, SearchState};
-pub use event::{Event, GroupMember, LoopCounts, Loss};
-pub use policy::Policy;
+pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, PatienceUse, SearchState};
+pub use event::{Event, GroupMember, LoopCounts, GroupFailure};
+pub use policy::TrainingPolicy;
 pub use progress::{RankProgress, most_advanced};
-pub use state::{BarrierPoint, CheckpointPoint, Drain, EvaluationPoint, Finish, Regroup, RoundEnd, State, StepPhase};
+pub use state::{BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, RegroupPhase, RoundEnd, LoopState, StepPhase};
 pub use training_loop::TrainingLoop;

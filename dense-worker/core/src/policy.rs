@@ -1,14 +1,11 @@
 //! One policy per mode: how a worker trains beside others.
 
-/// How a worker trains beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// It is the only worker.
+pub enum TrainingPolicy {
     OneWorker {
         /// Mode `sync`: a batch whose lookup was counted is trained on, whatever is asked meanwhile.
         in_turns: bool,
     },
-    /// All workers make each step together.
     SynchronousGroup {
         /// Mode `sync`: ranks push one after another, and no rank looks up before all have pushed. Else mode `hybrid`.
         in_turns: bool,
@@ -17,14 +14,12 @@ pub enum Policy {
     AsynchronousWorkers,
 }
 
-impl Policy {
-    /// Whether all ranks make each step together.
+impl TrainingPolicy {
     #[must_use]
     pub fn is_group(self) -> bool {
         matches!(self, Self::SynchronousGroup { .. })
     }
 
-    /// Whether each worker of several makes its own steps.
     #[must_use]
     pub fn is_asynchronous(self) -> bool {
         self == Self::AsynchronousWorkers
@@ -38,7 +33,7 @@ impl Policy {
 
     /// Whether the other workers go on in another group after one of them is lost.
     #[must_use]
-    pub fn regroups(self) -> bool {
+    pub fn regroups_after_loss(self) -> bool {
         matches!(self, Self::SynchronousGroup { in_turns: false } | Self::AsynchronousWorkers)
     }
 }

@@ -4,65 +4,58 @@ mod batch;
 mod epoch;
 mod group;
 
-use crate::action::{Action, Cause, Ending};
+use crate::action::{Action, FailureCause, LoopEnd};
 use crate::barrier::BarrierLog;
 use crate::config::LoopConfig;
-use crate::early_stopping::{Patience, SearchState};
+use crate::early_stopping::{PatienceUse, SearchState};
 use crate::event::{Event, GroupMember, LoopCounts};
 use crate::progress::RankProgress;
-use crate::state::{Drain, EvaluationPoint, Finish, Regroup, RoundEnd, State, StepPhase};
+use crate::state::{DrainPoint, EvaluationPoint, FinishPhase, RegroupPhase, RoundEnd, LoopState, StepPhase};
 
-/// The training loop of one worker, from its first group to its end.
 #[derive(Clone, Debug)]
 pub struct TrainingLoop {
     config: LoopConfig,
-    state: State,
+    state: LoopState,
     counts: LoopCounts,
-    /// It has trained in this run.
     has_trained: bool,
     member: GroupMember,
     barriers: BarrierLog,
-    round: Round,
+    round: StreamRound,
     group: GroupTrial,
     /// It leaves the run: in a synchronous group its last vote says so, of asynchronous workers all have decided so.
     leaving: bool,
 }
 
-/// A stream of batches that is trained on.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct StreamRound {
     stream: bool,
-    /// Steps made before it.
     steps_before: u64,
 }
 
 /// Whether groups bear fruit.
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupTrial {
-    /// Steps made before the last group.
     steps_before: u64,
     /// Groups in a row in which no step was made.
     fruitless: u32,
 }
 
 impl TrainingLoop {
-    /// A worker that has joined the run.
     #[must_use]
     pub fn new(config: LoopConfig) -> Self {
         Self {
             config,
-            state: State::Joining,
+            state: LoopState::Joining,
             counts: LoopCounts::default(),
             has_trained: false,
             member: GroupMember { rank: 0, generation: 0 },
             barriers: BarrierLog::default(),
-            round: Round::default(),
+            round: StreamRound::default(),
             group: GroupTrial::default(),
             leaving: false,
         }
     }
 
-    /// The first actions.
     pub fn start(&mut self) -> Vec<Action> {
         self.form(0)
     }
@@ -70,44 +63,40 @@ impl TrainingLoop {
     /// What follows from an event. The last action has a reply, or ends training.
     pub fn on_event(&mut self, event: Event) -> Vec<Action> {
         match (self.state, event) {
-            (State::Ended(ending), _) => vec![Action::End(ending)],
-            (State::Joining, _) => self.end(Ending::Failed(Cause::Unexpected)),
-            (_, Event::Failed) => self.end(Ending::Failed(Cause::LastEvent)),
+            (LoopState::Ended(ending), _) => vec![Action::End(ending)],
+            (LoopState::Joining, _) => self.end(LoopEnd::Failed(FailureCause::Unexpected)),
+            (_, Event::Failed) => self.end(LoopEnd::Failed(FailureCause::LastEvent)),
             (_, Event::Lost(loss)) => self.on_loss(loss),
-            (State::Regrouping(_) | State::Resuming, event) => self.on_group_event(event),
-            (State::Training(phase), event) => self.on_training_event(phase, event),
-            (State::Waiting, event) => self.on_wait_event(event),
-            (State::AtBarrier(point), event) => self.on_barrier_event(point, event),
-            (State::Draining(drain), event) => self.on_drained(drain, event),
-            (State::Evaluating(point), event) => self.on_evaluation_event(point, event),
-            (State::Checkpointing(point), event) => self.on_checkpoint_event(point, event),
-            (State::Finishing(finish), event) => self.on_finish_event(finish, event),
+            (LoopState::Regrouping(_) | LoopState::Resuming, event) => self.on_group_event(event),
+            (LoopState::Training(phase), event) => self.on_training_event(phase, event),
+            (LoopState::Waiting, event) => self.on_wait_event(event),
+            (LoopState::AtBarrier(point), event) => self.on_barrier_event(point, event),
+            (LoopState::Draining(drain), event) => self.on_drained(drain, event),
+            (LoopState::Evaluating(point), event) => self.on_evaluation_event(point, event),
+            (LoopState::Checkpointing(point), event) => self.on_checkpoint_event(point, event),
+            (LoopState::Finishing(finish), event) => self.on_finish_event(finish, event),
         }
     }
 
-    /// Where the worker is.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> LoopState {
         self.state
     }
 
-    /// How far the worker is, as it is reported to other ranks when a group forms.
     #[must_use]
-    pub fn progress(&self) -> RankProgress {
+    pub fn rank_progress(&self) -> RankProgress {
         let LoopCounts { epoch, steps, evaluated, .. } = self.counts;
-        let (evaluated, barriers) = (evaluated.unwrap_or(0), self.barriers.attended());
+        let (evaluated, barriers) = (evaluated.unwrap_or(0), self.barriers.last_attended());
         RankProgress { has_trained: self.has_trained, epoch, steps, evaluated, barriers }
     }
 
-    /// The epoch that the worker is in.
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.counts.epoch
     }
 
-    /// What the evaluations so far say of the best state.
     #[must_use]
-    pub fn search(&self) -> SearchState {
+    pub fn search_state(&self) -> SearchState {
         self.counts.search
     }
 
@@ -120,14 +109,14 @@ impl TrainingLoop {
         }
     }
 
-    fn on_drained(&mut self, drain: Drain, event: Event) -> Vec<Action> {
+    fn on_drained(&mut self, drain: DrainPoint, event: Event) -> Vec<Action> {
         match (drain, event) {
-            (Drain::BeforeEvaluation { checkpoint, ahead }, Event::Drained) => {
+            (DrainPoint::BeforeEvaluation { checkpoint, ahead }, Event::Drained) => {
                 self.evaluate(EvaluationPoint::BetweenSteps { checkpoint, ahead })
             }
-            (Drain::Round(end), Event::Drained) => self.round_over(end),
-            (Drain::Stream(end), Event::Drained) => self.stream_over(end),
-            (Drain::Leaving, Event::Drained) => self.end(Ending::Left),
+            (DrainPoint::Round(end), Event::Drained) => self.round_over(end),
+            (DrainPoint::Stream(end), Event::Drained) => self.stream_over(end),
+            (DrainPoint::Leaving, Event::Drained) => self.end(LoopEnd::Left),
             (_, event) => self.given_up(&event),
         }
     }
@@ -136,7 +125,7 @@ impl TrainingLoop {
     fn evaluate(&mut self, point: EvaluationPoint) -> Vec<Action> {
         let is_done = self.counts.evaluated == Some(self.all_steps());
         if self.config.has_held_out && !is_done {
-            return self.go(State::Evaluating(point), Action::Evaluate);
+            return self.go(LoopState::Evaluating(point), Action::Evaluate);
         }
         self.evaluated(point)
     }
@@ -147,8 +136,8 @@ impl TrainingLoop {
                 let step = self.all_steps();
                 if let Some(rule) = self.config.early_stop {
                     let since = self.counts.evaluated.map(|last| step.saturating_sub(last));
-                    let patience = Patience::after_steps(since, self.config.evaluate_every);
-                    self.counts.search.note(rule, step, measured, patience);
+                    let patience = PatienceUse::after_steps(since, self.config.evaluate_every);
+                    self.counts.search.note_evaluation(rule, step, measured, patience);
                 }
                 self.counts.evaluated = Some(step);
                 self.evaluated(point)
@@ -173,15 +162,15 @@ impl TrainingLoop {
         }
     }
 
-    fn on_finish_event(&mut self, finish: Finish, event: Event) -> Vec<Action> {
+    fn on_finish_event(&mut self, finish: FinishPhase, event: Event) -> Vec<Action> {
         match (finish, event) {
-            (Finish::EpochBarrier(end), Event::AllHere) => self.close_epoch(end),
-            (Finish::ClosingEpoch(end), Event::EpochClosed) => self.evaluate_epoch(end),
-            (Finish::ResettingRows, Event::RowsReset) => self.begin_epoch(self.counts.epoch + 1, true),
-            (Finish::Concluding { finished }, Event::Concluded) => self.save(finished),
-            (Finish::Concluding { .. }, Event::Interrupted) => self.save(false),
-            (Finish::Saving { finished: true }, Event::Saved) => self.end(Ending::Finished),
-            (Finish::Saving { finished: false }, Event::Saved) => self.end(Ending::Interrupted),
+            (FinishPhase::EpochBarrier(end), Event::AllHere) => self.close_epoch(end),
+            (FinishPhase::ClosingEpoch(end), Event::EpochClosed) => self.evaluate_epoch(end),
+            (FinishPhase::ResettingRows, Event::RowsReset) => self.begin_epoch(self.counts.epoch + 1, true),
+            (FinishPhase::Concluding { finished }, Event::Concluded) => self.save(finished),
+            (FinishPhase::Concluding { .. }, Event::Interrupted) => self.save(false),
+            (FinishPhase::Saving { finished: true }, Event::Saved) => self.end(LoopEnd::Finished),
+            (FinishPhase::Saving { finished: false }, Event::Saved) => self.end(LoopEnd::Interrupted),
             (_, event) => self.given_up(&event),
         }
     }
@@ -190,37 +179,36 @@ impl TrainingLoop {
         if self.config.from_memory {
             return self.save(finished);
         }
-        self.go(State::Finishing(Finish::Concluding { finished }), Action::Conclude { finished })
+        self.go(LoopState::Finishing(FinishPhase::Concluding { finished }), Action::Conclude { finished })
     }
 
     /// A worker that left before the model is saved could not help a replacement of the first one to save it. Where a lost
     /// worker sets the run back, and after an interruption, the newest checkpoint helps.
     fn save(&mut self, finished: bool) -> Vec<Action> {
-        let is_joint = finished && self.config.policy.regroups() && !self.config.from_memory;
-        self.go(State::Finishing(Finish::Saving { finished }), Action::Save { finished, together: is_joint })
+        let is_joint = finished && self.config.policy.regroups_after_loss() && !self.config.from_memory;
+        self.go(LoopState::Finishing(FinishPhase::Saving { finished }), Action::Save { finished, together: is_joint })
     }
 
     /// An action that was given up where nothing tidy can follow, or an event that is no reply to the last action.
     fn given_up(&mut self, event: &Event) -> Vec<Action> {
-        let cause = if *event == Event::Interrupted { Cause::LastEvent } else { Cause::Unexpected };
-        self.end(Ending::Failed(cause))
+        let cause = if *event == Event::Interrupted { FailureCause::LastEvent } else { FailureCause::Unexpected };
+        self.end(LoopEnd::Failed(cause))
     }
 
-    fn end(&mut self, ending: Ending) -> Vec<Action> {
-        self.go(State::Ended(ending), Action::End(ending))
+    fn end(&mut self, ending: LoopEnd) -> Vec<Action> {
+        self.go(LoopState::Ended(ending), Action::End(ending))
     }
 
-    fn go(&mut self, state: State, action: Action) -> Vec<Action> {
+    fn go(&mut self, state: LoopState, action: Action) -> Vec<Action> {
         self.state = state;
         vec![action]
     }
 
     fn form(&mut self, attempts: u32) -> Vec<Action> {
-        let (after, progress) = (self.member.generation, self.progress());
-        self.go(State::Regrouping(Regroup::Forming { attempts }), Action::Form { after, progress })
+        let (after, progress) = (self.member.generation, self.rank_progress());
+        self.go(LoopState::Regrouping(RegroupPhase::Forming { attempts }), Action::Form { after, progress })
     }
 
-    /// Steps of all workers: in a group each step is one of all.
     fn all_steps(&self) -> u64 {
         self.counts.steps + self.counts.others_steps
     }
@@ -233,11 +221,10 @@ impl TrainingLoop {
     /// Barriers that are listened for: those after the last one.
     fn barriers_after(&self) -> Option<u64> {
         let may_be_called = self.config.policy.is_asynchronous() && !self.config.from_memory;
-        may_be_called.then(|| self.barriers.attended())
+        may_be_called.then(|| self.barriers.last_attended())
     }
 }
 
-/// An action without a reply, and then others.
 fn prepend(first: Action, mut then: Vec<Action>) -> Vec<Action> {
     then.insert(0, first);
     then

@@ -1,15 +1,15 @@
 //! Faults of `docs/runbook.md` that touch a worker, each by value: what happens to the worker, and what it does.
 
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Cause, EarlyStopRule, Ending, Event, GroupMember, InFlight, LoopConfig,
-    LoopCounts, Loss, MeasuredState, Policy, RankProgress, State, StepAgreement, StepFacts, StepVote, TrainingLoop,
+    Action, BarrierDecision, BarrierReason, FailureCause, EarlyStopRule, LoopEnd, Event, GroupMember, InFlight, LoopConfig,
+    LoopCounts, GroupFailure, MeasuredState, TrainingPolicy, RankProgress, LoopState, StepAgreement, StepFacts, StepVote, TrainingLoop,
 };
 
-const HYBRID: Policy = Policy::SynchronousGroup { in_turns: false };
-const IN_TURNS: Policy = Policy::SynchronousGroup { in_turns: true };
+const HYBRID: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: false };
+const IN_TURNS: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: true };
 const FACTS: StepFacts = StepFacts { checkpoint_by_time: false, newest_group: 1, leaves: false };
 
-fn config(policy: Policy) -> LoopConfig {
+fn config(policy: TrainingPolicy) -> LoopConfig {
     LoopConfig {
         policy,
         from_memory: false,
@@ -34,7 +34,7 @@ fn agreed(samples: u64) -> Event {
 }
 
 fn lost(generation: u64) -> Event {
-    Event::Lost(Loss { generation, about_others: true, stop_requested: false })
+    Event::Lost(GroupFailure { generation, about_others: true, stop_requested: false })
 }
 
 /// Replies with these events, one after another. Returns the actions that follow the last.
@@ -47,7 +47,7 @@ fn training(config: LoopConfig) -> TrainingLoop {
     let mut training = TrainingLoop::new(config);
     training.start();
     let group = match config.policy {
-        Policy::OneWorker { .. } => None,
+        TrainingPolicy::OneWorker { .. } => None,
         _ => Some(GroupMember { rank: 0, generation: 1 }),
     };
     let counts = LoopCounts { untouched: true, ..LoopCounts::default() };
@@ -64,13 +64,13 @@ fn last(actions: &[Action]) -> Action {
 fn coordinator_down_a_worker_whose_coordinator_stays_away_ends_with_the_error() {
     let mut worker = TrainingLoop::new(config(HYBRID));
     worker.start();
-    assert_eq!(worker.on_event(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    assert_eq!(worker.on_event(Event::Failed), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
 }
 
 #[test]
 fn embedding_server_down_a_lookup_that_fails_ends_the_run() {
     let mut worker = training(config(HYBRID));
-    assert_eq!(worker.on_event(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    assert_eq!(worker.on_event(Event::Failed), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
 }
 
 #[test]
@@ -110,27 +110,27 @@ fn worker_down_the_others_stay_until_the_first_has_saved() {
     assert_eq!(worker.on_event(Event::Concluded), [save]);
     assert_eq!(worker.on_event(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
     worker.on_event(Event::Left);
-    let ranks = vec![RankProgress::default(), worker.progress()];
+    let ranks = vec![RankProgress::default(), worker.rank_progress()];
     assert_eq!(ranks[1].epoch, 1);
     let formed = Event::Formed { group: Some(GroupMember { rank: 1, generation: 2 }), progress: ranks };
     assert!(matches!(worker.on_event(formed)[..], [Action::Follow { source: 1, adopt: false, .. }]));
     let counts = LoopCounts { epoch: 1, evaluated: Some(0), ..LoopCounts::default() };
     assert_eq!(worker.on_event(Event::Ready(counts)), [Action::Conclude { finished: true }]);
     assert_eq!(worker.on_event(Event::Concluded), [save]);
-    assert_eq!(worker.on_event(Event::Saved), [Action::End(Ending::Finished)]);
+    assert_eq!(worker.on_event(Event::Saved), [Action::End(LoopEnd::Finished)]);
 }
 
 #[test]
 fn worker_down_in_mode_sync_the_run_ends() {
     let mut worker = training(config(IN_TURNS));
-    let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
+    let ends = [Action::WarnNoRegroup, Action::End(LoopEnd::Failed(FailureCause::LastEvent))];
     assert_eq!(worker.on_event(lost(1)), ends);
 }
 
 /// The barrier is due again in the next group, because no worker was at it.
 #[test]
 fn worker_down_at_a_barrier_the_others_come_again_with_its_replacement() {
-    let mut worker = training(config(Policy::AsynchronousWorkers));
+    let mut worker = training(config(TrainingPolicy::AsynchronousWorkers));
     assert_eq!(worker.on_event(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
     assert_eq!(worker.on_event(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
     reply_all(&mut worker, [Event::Left]);
@@ -145,13 +145,13 @@ fn worker_down_at_a_barrier_the_others_come_again_with_its_replacement() {
 /// Each asynchronous worker counts its own steps. A replacement goes to the barriers after those that are over.
 #[test]
 fn worker_down_the_others_train_on_and_take_its_replacement_in_between_two_steps() {
-    let mut worker = training(config(Policy::AsynchronousWorkers));
+    let mut worker = training(config(TrainingPolicy::AsynchronousWorkers));
     assert_eq!(worker.on_event(Event::GroupDue), [Action::ReportJoin, Action::LeaveGroup]);
     assert!(matches!(worker.on_event(Event::Left)[..], [Action::Form { after: 1, .. }]));
     let others = vec![progress(7), progress(0)];
     let formed = |rank, progress| Event::Formed { group: Some(GroupMember { rank, generation: 2 }), progress };
     assert!(matches!(worker.on_event(formed(1, others))[..], [Action::Follow { source: 0, adopt: false, .. }]));
-    let mut replacement = TrainingLoop::new(config(Policy::AsynchronousWorkers));
+    let mut replacement = TrainingLoop::new(config(TrainingPolicy::AsynchronousWorkers));
     replacement.start();
     let after_barrier = RankProgress { barriers: 4, ..progress(7) };
     let new = RankProgress { has_trained: false, ..progress(0) };
@@ -166,7 +166,7 @@ fn worker_down_the_others_train_on_and_take_its_replacement_in_between_two_steps
 fn worker_down_before_any_step_the_first_group_is_not_formed_again() {
     let mut worker = TrainingLoop::new(config(HYBRID));
     worker.start();
-    assert_eq!(worker.on_event(lost(1)), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    assert_eq!(worker.on_event(lost(1)), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
 }
 
 /// It has trained on all that it has read, and holds no split. The others form a group without it.
@@ -182,7 +182,7 @@ fn exit_code_143_a_worker_that_the_run_can_do_without_leaves_between_two_steps()
     let all = Event::Agreed(StepAgreement { samples: 64, regroup: true, ..StepAgreement::default() });
     assert_eq!(leaver.on_event(all.clone()), [Action::ReportJoin, Action::LeaveGroup]);
     assert_eq!(leaver.on_event(Event::Left), [Action::CompleteStream]);
-    assert_eq!(leaver.on_event(Event::Drained), [Action::End(Ending::Left)]);
+    assert_eq!(leaver.on_event(Event::Drained), [Action::End(LoopEnd::Left)]);
 
     let mut other = training(config(HYBRID));
     reply_all(&mut other, [Event::BatchReady(FACTS), all]);
@@ -198,7 +198,7 @@ fn worker_down_four_groups_in_a_row_without_a_step_end_the_run() {
     for generation in 1..=4 {
         let actions = worker.on_event(lost(generation));
         if generation == 4 {
-            assert_eq!(last(&actions), Action::End(Ending::Failed(Cause::LastEvent)));
+            assert_eq!(last(&actions), Action::End(LoopEnd::Failed(FailureCause::LastEvent)));
             return;
         }
         assert_eq!(last(&actions), Action::LeaveGroup);
@@ -224,7 +224,7 @@ fn all_workers_down_replacements_alone_have_nothing_to_continue_from() {
     worker.start();
     let group = Some(GroupMember { rank: 0, generation: 3 });
     let formed = Event::Formed { group, progress: vec![RankProgress::default(); 2] };
-    assert_eq!(worker.on_event(formed), [Action::End(Ending::Failed(Cause::NobodyLeft))]);
+    assert_eq!(worker.on_event(formed), [Action::End(LoopEnd::Failed(FailureCause::NobodyLeft))]);
 }
 
 #[test]
@@ -245,15 +245,15 @@ fn training_stalled_a_worker_without_splits_waits_or_steps_with_the_others() {
         let dry = [Event::StreamDry(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS)];
         let alone = [Event::StreamDry(FACTS), Event::Drained, Event::Drained, held()];
         match policy {
-            Policy::SynchronousGroup { .. } => {
+            TrainingPolicy::SynchronousGroup { .. } => {
                 let end = [agreed(0), Event::Drained, Event::Drained, held()];
                 last(&reply_all(&mut worker, dry.into_iter().chain(end)))
             }
             _ => last(&reply_all(&mut worker, alone)),
         }
     };
-    assert!(matches!(found(Policy::OneWorker { in_turns: false }), Action::WaitForSplits { .. }));
-    assert!(matches!(found(Policy::AsynchronousWorkers), Action::WaitForSplits { barriers_after: Some(0), .. }));
+    assert!(matches!(found(TrainingPolicy::OneWorker { in_turns: false }), Action::WaitForSplits { .. }));
+    assert!(matches!(found(TrainingPolicy::AsynchronousWorkers), Action::WaitForSplits { barriers_after: Some(0), .. }));
     assert!(matches!(found(HYBRID), Action::NextBatch { .. }));
 }
 
@@ -264,13 +264,13 @@ fn not_finite_a_skipped_step_counts_and_a_loss_without_sense_ends_the_run() {
     assert_eq!(last(&worker.on_event(Event::Stepped { ahead: None })), Action::CloseRound { checked: true });
     let mut worker = training(config(HYBRID));
     reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(64)]);
-    assert_eq!(worker.on_event(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    assert_eq!(worker.on_event(Event::Failed), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
 }
 
 #[test]
 fn checkpoint_failed_training_goes_on() {
     let mut worker =
-        training(LoopConfig { checkpoint_every: Some(1), ..config(Policy::OneWorker { in_turns: false }) });
+        training(LoopConfig { checkpoint_every: Some(1), ..config(TrainingPolicy::OneWorker { in_turns: false }) });
     reply_all(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }]);
     let next = Action::NextBatch { stop: true, deadline: false, barriers_after: None };
     assert_eq!(worker.on_event(Event::CheckpointDone), [Action::ReleasePermit, next]);
@@ -282,7 +282,7 @@ fn exit_code_7_a_fenced_worker_ends_in_every_state() {
     let path =
         [Event::BatchReady(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS), agreed(0)];
     for event in path {
-        assert_eq!(worker.clone().on_event(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+        assert_eq!(worker.clone().on_event(Event::Failed), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
         worker.on_event(event);
     }
 }
@@ -299,7 +299,7 @@ fn exit_code_143_a_group_finishes_its_step_and_makes_the_last_checkpoint() {
     let concludes = [Action::ReleasePermit, Action::Conclude { finished: false }];
     assert_eq!(worker.on_event(Event::CheckpointDone), concludes);
     assert_eq!(worker.on_event(Event::Concluded), [Action::Save { finished: false, together: false }]);
-    assert_eq!(worker.on_event(Event::Saved), [Action::End(Ending::Interrupted)]);
+    assert_eq!(worker.on_event(Event::Saved), [Action::End(LoopEnd::Interrupted)]);
 }
 
 /// All know of the batch from the step before, and divide the step's gradient by its samples too. A worker that cannot bring
@@ -314,7 +314,7 @@ fn coordinator_down_a_batch_that_all_have_agreed_on_is_stepped_with_or_nothing_i
     // What the wait for the batch, or for the proof of the lease, may end with.
     for event in [Event::Interrupted, Event::StopRequested, Event::BatchLate, Event::StreamDry(FACTS)] {
         let actions = worker.clone().on_event(event.clone());
-        assert!(matches!(actions[..], [Action::End(Ending::Failed(_))]), "{event:?}: {actions:?}");
+        assert!(matches!(actions[..], [Action::End(LoopEnd::Failed(_))]), "{event:?}: {actions:?}");
     }
     assert!(matches!(worker.on_event(Event::BatchReady(FACTS))[..], [Action::Step { batch: true, .. }]));
 }
@@ -333,11 +333,11 @@ fn exit_code_143_in_turns_a_batch_whose_lookup_was_counted_is_trained_on() {
 
 #[test]
 fn exit_code_143_asynchronous_workers_stop_at_a_barrier() {
-    let mut worker = training(config(Policy::AsynchronousWorkers));
+    let mut worker = training(config(TrainingPolicy::AsynchronousWorkers));
     assert_eq!(worker.on_event(Event::StopRequested), [Action::CloseRound { checked: false }]);
     assert_eq!(worker.on_event(Event::Drained), [Action::AskForBarrier(1), Action::Vote(BarrierReason::Stop)]);
     // Another one was called in the midst of training.
-    let mut other = training(config(Policy::AsynchronousWorkers));
+    let mut other = training(config(TrainingPolicy::AsynchronousWorkers));
     assert_eq!(other.on_event(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
     let stops = || Event::BarrierDecided { decision: BarrierDecision::Stop, called: 1, others_steps: 3 };
     assert_eq!(worker.on_event(stops()), [Action::FinalCheckpoint]);
@@ -348,14 +348,14 @@ fn exit_code_143_asynchronous_workers_stop_at_a_barrier() {
 #[test]
 fn exit_code_143_a_worker_that_stops_anyway_does_not_wait_for_a_lost_one() {
     let mut worker = training(config(HYBRID));
-    let loss = Loss { generation: 1, about_others: true, stop_requested: true };
-    assert_eq!(worker.on_event(Event::Lost(loss)), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    let loss = GroupFailure { generation: 1, about_others: true, stop_requested: true };
+    assert_eq!(worker.on_event(Event::Lost(loss)), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
 }
 
 #[test]
 fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process() {
     let mut worker =
-        TrainingLoop::new(LoopConfig { evaluate_every: Some(4), ..config(Policy::OneWorker { in_turns: false }) });
+        TrainingLoop::new(LoopConfig { evaluate_every: Some(4), ..config(TrainingPolicy::OneWorker { in_turns: false }) });
     worker.start();
     worker.on_event(Event::Formed { group: None, progress: Vec::new() });
     assert_eq!(worker.on_event(Event::Ready(LoopCounts { steps: 8, ..LoopCounts::default() })), [Action::Evaluate]);
@@ -365,7 +365,7 @@ fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process()
 #[test]
 fn early_stopping_ends_the_round_and_the_run() {
     let early_stop = Some(EarlyStopRule { patience: 1, min_delta: 0.0 });
-    let alone = config(Policy::OneWorker { in_turns: false });
+    let alone = config(TrainingPolicy::OneWorker { in_turns: false });
     let mut worker = training(LoopConfig { evaluate_every: Some(1), early_stop, ..alone });
     let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
     let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }, Event::Drained];
@@ -373,19 +373,19 @@ fn early_stopping_ends_the_round_and_the_run() {
     assert!(matches!(last(&actions), Action::NextBatch { .. }), "{actions:?}");
     let actions = reply_all(&mut worker, step().into_iter().chain([evaluated(0.6)]));
     assert_eq!(actions, [Action::CloseRound { checked: true }]);
-    assert_eq!(worker.search().best().map(|best| best.step), Some(1));
+    assert_eq!(worker.search_state().best_state().map(|best| best.step), Some(1));
     assert_eq!(worker.on_event(Event::Drained), [Action::CloseEpoch { epoch: 0, check_books: false }]);
     assert_eq!(last(&worker.on_event(Event::EpochClosed)), Action::Conclude { finished: true });
     assert_eq!(worker.on_event(Event::Concluded), [Action::Save { finished: true, together: false }]);
-    assert_eq!(worker.on_event(Event::Saved), [Action::End(Ending::Finished)]);
-    assert_eq!(worker.state(), State::Ended(Ending::Finished));
+    assert_eq!(worker.on_event(Event::Saved), [Action::End(LoopEnd::Finished)]);
+    assert_eq!(worker.state(), LoopState::Ended(LoopEnd::Finished));
 }
 
 /// The end of an epoch one step after an evaluation: the same state once more, which would end the search.
 #[test]
 fn an_epoch_that_ends_right_after_an_evaluation_spends_no_patience() {
     let early_stop = Some(EarlyStopRule { patience: 1, min_delta: 0.0 });
-    let alone = config(Policy::OneWorker { in_turns: false });
+    let alone = config(TrainingPolicy::OneWorker { in_turns: false });
     let mut worker = training(LoopConfig { evaluate_every: Some(3), early_stop, epochs: 2, ..alone });
     let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
     let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }];

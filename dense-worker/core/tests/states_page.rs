@@ -9,21 +9,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use zagros_worker_core::{
-    Action, BarrierDecision, Cause, EarlyStopRule, Ending, Event, GroupMember, LoopConfig, LoopCounts, Loss,
-    MeasuredState, Policy, RankProgress, State, StepAgreement, StepFacts, TrainingLoop,
+    Action, BarrierDecision, FailureCause, EarlyStopRule, LoopEnd, Event, GroupMember, LoopConfig, LoopCounts, GroupFailure,
+    MeasuredState, TrainingPolicy, RankProgress, LoopState, StepAgreement, StepFacts, TrainingLoop,
 };
 
-const POLICIES: [(&str, Policy); 4] = [
-    ("one", Policy::OneWorker { in_turns: false }),
-    ("hybrid", Policy::SynchronousGroup { in_turns: false }),
-    ("sync", Policy::SynchronousGroup { in_turns: true }),
-    ("async", Policy::AsynchronousWorkers),
+const POLICIES: [(&str, TrainingPolicy); 4] = [
+    ("one", TrainingPolicy::OneWorker { in_turns: false }),
+    ("hybrid", TrainingPolicy::SynchronousGroup { in_turns: false }),
+    ("sync", TrainingPolicy::SynchronousGroup { in_turns: true }),
+    ("async", TrainingPolicy::AsynchronousWorkers),
 ];
 
 /// State, event, next state, actions.
-type Transition = (String, String, String, String);
+type StateTransition = (String, String, String, String);
 
-fn config(policy: Policy) -> LoopConfig {
+fn config(policy: TrainingPolicy) -> LoopConfig {
     LoopConfig {
         policy,
         from_memory: false,
@@ -40,13 +40,13 @@ fn config(policy: Policy) -> LoopConfig {
 }
 
 /// Every kind of event, with the values that decisions depend on.
-fn events(policy: Policy) -> Vec<Event> {
+fn events(policy: TrainingPolicy) -> Vec<Event> {
     let facts = |newest_group| StepFacts { checkpoint_by_time: false, newest_group, leaves: false };
     let agreed = |samples, stop, regroup| StepAgreement { samples, stop, checkpoint: false, regroup };
     let trained = RankProgress { has_trained: true, epoch: 0, steps: 1, evaluated: 0, barriers: 0 };
-    let group = (!matches!(policy, Policy::OneWorker { .. })).then_some(GroupMember { rank: 0, generation: 1 });
+    let group = (!matches!(policy, TrainingPolicy::OneWorker { .. })).then_some(GroupMember { rank: 0, generation: 1 });
     let decided = |decision| Event::BarrierDecided { decision, called: 1, others_steps: 0 };
-    let loss = |stop_requested| Event::Lost(Loss { generation: 1, about_others: true, stop_requested });
+    let loss = |stop_requested| Event::Lost(GroupFailure { generation: 1, about_others: true, stop_requested });
     let held = |checkpoint_by_time| Event::SplitsHeld { pause: Duration::from_secs(1), checkpoint_by_time };
     let counts = LoopCounts { untouched: true, ..LoopCounts::default() };
     let mut events = vec![
@@ -85,7 +85,7 @@ fn events(policy: Policy) -> Vec<Event> {
     if group.is_some() {
         events.push(Event::Formed { group, progress: vec![trained; 2] });
     }
-    if policy == (Policy::SynchronousGroup { in_turns: false }) {
+    if policy == (TrainingPolicy::SynchronousGroup { in_turns: false }) {
         events.push(Event::Stepped { ahead: Some(agreed(2, false, false)) });
         events.push(Event::StreamDry(StepFacts { leaves: true, ..facts(1) }));
     }
@@ -98,33 +98,32 @@ fn events(policy: Policy) -> Vec<Event> {
     events
 }
 
-/// The name of a value, without what is in it.
 fn name(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
 
-fn state_name(state: State) -> String {
+fn state_name(state: LoopState) -> String {
     match state {
-        State::Regrouping(part) => format!("Regrouping · {}", name(&part)),
-        State::Training(phase) => format!("Training · {}", name(&phase)),
-        State::AtBarrier(point) => format!("AtBarrier · {}", name(&point)),
-        State::Draining(drain) => format!("Draining · {}", name(&drain)),
-        State::Evaluating(point) => format!("Evaluating · {}", name(&point)),
-        State::Checkpointing(point) => format!("Checkpointing · {}", name(&point)),
-        State::Finishing(finish) => format!("Finishing · {}", name(&finish)),
-        State::Ended(ending) => format!("Ended · {}", name(&ending)),
+        LoopState::Regrouping(part) => format!("Regrouping · {}", name(&part)),
+        LoopState::Training(phase) => format!("Training · {}", name(&phase)),
+        LoopState::AtBarrier(point) => format!("AtBarrier · {}", name(&point)),
+        LoopState::Draining(drain) => format!("Draining · {}", name(&drain)),
+        LoopState::Evaluating(point) => format!("Evaluating · {}", name(&point)),
+        LoopState::Checkpointing(point) => format!("Checkpointing · {}", name(&point)),
+        LoopState::Finishing(finish) => format!("Finishing · {}", name(&finish)),
+        LoopState::Ended(ending) => format!("Ended · {}", name(&ending)),
         state => name(&state),
     }
 }
 
 /// Visits every reachable machine once.
-fn explore(policy: Policy, mut visit: impl FnMut(&TrainingLoop, &Event, &TrainingLoop, &[Action])) -> usize {
+fn explore(policy: TrainingPolicy, mut visit: impl FnMut(&TrainingLoop, &Event, &TrainingLoop, &[Action])) -> usize {
     let mut first = TrainingLoop::new(config(policy));
     first.start();
     let (mut seen, mut open) = (BTreeSet::new(), vec![first]);
     while let Some(machine) = open.pop() {
-        if matches!(machine.state(), State::Ended(_)) || !seen.insert(format!("{machine:?}")) {
+        if matches!(machine.state(), LoopState::Ended(_)) || !seen.insert(format!("{machine:?}")) {
             continue;
         }
         for event in events(policy) {
@@ -138,7 +137,7 @@ fn explore(policy: Policy, mut visit: impl FnMut(&TrainingLoop, &Event, &Trainin
 }
 
 fn is_unexpected(machine: &TrainingLoop) -> bool {
-    machine.state() == State::Ended(Ending::Failed(Cause::Unexpected))
+    machine.state() == LoopState::Ended(LoopEnd::Failed(FailureCause::Unexpected))
 }
 
 #[test]
@@ -147,7 +146,7 @@ fn no_state_is_stuck() {
         let machines = explore(policy, |before, event, after, actions| {
             let (last, first) = actions.split_last().expect("actions follow every event");
             assert!(first.iter().all(|action| !action.has_reply()), "{label}: {before:?} {event:?} {actions:?}");
-            let has_ended = matches!(after.state(), State::Ended(_));
+            let has_ended = matches!(after.state(), LoopState::Ended(_));
             assert_eq!(matches!(last, Action::End(_)), has_ended, "{label}: {before:?} {event:?} {actions:?}");
             assert!(last.has_reply() || has_ended, "{label}: {before:?} {event:?} {actions:?}");
             // A stop, a fence and a lost worker are understood everywhere.
@@ -155,24 +154,24 @@ fn no_state_is_stuck() {
                 assert!(!is_unexpected(after), "{label}: {before:?} {event:?}");
             }
             if *event == Event::Failed {
-                assert_eq!(after.state(), State::Ended(Ending::Failed(Cause::LastEvent)));
+                assert_eq!(after.state(), LoopState::Ended(LoopEnd::Failed(FailureCause::LastEvent)));
             }
         });
         assert!(machines > 20, "{label}: {machines} machines are few");
     }
 }
 
-fn transitions() -> BTreeMap<Transition, BTreeSet<&'static str>> {
-    let mut found: BTreeMap<Transition, BTreeSet<&'static str>> = BTreeMap::new();
+fn transitions() -> BTreeMap<StateTransition, BTreeSet<&'static str>> {
+    let mut found: BTreeMap<StateTransition, BTreeSet<&'static str>> = BTreeMap::new();
     for (label, policy) in POLICIES {
         explore(policy, |before, event, after, actions| {
             let is_everywhere = matches!(event, Event::Failed | Event::Lost(_));
-            let leaves = matches!(before.state(), State::Regrouping(_));
+            let leaves = matches!(before.state(), LoopState::Regrouping(_));
             if is_unexpected(after) || (is_everywhere && !leaves) {
                 return;
             }
             let given_up =
-                *event == Event::Interrupted && after.state() == State::Ended(Ending::Failed(Cause::LastEvent));
+                *event == Event::Interrupted && after.state() == LoopState::Ended(LoopEnd::Failed(FailureCause::LastEvent));
             if given_up {
                 return;
             }

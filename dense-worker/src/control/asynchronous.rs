@@ -9,35 +9,31 @@ use zagros_worker_core::{BarrierDecision, BarrierReason, Event};
 
 use super::trainer::Trainer;
 use super::worker_counts::WorkerCounts;
-use crate::datapath::prepared::inconsistent;
+use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
 
 impl Trainer {
-    /// Votes at a barrier, and takes down what the others have done.
-    ///
-    /// # Errors
-    /// When another does not come, naming it. When the coordinator does not answer.
-    pub(super) async fn vote(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
+    pub(super) async fn vote_at_barrier(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
         let reason = match reason {
             BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
             BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
             BarrierReason::Stop => control::BarrierReason::Stop,
             BarrierReason::Leave => control::BarrierReason::Leave,
         };
-        let mine = WorkerCounts { untrained_rows: self.stream.untrained_rows, ..self.tracker.counts() };
+        let mine = WorkerCounts { untrained_rows: self.stream.untrained_rows, ..self.tracker.own_counts() };
         // Numbers can always be written.
         let counts = serde_json::to_string(&mine).unwrap_or_default();
-        let vote = BarrierVote { reason: reason.into(), called: self.barrier_calls.newest(), counts };
+        let vote = BarrierVote { reason: reason.into(), called: self.barrier_calls.newest_heard(), counts };
         let result = self.ballots.vote(vote).await?;
         let decision = match result.decision() {
             control::BarrierDecision::Checkpoint => BarrierDecision::Checkpoint,
             control::BarrierDecision::EpochOver => BarrierDecision::EpochOver,
             control::BarrierDecision::Stop => BarrierDecision::Stop,
             control::BarrierDecision::Regroup => BarrierDecision::Regroup,
-            other => return Err(inconsistent(0, format!("a vote for {reason:?} is decided as {other:?}"))),
+            other => return Err(inconsistent_batch(0, format!("a vote for {reason:?} is decided as {other:?}"))),
         };
-        self.group.counted.note(counts_of(&result.votes)?);
-        let others = self.group.counted.others(self.group.index());
+        self.group.counted.note_votes(counts_of(&result.votes)?);
+        let others = self.group.counted.counts_of_others(self.group.worker_index());
         self.tracker.set_others(others);
         if decision == BarrierDecision::Regroup {
             self.take_over_measures(&result.votes).await;
@@ -47,9 +43,6 @@ impl Trainer {
     }
 
     /// In mode `async`, gives the network the weights as the embedding servers hold them now.
-    ///
-    /// # Errors
-    /// When a server does not serve in time, or libtorch fails.
     pub(crate) async fn pull_weights(&self) -> Result<(), WorkerError> {
         let Some(weights) = self.stream.weights.clone() else { return Ok(()) };
         let rows = self.run.client.lookup(&UniqueIds { tables: vec![weights] }.into(), Access::Read).await;
@@ -58,11 +51,10 @@ impl Trainer {
     }
 }
 
-/// What each worker that voted has done, by its index.
 fn counts_of(votes: &[CountedVote]) -> Result<BTreeMap<u32, WorkerCounts>, WorkerError> {
     let all = votes.iter().filter_map(|counted| Some((counted.worker, counted.vote.as_ref()?)));
     all.map(|(worker, vote)| {
-        let odd = |error| inconsistent(0, format!("the counts of dense worker {worker} ({error})"));
+        let odd = |error| inconsistent_batch(0, format!("the counts of dense worker {worker} ({error})"));
         Ok((worker, serde_json::from_str(&vote.counts).map_err(odd)?))
     })
     .collect()

@@ -14,8 +14,8 @@ use zagros_protocol::control::{
     WaitKind,
 };
 
-use super::splits::{LOOP, Splits, control_error};
-use crate::datapath::prepared::inconsistent;
+use super::splits::{LOOP, SplitClient, control_error};
+use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
 
 /// How often the coordinator hears that this worker is on its way to a barrier.
@@ -25,33 +25,30 @@ const ON_THE_WAY: Duration = Duration::from_millis(500);
 const REPORTS_PER_TIMEOUT: u32 = 4;
 /// Pauses between two requests of a vote. The coordinator holds each for a while, so these are short.
 const PAUSES: Backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(250) };
-/// What is asked of the coordinator, in its errors.
 const WHAT: &str = "count a vote at a barrier";
 
-/// The ballots that this worker takes part in: those of one process group, one after another. A job of one worker has none.
+/// The ballots of one process group, one after another. A job of one worker has none.
 #[derive(Clone)]
-pub(crate) struct Ballots {
+pub(crate) struct GroupBallots {
     control: Arc<dyn ControlPlane>,
     member: u64,
     incarnation: u32,
     timeout: Duration,
     /// Generation of the process group; 0 before the first, and in a job of one worker.
     group: u64,
-    /// Number of the next ballot.
     next: u64,
     waits: Waits,
 }
 
-impl Ballots {
-    /// Before the first process group. `splits` are those of this worker.
-    pub(crate) fn new(splits: &Splits) -> Self {
+impl GroupBallots {
+    /// `splits` are those of this worker.
+    pub(crate) fn new(splits: &SplitClient) -> Self {
         let (control, member) = (Arc::clone(&splits.control), splits.member);
         let (incarnation, timeout, waits) = (splits.incarnation, splits.timeout, splits.waits.clone());
         Self { control, member, incarnation, timeout, group: 0, next: 1, waits }
     }
 
-    /// From now on this worker votes in the process group of this generation.
-    pub(crate) fn enter(&mut self, generation: u64) {
+    pub(crate) fn enter_group(&mut self, generation: u64) {
         (self.group, self.next) = (generation, 1);
     }
 
@@ -84,7 +81,7 @@ impl Ballots {
         }
     }
 
-    /// Waits until all workers have done their part of what all of them do. In a job of one worker that is at once.
+    /// In a job of one worker that is at once.
     ///
     /// # Errors
     /// As [`Self::vote`]. [`WorkerError::Interrupted`] where one of them was asked to stop.
@@ -95,31 +92,20 @@ impl Ballots {
         match self.vote_for(BarrierReason::Ready).await?.decision() {
             BarrierDecision::Continue => Ok(()),
             BarrierDecision::Stop => Err(WorkerError::Interrupted),
-            other => Err(inconsistent(0, format!("a barrier for all is decided as {other:?}"))),
+            other => Err(inconsistent_batch(0, format!("a barrier for all is decided as {other:?}"))),
         }
     }
 
-    /// Waits until the first worker has saved what the run leaves, and every worker of the group knows.
-    ///
-    /// # Errors
-    /// As [`Self::vote`].
     pub(crate) async fn wait_for_save(&mut self) -> Result<(), WorkerError> {
         // Where one of them was asked to stop meanwhile, it is the end as well.
         self.vote_for(BarrierReason::Saved).await.map(|_| ())
     }
 
-    /// Votes without counts.
-    ///
-    /// # Errors
-    /// As [`Self::vote`].
     pub(crate) async fn vote_for(&mut self, reason: BarrierReason) -> Result<BarrierResult, WorkerError> {
         self.vote(BarrierVote { reason: reason.into(), ..BarrierVote::default() }).await
     }
 
     /// Does `work` before the next barrier. The other workers wait there for as long as it takes.
-    ///
-    /// # Errors
-    /// Those of `work`. [`WorkerError::BarrierMissed`] once the barrier has failed.
     pub(crate) async fn on_the_way<T>(
         &self,
         work: impl Future<Output = Result<T, WorkerError>>,
@@ -155,7 +141,7 @@ impl Ballots {
     }
 }
 
-/// The result of a ballot; `None` while it is open.
+/// `None` while the ballot is open.
 fn closed(response: BarrierResponse) -> Result<Option<BarrierResult>, WorkerError> {
     match response.state {
         Some(State::Result(result)) => Ok(Some(result)),
@@ -174,26 +160,25 @@ mod tests {
     use zagros_protocol::RefusalKind;
     use zagros_protocol::control::BarrierWait;
 
-    use super::super::stop::Stop;
+    use super::super::stop::StopSignal;
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// This worker in the process group of generation 3.
-    fn ballots() -> (Ballots, Arc<FakeControlPlane>) {
+    fn ballots() -> (GroupBallots, Arc<FakeControlPlane>) {
         let control = Arc::new(FakeControlPlane::default());
-        let splits = Splits {
+        let splits = SplitClient {
             control: control.clone(),
             member: 7,
             incarnation: 2,
             files: Arc::default(),
             timeout: TIMEOUT,
-            stop: Stop::alone(Shutdown::new()),
+            stop: StopSignal::from_shutdown(Shutdown::new()),
             waits: Waits::default(),
             asked: Arc::default(),
         };
-        let mut ballots = Ballots::new(&splits);
-        ballots.enter(3);
+        let mut ballots = GroupBallots::new(&splits);
+        ballots.enter_group(3);
         (ballots, control)
     }
 
@@ -223,7 +208,7 @@ mod tests {
         let sent = |request: &BarrierRequest| (request.group, request.ballot, request.vote.as_ref().unwrap().reason());
         let first = (3, 1, BarrierReason::Ready);
         assert_eq!(requests.iter().map(sent).collect::<Vec<_>>(), [first, first, first, first, (3, 2, first.2)]);
-        ballots.enter(4);
+        ballots.enter_group(4);
         ballots.wait_for_all().await.unwrap();
         assert_eq!(sent(control.barrier.requests().last().unwrap()), (4, 1, first.2));
     }
@@ -295,7 +280,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_without_a_group_asks_nobody() {
         let (mut ballots, control) = ballots();
-        ballots.enter(0);
+        ballots.enter_group(0);
         ballots.wait_for_all().await.unwrap();
         let work = async {
             sleep(ON_THE_WAY * 3).await;

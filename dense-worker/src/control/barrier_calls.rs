@@ -4,10 +4,8 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use zagros_coordinator_client::MemberView;
 
-/// Listens for barriers.
 #[derive(Debug)]
 pub(crate) struct BarrierCalls {
-    /// What the coordinator reports.
     view: watch::Receiver<MemberView>,
 }
 
@@ -17,7 +15,7 @@ impl BarrierCalls {
     }
 
     /// Waits until it is time for a barrier with a number above `attended`. Dropped while it waits, it loses nothing.
-    pub(super) async fn due(&mut self, attended: u64) {
+    pub(super) async fn wait_until_due(&mut self, attended: u64) {
         let is_next = |view: &MemberView| view.barrier.is_some_and(|barrier| barrier.number > attended);
         let called = self.view.wait_for(is_next).await.ok().and_then(|view| view.barrier);
         match called {
@@ -27,8 +25,7 @@ impl BarrierCalls {
         }
     }
 
-    /// The number of the newest barrier that this worker has heard of.
-    pub(super) fn newest(&self) -> u64 {
+    pub(super) fn newest_heard(&self) -> u64 {
         self.view.borrow().barrier.map_or(0, |barrier| barrier.number)
     }
 }
@@ -49,21 +46,21 @@ mod tests {
         use BarrierDecision::{Checkpoint, EpochOver};
         let (call_to, view) = watch::channel(MemberView::default());
         let (mut calls, mut log) = (BarrierCalls::new(view), BarrierLog::default());
-        assert!(calls.due(log.attended()).now_or_never().is_none());
+        assert!(calls.wait_until_due(log.last_attended()).now_or_never().is_none());
         let started = Instant::now();
         let call = |number, at| call_to.send_modify(|view| view.barrier = Some(AnnouncedBarrier { number, at }));
         call(1, started + Duration::from_secs(2));
-        calls.due(log.attended()).await;
-        assert_eq!((started.elapsed(), calls.newest(), log.next()), (Duration::from_secs(2), 1, 1));
+        calls.wait_until_due(log.last_attended()).await;
+        assert_eq!((started.elapsed(), calls.newest_heard(), log.next_number()), (Duration::from_secs(2), 1, 1));
         log.attend(Checkpoint, 1);
         // The coordinator goes on reporting it.
         sleep(Duration::from_secs(1)).await;
-        assert!(calls.due(log.attended()).now_or_never().is_none());
+        assert!(calls.wait_until_due(log.last_attended()).now_or_never().is_none());
         // The end of an epoch comes before the next.
         call(2, Instant::now() + Duration::from_secs(1));
         log.attend(EpochOver, 2);
-        calls.due(log.attended()).await;
+        calls.wait_until_due(log.last_attended()).await;
         log.attend(Checkpoint, 2);
-        assert!(calls.due(log.attended()).now_or_never().is_none());
+        assert!(calls.wait_until_due(log.last_attended()).now_or_never().is_none());
     }
 }

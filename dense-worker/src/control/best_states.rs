@@ -5,14 +5,13 @@
 use serde::{Deserialize, Serialize};
 use zagros_store::{Folder, StoreError};
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::manifest::MANIFEST;
 use super::row_servers::RowServers;
-use super::saved_model::{Load, SavedModel, Trained, save};
+use super::saved_model::{LoadMode, SavedModel, TrainedModel, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 
-/// The states below one folder.
 #[derive(Debug)]
 pub(crate) struct BestStates {
     folder: Folder,
@@ -26,11 +25,9 @@ pub(crate) struct BestStates {
 pub(crate) struct StateInventory {
     /// Best first; of equals the earlier.
     best: Vec<KeptState>,
-    /// Step of the newest.
     last: Option<u64>,
 }
 
-/// A state on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct KeptState {
     step: u64,
@@ -45,21 +42,18 @@ impl BestStates {
 
     /// Keeps the state as it is now, and lets go of what is neither among the best nor the last any more. Without a
     /// `merit` it is kept as the last one only.
-    ///
-    /// # Errors
-    /// When it cannot be written; the others are all there then.
-    pub(crate) async fn keep(
+    pub(crate) async fn keep_state(
         &mut self,
         merit: Option<f64>,
-        trained: Trained<'_>,
+        trained: TrainedModel<'_>,
         dense: &DenseThread,
         servers: &dyn RowServers,
     ) -> Result<(), WorkerError> {
         let step = trained.steps;
         save(&self.path(step), trained, dense, servers).await?;
-        let gone = self.inventory.note(step, merit, self.most);
+        let gone = self.inventory.note_state(step, merit, self.most);
         let gone: Vec<Folder> = gone.into_iter().map(|step| self.path(step)).collect();
-        Ok(blocking("model files", move || gone.iter().try_for_each(delete)).await??)
+        Ok(run_blocking("model files", move || gone.iter().try_for_each(delete)).await??)
     }
 
     pub(crate) fn inventory(&self) -> StateInventory {
@@ -71,37 +65,27 @@ impl BestStates {
         self.inventory = inventory;
     }
 
-    /// Step of the best state.
-    pub(crate) fn best(&self) -> Option<u64> {
+    pub(crate) fn best_step(&self) -> Option<u64> {
         self.inventory.best.first().map(|kept| kept.step)
     }
 
-    /// Where the best state is.
     pub(crate) fn best_folder(&self) -> Option<Folder> {
-        self.best().map(|step| self.path(step))
+        self.best_step().map(|step| self.path(step))
     }
 
-    /// Gives the state of a step back to network and servers, which forget all they hold.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(crate) async fn restore(
         &self,
         step: u64,
         dense: &DenseThread,
         servers: &dyn RowServers,
     ) -> Result<(), WorkerError> {
-        SavedModel::open(&self.path(step)).await?.load(dense, servers, Load::Replace).await
+        SavedModel::open(&self.path(step)).await?.load(dense, servers, LoadMode::Replace).await
     }
 
-    /// Lets go of all of them.
-    ///
-    /// # Errors
-    /// When a folder cannot be deleted.
     pub(crate) async fn delete_all(&mut self) -> Result<(), WorkerError> {
         self.inventory = StateInventory::default();
         let folder = self.folder.clone();
-        Ok(blocking("model files", move || folder.delete()).await??)
+        Ok(run_blocking("model files", move || folder.delete()).await??)
     }
 
     fn path(&self, step: u64) -> Folder {
@@ -110,8 +94,7 @@ impl BestStates {
 }
 
 impl StateInventory {
-    /// Takes a new state into account; answers the steps of those to delete.
-    pub(crate) fn note(&mut self, step: u64, merit: Option<f64>, most: usize) -> Vec<u64> {
+    pub(crate) fn note_state(&mut self, step: u64, merit: Option<f64>, most: usize) -> Vec<u64> {
         let mut gone: Vec<u64> = self.last.replace(step).into_iter().collect();
         if let Some(merit) = merit {
             let place = self.best.partition_point(|kept| kept.merit >= merit);
@@ -146,14 +129,14 @@ mod tests {
     use zagros_job::{Job, Model};
 
     use super::*;
-    use crate::metrics::Metrics;
-    use crate::summary::Outcome;
+    use crate::metrics::WorkerMetrics;
+    use crate::summary::TrainingOutcome;
     use crate::testing::{WorkerShard, job};
 
-    fn trained(job: &Job, steps: u64) -> Trained<'_> {
-        Trained {
+    fn trained(job: &Job, steps: u64) -> TrainedModel<'_> {
+        TrainedModel {
             job,
-            outcome: Outcome::Interrupted,
+            outcome: TrainingOutcome::Interrupted,
             steps,
             samples: 0,
             evaluation: None,
@@ -164,7 +147,7 @@ mod tests {
 
     async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {
         let job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await.unwrap();
+        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
         (tempfile::tempdir().unwrap(), job, dense, vec![Arc::new(WorkerShard::default())])
     }
 
@@ -181,10 +164,10 @@ mod tests {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path().join("checkpoints")), 1);
         for (step, merit) in [(10, 0.7), (20, 0.9), (30, 0.8), (40, 0.6)] {
-            checkpoints.keep(Some(merit), trained(&job, step), &dense, &shards).await.unwrap();
+            checkpoints.keep_state(Some(merit), trained(&job, step), &dense, &shards).await.unwrap();
         }
         assert_eq!(folders(&folder.path().join("checkpoints")), ["step-000000020", "step-000000040"]);
-        assert_eq!(checkpoints.best(), Some(20));
+        assert_eq!(checkpoints.best_step(), Some(20));
         checkpoints.restore(20, &dense, &shards).await.unwrap();
         let missing = checkpoints.restore(30, &dense, &shards).await.unwrap_err().to_string();
         assert!(missing.contains("no model here"), "{missing}");
@@ -196,10 +179,10 @@ mod tests {
     async fn a_state_that_cannot_be_written_takes_no_other_away() {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path()), 1);
-        checkpoints.keep(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
+        checkpoints.keep_state(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
         let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(FakeShard::default().failing_to_save()))];
-        assert!(checkpoints.keep(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
-        assert_eq!((folders(folder.path()), checkpoints.best()), (vec!["step-000000001".to_owned()], Some(1)));
+        assert!(checkpoints.keep_state(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
+        assert_eq!((folders(folder.path()), checkpoints.best_step()), (vec!["step-000000001".to_owned()], Some(1)));
     }
 
     proptest! {
@@ -214,14 +197,14 @@ mod tests {
                 let step = step as u64;
                 on_disk.insert(step);
                 all.extend(merit.map(|merit| (std::cmp::Reverse(merit), step)));
-                for gone in checkpoints.inventory.note(step, merit.map(f64::from), most) {
+                for gone in checkpoints.inventory.note_state(step, merit.map(f64::from), most) {
                     prop_assert!(on_disk.remove(&gone), "step {gone} is deleted twice");
                 }
                 all.sort_unstable();
                 let mut expected: BTreeSet<u64> = all.iter().take(most).map(|(_, step)| *step).collect();
                 expected.insert(step);
                 prop_assert_eq!(&on_disk, &expected);
-                prop_assert_eq!(checkpoints.best(), all.first().map(|(_, step)| *step));
+                prop_assert_eq!(checkpoints.best_step(), all.first().map(|(_, step)| *step));
             }
         }
     }

@@ -1,14 +1,10 @@
-//! Files and whatever else blocks, off the threads that must not wait.
+//! Files and all else that blocks, off the threads that must not wait.
 
 use tokio::task::spawn_blocking;
 
 use crate::error::WorkerError;
 
-/// Runs what blocks where it may.
-///
-/// # Errors
-/// When it panics.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     thread: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, WorkerError> {

@@ -36,7 +36,7 @@ impl Trainer {
         let plan = position.unwrap_or_default().plan;
         let mine = plan.into_iter().filter(|split| held.contains(&split.id));
         let tasks: Vec<SplitTask> = mine.map(|split| self.run.splits.task(split)).collect::<Result<_, _>>()?;
-        Ok(Some(AssignedStream { order: self.group.order(), tasks, start: StreamStart::default() }))
+        Ok(Some(AssignedStream { order: self.group.row_order(), tasks, start: StreamStart::default() }))
     }
 
     /// At the end of an epoch: every split is complete, and what is so in this worker's name it has read.

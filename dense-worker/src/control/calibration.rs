@@ -12,24 +12,20 @@
 use zagros_eval::CalibrationMethod;
 use zagros_job::CalibrationKind;
 
-use super::blocking::blocking;
-use super::calibrators::Calibrators;
-use super::measures::Measures;
+use super::blocking::run_blocking;
+use super::calibrators::ModelCalibrators;
+use super::measures::PartMeasures;
 use super::part_scores::PartScores;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 
 impl Trainer {
-    /// Fits the calibrators to the validation part, where the job wants them.
-    ///
-    /// # Errors
-    /// When data, servers or libtorch fail, or training must stop.
     pub(super) async fn calibrate(&mut self) -> Result<(), WorkerError> {
         (self.scoring.calibrators, self.scoring.calibrated) = (None, None);
         let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
         let Some(validation) = self.scoring.held_out.during.clone() else { return Ok(()) };
-        let scores = self.scores(&validation).await?;
-        let Fitted { calibrators, measures, without } = blocking("calibration", move || fit(kind, scores)).await?;
+        let scores = self.merged_scores(&validation).await?;
+        let FittedCalibrators { calibrators, measures, without } = run_blocking("calibration", move || fit(kind, scores)).await?;
         for label in without {
             tracing::warn!(
                 "the validation part has no two classes of the label \"{label}\", or a score that is not finite: it is saved without calibration"
@@ -43,24 +39,22 @@ impl Trainer {
     }
 }
 
-/// Calibrators of labels.
 #[derive(Debug)]
-struct Fitted {
-    calibrators: Option<Calibrators>,
-    /// Of the same samples.
-    measures: Measures,
+struct FittedCalibrators {
+    calibrators: Option<ModelCalibrators>,
+    measures: PartMeasures,
     /// Names of the labels that could not be fitted.
     without: Vec<String>,
 }
 
-fn fit(kind: CalibrationKind, mut scores: PartScores) -> Fitted {
+fn fit(kind: CalibrationKind, mut scores: PartScores) -> FittedCalibrators {
     let method = match kind {
         CalibrationKind::Isotonic => CalibrationMethod::Isotonic,
         CalibrationKind::Temperature => CalibrationMethod::Temperature,
     };
-    let (calibrators, without) = scores.calibrators(method);
-    let measures = scores.report(calibrators.as_ref());
-    Fitted { calibrators, measures, without }
+    let (calibrators, without) = scores.fit_calibrators(method);
+    let measures = scores.into_measures(calibrators.as_ref());
+    FittedCalibrators { calibrators, measures, without }
 }
 
 #[cfg(test)]
@@ -100,8 +94,8 @@ mod tests {
                 let (targets, scores) = scores(&samples);
                 let fitted = fit(kind, scores);
                 let Some(calibrators) = fitted.calibrators else { continue };
-                let (_, content) = calibrators.file();
-                prop_assert_eq!(&Calibrators::parse(&targets, &content).unwrap(), &calibrators);
+                let (_, content) = calibrators.to_file();
+                prop_assert_eq!(&ModelCalibrators::parse(&targets, &content).unwrap(), &calibrators);
                 prop_assert_eq!(fitted.measures.calibrated.unwrap().samples, samples.len() as u64);
             }
         }

@@ -12,12 +12,10 @@ use zagros_zip::ZipEq;
 
 use crate::report::files::to_json;
 
-/// The file of a model's calibrators.
 pub(super) const FILE: &str = "calibration.json";
 
-/// The calibrators of all labels, in their order.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Calibrators(Vec<TargetCalibrator>);
+pub(crate) struct ModelCalibrators(Vec<TargetCalibrator>);
 
 #[derive(Clone, Debug, PartialEq)]
 struct TargetCalibrator {
@@ -28,14 +26,13 @@ struct TargetCalibrator {
     calibrator: Option<Calibrator>,
 }
 
-/// The file of several labels.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Labels {
+struct LabelsFile {
     labels: BTreeMap<String, Calibrator>,
 }
 
-impl Calibrators {
+impl ModelCalibrators {
     /// Those of targets, as many as there are; `None` if no target has one.
     pub(super) fn from_targets(targets: &[Target], calibrators: Vec<Option<Calibrator>>) -> Option<Self> {
         let is_one = calibrators.iter().any(Option::is_some);
@@ -66,25 +63,20 @@ impl Calibrators {
         }
     }
 
-    /// Name and content of the file.
-    pub(super) fn file(&self) -> (&'static str, Vec<u8>) {
+    pub(super) fn to_file(&self) -> (&'static str, Vec<u8>) {
         if let [TargetCalibrator { calibrator, .. }] = &self.0[..] {
             return (FILE, to_json(calibrator));
         }
         let named = |of: &TargetCalibrator| Some((of.target.clone(), of.calibrator.clone()?));
-        (FILE, to_json(&Labels { labels: self.0.iter().filter_map(named).collect() }))
+        (FILE, to_json(&LabelsFile { labels: self.0.iter().filter_map(named).collect() }))
     }
 
-    /// The calibrators of a file.
-    ///
-    /// # Errors
-    /// A message, when it holds none of these targets.
     pub(super) fn parse(targets: &[Target], content: &[u8]) -> Result<Self, String> {
         let wrong =
             |reason: String| format!("{FILE} holds no calibration ({reason}); use another save, or --uncalibrated");
         let mut found = match targets {
             [only] => BTreeMap::from([(only.name.clone(), read::<Calibrator>(content).map_err(wrong)?)]),
-            _ => read::<Labels>(content).map_err(wrong)?.labels,
+            _ => read::<LabelsFile>(content).map_err(wrong)?.labels,
         };
         let calibrators = targets.iter().map(|target| found.remove(&target.name)).collect::<Vec<_>>();
         if let Some(name) = found.keys().next() {
@@ -132,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_no_calibrator_is_refused() {
-        let one = |content: &str| Calibrators::parse(&targets()[..1], content.as_bytes());
+        let one = |content: &str| ModelCalibrators::parse(&targets()[..1], content.as_bytes());
         for damaged in ["", "{}", r#"{"method":"platt"}"#, r#"{"method":"temperature","temperature":-1.0}"#] {
             assert!(one(damaged).unwrap_err().contains("calibration.json"), "{damaged}");
         }
@@ -143,34 +135,34 @@ mod tests {
             let text = format!(
                 r#"{{"labels":{{"{label}":{{"method":"isotonic","knots":[{{"logit":1.0,"calibrated":0.0}}]}}}}}}"#
             );
-            Calibrators::parse(&targets(), text.as_bytes())
+            ModelCalibrators::parse(&targets(), text.as_bytes())
         };
         assert!(several("click").is_ok());
         assert!(several("level").unwrap_err().contains("its method is none for the label \"level\""));
         assert!(several("price").unwrap_err().contains("\"price\""));
         assert!(several("buy").unwrap_err().contains("\"buy\", which is no label"));
-        assert!(Calibrators::parse(&targets(), br#"{"labels":{}}"#).unwrap_err().contains("empty"));
+        assert!(ModelCalibrators::parse(&targets(), br#"{"labels":{}}"#).unwrap_err().contains("empty"));
     }
 
     #[test]
     fn each_label_has_its_own_and_a_number_stays() {
         let knots = vec![IsotonicKnot { logit: 0.0, calibrated: -1.0 }, IsotonicKnot { logit: 2.0, calibrated: 1.0 }];
         let isotonic = Some(Calibrator::Isotonic { knots });
-        let calibrators = Calibrators::from_targets(&targets(), vec![isotonic, None, temperature(2.0)]).unwrap();
+        let calibrators = ModelCalibrators::from_targets(&targets(), vec![isotonic, None, temperature(2.0)]).unwrap();
         let mut outputs = [1.0, 7.0, 3.0, -4.0, 9.0, -7.0, 0.0, 1.0];
         calibrators.apply(&mut outputs);
         assert_eq!(outputs, [0.0, 7.0, 1.5, -2.0, 1.0, -7.0, 0.0, 0.5]);
-        let (_, content) = calibrators.file();
-        assert_eq!(Calibrators::parse(&targets(), &content), Ok(calibrators));
-        assert_eq!(Calibrators::from_targets(&targets(), vec![None, None, None]), None);
+        let (_, content) = calibrators.to_file();
+        assert_eq!(ModelCalibrators::parse(&targets(), &content), Ok(calibrators));
+        assert_eq!(ModelCalibrators::from_targets(&targets(), vec![None, None, None]), None);
     }
 
     /// Models of one label have had this file since there is calibration.
     #[test]
     fn the_file_of_one_label_is_its_calibrator() {
-        let one = Calibrators::from_targets(&targets()[..1], vec![temperature(1.5)]).unwrap();
-        let (_, content) = one.file();
+        let one = ModelCalibrators::from_targets(&targets()[..1], vec![temperature(1.5)]).unwrap();
+        let (_, content) = one.to_file();
         assert_eq!(read::<Calibrator>(&content).ok(), temperature(1.5));
-        assert_eq!(Calibrators::parse(&targets()[..1], &content), Ok(one));
+        assert_eq!(ModelCalibrators::parse(&targets()[..1], &content), Ok(one));
     }
 }

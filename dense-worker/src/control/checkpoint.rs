@@ -14,7 +14,7 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::group_session::GroupRank;
 use super::resume::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
 use super::row_servers::on_all;
@@ -22,8 +22,8 @@ use super::saved_model;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Event;
-use crate::progress::Overall;
+use crate::event::WorkerEvent;
+use crate::progress::OverallMeasures;
 
 impl Trainer {
     /// Makes a checkpoint of this moment, all workers together. The caller holds a place in the window, so that
@@ -31,7 +31,7 @@ impl Trainer {
     ///
     /// # Errors
     /// When training itself cannot go on: a push fails, or another worker is lost.
-    pub(super) async fn checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    pub(super) async fn make_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
         if self.run.job.checkpoint.keep == 0 {
             return Ok(());
         }
@@ -43,7 +43,7 @@ impl Trainer {
         {
             self.run.metrics.checkpoint_failures.inc();
             let step = self.tracker.steps_of_all();
-            warn!(%error, step, newest = self.checkpoints.newest(), "no checkpoint was made; training goes on");
+            warn!(%error, step, newest = self.checkpoints.newest_step(), "no checkpoint was made; training goes on");
         }
         // Only now may anyone push again.
         if self.group.rank.is_some() {
@@ -56,7 +56,7 @@ impl Trainer {
     async fn lead_checkpoint_of_all(
         &mut self,
         epoch: u32,
-        workers: Vec<(ResumeCursor, Overall)>,
+        workers: Vec<(ResumeCursor, OverallMeasures)>,
     ) -> Result<(), WorkerError> {
         if !self.group.is_asynchronous() {
             return self.lead_checkpoint(epoch, workers).await;
@@ -66,12 +66,9 @@ impl Trainer {
     }
 
     /// After the last step: makes one more where training is to continue later, and waits for what is being written.
-    ///
-    /// # Errors
-    /// As [`Self::checkpoint`].
     pub(super) async fn final_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
         self.checkpoints.finish_writing().await;
-        self.checkpoint(epoch).await?;
+        self.make_checkpoint(epoch).await?;
         self.checkpoints.finish_writing().await;
         Ok(())
     }
@@ -87,29 +84,28 @@ impl Trainer {
 
     async fn try_delete_checkpoints(&mut self) -> Result<(), WorkerError> {
         if let Some(folder) = self.checkpoints.folder.clone() {
-            blocking("checkpoints", move || delete_all(&folder)).await??;
+            run_blocking("checkpoints", move || delete_all(&folder)).await??;
         }
         if self.run.job.output.save_model { Ok(()) } else { self.scoring.model.delete_states().await }
     }
 
-    /// Where this worker is in its stream.
     fn resume_cursor(&self) -> ResumeCursor {
         let (order, next_seq) = (self.stream.position.order, self.stream.next_seq);
         let contents = self.stream.contents.clone();
-        ResumeCursor { rest: self.stream.position.rest(), order, next_seq, contents }
+        ResumeCursor { rest: self.stream.position.stream_remainder(), order, next_seq, contents }
     }
 
-    async fn lead_checkpoint(&mut self, epoch: u32, workers: Vec<(ResumeCursor, Overall)>) -> Result<(), WorkerError> {
+    async fn lead_checkpoint(&mut self, epoch: u32, workers: Vec<(ResumeCursor, OverallMeasures)>) -> Result<(), WorkerError> {
         self.checkpoints.last = Instant::now();
         let Some(checkpoints) = self.checkpoints.folder.clone() else { return Ok(()) };
         if !self.checkpoints.is_free().await {
-            let newest = self.checkpoints.newest();
+            let newest = self.checkpoints.newest_step();
             warn!(newest, "the checkpoint before is still being written; this one is skipped");
             return Ok(());
         }
         let started = Instant::now();
         let step = self.tracker.steps_of_all();
-        let folder = self.checkpoints.prepare(folder_of(&checkpoints, step), step).await?;
+        let folder = self.checkpoints.prepare_folder(folder_of(&checkpoints, step), step).await?;
         let training = self.training(epoch, workers).await?;
         // All gradients are in the rows now.
         self.pull_weights().await?;
@@ -148,7 +144,7 @@ impl Trainer {
                     complete.store(step, Ordering::Release);
                     membership.update_progress(|progress| progress.checkpoint_step = step);
                     let seconds = started.elapsed().as_secs_f64();
-                    observer.observe(&Event::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
+                    observer.observe(&WorkerEvent::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
                     Ok(())
                 }
                 Err(error) => {
@@ -164,7 +160,7 @@ impl Trainer {
     async fn training(
         &self,
         epoch: u32,
-        workers: Vec<(ResumeCursor, Overall)>,
+        workers: Vec<(ResumeCursor, OverallMeasures)>,
     ) -> Result<TrainingPosition, WorkerError> {
         let (mut readers, measures): (Vec<ResumeCursor>, _) = workers.into_iter().unzip();
         let contents = readers.iter_mut().flat_map(|reader| std::mem::take(&mut reader.contents)).collect();
@@ -187,7 +183,7 @@ impl Trainer {
             measures: Vec::new(),
             evaluated: self.scoring.evaluated,
             of_epochs: self.scoring.of_epochs.clone(),
-            choice: self.scoring.model.state(),
+            choice: self.scoring.model.choice_state(),
         }
     }
 

@@ -3,12 +3,11 @@
 /// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
 const PREFIX: &str = "resume-";
 
-/// Name of the folder of a checkpoint of this step.
 pub(crate) fn name_of(step: u64) -> String {
     format!("{PREFIX}{step:012}")
 }
 
-/// The step of a checkpoint by the name of its folder. `None` for other folders.
+/// `None` for other folders.
 pub(crate) fn step_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }

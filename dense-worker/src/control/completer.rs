@@ -15,54 +15,48 @@ use super::splits::control_error;
 use crate::error::WorkerError;
 
 /// A task that reports complete splits, in order. Dropping it ends it.
-pub(crate) struct Completer {
-    orders: mpsc::UnboundedSender<Request>,
-    /// Malformed rows that the run has skipped, as far as is known.
+pub(crate) struct SplitCompleter {
+    orders: mpsc::UnboundedSender<CompleterRequest>,
     bad_rows: Arc<AtomicU64>,
     _task: AbortOnDropHandle<()>,
 }
 
-enum Request {
+enum CompleterRequest {
     Complete(CompleteRequest),
     Flush(oneshot::Sender<Result<(), WorkerError>>),
 }
 
-impl Completer {
+impl SplitCompleter {
     pub(crate) fn start(control: Arc<dyn ControlPlane>, timeout: Duration, waits: Waits) -> Self {
         let (orders, incoming) = mpsc::unbounded_channel();
         let bad_rows = Arc::<AtomicU64>::default();
-        let task = Task { control, timeout, waits, pending: Vec::new(), bad_rows: Arc::clone(&bad_rows) };
+        let task = CompleterTask { control, timeout, waits, pending: Vec::new(), bad_rows: Arc::clone(&bad_rows) };
         Self { orders, bad_rows, _task: AbortOnDropHandle::new(tokio::spawn(task.run(incoming))) }
     }
 
-    /// Malformed rows of the complete splits of all workers and epochs, by the newest answer.
+    /// Of the complete splits of all workers and epochs, by the newest answer.
     pub(crate) fn bad_rows(&self) -> u64 {
         self.bad_rows.load(Ordering::Relaxed)
     }
 
-    /// The run has skipped so many before.
     pub(crate) fn count_bad_rows_from(&self, bad_rows: u64) {
         self.bad_rows.fetch_max(bad_rows, Ordering::Relaxed);
     }
 
-    pub(crate) fn complete(&self, request: CompleteRequest) {
+    pub(crate) fn report_complete(&self, request: CompleteRequest) {
         // The task ends only with this value.
-        let _ = self.orders.send(Request::Complete(request));
+        let _ = self.orders.send(CompleterRequest::Complete(request));
     }
 
-    /// Waits until all is reported.
-    ///
-    /// # Errors
-    /// When the coordinator refused, or was away for all of its timeout.
     pub(crate) async fn flush(&self) -> Result<(), WorkerError> {
         let (reply, reported) = oneshot::channel();
-        let _ = self.orders.send(Request::Flush(reply));
+        let _ = self.orders.send(CompleterRequest::Flush(reply));
         let ended = |_| WorkerError::Thread { thread: "completer", reason: "ended without saying why".to_owned() };
         reported.await.map_err(ended)?
     }
 }
 
-struct Task {
+struct CompleterTask {
     control: Arc<dyn ControlPlane>,
     timeout: Duration,
     waits: Waits,
@@ -71,17 +65,17 @@ struct Task {
     bad_rows: Arc<AtomicU64>,
 }
 
-impl Task {
-    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Request>) {
+impl CompleterTask {
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<CompleterRequest>) {
         while let Some(order) = orders.recv().await {
             match order {
-                Request::Complete(request) => {
+                CompleterRequest::Complete(request) => {
                     self.pending.push(request);
                     if let Err(error) = self.report().await {
                         tracing::warn!(%error, "complete splits are not reported yet; training goes on");
                     }
                 }
-                Request::Flush(reply) => {
+                CompleterRequest::Flush(reply) => {
                     let reported = self.report().await;
                     let _ = reply.send(reported);
                 }
@@ -123,9 +117,9 @@ mod tests {
     async fn splits_are_reported_in_order_however_long_it_takes() {
         let control = Arc::new(FakeControlPlane::default());
         control.complete.disconnect();
-        let completer = Completer::start(control.clone(), TIMEOUT, Waits::default());
-        completer.complete(request(1));
-        completer.complete(request(2));
+        let completer = SplitCompleter::start(control.clone(), TIMEOUT, Waits::default());
+        completer.report_complete(request(1));
+        completer.report_complete(request(2));
         tokio::time::sleep(TIMEOUT * 3).await;
         control.complete.respond(CompleteResponse::default());
         completer.flush().await.unwrap();
@@ -136,8 +130,8 @@ mod tests {
     async fn a_flush_does_not_wait_for_ever() {
         let control = Arc::new(FakeControlPlane::default());
         control.complete.disconnect();
-        let completer = Completer::start(control, TIMEOUT, Waits::default());
-        completer.complete(request(1));
+        let completer = SplitCompleter::start(control, TIMEOUT, Waits::default());
+        completer.report_complete(request(1));
         let error = completer.flush().await.unwrap_err().to_string();
         assert!(error.contains("coordinator (fake) did not complete splits for 5.0s"), "{error}");
     }

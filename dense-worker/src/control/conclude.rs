@@ -3,47 +3,41 @@
 use zagros_worker_core::{Event, MeasuredState};
 
 use super::best_states::BestStates;
-use super::early_stopping::{StateUse, explain, measure};
+use super::early_stopping::{StateUse, explain_end, measured_state};
 use super::group_session::GroupRank;
 use super::model_choice::{EvaluatedState, ModelChoice, better_than_last};
-use super::saved_model::Trained;
+use super::saved_model::TrainedModel;
 use super::scoring::MeasuredParts;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event as WorkerEvent};
-use crate::summary::Outcome;
+use crate::event::{Evaluation, WorkerEvent};
+use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Keeps the state that was evaluated, where the job wants it. Returns the measure that states are compared by.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub(crate) async fn consider(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
+    pub(crate) async fn consider_state(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
         let (step, samples) = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
         self.scoring.model.evaluated.push(EvaluatedState { step, samples, evaluation });
         let Some(early_stop) = self.scoring.model.early_stop else { return Ok(None) };
-        let measured = measure(early_stop.metric, &evaluation);
+        let measured = measured_state(early_stop.metric, &evaluation);
         let merit = measured.map(|measured| measured.merit);
         let Some(best_states) = &mut self.scoring.model.best_states else {
-            self.scoring.model.inventory_of_first.note(step, merit, self.run.job.output.keep_best as usize);
+            self.scoring.model.inventory_of_first.note_state(step, merit, self.run.job.output.keep_best as usize);
             return Ok(measured);
         };
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
-        let (job, outcome, validation) = (&*self.run.job, Outcome::Interrupted, Some(evaluation));
-        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
-        best_states.keep(merit, trained, &self.run.dense, &*self.run.client).await?;
+        let (job, outcome, validation) = (&*self.run.job, TrainingOutcome::Interrupted, Some(evaluation));
+        let trained = TrainedModel { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
+        best_states.keep_state(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }
 
     /// Goes back to the best state, where one is kept, and scores the test part, where that was left for the end. An
     /// interrupted run is not scored.
-    ///
-    /// # Errors
-    /// When the state cannot be read, or data or servers fail.
-    pub(super) async fn conclude(&mut self, outcome: Outcome) -> Result<Event, WorkerError> {
+    pub(super) async fn choose_model(&mut self, outcome: TrainingOutcome) -> Result<Event, WorkerError> {
         self.checkpoints.finish_writing().await;
-        let is_shared = self.run.job.train.early_stop.is_some() && outcome == Outcome::Finished;
+        let is_shared = self.run.job.train.early_stop.is_some() && outcome == TrainingOutcome::Finished;
         if is_shared && self.group.is_asynchronous() {
             let ballots = self.ballots.clone();
             ballots.on_the_way(self.restore_best()).await?;
@@ -53,19 +47,18 @@ impl Trainer {
         }
         if is_shared && self.group.rank.is_some() {
             // Only the worker that leads keeps states.
-            self.run.dense.call(|dense| dense.follow(0, Vec::new())).await??;
+            self.run.dense.call(|dense| dense.follow_rank(0, Vec::new())).await??;
         }
-        if outcome == Outcome::Finished {
+        if outcome == TrainingOutcome::Finished {
             self.calibrate().await?;
             self.score_test_part().await?;
-            let (test, validation) = self.measures();
+            let (test, validation) = self.model_measures();
             self.check_sense(test.or(validation))?;
             self.report_weights().await?;
         }
         Ok(Event::Concluded)
     }
 
-    /// Reports the dense network that this worker ends with. In mode `async` it is read from the servers.
     async fn report_weights(&self) -> Result<(), WorkerError> {
         let Some(audit) = self.run.observer.audit() else { return Ok(()) };
         self.pull_weights().await?;
@@ -73,11 +66,10 @@ impl Trainer {
         Ok(())
     }
 
-    /// Scores the test part, where that was left for the end.
     async fn score_test_part(&mut self) -> Result<(), WorkerError> {
         let Some(test) = self.scoring.held_out.at_end.clone() else { return Ok(()) };
         let epoch = u32::try_from(self.scoring.of_epochs.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        self.scoring.model.tested = Some(self.score(&test, epoch).await?);
+        self.scoring.model.tested = Some(self.score_part(&test, epoch).await?);
         Ok(())
     }
 
@@ -94,13 +86,13 @@ impl Trainer {
         else {
             return Ok(());
         };
-        let best = best_states.as_ref().and_then(BestStates::best);
+        let best = best_states.as_ref().and_then(BestStates::best_step);
         let fate = match (best, self.run.job.output.save_model) {
             (None, _) => StateUse::Lost,
             (Some(_), true) => StateUse::Saved,
             (Some(_), false) => StateUse::Scored,
         };
-        let message = explain(*early_stop, search, fate);
+        let message = explain_end(*early_stop, search, fate);
         let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
         if let (Some(state), Some(best_states)) = (state, best_states)
             && state.step != self.tracker.steps_of_all()
@@ -137,8 +129,7 @@ impl Trainer {
         Some(&self.scoring.measured).filter(|measured| measured.step == self.model_age().0)
     }
 
-    /// Measures of the model on the part that it is judged by, and on the validation part.
-    pub(crate) fn measures(&self) -> (Option<Evaluation>, Option<Evaluation>) {
+    pub(crate) fn model_measures(&self) -> (Option<Evaluation>, Option<Evaluation>) {
         let last = self.scoring.evaluated.map(|(_, evaluation)| evaluation);
         if !self.run.job.data.has_validation() {
             return (last, None);

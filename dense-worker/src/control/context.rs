@@ -7,25 +7,24 @@ use zagros_embedding_client::EmbeddingClient;
 use zagros_job::{Job, WireFormat};
 use zagros_protocol::datapath::Encoding;
 
-use super::completer::Completer;
-use super::splits::Splits;
-use super::stop::Stop;
+use super::completer::SplitCompleter;
+use super::splits::SplitClient;
+use super::stop::StopSignal;
 use crate::datapath::dense::DenseThread;
 use crate::event::Observer;
-use crate::metrics::Metrics;
+use crate::metrics::WorkerMetrics;
 use crate::report::RunFolder;
 
-/// The job, the processes that the worker talks to, and who hears of its progress.
 pub(crate) struct RunContext {
     pub(crate) job: Arc<Job>,
     pub(crate) client: Arc<EmbeddingClient>,
     pub(crate) dense: DenseThread,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: WorkerMetrics,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) membership: Arc<Membership>,
-    pub(crate) stop: Stop,
-    pub(crate) splits: Splits,
-    pub(crate) completer: Completer,
+    pub(crate) stop: StopSignal,
+    pub(crate) splits: SplitClient,
+    pub(crate) completer: SplitCompleter,
     /// Where the first worker writes summary and model; `None` for the others, and where nothing is written.
     pub(crate) folder: Option<RunFolder>,
 }
@@ -39,8 +38,7 @@ impl RunContext {
     }
 }
 
-/// How the job writes values on the wire.
-pub(crate) fn wire(job: &Job) -> Encoding {
+pub(crate) fn wire_encoding(job: &Job) -> Encoding {
     match job.cluster.wire {
         WireFormat::F32 => Encoding::F32,
         WireFormat::F16 => Encoding::F16,

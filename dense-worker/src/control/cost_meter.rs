@@ -5,20 +5,19 @@ use std::time::Duration;
 use zagros_plumbing::energy::EnergyMeter;
 use zagros_plumbing::process::cpu_time;
 
-use crate::summary::Cost;
+use crate::summary::TrainingCost;
 
-/// Adds up the cost between each start and stop.
 #[derive(Debug)]
 pub(super) struct CostMeter {
     cpu: Duration,
-    joules: Joules,
+    joules: EnergyTotal,
     /// The processor time at the start; `None` while it is stopped.
     running_since: Option<Duration>,
 }
 
 /// Energy of the processor packages of this machine.
 #[derive(Debug)]
-enum Joules {
+enum EnergyTotal {
     /// No counter is readable.
     Unknown,
     Metered {
@@ -32,7 +31,7 @@ enum Joules {
 
 impl CostMeter {
     pub(super) fn new(energy: Option<EnergyMeter>) -> Self {
-        let joules = energy.map_or(Joules::Unknown, |meter| Joules::Metered { meter, total: 0.0, start: 0.0 });
+        let joules = energy.map_or(EnergyTotal::Unknown, |meter| EnergyTotal::Metered { meter, total: 0.0, start: 0.0 });
         Self { cpu: Duration::ZERO, joules, running_since: None }
     }
 
@@ -50,21 +49,20 @@ impl CostMeter {
         }
     }
 
-    /// Call it with each step.
     pub(super) fn update(&mut self) {
-        if let Joules::Metered { meter, .. } = &mut self.joules {
+        if let EnergyTotal::Metered { meter, .. } = &mut self.joules {
             meter.read_if_due();
         }
     }
 
     /// The cost so far, of `samples` that all workers trained on since this process started, `own` of them in this one.
-    pub(super) fn cost(&self, samples: u64, own: u64) -> Cost {
+    pub(super) fn cost(&self, samples: u64, own: u64) -> TrainingCost {
         let cpu = self.cpu + self.running_since.map_or(Duration::ZERO, |since| cpu_time().saturating_sub(since));
         let joules = match &self.joules {
-            Joules::Metered { total, .. } if samples > 0 => Some(total / samples as f64),
-            Joules::Metered { .. } | Joules::Unknown => None,
+            EnergyTotal::Metered { total, .. } if samples > 0 => Some(total / samples as f64),
+            EnergyTotal::Metered { .. } | EnergyTotal::Unknown => None,
         };
-        Cost {
+        TrainingCost {
             samples,
             cpu_us_per_sample: (own > 0).then(|| cpu.as_secs_f64() * 1e6 / own as f64),
             cpu_us_per_sample_of_all: None,
@@ -73,7 +71,7 @@ impl CostMeter {
     }
 }
 
-impl Joules {
+impl EnergyTotal {
     fn mark_start(&mut self) {
         self.read(|_, start, now| *start = now);
     }

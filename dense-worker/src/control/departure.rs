@@ -51,7 +51,7 @@ impl Trainer {
         };
         let indices = &self.group.indices;
         let heir = indices.iter().find(|index| !leaves(votes, **index));
-        if heir == Some(&self.group.index()) {
+        if heir == Some(&self.group.worker_index()) {
             let left = indices.iter().zip_eq(all).filter(|(index, _)| leaves(votes, **index));
             self.tracker.take_over(&left.map(|(_, measures)| measures).collect::<Vec<_>>());
         }

@@ -3,11 +3,11 @@
 use zagros_job::EvalMetric;
 
 use super::best_states::BestStates;
-use super::early_stopping::{measure, name_of, thousands};
+use super::early_stopping::{measured_state, name_of, group_thousands};
 use super::model_choice::EvaluatedState;
 use super::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};
-use crate::summary::Outcome;
+use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Adds the best state to an error that says that training has diverged, and writes the summary. Other errors stay as they are.
@@ -17,12 +17,12 @@ impl Trainer {
         }
         let choice = &self.scoring.model;
         let folder = choice.best_states.as_ref().and_then(BestStates::best_folder).map(|folder| folder.to_string());
-        let kept = choice.best_states.as_ref().and_then(BestStates::best).zip(folder);
+        let kept = choice.best_states.as_ref().and_then(BestStates::best_step).zip(folder);
         let metric = choice.early_stop.map_or(EvalMetric::Auc, |early_stop| early_stop.metric);
         let Some(best) = best_before(metric, &choice.evaluated, kept.as_ref()) else { return error };
         self.scoring.model.message = Some(format!("training has diverged; {best}"));
         // The error counts, whether or not the servers can still be asked.
-        if let Ok(summary) = self.summary(Outcome::Diverged, &Ok(None)).await {
+        if let Ok(summary) = self.summary(TrainingOutcome::Diverged, &Ok(None)).await {
             let _ = self.write(&summary).await;
         }
         WorkerError::DivergedFrom { source: Box::new(error), best }
@@ -32,7 +32,7 @@ impl Trainer {
 /// The best of the evaluated states in words: the one that was kept, by step and folder, or that none was kept. `None` before the first
 /// evaluation.
 fn best_before(metric: EvalMetric, evaluated: &[EvaluatedState], kept: Option<&(u64, String)>) -> Option<String> {
-    let measured = |state: &EvaluatedState| Some((state.step, measure(metric, &state.evaluation)?));
+    let measured = |state: &EvaluatedState| Some((state.step, measured_state(metric, &state.evaluation)?));
     let best = match kept {
         Some((step, _)) => evaluated.iter().filter(|state| state.step == *step).find_map(measured),
         None => evaluated.iter().filter_map(measured).reduce(|a, b| if b.1.merit > a.1.merit { b } else { a }),
@@ -42,7 +42,7 @@ fn best_before(metric: EvalMetric, evaluated: &[EvaluatedState], kept: Option<&(
         "the best state before had a validation {} of {:.4} at step {}",
         name_of(metric),
         best.value,
-        thousands(step)
+        group_thousands(step)
     );
     Some(match kept {
         Some((_, folder)) => format!(

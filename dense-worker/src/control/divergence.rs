@@ -30,9 +30,8 @@ const SENSELESS: f64 = 10.0;
 /// The normalised entropy of a model that knows nothing but the share of clicks is 1, or less by rounding.
 const NOTHING_KNOWN: f64 = 0.9999;
 
-/// What the loss says of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Sense {
+pub(crate) enum LossSense {
     /// It trains, or it is too early to tell.
     Fine,
     /// Its loss is above that of a network that knows nothing.
@@ -41,8 +40,7 @@ pub(crate) enum Sense {
     None,
 }
 
-impl Sense {
-    /// `ignorance` is the loss of a network that knows nothing.
+impl LossSense {
     pub(super) fn from_loss(loss: f64, ignorance: f64) -> Self {
         match loss / ignorance {
             // The step that makes such a loss ends the run itself.
@@ -54,51 +52,49 @@ impl Sense {
     }
 }
 
-/// Follows the losses of the steps.
 #[derive(Clone, Debug)]
-pub(crate) struct Divergence {
+pub(crate) struct DivergenceWatch {
     /// The loss of a network that knows nothing.
     pub(super) ignorance: f64,
     steps: usize,
     /// Of all steps.
     pub(super) highest: f64,
-    recent: VecDeque<Sense>,
+    recent: VecDeque<LossSense>,
     /// The warning was given.
     pub(super) warned: bool,
 }
 
-impl Divergence {
-    /// No steps. A network that knows nothing has the loss `ignorance`.
+impl DivergenceWatch {
     pub(crate) fn new(ignorance: f64) -> Self {
         Self { ignorance, steps: 0, highest: 0.0, recent: VecDeque::new(), warned: false }
     }
 
     /// Takes the loss of a step into account; answers what most of the last steps say.
-    pub(crate) fn note(&mut self, loss: f64) -> Sense {
+    pub(crate) fn note_loss(&mut self, loss: f64) -> LossSense {
         self.steps += 1;
         self.highest = self.highest.max(loss);
-        self.recent.push_back(Sense::from_loss(loss, self.ignorance));
+        self.recent.push_back(LossSense::from_loss(loss, self.ignorance));
         if self.recent.len() > WINDOW {
             self.recent.pop_front();
         }
-        if self.steps < 2 * WINDOW { Sense::Fine } else { self.of_most() }
+        if self.steps < 2 * WINDOW { LossSense::Fine } else { self.of_most() }
     }
 
     /// What most of the last steps of a run that is over say, however few they are.
-    pub(super) fn at_end(&self) -> Sense {
-        if self.recent.len() < FEWEST { Sense::Fine } else { self.of_most() }
+    pub(super) fn at_end(&self) -> LossSense {
+        if self.recent.len() < FEWEST { LossSense::Fine } else { self.of_most() }
     }
 
     /// Whether a run that is over has learned nothing, by the normalised entropy of its model. A short one may just not have learned yet,
     /// unless the loss of a step was senseless.
     pub(super) fn has_learned_nothing(&self, entropy: Option<f64>) -> bool {
-        let is_old = self.steps >= 2 * WINDOW || Sense::from_loss(self.highest, self.ignorance) == Sense::None;
+        let is_old = self.steps >= 2 * WINDOW || LossSense::from_loss(self.highest, self.ignorance) == LossSense::None;
         is_old && entropy.is_some_and(|entropy| entropy >= NOTHING_KNOWN)
     }
 
-    fn of_most(&self) -> Sense {
+    fn of_most(&self) -> LossSense {
         let are_most = |least| 2 * self.recent.iter().filter(|sense| **sense >= least).count() > self.recent.len();
-        [Sense::None, Sense::Doubtful].into_iter().find(|sense| are_most(*sense)).unwrap_or(Sense::Fine)
+        [LossSense::None, LossSense::Doubtful].into_iter().find(|sense| are_most(*sense)).unwrap_or(LossSense::Fine)
     }
 }
 
@@ -111,35 +107,35 @@ mod tests {
     use super::*;
 
     /// What it says last, and the first step at which it says anything but fine.
-    fn follow(losses: impl IntoIterator<Item = f64>) -> (Sense, Option<usize>) {
-        let mut divergence = Divergence::new(LN_2);
+    fn follow(losses: impl IntoIterator<Item = f64>) -> (LossSense, Option<usize>) {
+        let mut divergence = DivergenceWatch::new(LN_2);
         let mut first = None;
-        let mut last = Sense::Fine;
+        let mut last = LossSense::Fine;
         for (step, loss) in number_from(1, losses) {
-            last = divergence.note(loss);
-            first = first.or((last != Sense::Fine).then_some(step));
+            last = divergence.note_loss(loss);
+            first = first.or((last != LossSense::Fine).then_some(step));
         }
         (last, first)
     }
 
     #[test]
     fn a_loss_that_stays_far_above_ignorance_is_reported_and_then_ends_training() {
-        assert_eq!(follow([251.0; 300]), (Sense::None, Some(200)));
-        assert_eq!(follow([3.0; 300]), (Sense::Doubtful, Some(200)));
-        assert_eq!(follow([f64::INFINITY; 300]).0, Sense::None);
+        assert_eq!(follow([251.0; 300]), (LossSense::None, Some(200)));
+        assert_eq!(follow([3.0; 300]), (LossSense::Doubtful, Some(200)));
+        assert_eq!(follow([f64::INFINITY; 300]).0, LossSense::None);
         // It trained well for a while.
         let late = (0..1000).map(|step| if step < 700 { 0.4 } else { 50.0 });
-        assert_eq!(follow(late), (Sense::None, Some(751)));
+        assert_eq!(follow(late), (LossSense::None, Some(751)));
     }
 
     #[test]
     fn a_regression_may_have_any_finite_loss() {
-        let mut divergence = Divergence::new(f64::INFINITY);
-        assert!((0..300).all(|_| divergence.note(1e9) == Sense::Fine));
-        assert_eq!(Sense::from_loss(f64::NAN, f64::INFINITY), Sense::None);
+        let mut divergence = DivergenceWatch::new(f64::INFINITY);
+        assert!((0..300).all(|_| divergence.note_loss(1e9) == LossSense::Fine));
+        assert_eq!(LossSense::from_loss(f64::NAN, f64::INFINITY), LossSense::None);
         assert_eq!(
-            [2.0, 2.1, 10.1].map(|times| Sense::from_loss(times, 1.0)),
-            [Sense::Fine, Sense::Doubtful, Sense::None]
+            [2.0, 2.1, 10.1].map(|times| LossSense::from_loss(times, 1.0)),
+            [LossSense::Fine, LossSense::Doubtful, LossSense::None]
         );
     }
 
@@ -147,25 +143,25 @@ mod tests {
     fn healthy_runs_give_no_alarm() {
         // Few clicks: the base rate alone has a logloss of 0.008, and the first weights 0.69.
         let rare = (0..5000).map(|step| 0.008 + 0.69 * (-f64::from(step) / 2000.0).exp());
-        assert_eq!(follow(rare), (Sense::Fine, None));
+        assert_eq!(follow(rare), (LossSense::Fine, None));
         // An overshoot in the first steps.
         let overshoot = (0..500).map(|step| if step < 90 { 40.0 } else { 0.5 });
-        assert_eq!(follow(overshoot), (Sense::Fine, None));
+        assert_eq!(follow(overshoot), (LossSense::Fine, None));
         // Single bad batches, however bad.
         let spikes = (0..2000).map(|step| if step % 10 == 0 { 1e6 } else { 0.5 });
-        assert_eq!(follow(spikes), (Sense::Fine, None));
-        assert_eq!(follow([LN_2 * 1.5; 1000]), (Sense::Fine, None));
+        assert_eq!(follow(spikes), (LossSense::Fine, None));
+        assert_eq!(follow([LN_2 * 1.5; 1000]), (LossSense::Fine, None));
     }
 
     /// A loss of 10^17 in the first steps left a network that gives the same answer to everything.
     #[test]
     fn a_model_that_knows_nothing_is_noticed_at_the_end() {
         let ended = |steps: usize, highest: f64, entropy| {
-            let mut divergence = Divergence::new(LN_2);
+            let mut divergence = DivergenceWatch::new(LN_2);
             for step in 0..steps {
-                assert_eq!(divergence.note(if step < 20 { highest } else { 0.55 }), Sense::Fine);
+                assert_eq!(divergence.note_loss(if step < 20 { highest } else { 0.55 }), LossSense::Fine);
             }
-            assert_eq!(divergence.at_end(), Sense::Fine);
+            assert_eq!(divergence.at_end(), LossSense::Fine);
             divergence.has_learned_nothing(entropy)
         };
         assert!(ended(708, 2.5e17, Some(1.0)) && ended(60, 2.5e17, Some(0.99999)) && ended(300, 0.7, Some(1.0)));
@@ -175,11 +171,11 @@ mod tests {
     #[test]
     fn a_short_run_is_judged_at_its_end() {
         let at_end = |losses: &[f64]| {
-            let mut divergence = Divergence::new(LN_2);
-            losses.iter().for_each(|loss| assert_eq!(divergence.note(*loss), Sense::Fine));
+            let mut divergence = DivergenceWatch::new(LN_2);
+            losses.iter().for_each(|loss| assert_eq!(divergence.note_loss(*loss), LossSense::Fine));
             divergence.at_end()
         };
-        assert_eq!(at_end(&[251.0; 30]), Sense::None);
-        assert_eq!((at_end(&[251.0; 9]), at_end(&[0.5; 30])), (Sense::Fine, Sense::Fine));
+        assert_eq!(at_end(&[251.0; 30]), LossSense::None);
+        assert_eq!((at_end(&[251.0; 9]), at_end(&[0.5; 30])), (LossSense::Fine, LossSense::Fine));
     }
 }

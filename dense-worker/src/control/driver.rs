@@ -7,16 +7,16 @@ use zagros_collective::CollectiveError;
 use zagros_coordinator_client::Waiting;
 use zagros_job::StepCount;
 use zagros_protocol::control::WaitKind;
-use zagros_worker_core::{Action, Cause, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
+use zagros_worker_core::{Action, FailureCause, LoopEnd, Event, LoopConfig, GroupFailure, TrainingPolicy, TrainingLoop};
 
-use super::early_stopping::rule;
+use super::early_stopping::early_stop_rule;
 use super::interruption::is_interruption;
 use super::resume::ResumePoint;
 use super::splits::LOOP;
 use super::trainer::Trainer;
-use crate::error::{WorkerError, names};
-use crate::event::Event as WorkerEvent;
-use crate::summary::Outcome;
+use crate::error::{WorkerError, worker_names};
+use crate::event::WorkerEvent;
+use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Trains to the end, in as many groups as it takes: from `point` if no other worker has trained in this run before.
@@ -24,7 +24,7 @@ impl Trainer {
     /// # Errors
     /// The first cause of whatever went wrong. A lost worker is one where none takes its place in time, and in other modes
     /// than `hybrid`.
-    pub(crate) async fn train(&mut self, point: Option<&ResumePoint>) -> Result<Outcome, WorkerError> {
+    pub(crate) async fn train(&mut self, point: Option<&ResumePoint>) -> Result<TrainingOutcome, WorkerError> {
         let mut training = TrainingLoop::new(self.loop_config());
         let (mut actions, mut failure) = (training.start(), None);
         loop {
@@ -33,7 +33,7 @@ impl Trainer {
                 return outcome(ending, failure);
             }
             // What the loop has decided is part of the next checkpoint.
-            self.scoring.model.search = training.search();
+            self.scoring.model.search = training.search_state();
             let event = match self.perform_all(&training, &actions, point, failure.as_ref()).await {
                 Ok(event) => event,
                 Err(error) => {
@@ -66,7 +66,6 @@ impl Trainer {
         }
     }
 
-    /// Performs actions in their order. Returns the reply to the last.
     async fn perform_all(
         &mut self,
         training: &TrainingLoop,
@@ -86,7 +85,6 @@ impl Trainer {
         Ok(reply)
     }
 
-    /// Performs an action that has no reply.
     fn note(&mut self, epoch: u32, action: Action, failure: Option<&WorkerError>) -> Result<(), WorkerError> {
         match action {
             Action::ReportLost => self.report_lost(failure),
@@ -97,7 +95,7 @@ impl Trainer {
             Action::StartEpoch(epoch) => self.tracker.epoch_started(epoch),
             Action::StartRound { stream, limit } => return self.start_round(stream, limit, epoch),
             Action::AskForBarrier(number) => self.run.membership.ask_for_barrier(number),
-            Action::ResumeClock => self.tracker.resume(),
+            Action::ResumeClock => self.tracker.resume_clock(),
             Action::ReleasePermit => self.stream.permit = None,
             Action::ForgetEpoch => {
                 self.scoring.of_epochs.pop();
@@ -108,15 +106,14 @@ impl Trainer {
         Ok(())
     }
 
-    /// Performs an action that has a reply.
     async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let _working = self.run.metrics.waits.begin_wait(work(action, self.tracker.steps));
         match action {
-            Action::Form { after, progress } => self.form(after, progress).await,
+            Action::Form { after, progress } => self.form_group(after, progress).await,
             Action::Resume => self.resume(point).await,
             Action::Follow { source, in_flight, adopt, same_epoch } => {
-                self.reconcile(epoch, in_flight).await?;
-                self.follow(epoch, source, adopt, same_epoch).await
+                self.reconcile_step(epoch, in_flight).await?;
+                self.follow_rank(epoch, source, adopt, same_epoch).await
             }
             Action::LeaveGroup => self.leave_group(epoch).await,
             Action::FindStream(epoch) => self.find_stream(epoch).await,
@@ -124,38 +121,37 @@ impl Trainer {
             Action::NextBatch { stop, deadline, barriers_after } => {
                 self.next_batch(epoch, stop, deadline, barriers_after).await
             }
-            Action::Agree { vote, batch } => self.agree(vote, batch).await,
+            Action::Agree { vote, batch } => self.agree_on_step(vote, batch).await,
             Action::Step { batch, ahead, last } => self.step(epoch, batch, ahead, last).await,
             Action::Drain => self.drain(epoch).await.map(|()| Event::Drained),
             Action::Evaluate => self.evaluate(epoch).await,
-            Action::Checkpoint => self.checkpoint(epoch).await.map(|()| Event::CheckpointDone),
+            Action::Checkpoint => self.make_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
             Action::CloseRound { checked } => self.close_round(epoch, checked).await,
             Action::CompleteStream => self.complete_stream(epoch).await,
-            Action::Vote(reason) => self.vote(reason).await,
+            Action::Vote(reason) => self.vote_at_barrier(reason).await,
             Action::WaitForAll => self.wait_for_all().await.map(|()| Event::AllHere),
             Action::CloseEpoch { epoch, check_books } => self.close_epoch(epoch, check_books).await,
             Action::ResetRows => self.reset_rows().await.map(|()| Event::RowsReset),
             Action::FinalCheckpoint => self.final_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
             Action::Conclude { finished } => {
-                self.conclude(if finished { Outcome::Finished } else { Outcome::Interrupted }).await
+                self.choose_model(if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted }).await
             }
             Action::Save { finished, together } => {
-                let outcome = if finished { Outcome::Finished } else { Outcome::Interrupted };
+                let outcome = if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted };
                 self.save(outcome, together).await.map(|()| Event::Saved)
             }
             action => Err(out_of_order(&format!("{action:?} has no reply"))),
         }
     }
 
-    /// What an error is to the loop.
     fn failure(&self, error: &WorkerError) -> Event {
         match error {
-            WorkerError::Peers(error) => Event::Lost(Loss {
+            WorkerError::Peers(error) => Event::Lost(GroupFailure {
                 generation: self.group.generation(),
                 about_others: !matches!(error, CollectiveError::Address { .. }),
                 stop_requested: self.run.stop.is_requested(),
             }),
-            WorkerError::BarrierMissed { .. } => Event::Lost(Loss {
+            WorkerError::BarrierMissed { .. } => Event::Lost(GroupFailure {
                 generation: self.group.generation(),
                 about_others: true,
                 stop_requested: self.run.stop.is_requested(),
@@ -165,7 +161,6 @@ impl Trainer {
         }
     }
 
-    /// Tells everyone whom this worker misses.
     fn report_lost(&self, failure: Option<&WorkerError>) {
         let (missing, error) = match failure {
             Some(WorkerError::Peers(error)) => (error.missing_ranks(), error.to_string()),
@@ -177,7 +172,7 @@ impl Trainer {
             // A newer group has formed meanwhile.
             return info!(step = self.tracker.steps, "{error}");
         }
-        let (step, workers) = (self.tracker.steps, names(missing));
+        let (step, workers) = (self.tracker.steps, worker_names(missing));
         warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
         let timeout = self.run.job.cluster.timeout;
         self.run.observer.observe(&WorkerEvent::WorkerLost { step, workers, cause: error, timeout });
@@ -212,27 +207,25 @@ fn work(action: Action, steps: u64) -> Waiting {
     }
 }
 
-/// How a worker of a job trains beside others.
-fn policy(mode: zagros_job::Mode, several: bool) -> Policy {
+fn policy(mode: zagros_job::Mode, several: bool) -> TrainingPolicy {
     use zagros_job::Mode;
     match (mode, several) {
-        (mode, false) => Policy::OneWorker { in_turns: mode == Mode::Sync },
-        (Mode::Sync, true) => Policy::SynchronousGroup { in_turns: true },
-        (Mode::Hybrid, true) => Policy::SynchronousGroup { in_turns: false },
-        (Mode::Async, true) => Policy::AsynchronousWorkers,
+        (mode, false) => TrainingPolicy::OneWorker { in_turns: mode == Mode::Sync },
+        (Mode::Sync, true) => TrainingPolicy::SynchronousGroup { in_turns: true },
+        (Mode::Hybrid, true) => TrainingPolicy::SynchronousGroup { in_turns: false },
+        (Mode::Async, true) => TrainingPolicy::AsynchronousWorkers,
     }
 }
 
-/// What the loop's end is to the caller.
-fn outcome(ending: Ending, failure: Option<WorkerError>) -> Result<Outcome, WorkerError> {
+fn outcome(ending: LoopEnd, failure: Option<WorkerError>) -> Result<TrainingOutcome, WorkerError> {
     match ending {
-        Ending::Finished => Ok(Outcome::Finished),
-        Ending::Left => Ok(Outcome::Left),
-        Ending::Interrupted => Ok(Outcome::Interrupted),
-        Ending::Failed(Cause::NobodyLeft) => Err(WorkerError::NobodyLeft),
-        Ending::Failed(Cause::OnlyJoins) => Err(WorkerError::AnotherJoins),
-        Ending::Failed(Cause::LastEvent) => Err(failure.unwrap_or(WorkerError::Interrupted)),
-        Ending::Failed(Cause::Unexpected) => Err(out_of_order("an event is no reply to the last action")),
+        LoopEnd::Finished => Ok(TrainingOutcome::Finished),
+        LoopEnd::Left => Ok(TrainingOutcome::Left),
+        LoopEnd::Interrupted => Ok(TrainingOutcome::Interrupted),
+        LoopEnd::Failed(FailureCause::NobodyLeft) => Err(WorkerError::NobodyLeft),
+        LoopEnd::Failed(FailureCause::OnlyJoins) => Err(WorkerError::AnotherJoins),
+        LoopEnd::Failed(FailureCause::LastEvent) => Err(failure.unwrap_or(WorkerError::Interrupted)),
+        LoopEnd::Failed(FailureCause::Unexpected) => Err(out_of_order("an event is no reply to the last action")),
     }
 }
 

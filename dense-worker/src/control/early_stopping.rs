@@ -6,24 +6,20 @@ use zagros_worker_core::{BestState, EarlyStopRule, MeasuredState, SearchState};
 
 use crate::event::Evaluation;
 
-/// What becomes of the best state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateUse {
-    /// It is the saved model.
     Saved,
     /// The test part is scored with it; no model is saved.
     Scored,
-    /// It was not kept.
     Lost,
 }
 
-/// The rule that the training loop decides by.
-pub(crate) fn rule(early_stop: EarlyStop) -> EarlyStopRule {
+pub(crate) fn early_stop_rule(early_stop: EarlyStop) -> EarlyStopRule {
     EarlyStopRule { patience: early_stop.patience, min_delta: early_stop.min_delta }
 }
 
-/// The measure that states are compared by; `None` where it is not defined.
-pub(crate) fn measure(metric: EvalMetric, evaluation: &Evaluation) -> Option<MeasuredState> {
+/// `None` where the measure is not defined.
+pub(crate) fn measured_state(metric: EvalMetric, evaluation: &Evaluation) -> Option<MeasuredState> {
     let value = match metric {
         EvalMetric::Auc => evaluation.auc,
         EvalMetric::Logloss => evaluation.logloss,
@@ -37,11 +33,10 @@ pub(crate) fn measure(metric: EvalMetric, evaluation: &Evaluation) -> Option<Mea
     Some(MeasuredState { value, merit: if metric.is_gain() { value } else { -value } })
 }
 
-/// Why training ended and which state is the best, in plain words, with what becomes of it.
-pub(crate) fn explain(early_stop: EarlyStop, search: &SearchState, fate: StateUse) -> String {
+pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: StateUse) -> String {
     let EarlyStop { metric, patience, min_delta } = early_stop;
     let name = name_of(metric);
-    let Some(BestState { step, value, .. }) = search.best() else {
+    let Some(BestState { step, value, .. }) = search.best_state() else {
         return format!("no state is the best: the validation {name} was never defined; the last state is the model");
     };
     let fate = match fate {
@@ -49,8 +44,8 @@ pub(crate) fn explain(early_stop: EarlyStop, search: &SearchState, fate: StateUs
         StateUse::Scored => "which is what is scored",
         StateUse::Lost => "but the last state is the model (nothing was kept: output.keep_best)",
     };
-    let best = format!("{value:.4} at step {}, {fate}", thousands(step));
-    if !search.is_over(rule(early_stop)) {
+    let best = format!("{value:.4} at step {}, {fate}", group_thousands(step));
+    if !search.is_over(early_stop_rule(early_stop)) {
         return format!("the best validation {name} was {best}");
     }
     let verb = if metric.is_gain() { "risen" } else { "fallen" };
@@ -72,7 +67,7 @@ pub(super) fn name_of(metric: EvalMetric) -> &'static str {
 }
 
 /// `1,234,567`.
-pub(super) fn thousands(number: u64) -> String {
+pub(super) fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (position, digit) in digits.chars().enumerate() {
@@ -86,7 +81,7 @@ pub(super) fn thousands(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zagros_worker_core::Patience;
+    use zagros_worker_core::PatienceUse;
     use zagros_zip::number_from;
 
     use super::*;
@@ -99,9 +94,9 @@ mod tests {
     fn explained(early_stop: EarlyStop, evaluations: &[Evaluation]) -> String {
         let mut search = SearchState::default();
         for (number, evaluation) in number_from(1, evaluations) {
-            search.note(rule(early_stop), 100 * number, measure(early_stop.metric, evaluation), Patience::Spent);
+            search.note_evaluation(early_stop_rule(early_stop), 100 * number, measured_state(early_stop.metric, evaluation), PatienceUse::Spent);
         }
-        explain(early_stop, &search, StateUse::Saved)
+        explain_end(early_stop, &search, StateUse::Saved)
     }
 
     #[test]
@@ -124,22 +119,22 @@ mod tests {
             message.contains("logloss has not fallen for 1 evaluation; the best was 0.4000 at step 200"),
             "{message}"
         );
-        let lost = explain(stop(EvalMetric::Auc, 1, 0.0), &SearchState::default(), StateUse::Lost);
+        let lost = explain_end(stop(EvalMetric::Auc, 1, 0.0), &SearchState::default(), StateUse::Lost);
         assert!(lost.contains("was never defined; the last state is the model"), "{lost}");
     }
 
     #[test]
     fn of_logloss_less_is_better_and_what_is_not_defined_is_no_measure() {
         let loss = Evaluation { logloss: Some(0.4), ..Evaluation::default() };
-        assert_eq!(measure(EvalMetric::Logloss, &loss), Some(MeasuredState { value: 0.4, merit: -0.4 }));
-        assert_eq!(measure(EvalMetric::Auc, &auc(Some(0.9))), Some(MeasuredState { value: 0.9, merit: 0.9 }));
+        assert_eq!(measured_state(EvalMetric::Logloss, &loss), Some(MeasuredState { value: 0.4, merit: -0.4 }));
+        assert_eq!(measured_state(EvalMetric::Auc, &auc(Some(0.9))), Some(MeasuredState { value: 0.9, merit: 0.9 }));
         for undefined in [auc(None), auc(Some(f64::NAN))] {
-            assert_eq!(measure(EvalMetric::Auc, &undefined), None);
+            assert_eq!(measured_state(EvalMetric::Auc, &undefined), None);
         }
-        assert_eq!(measure(EvalMetric::Gauc, &auc(Some(0.9))), None);
+        assert_eq!(measured_state(EvalMetric::Gauc, &auc(Some(0.9))), None);
         let errors = Evaluation { mse: Some(2.0), accuracy: Some(0.5), ..Evaluation::default() };
-        assert_eq!(measure(EvalMetric::Mse, &errors).unwrap().merit, -2.0);
-        assert_eq!(measure(EvalMetric::Accuracy, &errors).unwrap().merit, 0.5);
+        assert_eq!(measured_state(EvalMetric::Mse, &errors).unwrap().merit, -2.0);
+        assert_eq!(measured_state(EvalMetric::Accuracy, &errors).unwrap().merit, 0.5);
     }
 
     #[test]

@@ -14,17 +14,15 @@ use super::group_session::GroupRank;
 use super::row_servers::on_all;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
-use crate::progress::Overall;
+use crate::event::WorkerEvent;
+use crate::progress::OverallMeasures;
 
 /// How long a lost worker's own account of its end may take to come by way of the coordinator: a heartbeat and a bit.
 const ACCOUNT: Duration = Duration::from_secs(2);
 
-/// Files that a message names.
 const NAMED: usize = 3;
 
 impl Trainer {
-    /// Checks that every row of the epoch was trained on, where its data has ended, and adds up its measures.
     pub(super) async fn close_epoch(&mut self, epoch: u32, check_books: bool) -> Result<Event, WorkerError> {
         if check_books {
             self.check_books(epoch).await?;
@@ -50,12 +48,11 @@ impl Trainer {
         Ok(())
     }
 
-    /// Measures of the rows of all workers, each of which has seen its own alone.
     async fn add_up_measures(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let mut overall = self.tracker.overall().clone();
         if self.group.rank.is_some() {
             let all = self.run.dense.call(move |dense| dense.all_gather_values(&overall)).await??;
-            overall = Overall::sum(&all);
+            overall = OverallMeasures::sum(&all);
         }
         let (step, training) = (self.tracker.steps_of_all(), overall.report());
         // An epoch whose end was given up, because a worker was lost in it, ends once more.
@@ -76,7 +73,7 @@ impl Trainer {
         let mine: u64 = self.stream.untrained_rows;
         let rows = if self.group.is_asynchronous() {
             // The others said so when all voted for the end of the epoch.
-            mine + self.tracker.others().untrained_rows
+            mine + self.tracker.other_counts().untrained_rows
         } else {
             self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??.into_iter().sum()
         };
@@ -89,7 +86,7 @@ impl Trainer {
 
     /// Where another worker is lost, the cause is what that worker reported the coordinator, if it still could, or what the
     /// coordinator has made of it.
-    pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
+    pub(super) async fn explain_loss(&mut self, error: WorkerError) -> WorkerError {
         let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
         match &error {
             // A worker may be fenced because the run is over.

@@ -16,52 +16,49 @@ use zagros_protocol::datapath::Access;
 use zagros_store::Folder;
 use zagros_worker_core::StepVote;
 
-use super::blocking::blocking;
-use super::calibrators::Calibrators;
-use super::context::wire;
+use super::blocking::run_blocking;
+use super::calibrators::ModelCalibrators;
+use super::context::wire_encoding;
 use super::group_session::GroupRank;
-use super::measures::{ImportanceOptions, Measures};
+use super::measures::{ImportanceOptions, PartMeasures};
 use super::part_scores::{PartScores, measures_of};
-use super::saved_model::{Load, SavedModel};
-use super::stop::Stop;
-use crate::datapath::dense::{Dense, DenseThread};
-use crate::datapath::prefetch::{Lookups, Prefetch};
-use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
+use super::saved_model::{LoadMode, SavedModel};
+use super::stop::StopSignal;
+use crate::datapath::dense::{DenseStage, DenseThread};
+use crate::datapath::prefetch::{LookupStage, RowPrefetch};
+use crate::datapath::prepared::{FetchedBatch, BatchPreparer, inconsistent_batch};
 use crate::datapath::process_group::RankTurn;
-use crate::datapath::read::{Open, Reader};
+use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
-use crate::event::{Event, HeldOutPart, Observer};
-use crate::metrics::Metrics;
+use crate::event::{WorkerEvent, HeldOutPart, Observer};
+use crate::metrics::WorkerMetrics;
 use crate::model::batch_of_blocks;
 
 /// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
 const AHEAD: usize = 3;
 
 /// Scores a part of the data with a saved model (`zagros eval`).
-pub struct Evaluate {
-    /// The job saved beside the model: its transforms and its network.
+pub struct EvaluateCommand {
     pub job: Job,
-    /// The folder with `manifest.json`.
     pub model: Folder,
     /// Score all rows of these files instead of the job's test part.
     pub files: Option<Vec<PathBuf>>,
-    /// Also say how important each feature is.
+    /// How to measure the importance of each feature, if that is wanted.
     pub importance: Option<ImportanceOptions>,
     /// Knows where the embedding servers are.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
     pub connect: Connect,
-    /// Reported of what happens.
     pub observer: Arc<dyn Observer>,
     pub shutdown: Shutdown,
 }
 
-impl Evaluate {
+impl EvaluateCommand {
     /// Loads the model, scores, measures.
     ///
     /// # Errors
     /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
-    pub async fn run(self) -> Result<Measures, WorkerError> {
+    pub async fn run(self) -> Result<PartMeasures, WorkerError> {
         let job = match self.importance {
             Some(_) => ImportanceOptions::with_blocks(&self.job),
             None => self.job,
@@ -79,16 +76,15 @@ impl Evaluate {
             shutdown: self.shutdown,
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
-        let calibrators = saved.calibrators(&scorer.job.features.targets).await?;
+        let calibrators = saved.read_calibrators(&scorer.job.features.targets).await?;
         let step = saved.manifest().steps;
         match self.importance {
-            Some(options) => scorer.importance(&held_out, step, calibrators, options).await,
+            Some(options) => scorer.measure_importance(&held_out, step, calibrators, options).await,
             None => scorer.score(&held_out, step, calibrators).await,
         }
     }
 }
 
-/// What scoring with a saved model needs besides the model.
 pub(super) struct ScoringParts {
     pub(super) control: Arc<dyn ControlPlane>,
     pub(super) connect: Connect,
@@ -97,36 +93,29 @@ pub(super) struct ScoringParts {
 }
 
 impl ScoringParts {
-    /// Loads a model into the network and into empty embedding servers.
-    ///
-    /// # Errors
-    /// When the model cannot be read or does not fit the job.
-    pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(Scorer, SavedModel), WorkerError> {
+    pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(PartScorer, SavedModel), WorkerError> {
         let saved = SavedModel::open(model).await?;
         saved.check_network(&job).await?;
-        let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await?;
+        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await?;
         // Nothing is ever pushed by this client.
-        let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire(&job), timeout: job.cluster.timeout };
+        let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire_encoding(&job), timeout: job.cluster.timeout };
         let of_tiles = || EmbeddingClient::new(reader, Arc::clone(&self.control), Arc::clone(&self.connect));
         dense.stream_by(Access::Read, of_tiles).await?;
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh_placement().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
-        saved.load(&dense, &*client, Load::IntoEmpty).await?;
-        let stop = Stop::alone(self.shutdown);
-        Ok((Scorer { job, client, dense, group: None, observer: self.observer, stop }, saved))
+        saved.load(&dense, &*client, LoadMode::IntoEmpty).await?;
+        let stop = StopSignal::from_shutdown(self.shutdown);
+        Ok((PartScorer { job, client, dense, group: None, observer: self.observer, stop }, saved))
     }
 }
 
-/// Rows that are not learned from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldOut {
     pub(super) files: Vec<FileInfo>,
     part: DataPart,
-    /// What it is called.
     pub(crate) name: HeldOutPart,
 }
 
-/// The parts of a job that are not learned from, by when they are scored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeldOutParts {
     /// After each epoch, and every so many steps.
@@ -158,7 +147,6 @@ async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     Ok(Some(HeldOut { files, part, name: HeldOutPart::Test }))
 }
 
-/// All rows of these files.
 async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
     let files = look_at_files(job, paths, DataPart::All).await?;
     Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
@@ -169,7 +157,7 @@ pub(super) async fn rows_to_score(job: Arc<Job>, paths: Vec<PathBuf>, model: &Fo
     let written = SavedModel::open(model).await?.manifest().written.clone();
     let rows = whole_files(Arc::clone(&job), paths).await?;
     let files = rows.files.clone();
-    blocking("writings", move || check_writings(&job, &files, &written)).await??;
+    run_blocking("writings", move || check_writings(&job, &files, &written)).await??;
     Ok(rows)
 }
 
@@ -184,7 +172,7 @@ pub(crate) async fn look_at_files(
         check_first_rows(&job, &files, part)?;
         Ok::<_, IngestError>(files)
     };
-    Ok(blocking("data files", look).await??)
+    Ok(run_blocking("data files", look).await??)
 }
 
 /// The columns of held-out files hold what those of the training files hold.
@@ -196,48 +184,38 @@ pub(crate) async fn compare_types(
     let train = train.to_vec();
     let parts: Vec<_> = held_out.during.iter().chain(&held_out.at_end).map(|part| part.files.clone()).collect();
     let compare = move || parts.iter().try_for_each(|files| check_same_types(&job, &train, files));
-    Ok(blocking("data files", compare).await??)
+    Ok(run_blocking("data files", compare).await??)
 }
 
-/// What becomes of a scoring worker's turn.
 enum ScoringTurn {
     /// With its batch, or along with others that have one.
-    Score(Option<Box<Fetched>>),
+    Score(Option<Box<FetchedBatch>>),
     /// No worker has one.
     Done,
 }
 
-/// What scoring needs.
 #[derive(Clone)]
-pub(crate) struct Scorer {
+pub(crate) struct PartScorer {
     pub(crate) job: Arc<Job>,
     pub(crate) client: Arc<EmbeddingClient>,
     pub(crate) dense: DenseThread,
     /// Each worker scores its share.
     pub(crate) group: Option<GroupRank>,
     pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopSignal,
 }
 
-impl Scorer {
-    /// Scores every row with what the model is now, after `step` steps.
-    ///
-    /// # Errors
-    /// When data, servers or libtorch fail, or training must stop.
+impl PartScorer {
     async fn score(
         mut self,
         held_out: &HeldOut,
         step: u64,
-        calibrators: Option<Calibrators>,
-    ) -> Result<Measures, WorkerError> {
+        calibrators: Option<ModelCalibrators>,
+    ) -> Result<PartMeasures, WorkerError> {
         let scores = self.score_share(held_out, step).await?;
         measures_of(scores, calibrators).await
     }
 
-    /// Scores this worker's share of the rows.
-    ///
-    /// # Errors
-    /// As [`Self::score`].
     pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
@@ -246,29 +224,25 @@ impl Scorer {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
             scores = self.add(*fetched, scores).await?;
-            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done, total });
+            self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
         Ok(scores)
     }
 
-    /// Reads rows from `start` on and looks up their ids.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(super) fn look_up(&self, held_out: &HeldOut, start: StreamStart) -> Result<(Reader, Prefetch), WorkerError> {
+    pub(super) fn look_up(&self, held_out: &HeldOut, start: StreamStart) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
         // Its stages are not training's.
-        let metrics = Metrics::new(&Registry::new());
-        let preparer = Preparer::new(&self.job, Access::Read);
-        let (reader, incoming) = Reader::start(self.open(held_out, start), preparer, metrics.clone())?;
+        let metrics = WorkerMetrics::new(&Registry::new());
+        let preparer = BatchPreparer::new(&self.job, Access::Read);
+        let (reader, incoming) = ReaderThread::start(self.open(held_out, start), preparer, metrics.clone())?;
         let (client, window) = (Arc::clone(&self.client), StalenessWindow::new(AHEAD));
-        let lookups = Lookups { client, access: Access::Read, window, metrics, steps: None };
-        Ok((reader, Prefetch::start(lookups, incoming, 0, u64::MAX)))
+        let lookups = LookupStage { client, access: Access::Read, window, metrics, steps: None };
+        Ok((reader, RowPrefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 
     /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
     /// those that have run dry go along.
-    async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<ScoringTurn, WorkerError> {
+    async fn turn(&mut self, prefetch: &mut RowPrefetch) -> Result<ScoringTurn, WorkerError> {
         let next = self.next(prefetch).await;
         if self.group.is_none_or(|group| group.asynchronous) {
             return Ok(next?.map_or(ScoringTurn::Done, |fetched| ScoringTurn::Score(Some(Box::new(fetched)))));
@@ -279,7 +253,7 @@ impl Scorer {
         };
         let vote = StepVote { stop: stops, ..StepVote::default() };
         let mine = RankTurn { samples: u32::from(next.is_some()), vote, ..RankTurn::default() };
-        let agreed = self.dense.call(move |dense| dense.agree(mine)).await??.agreement();
+        let agreed = self.dense.call(move |dense| dense.agree_on_step(mine)).await??.step_agreement();
         if agreed.stop {
             return Err(WorkerError::Interrupted);
         }
@@ -287,10 +261,7 @@ impl Scorer {
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    ///
-    /// # Errors
-    /// When another worker is lost.
-    pub(crate) async fn merge(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
+    pub(crate) async fn merge_scores(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
         if self.group.is_none() {
             return Ok(scores);
         }
@@ -298,15 +269,15 @@ impl Scorer {
         let mut merged = PartScores::new(&self.job);
         for (rank, bytes) in all.iter().enumerate() {
             let part = PartScores::from_bytes(&self.job, bytes);
-            merged.merge(part.ok_or_else(|| inconsistent(0, format!("the scores of dense worker {rank}")))?);
+            merged.merge(part.ok_or_else(|| inconsistent_batch(0, format!("the scores of dense worker {rank}")))?);
         }
         Ok(merged)
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
-    pub(super) async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+    pub(super) async fn next(&mut self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         let next = tokio::select! {
-            reason = self.stop.requested() => return Err(reason),
+            reason = self.stop.wait_for_request() => return Err(reason),
             next = prefetch.next() => next,
         };
         match next.transpose() {
@@ -320,26 +291,23 @@ impl Scorer {
         }
     }
 
-    async fn add(&self, fetched: Fetched, mut scores: PartScores) -> Result<PartScores, WorkerError> {
+    async fn add(&self, fetched: FetchedBatch, mut scores: PartScores) -> Result<PartScores, WorkerError> {
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
-        scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
+        scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
         Ok(scores)
     }
 
     /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.
-    ///
-    /// # Errors
-    /// When libtorch fails.
-    pub(super) async fn logits(&self, fetched: Fetched) -> Result<(Batch, Vec<f32>), WorkerError> {
-        let Fetched { prepared, rows, permit, .. } = fetched;
-        let work = move |dense: &mut Dense| (dense.predict(&prepared, &rows), prepared.batch);
+    pub(super) async fn logits(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
+        let FetchedBatch { prepared, rows, permit, .. } = fetched;
+        let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
         let (logits, batch) = self.dense.call(work).await?;
         drop(permit);
         Ok((batch, logits?))
     }
 
-    fn open(&self, held_out: &HeldOut, start: StreamStart) -> Open {
+    fn open(&self, held_out: &HeldOut, start: StreamStart) -> OpenSource {
         let (mut job, part) = (Job::clone(&self.job), held_out.part);
         // Wherever batches of training end, and wherever reading starts, a row is at the same place in its block.
         job.train.batch_size = batch_of_blocks(job.train.batch_size);

@@ -9,24 +9,24 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::evaluate::{HeldOut, Scorer};
+use super::evaluate::{HeldOut, PartScorer};
 use super::group_session::GroupRank;
 use super::interruption::is_interruption;
-use super::measures::Measures;
+use super::measures::PartMeasures;
 use super::part_scores::{PartScores, measures_of};
 use super::scoring::MeasuredParts;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event as WorkerEvent, HeldOutPart};
+use crate::event::{Evaluation, WorkerEvent, HeldOutPart};
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
     pub(super) async fn evaluate(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         if let Some(held_out) = self.scoring.held_out.during.clone() {
             let step = self.tracker.steps_of_all();
-            self.tracker.pause();
-            let evaluation = self.score(&held_out, epoch).await?;
+            self.tracker.pause_clock();
+            let evaluation = self.score_part(&held_out, epoch).await?;
             self.scoring.evaluated = Some((step, evaluation));
             return Ok(Event::Evaluated { measured: self.keep_evaluated(evaluation).await? });
         }
@@ -36,24 +36,24 @@ impl Trainer {
     /// Keeps the state that was evaluated. Asynchronous workers push nothing meanwhile, or it would be another state.
     async fn keep_evaluated(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
         if !self.group.is_asynchronous() {
-            return self.consider(evaluation).await;
+            return self.consider_state(evaluation).await;
         }
         let ballots = self.ballots.clone();
-        let measured = ballots.on_the_way(self.consider(evaluation)).await?;
+        let measured = ballots.on_the_way(self.consider_state(evaluation)).await?;
         self.ballots.wait_for_all().await?;
         Ok(measured)
     }
 
     /// Scores a part with what the model is now, and tells everyone.
-    pub(crate) async fn score(&mut self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
+    pub(crate) async fn score_part(&mut self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
-        let scores = self.scores(held_out).await?;
+        let scores = self.merged_scores(held_out).await?;
         let report = measures_of(scores, self.scoring.calibrators.clone());
-        let Measures { evaluation, targets, calibrated, slices, .. } = report.await?;
+        let PartMeasures { evaluation, targets, calibrated, slices, .. } = report.await?;
         self.scoring.calibrated = calibrated;
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
-        self.run.metrics.evaluated(part, &evaluation);
+        self.run.metrics.show_evaluation(part, &evaluation);
         self.run.observer.observe(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
         if self.group.rank.is_none_or(GroupRank::leads) {
             self.report_evaluation(step, epoch, part, evaluation).await;
@@ -61,15 +61,14 @@ impl Trainer {
         Ok(evaluation)
     }
 
-    /// The scores of all workers of a part, by what the model is now.
-    pub(super) async fn scores(&mut self, held_out: &HeldOut) -> Result<PartScores, WorkerError> {
+    pub(super) async fn merged_scores(&mut self, held_out: &HeldOut) -> Result<PartScores, WorkerError> {
         let step = self.model_age().0;
         if self.group.rank.is_some() {
             // The others' gradients are acknowledged too.
             self.wait_for_all().await?;
         }
         self.pull_weights().await?;
-        let mut scorer = Scorer {
+        let mut scorer = PartScorer {
             group: self.group.rank,
             job: Arc::clone(&self.run.job),
             client: Arc::clone(&self.run.client),
@@ -83,7 +82,7 @@ impl Trainer {
         } else {
             scorer.score_share(held_out, step).await?
         };
-        scorer.merge(scores).await
+        scorer.merge_scores(scores).await
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.

@@ -14,12 +14,11 @@ use zagros_plumbing::durable;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::row_servers::{RowServers, on_all};
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 
-/// The list, in the folder of the run.
 const LIST: &str = "forgotten-ids.jsonl";
 /// Ids of one request. With 8 bytes each they are within what a request may be.
 const AT_ONCE: usize = 16_384;
@@ -32,9 +31,6 @@ struct ListLine {
 }
 
 /// Adds ids of a table to the list of a run. An id that is there stays there once.
-///
-/// # Errors
-/// When the list cannot be read or written.
 pub fn note_forgotten(run: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Result<()> {
     let list = run.join(LIST);
     let mut noted = read(&list)?;
@@ -48,7 +44,7 @@ pub fn note_forgotten(run: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Resul
     durable::write(&list, &text)
 }
 
-/// The ids of each table of a list. None without one.
+/// Empty without a list.
 fn read(path: &Path) -> io::Result<BTreeMap<String, BTreeSet<u64>>> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -95,14 +91,11 @@ async fn forget_at(server: Arc<dyn Shard>, request: ForgetRequest) -> Result<Vec
 
 impl Trainer {
     /// Removes again what was forgotten while the run trained: the servers have the rows of an earlier state.
-    ///
-    /// # Errors
-    /// When the list cannot be read, or a server fails.
     pub(super) async fn forget_again(&self) -> Result<(), WorkerError> {
         let Some(folder) = &self.run.folder else { return Ok(()) };
         let path = folder.path().join(LIST);
         let list = path.clone();
-        let noted = blocking("forgotten ids", move || read(&list)).await?;
+        let noted = run_blocking("forgotten ids", move || read(&list)).await?;
         let noted = noted.map_err(|source| WorkerError::File { what: "read", path, source })?;
         for (table, ids) in noted {
             let removed = forget_rows(&self.run.client, &table, &ids).await?;

@@ -17,23 +17,23 @@ use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
 use zagros_zip::ZipEq;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::group_session::{GroupRank, GroupSession, InFlightBatch};
 use super::group_watch::{GroupStage, watch_group};
 use super::resume::TrainingPosition;
 use super::splits::LOOP;
 use super::trainer::Trainer;
 use super::worker_counts::VotedCounts;
-use crate::datapath::dense::{Dense, Stepped};
-use crate::datapath::prepared::inconsistent;
-use crate::datapath::push::Gradients;
+use crate::datapath::dense::{DenseStage, StepResult};
+use crate::datapath::prepared::inconsistent_batch;
+use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
-use crate::progress::Overall;
+use crate::event::WorkerEvent;
+use crate::progress::OverallMeasures;
 
 impl Trainer {
     /// Waits for the other workers of the job and joins the first group later than `after`. A job of one worker has none.
-    pub(super) async fn form(&mut self, after: u64, progress: RankProgress) -> Result<Event, WorkerError> {
+    pub(super) async fn form_group(&mut self, after: u64, progress: RankProgress) -> Result<Event, WorkerError> {
         let cluster = &self.run.job.cluster;
         if !cluster.has_groups() {
             return Ok(Event::Formed { group: None, progress: Vec::new() });
@@ -50,12 +50,12 @@ impl Trainer {
         let newcomers = group.workers.iter().zip_eq(&progress).filter(|(_, progress)| !progress.has_trained);
         self.group.newcomers = newcomers.map(|(index, _)| *index).collect();
         self.group.most_steps = progress.iter().map(|progress| progress.steps).max().unwrap_or(0);
-        self.ballots.enter(rank.generation);
+        self.ballots.enter_group(rank.generation);
         let member = GroupMember { rank: rank.rank, generation: rank.generation };
         Ok(Event::Formed { group: Some(member), progress })
     }
 
-    /// Who is in it, by the coordinator. Another process in the place of a lost worker may come as late as `timeout`
+    /// Another process in the place of a lost worker may come as late as `timeout`
     /// after the lost one's lease has run out; the coordinator ends the run then.
     async fn next_group(&mut self, after: u64) -> Result<GroupResponse, WorkerError> {
         let lease = if after > 0 { self.run.membership.lease() * 2 } else { Duration::ZERO };
@@ -66,7 +66,7 @@ impl Trainer {
         let shutdown = self.run.stop.shutdown();
         tokio::select! {
             biased;
-            reason = stop.requested() => Err(reason),
+            reason = stop.wait_for_request() => Err(reason),
             group = wait_for_group(&*control, &self.run.membership, after, timeout, shutdown) => Ok(group?),
         }
     }
@@ -93,10 +93,10 @@ impl Trainer {
             let of_layers = || rendezvous.form_group(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
             Ok::<_, CollectiveError>((rendezvous.form_group(&place)?, streams.then(of_layers).transpose()?))
         };
-        let met = blocking("rendezvous", meet).await??;
+        let met = run_blocking("rendezvous", meet).await??;
         // Fitted transforms are part of what all must start from.
         let (seed, like) = (self.run.job.train.seed, format!("{:?}", self.run.job.features));
-        let joined = self.run.dense.call(move |dense| dense.join(met, seed, like.as_bytes(), progress)).await??;
+        let joined = self.run.dense.call(move |dense| dense.join_group(met, seed, like.as_bytes(), progress)).await??;
         self.group.watch = Some(watch(GroupStage::Formed));
         Ok(joined)
     }
@@ -120,56 +120,56 @@ impl Trainer {
     pub(super) async fn leave_group(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         self.stream.drop_batches();
         self.stream.reader = None;
-        self.tracker.pause();
+        self.tracker.pause_clock();
         (self.stream.permit, self.group.agreed) = (None, None);
-        let stepped = self.run.dense.call(Dense::leave_group).await?;
+        let stepped = self.run.dense.call(DenseStage::leave_group).await?;
         if let Some(batch) = &mut self.group.in_flight {
             batch.stepped = stepped;
         }
         self.drain(epoch).await?;
-        self.stream.position.closed(self.run.job.cluster.timeout).await?;
+        self.stream.position.wait_until_closed(self.run.job.cluster.timeout).await?;
         Ok(Event::Left)
     }
 
     /// Ends the batch of the step that failed: where other ranks made the step, this worker's gradients are in it, and so the
     /// rows' must be; else it is read again.
-    pub(super) async fn reconcile(&mut self, epoch: u32, in_flight: InFlight) -> Result<(), WorkerError> {
+    pub(super) async fn reconcile_step(&mut self, epoch: u32, in_flight: InFlight) -> Result<(), WorkerError> {
         let batch = self.group.in_flight.take();
         let (Some(InFlightBatch { seq, mut prepared, permit, stepped: Some(stepped) }), InFlight::Push) =
             (batch, in_flight)
         else {
             return Ok(());
         };
-        let Stepped { gradients, share, .. } = stepped;
+        let StepResult { gradients, share, .. } = stepped;
         let ends = self.stream.position.advance(&mut prepared.batch);
         let (step, permit) = (self.row_step(seq), Arc::new(permit));
         let (unique, values, reach) = (prepared.unique, gradients, RequestReach::Owners);
         let samples = prepared.batch.size;
-        let gradients = Gradients { seq, step, unique, values, samples, share, ends, permit, reach };
+        let gradients = BatchGradients { seq, step, unique, values, samples, share, ends, permit, reach };
         self.stream.pushes.start(gradients);
         self.drain(epoch).await
     }
 
     /// Continues from the state of the most advanced rank, `source`. Where that is further than this worker, its counts are
     /// taken too (`adopt`). An asynchronous worker keeps the counts of its own steps.
-    pub(super) async fn follow(
+    pub(super) async fn follow_rank(
         &mut self,
         mut epoch: u32,
         source: usize,
         adopt: bool,
         same_epoch: bool,
     ) -> Result<Event, WorkerError> {
-        let leads = self.group.order() as usize == source;
+        let leads = self.group.row_order() as usize == source;
         let mine = leads.then(|| serde_json::to_vec(&self.shared_state(epoch)).unwrap_or_default());
-        let shared = self.run.dense.call(move |dense| dense.follow(source, mine.unwrap_or_default())).await??;
+        let shared = self.run.dense.call(move |dense| dense.follow_rank(source, mine.unwrap_or_default())).await??;
         let SharedState { training, counted } = serde_json::from_slice(&shared)
-            .map_err(|error| inconsistent(0, format!("what dense worker {source} sent of training ({error})")))?;
+            .map_err(|error| inconsistent_batch(0, format!("what dense worker {source} sent of training ({error})")))?;
         if adopt {
             epoch = training.epoch;
             self.adopt(training, same_epoch);
         }
         self.count_with(counted);
-        self.stream.remainder = self.stream.position.remainder().filter(|_| same_epoch);
+        self.stream.remainder = self.stream.position.stream_to_resume().filter(|_| same_epoch);
         self.stream.pushes.count_from(self.stream.next_seq);
         let (generation, step) = (self.group.generation(), self.tracker.steps);
         let workers = self.group.indices.clone();
@@ -189,7 +189,7 @@ impl Trainer {
         }
         // The rows that this worker has seen in the epoch are its own.
         let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
-        training.tracker = training.tracker.with_overall(own.unwrap_or_else(Overall::new));
+        training.tracker = training.tracker.with_overall(own.unwrap_or_else(OverallMeasures::new));
         self.continue_from(training);
         // Its batches are numbered as those of the others are, for a user who reads of them.
         let steps = if steps_are_its_own { self.group.most_steps } else { self.tracker.steps };
@@ -204,13 +204,12 @@ impl Trainer {
         let GroupSession { indices, newcomers, .. } = &self.group;
         let is_gone = |index: u32| !indices.contains(&index) || newcomers.contains(&index);
         let mut counted = counted;
-        counted.depart(is_gone);
-        self.tracker.set_others(counted.others(self.group.index()));
+        counted.note_departed(is_gone);
+        self.tracker.set_others(counted.counts_of_others(self.group.worker_index()));
         self.group.counted = counted;
     }
 }
 
-/// What the most advanced rank tells the others.
 #[derive(Serialize, Deserialize)]
 struct SharedState {
     training: TrainingPosition,

@@ -9,51 +9,40 @@ use zagros_job::{Job, Mode};
 use zagros_protocol::control::GroupResponse;
 
 use super::worker_counts::VotedCounts;
-use crate::datapath::dense::Stepped;
-use crate::datapath::prepared::Prepared;
+use crate::datapath::dense::StepResult;
+use crate::datapath::prepared::PreparedBatch;
 use crate::datapath::process_group::{AgreedTurns, seed_of_rank};
 
-/// The group of a run of several workers.
 #[derive(Default)]
 pub(crate) struct GroupSession {
-    /// How this worker finds the others.
     pub(crate) rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Its place in the group; `None` before the first one and in a run of one worker.
     pub(crate) rank: Option<GroupRank>,
-    /// The index of each worker, by rank.
     pub(crate) indices: Vec<u32>,
-    /// The indices of the workers of the group that have not trained in this run.
     pub(crate) newcomers: Vec<u32>,
-    /// The most steps that a worker of the group has made.
     pub(crate) most_steps: u64,
     /// What asynchronous workers had done when they voted last.
     pub(crate) counted: VotedCounts,
     /// Ends the group's calls when one of them is lost.
     pub(crate) watch: Option<AbortOnDropHandle<()>>,
-    /// What all ranks bring to the next step.
     pub(crate) agreed: Option<AgreedTurns>,
-    /// The batch of the step in which the group failed.
     pub(crate) in_flight: Option<InFlightBatch>,
 }
 
-/// A batch whose step failed on this worker.
 #[derive(Debug)]
 pub(crate) struct InFlightBatch {
     pub(crate) seq: u64,
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: PreparedBatch,
     pub(crate) permit: WindowPermit,
     /// What the step gave here, where other ranks may have made it.
-    pub(crate) stepped: Option<Stepped>,
+    pub(crate) stepped: Option<StepResult>,
 }
 
-/// A worker's place in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRank {
-    /// This worker's number in the group.
     pub(crate) rank: u32,
     /// Counts up with each group of the run.
     pub(crate) generation: u64,
-    /// How many workers there are.
     pub(crate) world: u32,
     /// Ranks push one after another, and no rank looks up before all have pushed: the same bits in every run.
     pub(super) in_turns: bool,
@@ -81,7 +70,6 @@ impl GroupRank {
 }
 
 impl GroupSession {
-    /// Whether each worker of several makes its own steps.
     pub(super) fn is_asynchronous(&self) -> bool {
         self.rank.is_some_and(|rank| rank.asynchronous)
     }
@@ -91,30 +79,27 @@ impl GroupSession {
         self.rank.filter(|rank| !rank.asynchronous)
     }
 
-    /// Bytes that all workers have read when this one has read so many, for progress.
     pub(super) fn bytes_of_all(&self, mine: u64) -> u64 {
         let workers = self.rank.filter(|rank| rank.asynchronous).map_or(1, |rank| u64::from(rank.world));
         mine * workers
     }
 
     /// Whose order of rows a new stream of this worker has.
-    pub(super) fn order(&self) -> u32 {
+    pub(super) fn row_order(&self) -> u32 {
         self.rank.map_or(0, |rank| rank.rank)
     }
 
-    /// The index of this worker in the job.
-    pub(super) fn index(&self) -> u32 {
-        self.indices.get(self.order() as usize).copied().unwrap_or_default()
+    pub(super) fn worker_index(&self) -> u32 {
+        self.indices.get(self.row_order() as usize).copied().unwrap_or_default()
     }
 
-    /// The generation of the group; 0 before the first.
     pub(super) fn generation(&self) -> u64 {
         self.rank.map_or(0, |rank| rank.generation)
     }
 }
 
 /// The seed of a worker's order of rows; rank 0's is the job's.
-pub(crate) fn seed(seed: u64, rank: u32) -> u64 {
+pub(crate) fn order_seed(seed: u64, rank: u32) -> u64 {
     // A job's seed is an i64 above zero.
     seed_of_rank(seed, u64::from(rank)) & i64::MAX as u64
 }
@@ -127,8 +112,8 @@ mod tests {
     fn the_first_worker_leads_and_each_has_a_seed_of_its_own() {
         let group = |rank| GroupRank { rank, generation: 1, world: 3, in_turns: false, asynchronous: false };
         assert_eq!([0, 1, 2].map(|rank| group(rank).leads()), [true, false, false]);
-        assert_eq!(seed(11, 0), 11);
-        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| seed(11, rank)));
+        assert_eq!(order_seed(11, 0), 11);
+        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| order_seed(11, rank)));
         assert!(seeds.len() == 3 && seeds.iter().all(|seed| i64::try_from(*seed).is_ok()));
     }
 }

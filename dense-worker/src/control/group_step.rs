@@ -8,25 +8,24 @@ use zagros_worker_core::{Event, StepAgreement, StepVote, VoteRule};
 use super::group_session::{GroupRank, InFlightBatch};
 use super::tracker::MadeStep;
 use super::trainer::Trainer;
-use crate::datapath::dense::{Dense, Stepped};
+use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::next_lookup::{StepSide, rows_change_by_pushes_alone};
-use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::Fetched;
+use crate::datapath::prefetch::RowPrefetch;
+use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::process_group::{AgreedTurns, RankShare, RankTurn, TurnAhead};
-use crate::datapath::push::Gradients;
+use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
-use crate::metrics::Stage;
+use crate::metrics::PipelineStage;
 
 impl Trainer {
-    /// Shares what this rank brings to the next step, and returns what all bring.
-    pub(super) async fn agree(&mut self, vote: StepVote, batch: bool) -> Result<Event, WorkerError> {
+    pub(super) async fn agree_on_step(&mut self, vote: StepVote, batch: bool) -> Result<Event, WorkerError> {
         let turn = RankTurn { vote, ..RankTurn::default() };
         let mine = match &self.stream.batch {
             Some(fetched) if batch => turn.with_batch(&fetched.prepared.batch),
             _ => turn,
         };
-        let agreed = self.run.dense.call(move |dense| dense.agree(mine)).await??;
-        let agreement = agreed.agreement();
+        let agreed = self.run.dense.call(move |dense| dense.agree_on_step(mine)).await??;
+        let agreement = agreed.step_agreement();
         self.group.agreed = Some(agreed);
         Ok(Event::Agreed(agreement))
     }
@@ -36,22 +35,22 @@ impl Trainer {
         &mut self,
         epoch: u32,
         rank: GroupRank,
-        fetched: Option<Fetched>,
+        fetched: Option<FetchedBatch>,
         ahead: Option<VoteRule>,
     ) -> Result<Option<StepAgreement>, WorkerError> {
-        let none = AgreedTurns::of_nobody();
+        let none = AgreedTurns::without_batches();
         let agreed = self.group.agreed.take().unwrap_or(none);
         match fetched {
             Some(fetched) => self.step_with(epoch, rank, fetched, &agreed, ahead).await?,
             None => self.step_without(epoch, rank, &agreed).await?,
         }
-        Ok(self.group.agreed.as_ref().map(AgreedTurns::agreement))
+        Ok(self.group.agreed.as_ref().map(AgreedTurns::step_agreement))
     }
 
     /// Without a batch of its own a rank steps with those that have one.
     async fn step_without(&mut self, epoch: u32, rank: GroupRank, agreed: &AgreedTurns) -> Result<(), WorkerError> {
         let step = self.tracker.steps + 1;
-        let work = move |dense: &mut Dense| dense.group_step(None, RankShare::default(), step, &TurnAhead::default());
+        let work = move |dense: &mut DenseStage| dense.group_step(None, RankShare::default(), step, &TurnAhead::default());
         match self.run.dense.call(work).await? {
             Err(skipped @ WorkerError::Skipped { .. }) => self.count_skipped_group_step(skipped, agreed),
             stepped => {
@@ -67,15 +66,15 @@ impl Trainer {
         &mut self,
         epoch: u32,
         rank: GroupRank,
-        fetched: Fetched,
+        fetched: FetchedBatch,
         agreed: &AgreedTurns,
         vote: Option<VoteRule>,
     ) -> Result<(), WorkerError> {
-        let Fetched { seq, prepared, rows, permit } = fetched;
-        let share = agreed.share(rank.rank as usize);
+        let FetchedBatch { seq, prepared, rows, permit } = fetched;
+        let share = agreed.share_of_rank(rank.rank as usize);
         let (step, ahead, dense) = (self.tracker.steps + 1, TurnAhead::default(), self.run.dense.clone());
         let known = Arc::clone(&ahead);
-        let work = move |dense: &mut Dense| (dense.group_step(Some((&prepared, rows)), share, step, &known), prepared);
+        let work = move |dense: &mut DenseStage| (dense.group_step(Some((&prepared, rows)), share, step, &known), prepared);
         let mut prefetch = self.stream.prefetch.take();
         let mut stepping = std::pin::pin!(dense.call(work));
         let stepped = tokio::select! {
@@ -103,9 +102,9 @@ impl Trainer {
         let (values, permit) = (std::mem::take(&mut stepped.gradients), Arc::new(permit));
         self.stream.permit = Some(Arc::clone(&permit));
         let step = self.row_step(seq);
-        let (unique, reach) = (prepared.unique, self.reach_of(agreed.busy().count()));
+        let (unique, reach) = (prepared.unique, self.reach_of(agreed.busy_ranks().count()));
         let (samples, share) = (prepared.batch.size, share.samples);
-        let gradients = Gradients { seq, step, unique, values, samples, share, ends, permit, reach };
+        let gradients = BatchGradients { seq, step, unique, values, samples, share, ends, permit, reach };
         self.push(epoch, rank, agreed, Some(gradients)).await?;
         self.report_group_step(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())
@@ -113,12 +112,12 @@ impl Trainer {
 
     /// Shares what this rank brings to the step after the one with batch `seq`, once its next batch is there. It shares nothing
     /// where it has no vote ahead, and where it is asked to stop: then all agree when that step comes.
-    async fn look_ahead(&self, seq: u64, vote: Option<VoteRule>, prefetch: &mut Option<Prefetch>, ahead: TurnAhead) {
+    async fn look_ahead(&self, seq: u64, vote: Option<VoteRule>, prefetch: &mut Option<RowPrefetch>, ahead: TurnAhead) {
         let (Some(vote), Some(prefetch)) = (vote, prefetch.as_mut()) else { return };
         let mut stop = self.run.stop.clone();
         let turn = tokio::select! {
             biased;
-            _ = stop.requested() => return,
+            _ = stop.wait_for_request() => return,
             turn = next_turn(seq, self.stream.steps.as_ref(), prefetch) => turn,
         };
         if let Some(turn) = turn.filter(|turn| turn.samples > 0) {
@@ -127,13 +126,12 @@ impl Trainer {
         }
     }
 
-    /// All ranks skip their batches of a step.
     fn count_skipped_group_step(&mut self, skipped: WorkerError, agreed: &AgreedTurns) {
-        self.count_skipped_step(&skipped.by_index(&self.group.indices), agreed.bytes());
+        self.count_skipped_step(&skipped.by_index(&self.group.indices), agreed.bytes_read());
     }
 
-    fn report_group_step(&mut self, agreed: &AgreedTurns, labels: &[f32], stepped: &Stepped, staleness: u32) {
-        let (samples, bytes, main) = (agreed.samples(), agreed.bytes(), self.loss.main);
+    fn report_group_step(&mut self, agreed: &AgreedTurns, labels: &[f32], stepped: &StepResult, staleness: u32) {
+        let (samples, bytes, main) = (agreed.sample_count(), agreed.bytes_read(), self.loss.main);
         let (logits, loss) = (&stepped.logits[..], stepped.loss);
         self.report_step(MadeStep { samples, labels, logits, main, loss, staleness, bytes });
     }
@@ -145,7 +143,7 @@ impl Trainer {
         epoch: u32,
         rank: GroupRank,
         agreed: &AgreedTurns,
-        mut gradients: Option<Gradients>,
+        mut gradients: Option<BatchGradients>,
     ) -> Result<(), WorkerError> {
         if !rank.in_turns {
             gradients.into_iter().for_each(|gradients| self.stream.pushes.start(gradients));
@@ -155,22 +153,22 @@ impl Trainer {
         let _permit = gradients.as_ref().map(|gradients| Arc::clone(&gradients.permit));
         for turn in self.turns(agreed) {
             if let Some(gradients) = gradients.take_if(|_| turn.contains(&(rank.rank as usize))) {
-                let Gradients { seq, step, reach, .. } = gradients;
+                let BatchGradients { seq, step, reach, .. } = gradients;
                 self.stream.pushes.start(gradients);
                 self.stream.push_started(seq, step, reach, turn.len());
                 let complete = self.stream.pushes.drain().await?;
-                self.complete(epoch, complete);
+                self.complete_splits(epoch, complete);
             }
             let since = Instant::now();
             self.wait_for_all().await?;
-            self.run.metrics.spent(Stage::Reduce, since.elapsed());
+            self.run.metrics.add_stage_time(PipelineStage::Reduce, since.elapsed());
         }
         Ok(())
     }
 
     /// The ranks that push at a time.
     fn turns(&self, agreed: &AgreedTurns) -> Vec<Vec<usize>> {
-        let busy: Vec<usize> = agreed.busy().collect();
+        let busy: Vec<usize> = agreed.busy_ranks().collect();
         if busy.len() == 2 && rows_change_by_pushes_alone(&self.run.job) {
             return vec![busy];
         }
@@ -182,15 +180,15 @@ impl Trainer {
         if self.group.is_asynchronous() {
             return self.ballots.wait_for_all().await;
         }
-        self.run.dense.call(Dense::barrier).await?
+        self.run.dense.call(DenseStage::wait_for_all).await?
     }
 }
 
 /// What this worker brings to the step after the one with batch `seq`, without its vote, once that is known: in mode `sync` when the batch
 /// is read, else when its rows are there. `None` after the last batch, or before an error.
-async fn next_turn(seq: u64, steps: Option<&StepSide>, prefetch: &mut Prefetch) -> Option<RankTurn> {
+async fn next_turn(seq: u64, steps: Option<&StepSide>, prefetch: &mut RowPrefetch) -> Option<RankTurn> {
     match steps {
         Some(steps) => Some(steps.batch_after(seq).await?.turn),
-        None => Some(RankTurn::default().with_batch(&prefetch.look().await?.prepared.batch)),
+        None => Some(RankTurn::default().with_batch(&prefetch.peek().await?.prepared.batch)),
     }
 }

@@ -9,7 +9,6 @@ use zagros_collective::GroupInterrupt;
 use zagros_coordinator_client::MemberView;
 use zagros_job::Mode;
 
-/// How far a group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupStage {
     /// Its workers meet. One that learns of a newer group first goes there and never comes to this one, so no worker waits for it.

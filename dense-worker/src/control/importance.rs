@@ -11,15 +11,15 @@ use zagros_ingest::StreamStart;
 use zagros_job::{Job, Target};
 use zagros_zip::ZipEq;
 
-use super::calibrators::Calibrators;
-use super::evaluate::{HeldOut, Scorer};
-use super::measures::{Importance, ImportanceOptions, Measures, TargetImportance};
+use super::calibrators::ModelCalibrators;
+use super::evaluate::{HeldOut, PartScorer};
+use super::measures::{ImportanceReport, ImportanceOptions, PartMeasures, TargetImportance};
 use super::part_scores::{PartScores, column, measures_of, target_form};
-use crate::datapath::dense::Dense;
+use crate::datapath::dense::DenseStage;
 use crate::datapath::permuted::{FeatureIndex, PermutationSeed};
-use crate::datapath::prepared::{Fetched, inconsistent};
+use crate::datapath::prepared::{FetchedBatch, inconsistent_batch};
 use crate::error::WorkerError;
-use crate::event::Event;
+use crate::event::WorkerEvent;
 use crate::model::ModelError;
 
 /// Names of the features, as [`FeatureIndex`] counts them. A column that is both a number and ids has two names.
@@ -34,7 +34,6 @@ fn names(job: &Job) -> Vec<String> {
     numbers.chain(categorical.iter().map(|name| named(name, &numeric, "ids"))).collect()
 }
 
-/// All scores of one reading.
 struct ImportanceScores {
     scores: PartScores,
     permuted: Vec<PermutedScores>,
@@ -51,18 +50,14 @@ fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f
     targets.iter().enumerate().map(own).collect()
 }
 
-impl Scorer {
-    /// Measures of a part, and the importance of each feature for them.
-    ///
-    /// # Errors
-    /// When data, servers or libtorch fail, or the command must stop.
-    pub(super) async fn importance(
+impl PartScorer {
+    pub(super) async fn measure_importance(
         mut self,
         held_out: &HeldOut,
         step: u64,
-        calibrators: Option<Calibrators>,
+        calibrators: Option<ModelCalibrators>,
         ImportanceOptions { repeats }: ImportanceOptions,
-    ) -> Result<Measures, WorkerError> {
+    ) -> Result<PartMeasures, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let (total, mut done, features) = (held_out.files.iter().map(|file| file.bytes).sum(), 0, names(&self.job));
         let permuted_scores =
@@ -72,7 +67,7 @@ impl Scorer {
         while let Some(fetched) = self.next(&mut prefetch).await? {
             done += fetched.prepared.batch.bytes;
             found = self.add_permuted(fetched, found, (features.len(), repeats)).await?;
-            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done, total });
+            self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
         let target_importance = |(target, permuted): (&Target, &PermutedScores)| TargetImportance {
@@ -82,14 +77,14 @@ impl Scorer {
         let mut targets: Vec<_> =
             self.job.features.targets.iter().zip_eq(&found.permuted).map(target_importance).collect();
         let features = targets.remove(0).features;
-        let importance = Importance { repeats, block_rows: self.job.train.batch_size, features, targets };
+        let importance = ImportanceReport { repeats, block_rows: self.job.train.batch_size, features, targets };
         let measures = measures_of(found.scores, calibrators).await?;
-        Ok(Measures { importance: Some(importance), ..measures })
+        Ok(PartMeasures { importance: Some(importance), ..measures })
     }
 
     async fn add_permuted(
         &mut self,
-        fetched: Fetched,
+        fetched: FetchedBatch,
         mut found: ImportanceScores,
         of: (usize, u32),
     ) -> Result<ImportanceScores, WorkerError> {
@@ -100,7 +95,7 @@ impl Scorer {
                     return Err(WorkerError::Interrupted);
                 }
                 let (block, mut permuted, job) = (Arc::clone(&fetched), found.permuted, Arc::clone(&self.job));
-                let work = move |dense: &mut Dense| -> Result<Vec<PermutedScores>, ModelError> {
+                let work = move |dense: &mut DenseStage| -> Result<Vec<PermutedScores>, ModelError> {
                     let seed = PermutationSeed { seed, batch: block.seq, repeat };
                     let logits = dense.predict_permuted(&block.prepared, &block.rows, FeatureIndex(feature), seed)?;
                     let by_target = by_target(&job, &block.prepared.batch.labels, &logits);
@@ -120,7 +115,7 @@ impl Scorer {
         {
             scores.add_plain(&labels, &outputs);
         }
-        found.scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
+        found.scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
         Ok(found)
     }
 }

@@ -12,7 +12,6 @@ pub(crate) fn interrupted_or(reason: WorkerError) -> Result<(), WorkerError> {
     if is_interruption(&reason) { Ok(()) } else { Err(reason) }
 }
 
-/// Whether a call ended because this process was asked to end, or the run is drained.
 pub(crate) fn is_interruption(error: &WorkerError) -> bool {
     matches!(error, WorkerError::Interrupted | WorkerError::Ingest(IngestError::Cancelled))
 }

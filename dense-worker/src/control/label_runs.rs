@@ -11,7 +11,6 @@ const ENOUGH: u64 = 200;
 /// So many times fewer runs than expected are too few. A file sorted by user has perhaps half as many.
 const TOO_FEW: u64 = 4;
 
-/// Counts runs of equal labels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LabelRuns {
     rows: u64,
@@ -21,7 +20,6 @@ pub(crate) struct LabelRuns {
     is_reported: bool,
 }
 
-/// Labels that come in runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LongRuns {
     rows: u64,

@@ -24,13 +24,13 @@ impl Trainer {
         let coordinator = self.run.splits.control.name().to_owned();
         let silence = proof.renewal_age();
         warn!(coordinator, "no heartbeat was answered for {silence:.1?}: no step until the lease is proven again");
-        self.tracker.pause();
+        self.tracker.pause_clock();
         let waiting = Waiting::new("lease", WaitKind::Coordinator, "the proof of its lease");
         let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(self.run.job.cluster.timeout));
         let (mut requests, mut ends) = (self.run.stop.clone(), self.run.stop.clone());
         tokio::select! {
             biased;
-            reason = requests.requested(), if stop => return Err(reason),
+            reason = requests.wait_for_request(), if stop => return Err(reason),
             reason = ends.run_ended(), if !stop => return Err(reason),
             () = proof.valid_again() => {}
             () = tokio::time::sleep(self.run.job.cluster.timeout) => {
@@ -38,7 +38,7 @@ impl Trainer {
             }
         }
         info!(coordinator, "the lease is proven again; training goes on");
-        self.tracker.resume();
+        self.tracker.resume_clock();
         Ok(())
     }
 }

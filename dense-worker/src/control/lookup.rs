@@ -11,10 +11,10 @@ use zagros_worker_core::{Event, StepFacts};
 use super::interruption::interrupted_or;
 use super::stream::StreamState;
 use super::trainer::Trainer;
-use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::Fetched;
+use crate::datapath::prefetch::RowPrefetch;
+use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;
-use crate::metrics::Stage;
+use crate::metrics::PipelineStage;
 
 impl Trainer {
     /// The next batch that has samples. Acknowledgements are counted meanwhile. It listens for a request to `stop`, and for
@@ -35,26 +35,26 @@ impl Trainer {
             let since = Instant::now();
             let fetched = tokio::select! {
                 biased;
-                reason = self.run.stop.requested(), if stop => {
+                reason = self.run.stop.wait_for_request(), if stop => {
                     return interrupted_or(reason).map(|()| Event::StopRequested);
                 }
-                () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
-                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                () = self.barrier_calls.wait_until_due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
+                    self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     return Ok(Event::BarrierDue);
                 }
                 () = newer_group(&mut groups, self.group.generation()), if barriers_after.is_some() => {
-                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                    self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     return Ok(Event::GroupDue);
                 }
-                complete = self.stream.pushes.acknowledged() => {
-                    self.complete(epoch, complete?);
-                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                complete = self.stream.pushes.next_acknowledged() => {
+                    self.complete_splits(epoch, complete?);
+                    self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     continue;
                 }
                 () = passed(until) => return Ok(Event::BatchLate),
                 fetched = from_stream(&mut self.stream.prefetch) => fetched,
             };
-            self.run.metrics.spent(Stage::Waiting, since.elapsed());
+            self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
             let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Event::StreamDry(self.step_facts())) };
             self.stream.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
@@ -74,7 +74,6 @@ impl Trainer {
         }
     }
 
-    /// What this worker's vote on a step depends on.
     pub(super) fn step_facts(&self) -> StepFacts {
         let checkpoint_by_time = self.checkpoints.is_due_by_time();
         let membership = &self.run.membership;
@@ -82,7 +81,7 @@ impl Trainer {
     }
 
     /// Splits without a training row are nothing to stop for, once some had rows.
-    fn rows_or_end(&mut self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
+    fn rows_or_end(&mut self, fetched: Option<Result<FetchedBatch, WorkerError>>) -> Result<Option<FetchedBatch>, WorkerError> {
         match fetched.transpose() {
             Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
             fetched => fetched,
@@ -94,30 +93,28 @@ impl Trainer {
         self.tracker.steps > 0 || self.run.job.cluster.has_groups() || self.run.joins_late()
     }
 
-    /// A batch that is never trained on.
     pub(super) fn skip_batch(&mut self, epoch: u32, seq: u64, mut batch: Batch) {
         let ends = self.stream.position.advance(&mut batch);
-        let complete = self.stream.pushes.skip(seq, ends);
-        self.complete(epoch, complete);
+        let complete = self.stream.pushes.skip_batch(seq, ends);
+        self.complete_splits(epoch, complete);
     }
 
     /// Waits until every gradient, also of streamed layers, is acknowledged and every complete split is reported.
     pub(super) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let complete = self.stream.pushes.drain().await?;
-        self.complete(epoch, complete);
-        self.run.dense.call(|dense| dense.model.settle()).await??;
+        self.complete_splits(epoch, complete);
+        self.run.dense.call(|dense| dense.model.wait_for_pushes()).await??;
         self.run.completer.flush().await
     }
 
-    /// Reports splits as complete.
-    pub(super) fn complete(&mut self, epoch: u32, splits: Vec<u64>) {
+    pub(super) fn complete_splits(&mut self, epoch: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
             self.stream.splits_read.extend(&splits);
             let StreamState { contents, position, .. } = &mut self.stream;
-            contents.extend(splits.iter().filter_map(|split| Some((*split as u32, position.content(*split)?))));
+            contents.extend(splits.iter().filter_map(|split| Some((*split as u32, position.content_hash(*split)?))));
             let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
             let bad_rows = splits.iter().map(|split| self.stream.position.bad_rows(*split)).collect();
-            self.run.completer.complete(CompleteRequest { member, incarnation, epoch, splits, bad_rows });
+            self.run.completer.report_complete(CompleteRequest { member, incarnation, epoch, splits, bad_rows });
         }
     }
 
@@ -131,7 +128,6 @@ impl Trainer {
         Err(IngestError::TooManyBadRows { count, limit, share: 0.0, rows: 0, first: Vec::new() }.into())
     }
 
-    /// Waits for splits that others hold, until it is worth asking again.
     pub(super) async fn wait_for_splits(
         &mut self,
         pause: Duration,
@@ -140,8 +136,8 @@ impl Trainer {
         let mut groups = self.run.membership.subscribe();
         tokio::select! {
             // Seen when asking again.
-            _ = self.run.stop.requested() => Ok(Event::WaitOver),
-            () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
+            _ = self.run.stop.wait_for_request() => Ok(Event::WaitOver),
+            () = self.barrier_calls.wait_until_due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
                 Ok(Event::BarrierDue)
             }
             () = newer_group(&mut groups, self.group.generation()), if barriers_after.is_some() => Ok(Event::GroupDue),
@@ -150,7 +146,6 @@ impl Trainer {
     }
 }
 
-/// Waits until a process group newer than `generation` has formed.
 async fn newer_group(view: &mut watch::Receiver<MemberView>, generation: u64) {
     if view.wait_for(|view| view.group > generation).await.is_err() {
         // The membership is gone, so no report of a group comes.
@@ -167,7 +162,7 @@ async fn passed(until: Option<Instant>) {
 }
 
 /// Of no stream there is no next batch.
-async fn from_stream(prefetch: &mut Option<Prefetch>) -> Option<Result<Fetched, WorkerError>> {
+async fn from_stream(prefetch: &mut Option<RowPrefetch>) -> Option<Result<FetchedBatch, WorkerError>> {
     match prefetch {
         Some(prefetch) => prefetch.next().await,
         None => None,

@@ -2,24 +2,22 @@
 
 use tracing::warn;
 
-use super::divergence::Sense;
-use super::main_target::ignorance;
+use super::divergence::LossSense;
+use super::main_target::loss_of_ignorance;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 
 impl Trainer {
-    /// After a step.
-    ///
     /// # Errors
     /// [`WorkerError::LossWithoutSense`]: on all workers that step together, whose loss is one.
     pub(super) fn check_divergence(&mut self, loss: f64) -> Result<(), WorkerError> {
-        match self.loss.divergence.note(loss) {
-            Sense::Fine => Ok(()),
-            Sense::None => Err(self.diverged("the training loss", self.tracker.loss())),
-            Sense::Doubtful => {
+        match self.loss.divergence.note_loss(loss) {
+            LossSense::Fine => Ok(()),
+            LossSense::None => Err(self.diverged("the training loss", self.tracker.smoothed_loss())),
+            LossSense::Doubtful => {
                 if !std::mem::replace(&mut self.loss.divergence.warned, true) {
-                    self.warn_of_loss("the training loss", self.tracker.loss());
+                    self.warn_of_loss("the training loss", self.tracker.smoothed_loss());
                 }
                 Ok(())
             }
@@ -34,17 +32,17 @@ impl Trainer {
         let held_out = evaluation.and_then(|evaluation| evaluation.logloss);
         let (what, loss) = match held_out {
             Some(loss) => ("the logloss of the held-out part", loss),
-            None => ("the training loss", self.tracker.loss()),
+            None => ("the training loss", self.tracker.smoothed_loss()),
         };
-        let nothing = ignorance([self.run.job.features.main_target()]);
-        match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| Sense::from_loss(loss, nothing)) {
-            Sense::Fine => {
-                let measured = evaluation.unwrap_or_else(|| self.tracker.recent());
+        let nothing = loss_of_ignorance([self.run.job.features.main_target()]);
+        match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| LossSense::from_loss(loss, nothing)) {
+            LossSense::Fine => {
+                let measured = evaluation.unwrap_or_else(|| self.tracker.recent_measures());
                 self.warn_of_ignorance(measured.normalised_entropy);
                 Ok(())
             }
-            Sense::None => Err(self.diverged(what, loss)),
-            Sense::Doubtful => {
+            LossSense::None => Err(self.diverged(what, loss)),
+            LossSense::Doubtful => {
                 self.warn_of_loss(what, loss);
                 Ok(())
             }

@@ -6,14 +6,12 @@ use zagros_eval::measure::softplus;
 use zagros_job::{Job, MissingLabel, Target, TargetKind};
 use zagros_zip::ZipEq;
 
-use crate::progress::Predicted;
+use crate::progress::BatchPredictions;
 
 /// Where the labels and the output of the first target are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MainTarget {
-    /// Labels a sample.
     targets: usize,
-    /// Outputs a sample.
     outputs: usize,
     is_click: bool,
     /// Whether the loss of a step is the mean over its samples of this target alone.
@@ -21,7 +19,6 @@ pub(crate) struct MainTarget {
 }
 
 impl MainTarget {
-    /// Clicks, and nothing else.
     #[cfg(test)]
     pub(crate) const CLICK: Self = Self { targets: 1, outputs: 1, is_click: true, is_alone: true };
 
@@ -36,7 +33,7 @@ impl MainTarget {
         }
     }
 
-    pub(crate) fn samples(self, labels: &[f32]) -> usize {
+    pub(crate) fn sample_count(self, labels: &[f32]) -> usize {
         labels.len() / self.targets.max(1)
     }
 
@@ -48,24 +45,24 @@ impl MainTarget {
 
     /// What the measures of training take of a step: labels `[samples, targets]`, outputs `[samples, outputs]`, and the mean
     /// loss over all targets.
-    pub(crate) fn predicted(self, labels: &[f32], outputs: &[f32], loss: f32) -> Predicted {
+    pub(crate) fn batch_predictions(self, labels: &[f32], outputs: &[f32], loss: f32) -> BatchPredictions {
         if !self.is_click {
-            return Predicted::unmeasured(self.samples(labels));
+            return BatchPredictions::unmeasured(self.sample_count(labels));
         }
         if self.is_alone {
-            return Predicted::new(labels, outputs, loss);
+            return BatchPredictions::new(labels, outputs, loss);
         }
         let both = labels.chunks_exact(self.targets).zip_eq(outputs.chunks_exact(self.outputs));
         let both = both.map(|(labels, outputs)| (labels[0], outputs[0])).filter(|(label, _)| !label.is_nan());
         let (labels, logits): (Vec<f32>, Vec<f32>) = both.unzip();
         let loss = |(label, logit): (&f32, &f32)| softplus(f64::from(if *label > 0.5 { -logit } else { *logit }));
         let sum: f64 = labels.iter().zip_eq(&logits).map(loss).sum();
-        Predicted::new(&labels, &logits, (sum / labels.len().max(1) as f64) as f32)
+        BatchPredictions::new(&labels, &logits, (sum / labels.len().max(1) as f64) as f32)
     }
 }
 
 /// The loss of a network that gives every class the same chance; infinite with a regression, whose loss can be anything.
-pub(crate) fn ignorance<'a>(targets: impl IntoIterator<Item = &'a Target>) -> f64 {
+pub(crate) fn loss_of_ignorance<'a>(targets: impl IntoIterator<Item = &'a Target>) -> f64 {
     let target_loss = |target: &Target| match &target.kind {
         TargetKind::Click { .. } => target.weight * LN_2,
         TargetKind::Classes { classes } => target.weight * (classes.len() as f64).ln(),
@@ -79,11 +76,11 @@ mod tests {
     use zagros_job::{Model, RegressionLoss};
 
     use super::*;
-    use crate::progress::Overall;
+    use crate::progress::OverallMeasures;
     use crate::testing::job;
 
-    fn report(predicted: &Predicted) -> crate::event::Evaluation {
-        let mut overall = Overall::new();
+    fn report(predicted: &BatchPredictions) -> crate::event::Evaluation {
+        let mut overall = OverallMeasures::new();
         overall.add(predicted);
         overall.report()
     }
@@ -98,9 +95,9 @@ mod tests {
     fn the_first_of_several_targets_is_measured_alone() {
         let main = two(Target { missing: MissingLabel::Skip, ..Target::from("label") });
         let (labels, outputs) = ([1.0, 0.0, f32::NAN, 1.0, 0.0, 1.0], [2.0, -9.0, 0.0, 0.0, -2.0, 9.0]);
-        let found = report(&main.predicted(&labels, &outputs, 77.0));
-        let expected = report(&MainTarget::CLICK.predicted(&[1.0, 0.0], &[2.0, -2.0], softplus(-2.0) as f32));
-        assert_eq!((found, main.samples(&labels)), (expected, 3));
+        let found = report(&main.batch_predictions(&labels, &outputs, 77.0));
+        let expected = report(&MainTarget::CLICK.batch_predictions(&[1.0, 0.0], &[2.0, -2.0], softplus(-2.0) as f32));
+        assert_eq!((found, main.sample_count(&labels)), (expected, 3));
         assert_eq!(main.clicks(&labels).collect::<Vec<_>>(), [true, false]);
     }
 
@@ -108,7 +105,7 @@ mod tests {
     fn a_regression_has_samples_and_no_measures_of_clicks() {
         let kind = TargetKind::Regression { loss: RegressionLoss::Mse };
         let main = two(Target { kind, ..Target::from("label") });
-        let found = report(&main.predicted(&[3.0, 1.0, 4.0, 0.0], &[3.5, 0.0, 1.0, 0.0], 0.5));
+        let found = report(&main.batch_predictions(&[3.0, 1.0, 4.0, 0.0], &[3.5, 0.0, 1.0, 0.0], 0.5));
         assert_eq!((found.samples, found.logloss, found.auc, found.positive_rate), (2, None, None, None));
         assert_eq!(main.clicks(&[3.0, 1.0]).count(), 0);
     }
@@ -118,7 +115,7 @@ mod tests {
         let classes = TargetKind::Classes { classes: ["a", "b", "c"].map(String::from).to_vec() };
         let classes = Target { kind: classes, weight: 0.5, ..Target::from("level") };
         let regression = Target { kind: TargetKind::Regression { loss: RegressionLoss::Mse }, ..Target::from("x") };
-        assert_eq!(ignorance(&[Target::from("y"), classes.clone()]), LN_2 + 0.5 * 3.0_f64.ln());
-        assert_eq!(ignorance(&[classes, regression]), f64::INFINITY);
+        assert_eq!(loss_of_ignorance(&[Target::from("y"), classes.clone()]), LN_2 + 0.5 * 3.0_f64.ln());
+        assert_eq!(loss_of_ignorance(&[classes, regression]), f64::INFINITY);
     }
 }

@@ -20,7 +20,7 @@ use super::checkpoint_names::step_of;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::report::files::to_json;
-use crate::summary::Outcome;
+use crate::summary::TrainingOutcome;
 
 /// Layout of the folder; counts up when an older release could not read it.
 const FORMAT: u32 = 1;
@@ -35,34 +35,26 @@ const NO_SEAL: &str = "000000000000000000000000000000000000000000000000000000000
 /// Files that are read at a time to compare them.
 const AT_A_TIME: usize = 8;
 
-/// What is in a model's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// SHA-256 of this very file, with zeros in this place. The first key, where no text of a user's comes before it.
     pub manifest_sha256: String,
-    /// Layout of the folder.
     pub format: u32,
-    /// Name of the job.
     pub job: String,
     /// Fingerprint of the resolved job, hexadecimal.
     pub fingerprint: String,
     /// Release that wrote it.
     pub release: String,
-    /// How training ended.
-    pub outcome: Outcome,
+    pub outcome: TrainingOutcome,
     pub steps: u64,
-    /// Samples trained on.
     pub samples: u64,
-    /// File of the dense weights, relative to the folder.
     pub dense: String,
     /// Files of rows, relative to the folder. Those of a checkpoint may lie in folders of earlier ones beside it.
     pub row_files: Vec<String>,
     pub rows: u64,
-    /// Every file but this one.
     pub files: Vec<FileRecord>,
     /// The last evaluation of the held-out part; of the test part, where there is a validation part too.
     pub evaluation: Option<Evaluation>,
-    /// Evaluation of the validation part.
     #[serde(default)]
     pub validation: Option<Evaluation>,
     /// How the training rows write the columns of categories; not known of models of earlier releases.
@@ -70,7 +62,6 @@ pub struct Manifest {
     pub written: BTreeMap<String, BTreeSet<WrittenForm>>,
 }
 
-/// A file by what it is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
     /// Its name in the folder, or `../FOLDER/NAME` in a folder beside.
@@ -90,18 +81,14 @@ impl FileRecord {
         Self { name: name.to_owned(), bytes, sha256: hex_digits(&sha256) }
     }
 
-    /// As a server answered.
     pub(crate) fn of_server(file: &FileDigest) -> Self {
         Self { name: file.name.clone(), bytes: file.bytes, sha256: hex_digits(&file.sha256) }
     }
 }
 
 impl Manifest {
-    /// The layout that this release writes.
     pub(crate) const FORMAT: u32 = FORMAT;
 
-    /// Reads and checks that of a folder.
-    ///
     /// # Errors
     /// When there is none, or it is damaged, of another format, or names files elsewhere.
     pub fn read(folder: &Folder) -> Result<Self, WorkerError> {
@@ -156,21 +143,18 @@ impl Manifest {
         }
     }
 
-    /// The files of other checkpoints that it needs: folder and name.
     pub(crate) fn files_elsewhere(&self) -> impl Iterator<Item = (&str, &str)> {
         let names = self.row_files.iter().filter_map(|name| FileName::parse(name));
         names.filter_map(|file| Some((file.beside?, file.name)))
     }
 
-    /// The text to write: this, with its own hash in it.
-    pub(crate) fn sealed(mut self) -> (Self, Vec<u8>) {
+    pub(crate) fn into_sealed(mut self) -> (Self, Vec<u8>) {
         NO_SEAL.clone_into(&mut self.manifest_sha256);
         self.manifest_sha256 = seal(&to_json(&self), NO_SEAL);
         let text = to_json(&self);
         (self, text)
     }
 
-    /// Whether it names this file.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.record(name).is_some()
     }
@@ -184,7 +168,6 @@ impl Manifest {
         self.record(name).ok_or_else(unknown)
     }
 
-    /// The files of rows as servers are asked for them.
     pub(crate) fn row_digests(&self) -> Vec<FileDigest> {
         let digest = |name: &String| {
             let record = self.record(name);
@@ -194,19 +177,12 @@ impl Manifest {
         self.row_files.iter().map(digest).collect()
     }
 
-    /// Reads one of its files whole.
-    ///
-    /// # Errors
-    /// When it is missing, or is not the one that was saved.
     pub fn read_file(&self, folder: &Folder, name: &str) -> Result<Vec<u8>, WorkerError> {
         let record = self.known(folder, name)?;
         read_known(folder, record).or_else(|error| record.next_content(folder).ok_or(error))
     }
 
     /// Compares one of its files with what was saved; reads all of it.
-    ///
-    /// # Errors
-    /// As [`Self::read_file`].
     pub fn check_file(&self, folder: &Folder, name: &str, passed: &dyn Fn(u64)) -> Result<(), WorkerError> {
         let record = self.known(folder, name)?;
         let (place, own) =
@@ -216,9 +192,6 @@ impl Manifest {
     }
 
     /// Compares all its files with what was saved, several at a time; reads all of them.
-    ///
-    /// # Errors
-    /// Of the first by name that is missing, or is not the one that was saved.
     pub fn check_files(&self, folder: &Folder) -> Result<(), WorkerError> {
         let next = AtomicUsize::new(0);
         let check = || {
@@ -240,7 +213,6 @@ impl Manifest {
     }
 }
 
-/// The next file that no thread has taken.
 fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a FileRecord)> {
     let number = next.fetch_add(1, Ordering::AcqRel);
     files.get(number).map(|file| (number, file))
@@ -248,7 +220,6 @@ fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a F
 
 const HELP: &str = "it is damaged or of another save, use another one";
 
-/// A file with the bytes that a manifest knows it by.
 fn read_known(folder: &Folder, record: &FileRecord) -> Result<Vec<u8>, WorkerError> {
     let name = &record.name;
     let content = match folder.read_at_most(name, record.bytes) {
@@ -317,7 +288,7 @@ impl Manifest {
             job: "ads".to_owned(),
             fingerprint: "0".to_owned(),
             release: "0".to_owned(),
-            outcome: Outcome::Finished,
+            outcome: TrainingOutcome::Finished,
             steps: 1,
             samples: 1,
             dense: dense.to_owned(),
@@ -356,7 +327,7 @@ mod tests {
             rows: 1,
             ..Manifest::of_test("dense.safetensors", files)
         };
-        let (manifest, text) = manifest.sealed();
+        let (manifest, text) = manifest.into_sealed();
         disk.write(MANIFEST, &text).unwrap();
         (disk, manifest)
     }
@@ -419,7 +390,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (disk, good) = saved(folder.path());
         let refused = |manifest: Manifest| {
-            disk.write(MANIFEST, &manifest.sealed().1).unwrap();
+            disk.write(MANIFEST, &manifest.into_sealed().1).unwrap();
             reported(Manifest::read(&disk))
         };
         let many: Vec<String> = (0..1025).map(|number| format!("rows-{number}.zrows")).collect();
@@ -463,7 +434,7 @@ mod tests {
         let rows = files.iter_mut().find(|file| file.name == good.row_files[0]).unwrap();
         rows.name.clone_from(&name);
         let other = Manifest { row_files: vec![name], files, ..good };
-        disk.write(MANIFEST, &other.sealed().1).unwrap();
+        disk.write(MANIFEST, &other.into_sealed().1).unwrap();
         let read = Manifest::read(&disk).unwrap();
         assert_eq!(read.files_elsewhere().collect::<Vec<_>>(), [("resume-10", "rows-0-of-1.zrows")]);
         assert!(reported(read.check_files(&disk)).contains("rows-0-of-1.zrows is missing"));

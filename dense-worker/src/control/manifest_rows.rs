@@ -9,7 +9,6 @@ use super::calibrators;
 use super::manifest::{FileRecord, Manifest};
 use super::saved_model::{OPTIMIZER, fingerprint};
 
-/// The files of a copy of a model.
 #[derive(Clone, Debug)]
 pub struct CopiedFiles {
     pub rows: Vec<FileRecord>,
@@ -40,7 +39,7 @@ impl Manifest {
             validation: None,
             ..self.clone()
         };
-        copy.sealed()
+        copy.into_sealed()
     }
 
     /// This manifest, with other files of rows in the place of some, and `rows` rows in all of them. Returns it with its text,
@@ -59,7 +58,7 @@ impl Manifest {
                 file.clone_from(by);
             }
         }
-        manifest.sealed()
+        manifest.into_sealed()
     }
 }
 

@@ -5,7 +5,7 @@ use zagros_eval::ColumnSlices;
 use zagros_eval::importance::FeatureImportance;
 use zagros_job::Job;
 
-use crate::datapath::kernels::Columns;
+use crate::datapath::kernels::InputColumns;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
@@ -14,28 +14,23 @@ const MOST_ROWS: usize = 65_536;
 /// Most values of the network's input in a block: 64 MiB.
 const MOST_VALUES: usize = 16 << 20;
 
-/// What `--importance` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportanceOptions {
     /// How often each feature is permuted.
     pub repeats: u32,
 }
 
-/// The importance of all features.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Importance {
-    /// How often each feature was permuted.
+pub struct ImportanceReport {
     pub repeats: u32,
-    /// Rows between which values were exchanged.
+    /// Rows of a block; values are exchanged between them.
     pub block_rows: usize,
     /// For the first target, the most important feature first.
     pub features: Vec<FeatureImportance>,
-    /// For each other target.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetImportance>,
 }
 
-/// The importance of all features for a target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetImportance {
     pub target: String,
@@ -44,7 +39,6 @@ pub struct TargetImportance {
 }
 
 impl ImportanceOptions {
-    /// The job with batches of as many rows as are permuted at once.
     pub(super) fn with_blocks(job: &Job) -> Job {
         let mut job = job.clone();
         job.train.batch_size = block_rows(&job);
@@ -53,13 +47,12 @@ impl ImportanceOptions {
 }
 
 fn block_rows(job: &Job) -> usize {
-    let values = Columns::new(job).width + job.features.numeric_inputs();
+    let values = InputColumns::new(job).width + job.features.numeric_inputs();
     (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }
 
-/// Measures of a held-out part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measures {
+pub struct PartMeasures {
     /// Of all its rows, by what the network says; with several targets, of the first.
     #[serde(flatten)]
     pub evaluation: Evaluation,
@@ -69,9 +62,8 @@ pub struct Measures {
     /// After calibration, where the model has it: the measures of what `zagros predict` writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Evaluation>,
-    /// The importance of features, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub importance: Option<Importance>,
+    pub importance: Option<ImportanceReport>,
     /// By the columns of `eval.slices`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<ColumnSlices>,

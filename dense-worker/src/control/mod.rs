@@ -68,13 +68,13 @@ mod transforms;
 mod worker;
 mod worker_counts;
 
-pub use evaluate::Evaluate;
+pub use evaluate::EvaluateCommand;
 pub use forgotten::{forget_rows, note_forgotten};
 pub use manifest::{FileRecord, MANIFEST, Manifest};
 pub use manifest_rows::CopiedFiles;
-pub use measures::{Importance, ImportanceOptions, Measures, TargetImportance};
+pub use measures::{ImportanceReport, ImportanceOptions, PartMeasures, TargetImportance};
 pub use part_scores::target_form;
-pub use predict::{Predict, ScoredRows};
-pub use resume::{Earlier, LastRun, ResumePoint};
+pub use predict::{PredictCommand, ScoredRows};
+pub use resume::{EarlierRun, LastRun, ResumePoint};
 pub use saved_model::JOB;
-pub use worker::{Input, Worker};
+pub use worker::{WorkerInput, Worker};

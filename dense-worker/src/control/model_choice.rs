@@ -9,11 +9,9 @@ use super::best_states::{BestStates, StateInventory};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 
-/// Which state becomes the model.
 #[derive(Debug, Default)]
 pub(crate) struct ModelChoice {
     pub(super) early_stop: Option<EarlyStop>,
-    /// What the training loop makes of the evaluations.
     pub(super) search: SearchState,
     pub(super) best_states: Option<BestStates>,
     /// What the first worker keeps, as the others know it: each may take its place.
@@ -23,7 +21,6 @@ pub(crate) struct ModelChoice {
     pub(super) chosen: Option<EvaluatedState>,
     /// Why that one, in words.
     pub(super) message: Option<String>,
-    /// Measures of the test part by the model.
     pub(super) tested: Option<Evaluation>,
 }
 
@@ -35,7 +32,6 @@ pub(crate) struct ChoiceState {
     evaluated: Vec<EvaluatedState>,
 }
 
-/// A state of the model that was evaluated.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct EvaluatedState {
     pub(super) step: u64,
@@ -44,14 +40,14 @@ pub(super) struct EvaluatedState {
 }
 
 impl ModelChoice {
-    /// As the job wants it; states are kept below `folder`, without one the last state is the model.
+    /// States are kept below `folder`; without one the last state is the model.
     pub(crate) fn new(job: &Job, folder: Option<Folder>) -> Self {
         let kept = folder.filter(|_| job.output.keep_best > 0);
         let best_states = kept.map(|folder| BestStates::new(folder, job.output.keep_best as usize));
         Self { early_stop: job.train.early_stop, best_states, ..Self::default() }
     }
 
-    pub(crate) fn state(&self) -> ChoiceState {
+    pub(crate) fn choice_state(&self) -> ChoiceState {
         ChoiceState {
             search: self.search,
             inventory: self.best_states.as_ref().map_or_else(|| self.inventory_of_first.clone(), BestStates::inventory),
@@ -59,7 +55,6 @@ impl ModelChoice {
         }
     }
 
-    /// Continues from there.
     pub(crate) fn restore(&mut self, state: ChoiceState) {
         let ChoiceState { search, inventory, evaluated } = state;
         self.search = search;
@@ -71,10 +66,6 @@ impl ModelChoice {
         self.evaluated = evaluated;
     }
 
-    /// Deletes the states that were kept.
-    ///
-    /// # Errors
-    /// When a folder cannot be deleted.
     pub(crate) async fn delete_states(&mut self) -> Result<(), WorkerError> {
         match &mut self.best_states {
             Some(best_states) => best_states.delete_all().await,
@@ -82,8 +73,7 @@ impl ModelChoice {
         }
     }
 
-    /// Why training ended and which state is the model.
-    pub(crate) fn message(&self) -> Option<&str> {
+    pub(crate) fn choice_message(&self) -> Option<&str> {
         self.message.as_deref()
     }
 }

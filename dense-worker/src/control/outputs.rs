@@ -6,15 +6,14 @@ use zagros_embedding_client::Shard;
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::DescribeRequest;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::row_servers::on_all;
-use super::saved_model::{Trained, place, save};
+use super::saved_model::{TrainedModel, model_place, save};
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Event;
-use crate::summary::{Outcome, Summary};
+use crate::event::WorkerEvent;
+use crate::summary::{TrainingOutcome, RunSummary};
 
-/// The saved model of the run.
 #[derive(Debug)]
 pub(super) struct ModelHere {
     /// Where it is, as the summary tells it.
@@ -29,8 +28,8 @@ impl Trainer {
     ///
     /// # Errors
     /// When model or summary cannot be written. [`WorkerError::BarrierMissed`] when a worker is lost meanwhile.
-    pub(super) async fn save(&mut self, outcome: Outcome, together: bool) -> Result<(), WorkerError> {
-        self.run.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
+    pub(super) async fn save(&mut self, outcome: TrainingOutcome, together: bool) -> Result<(), WorkerError> {
+        self.run.membership.update_progress(|progress| progress.trained = outcome == TrainingOutcome::Finished);
         let summary = if together {
             let ballots = self.ballots.clone();
             let summary = ballots.on_the_way(self.model_and_summary(outcome)).await?;
@@ -48,7 +47,7 @@ impl Trainer {
         Ok(())
     }
 
-    async fn model_and_summary(&self, outcome: Outcome) -> Result<Summary, WorkerError> {
+    async fn model_and_summary(&self, outcome: TrainingOutcome) -> Result<RunSummary, WorkerError> {
         // What was measured is kept even where the model cannot be.
         let saved = match self.pull_weights().await {
             Ok(()) => self.save_model(outcome).await,
@@ -62,51 +61,47 @@ impl Trainer {
         saved.and(written).and(summary)
     }
 
-    pub(super) async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
+    pub(super) async fn write(&self, summary: &RunSummary) -> Result<(), WorkerError> {
         let Some(folder) = self.run.folder.clone() else { return Ok(()) };
         let summary = summary.clone();
-        blocking("summary", move || folder.write_summary(&summary)).await?
+        run_blocking("summary", move || folder.write_summary(&summary)).await?
     }
 
-    /// Answers what the summary tells of the model.
-    async fn save_model(&self, outcome: Outcome) -> Result<Option<ModelHere>, WorkerError> {
+    async fn save_model(&self, outcome: TrainingOutcome) -> Result<Option<ModelHere>, WorkerError> {
         let job = &self.run.job;
         let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
-        let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
+        let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.model_measures());
         let calibrators = self.scoring.calibrators.as_ref();
-        let trained = Trained { job, outcome, steps, samples, evaluation, validation, calibrators };
-        let (folder, shown) = place(job, run)?;
+        let trained = TrainedModel { job, outcome, steps, samples, evaluation, validation, calibrators };
+        let (folder, shown) = model_place(job, run)?;
         let manifest = save(&folder, trained, &self.run.dense, &*self.run.client).await?;
-        self.run.observer.observe(&Event::Saved { folder: folder.to_string() });
+        self.run.observer.observe(&WorkerEvent::Saved { folder: folder.to_string() });
         Ok(Some(ModelHere { shown, rows: manifest.rows }))
     }
 
-    /// The summary of the run. `saved` says where the model is, or that it could not be saved.
-    ///
-    /// # Errors
-    /// When the servers do not tell what they hold.
+    /// `saved` says where the model is, or that it could not be saved.
     pub(super) async fn summary(
         &self,
-        outcome: Outcome,
+        outcome: TrainingOutcome,
         saved: &Result<Option<ModelHere>, WorkerError>,
-    ) -> Result<Summary, WorkerError> {
+    ) -> Result<RunSummary, WorkerError> {
         let (in_memory, table_bytes) = self.describe().await?;
         let model = saved.as_ref().ok().and_then(Option::as_ref);
         // Servers know the rows that they have in memory. What is on disk too is counted while it is saved.
         let rows = model.filter(|_| self.run.job.reads_disk()).map_or(in_memory, |model| model.rows);
         let tracker = &self.tracker;
-        let seconds = tracker.seconds();
-        let (evaluation, validation) = self.measures();
-        let recent = tracker.recent();
-        Ok(Summary {
+        let seconds = tracker.training_seconds();
+        let (evaluation, validation) = self.model_measures();
+        let recent = tracker.recent_measures();
+        Ok(RunSummary {
             outcome,
-            complete: outcome == Outcome::Finished && saved.is_ok(),
+            complete: outcome == TrainingOutcome::Finished && saved.is_ok(),
             steps: tracker.steps_of_all(),
             skipped_steps: tracker.skipped_steps(),
             samples: tracker.samples_of_all(),
             seconds,
             samples_per_second: if seconds > 0.0 { tracker.samples_of_all() as f64 / seconds } else { 0.0 },
-            loss: tracker.loss(),
+            loss: tracker.smoothed_loss(),
             train_auc: recent.auc,
             evaluation,
             validation,
@@ -115,7 +110,7 @@ impl Trainer {
             targets: self.measured_parts().map_or_else(Vec::new, |parts| parts.targets.clone()),
             model_step: self.model_age().0,
             model: model.map(|model| model.shown.clone()),
-            choice: self.scoring.model.message().map(str::to_owned),
+            choice: self.scoring.model.choice_message().map(str::to_owned),
             recent,
             epochs: self.scoring.of_epochs.clone(),
             rows,
@@ -130,7 +125,6 @@ impl Trainer {
         })
     }
 
-    /// Rows and bytes over all servers.
     async fn describe(&self) -> Result<(u64, u64), WorkerError> {
         let describe = |_, server: Arc<dyn Shard>| async move {
             let what = "describe its tables";

@@ -7,29 +7,23 @@ use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
-use super::blocking::blocking;
-use super::calibrators::Calibrators;
-use super::measures::Measures;
+use super::blocking::run_blocking;
+use super::calibrators::ModelCalibrators;
+use super::measures::PartMeasures;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
-/// Scores of all targets.
 #[derive(Clone, Debug)]
 pub(crate) struct PartScores {
     job: Arc<Job>,
     targets: Vec<TargetScores>,
 }
 
-/// Measures of scores, before and after calibration.
-///
-/// # Errors
-/// When the system gives no thread.
-pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<Calibrators>) -> Result<Measures, WorkerError> {
-    blocking("measures", move || scores.report(calibrators.as_ref())).await
+pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<ModelCalibrators>) -> Result<PartMeasures, WorkerError> {
+    run_blocking("measures", move || scores.into_measures(calibrators.as_ref())).await
 }
 
-/// What the labels of a target are.
 #[must_use]
 pub fn target_form(target: &Target) -> TargetForm {
     match &target.kind {
@@ -41,7 +35,7 @@ pub fn target_form(target: &Target) -> TargetForm {
 }
 
 impl PartScores {
-    /// No samples. Groups and slices are those of the first target.
+    /// Groups and slices are those of the first target.
     pub(crate) fn new(job: &Arc<Job>) -> Self {
         let mut targets: Vec<_> = job.features.targets.iter().map(|target| empty(job, target)).collect();
         if let Some(TargetScores::Click(scores)) = targets.first_mut() {
@@ -52,10 +46,6 @@ impl PartScores {
         Self { job: Arc::clone(job), targets }
     }
 
-    /// Adds the samples of a batch with their outputs.
-    ///
-    /// # Errors
-    /// When they are not equally many.
     pub(crate) fn add(&mut self, batch: &Batch, outputs: &[f32]) -> Result<(), LengthsDiffer> {
         match &mut self.targets[..] {
             [only] => only.extend(&batch.labels, outputs, &batch.groups)?,
@@ -79,7 +69,6 @@ impl PartScores {
         Ok(())
     }
 
-    /// Adds the samples of another worker.
     pub(crate) fn merge(&mut self, other: Self) {
         self.targets.iter_mut().zip_eq(other.targets).for_each(|(scores, other)| scores.merge(other));
     }
@@ -109,7 +98,7 @@ impl PartScores {
 
     /// Fits a calibrator to the samples of each target of clicks or classes; `None` if none could be fitted. Also returns the names of those
     /// that could not.
-    pub(crate) fn calibrators(&mut self, method: CalibrationMethod) -> (Option<Calibrators>, Vec<String>) {
+    pub(crate) fn fit_calibrators(&mut self, method: CalibrationMethod) -> (Option<ModelCalibrators>, Vec<String>) {
         let targets = &self.job.features.targets;
         let fitted: Vec<Option<Calibrator>> = self.targets.iter_mut().map(|scores| scores.fit_calibrator(method)).collect();
         let has_none = |(target, fitted): &(&Target, &Option<Calibrator>)| {
@@ -117,11 +106,11 @@ impl PartScores {
         };
         let uncalibrated =
             targets.iter().zip_eq(&fitted).filter(has_none).map(|(target, _)| target.name.clone()).collect();
-        (Calibrators::from_targets(targets, fitted), uncalibrated)
+        (ModelCalibrators::from_targets(targets, fitted), uncalibrated)
     }
 
     /// The measures, before and after calibration. Sorts all scores.
-    pub(crate) fn report(mut self, calibrators: Option<&Calibrators>) -> Measures {
+    pub(crate) fn into_measures(mut self, calibrators: Option<&ModelCalibrators>) -> PartMeasures {
         let eval = &self.job.eval;
         let slices = match self.targets.first() {
             Some(TargetScores::Click(scores)) => scores.sliced_scores(),
@@ -144,11 +133,11 @@ impl PartScores {
         let targets = if evaluations.len() > 1 { named.collect() } else { Vec::new() };
         let evaluation = evaluations.first().copied().unwrap_or_default();
         let calibrated = calibrated.first().copied().flatten();
-        Measures { evaluation, targets, calibrated, importance: None, slices }
+        PartMeasures { evaluation, targets, calibrated, importance: None, slices }
     }
 }
 
-/// No samples of a target. Outputs of classes are kept where they are calibrated.
+/// Outputs of classes are kept where they are calibrated.
 fn empty(job: &Job, target: &Target) -> TargetScores {
     let form = target_form(target);
     if job.eval.calibration.is_some() { TargetScores::to_calibrate(form) } else { TargetScores::new(form) }
@@ -205,7 +194,7 @@ mod tests {
 
     #[test]
     fn each_target_is_measured_by_its_own_columns() {
-        let measures = scored(&job_of_three(), &SAMPLES).report(None);
+        let measures = scored(&job_of_three(), &SAMPLES).into_measures(None);
         let names: Vec<&str> = measures.targets.iter().map(|target| target.target.as_str()).collect();
         assert_eq!(names, ["click", "level", "price"]);
         let [click, level, price] = [0, 1, 2].map(|index| measures.targets[index].evaluation);
@@ -220,7 +209,7 @@ mod tests {
         for sample in SAMPLES {
             merged.merge(PartScores::from_bytes(&job, &scored(&job, &[sample]).to_bytes()).unwrap());
         }
-        assert_eq!(merged.report(None), scored(&job, &SAMPLES).report(None));
+        assert_eq!(merged.into_measures(None), scored(&job, &SAMPLES).into_measures(None));
         let bytes = scored(&job, &SAMPLES).to_bytes();
         assert!(PartScores::from_bytes(&job, &bytes[..bytes.len() - 1]).is_none());
     }
@@ -234,15 +223,15 @@ mod tests {
         let samples =
             [SAMPLES[0], SAMPLES[1], ([1.0, 1.0, 2.0], [-1.0, 0.5, 0.0, 3.0]), ([0.0, 0.0, 1.0], [2.0, 0.5, 0.0, 3.0])];
         let mut scores = scored(&job, &samples);
-        let (calibrators, without) = scores.calibrators(CalibrationMethod::Isotonic);
+        let (calibrators, without) = scores.fit_calibrators(CalibrationMethod::Isotonic);
         let calibrators = calibrators.unwrap();
         assert_eq!(without, [""; 0]);
-        let measures = scores.report(Some(&calibrators));
+        let measures = scores.into_measures(Some(&calibrators));
         let applied = samples.map(|(labels, mut outputs)| {
             calibrators.apply(&mut outputs);
             (labels, outputs)
         });
-        let report = scored(&job, &applied).report(None);
+        let report = scored(&job, &applied).into_measures(None);
         let calibrated: Vec<_> = measures.targets.iter().map(|target| target.calibrated).collect();
         let [click, level, price] = [0, 1, 2].map(|index| report.targets[index].evaluation);
         assert_eq!(calibrated, [Some(click), Some(level), None]);

@@ -11,16 +11,15 @@ use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_store::Folder;
 
-use super::calibrators::Calibrators;
-use super::evaluate::{HeldOut, Scorer, ScoringParts, rows_to_score};
-use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::Fetched;
+use super::calibrators::ModelCalibrators;
+use super::evaluate::{HeldOut, PartScorer, ScoringParts, rows_to_score};
+use crate::datapath::prefetch::RowPrefetch;
+use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;
-use crate::event::{Event, Observer};
+use crate::event::{WorkerEvent, Observer};
 
 /// Takes scored rows, in the order of the input. It may block.
 pub trait ScoredRows: Send + Sized + 'static {
-    /// Why rows cannot be taken.
     type Error: Send + 'static;
 
     /// Takes rows; `logits` are those of the samples among them.
@@ -31,10 +30,9 @@ pub trait ScoredRows: Send + Sized + 'static {
 }
 
 /// Scores the rows of files with a saved model (`zagros predict`).
-pub struct Predict {
+pub struct PredictCommand {
     /// The job saved beside the model, with [`zagros_job::EvalSettings::predict`].
     pub job: Job,
-    /// The folder with `manifest.json`.
     pub model: Folder,
     pub files: Vec<PathBuf>,
     /// Whether a model's calibration is applied; without, the logits are those of the network.
@@ -45,7 +43,6 @@ pub struct Predict {
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
     pub connect: Connect,
-    /// Gets the events.
     pub observer: Arc<dyn Observer>,
     pub shutdown: Shutdown,
 }
@@ -57,7 +54,6 @@ enum OutputState<O: ScoredRows> {
 }
 
 impl<O: ScoredRows> OutputState<O> {
-    /// Waits until it has written what it was given.
     async fn idle(self) -> Result<Result<O, O::Error>, WorkerError> {
         match self {
             Self::Idle(output) => Ok(Ok(output)),
@@ -68,7 +64,7 @@ impl<O: ScoredRows> OutputState<O> {
     }
 }
 
-impl Predict {
+impl PredictCommand {
     /// Loads the model, scores every row, and hands the rows to `output`. A failure of `output` is the inner one.
     ///
     /// # Errors
@@ -84,29 +80,26 @@ impl Predict {
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
         let calibrators = match self.calibrate {
-            true => saved.calibrators(&scorer.job.features.targets).await?,
+            true => saved.read_calibrators(&scorer.job.features.targets).await?,
             false => None,
         };
-        let from = Beginning { done: self.done, step: saved.manifest().steps };
+        let from = PredictionStart { done: self.done, step: saved.manifest().steps };
         scorer.predict(&rows, from, calibrators.as_ref(), output).await
     }
 }
 
-/// Where predicting begins.
 #[derive(Clone, Copy, Debug)]
-struct Beginning {
-    /// Samples that were written before.
+struct PredictionStart {
     done: u64,
-    /// Steps of the model.
     step: u64,
 }
 
-impl Scorer {
+impl PartScorer {
     async fn predict<O: ScoredRows>(
         mut self,
         held_out: &HeldOut,
-        Beginning { done, step }: Beginning,
-        calibrators: Option<&Calibrators>,
+        PredictionStart { done, step }: PredictionStart,
+        calibrators: Option<&ModelCalibrators>,
         output: O,
     ) -> Result<Result<O, O::Error>, WorkerError> {
         let start = StreamStart { drop: done, ..StreamStart::default() };
@@ -126,7 +119,7 @@ impl Scorer {
                 Ok(idle) => idle,
                 failed => return Ok(failed),
             };
-            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done: passed, total });
+            self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done: passed, total });
             output = OutputState::Writing(tokio::task::spawn_blocking(move || take(idle, &batch, &logits)));
         }
         reader.finish(self.job.cluster.timeout).await?;
@@ -134,11 +127,11 @@ impl Scorer {
     }
 }
 
-impl Scorer {
+impl PartScorer {
     /// The next batch. Files without a row that can be scored are a failure here.
-    async fn fetched(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+    async fn fetched(&mut self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         tokio::select! {
-            reason = self.stop.requested() => Err(reason),
+            reason = self.stop.wait_for_request() => Err(reason),
             next = prefetch.next() => next.transpose(),
         }
     }

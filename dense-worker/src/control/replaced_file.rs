@@ -28,7 +28,7 @@ impl FileRecord {
     }
 
     /// Writes a content that is to take the place of a file, and returns what the manifest must know it by. Then the manifest is to be
-    /// replaced, and [`Manifest::settle`] to be called.
+    /// replaced, and [`Manifest::finish_replacement`] to be called.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -44,7 +44,7 @@ impl Manifest {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn settle(&self, folder: &Folder, name: &str) -> Result<(), WorkerError> {
+    pub fn finish_replacement(&self, folder: &Folder, name: &str) -> Result<(), WorkerError> {
         if !folder.has_file(&next_of(name))? {
             return Ok(());
         }
@@ -61,7 +61,7 @@ mod tests {
 
     fn manifest(content: &[u8]) -> Manifest {
         let files = vec![FileRecord::new("dense", b"weights"), FileRecord::new("job.toml", content)];
-        Manifest::of_test("dense", files).sealed().0
+        Manifest::of_test("dense", files).into_sealed().0
     }
 
     /// A process that ends after any of the steps leaves a save that reads as the one before or the one after.
@@ -72,7 +72,7 @@ mod tests {
         let (old, new) = (&b"the long old text"[..], &b"new text"[..]);
         disk.write("dense", b"weights").unwrap();
         disk.write("job.toml", old).unwrap();
-        let write = |manifest: Manifest| disk.write(MANIFEST, &manifest.sealed().1).unwrap();
+        let write = |manifest: Manifest| disk.write(MANIFEST, &manifest.into_sealed().1).unwrap();
         let is_whole = |content: &[u8]| {
             let manifest = Manifest::read(&disk).unwrap();
             manifest.check_files(&disk).unwrap();
@@ -86,7 +86,7 @@ mod tests {
         is_whole(new);
         assert_eq!(disk.read("job.toml").unwrap(), old);
         for _ in 0..2 {
-            Manifest::read(&disk).unwrap().settle(&disk, "job.toml").unwrap();
+            Manifest::read(&disk).unwrap().finish_replacement(&disk, "job.toml").unwrap();
             is_whole(new);
             assert_eq!((disk.read("job.toml").unwrap(), disk.has_file("job.toml.next").unwrap()), (new.to_vec(), false));
         }

@@ -4,11 +4,11 @@ use zagros_worker_core::{Event, LoopCounts};
 
 use super::group_session::GroupRank;
 use super::resume::{ResumePoint, TrainingPosition};
-use super::saved_model::{Load, OPTIMIZER, SavedModel};
-use super::start_model::Started;
+use super::saved_model::{LoadMode, OPTIMIZER, SavedModel};
+use super::start_model::StartedModel;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
+use crate::event::WorkerEvent;
 
 impl Trainer {
     /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one the run starts
@@ -21,7 +21,7 @@ impl Trainer {
         let position = match point.filter(|_| leads) {
             Some(point) => {
                 self.ballots.on_the_way(self.load(point)).await?;
-                Some(point.training().clone())
+                Some(point.training_position().clone())
             }
             None if leads => {
                 self.run.observer.observe(&WorkerEvent::StartedOver);
@@ -32,7 +32,7 @@ impl Trainer {
         // The others wait until the rows are loaded.
         self.ballots.wait_for_all().await?;
         let mine = position.map(|position| serde_json::to_vec(&position).unwrap_or_default());
-        let shared = self.run.dense.call(|dense| dense.follow(0, mine.unwrap_or_default())).await??;
+        let shared = self.run.dense.call(|dense| dense.follow_rank(0, mine.unwrap_or_default())).await??;
         if shared.is_empty() {
             return Ok(Event::Ready(self.loop_counts(0)));
         }
@@ -43,7 +43,6 @@ impl Trainer {
         Ok(Event::Ready(self.loop_counts(epoch)))
     }
 
-    /// What the training loop counts from.
     pub(super) fn loop_counts(&self, epoch: u32) -> LoopCounts {
         LoopCounts {
             epoch,
@@ -55,11 +54,10 @@ impl Trainer {
         }
     }
 
-    /// Loads rows, network and optimiser.
     async fn load(&self, point: &ResumePoint) -> Result<(), WorkerError> {
         let dense = &self.run.dense;
         let saved = SavedModel::open(point.folder()).await?;
-        saved.load(dense, &*self.run.client, Load::Replace).await?;
+        saved.load(dense, &*self.run.client, LoadMode::Replace).await?;
         self.forget_again().await?;
         let state = saved.read_file(OPTIMIZER).await?;
         dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
@@ -71,7 +69,7 @@ impl Trainer {
     /// made the model's steps, if the job counts on from them.
     async fn start_from_model(&self) -> Result<Option<TrainingPosition>, WorkerError> {
         let Some(start) = &self.start else { return Ok(None) };
-        let Started { folder, step, rows, differences } =
+        let StartedModel { folder, step, rows, differences } =
             start.load(&self.run.job, &self.run.dense, &*self.run.client).await?;
         // The run may have trained before, without a checkpoint.
         self.forget_again().await?;
@@ -80,7 +78,7 @@ impl Trainer {
     }
 
     fn restore(&mut self, mut training: TrainingPosition) -> u32 {
-        let rank = self.group.order() as usize;
+        let rank = self.group.row_order() as usize;
         self.stream.next_seq = training.next_seq(rank);
         if rank == 0 {
             self.stream.contents = std::mem::take(&mut training.contents);
@@ -91,7 +89,7 @@ impl Trainer {
         self.run.membership.update_progress(|progress| progress.checkpoint_step = step);
         let epoch = training.epoch;
         let world = self.group.rank.map_or(1, |group| group.world as usize);
-        let measures = training.measures(rank, world);
+        let measures = training.measures_of_rank(rank, world);
         if rank > 0 && self.group.is_asynchronous() {
             // Steps add up: what was done before is the first worker's.
             training.tracker = training.tracker.of_another();

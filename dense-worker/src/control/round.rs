@@ -11,29 +11,29 @@ use zagros_job::{Job, Mode};
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
-use super::group_session::seed;
-use super::splits::{Asking, Assigned, AssignedStream};
+use super::group_session::order_seed;
+use super::splits::{SplitNeed, AssignedSplits, AssignedStream};
 use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
 use crate::datapath::look_ahead::look_ahead;
 use crate::datapath::next_lookup;
-use crate::datapath::prefetch::{Lookups, Prefetch};
-use crate::datapath::prepared::Preparer;
-use crate::datapath::read::{Batches, Open, Reader};
+use crate::datapath::prefetch::{LookupStage, RowPrefetch};
+use crate::datapath::prepared::BatchPreparer;
+use crate::datapath::read::{BatchSource, OpenSource, ReaderThread};
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
+use crate::event::WorkerEvent;
 
 impl Trainer {
     /// Asks the coordinator for splits. What is left of this worker's own stream comes first.
     pub(super) async fn find_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         let found = match self.next_stream(epoch).await? {
-            Assigned::Split(first) => {
-                AssignedStream { order: self.group.order(), tasks: vec![first], start: StreamStart::default() }
+            AssignedSplits::Split(first) => {
+                AssignedStream { order: self.group.row_order(), tasks: vec![first], start: StreamStart::default() }
             }
-            Assigned::Remainder(remainder) => remainder,
-            Assigned::EpochDone => return Ok(Event::NoSplits),
-            Assigned::LetGo => return Ok(Event::LetGo),
-            Assigned::Later { pause, reason } => {
+            AssignedSplits::Remainder(remainder) => remainder,
+            AssignedSplits::EpochDone => return Ok(Event::NoSplits),
+            AssignedSplits::LetGo => return Ok(Event::LetGo),
+            AssignedSplits::Later { pause, reason } => {
                 // A rank of a group does not wait: it steps with the others.
                 if self.group.in_step().is_none() {
                     self.run.observer.observe(&WorkerEvent::WaitingFor(reason));
@@ -46,14 +46,14 @@ impl Trainer {
         Ok(Event::StreamFound)
     }
 
-    async fn next_stream(&mut self, epoch: u32) -> Result<Assigned, WorkerError> {
+    async fn next_stream(&mut self, epoch: u32) -> Result<AssignedSplits, WorkerError> {
         if let Some(remainder) = self.stream.remainder.take() {
-            return Ok(Assigned::Remainder(remainder));
+            return Ok(AssignedSplits::Remainder(remainder));
         }
-        match self.run.splits.ask(epoch, Asking::ForAStream).await? {
-            nothing @ (Assigned::EpochDone | Assigned::LetGo) => self.never_given_or(nothing, epoch).await,
+        match self.run.splits.ask_for_splits(epoch, SplitNeed::ForAStream).await? {
+            nothing @ (AssignedSplits::EpochDone | AssignedSplits::LetGo) => self.never_given_or(nothing, epoch).await,
             // Two workers that were never given a split each would wait for each other.
-            later @ Assigned::Later { .. } if self.stream.is_due_to_ask_for_its_own() => {
+            later @ AssignedSplits::Later { .. } if self.stream.is_due_to_ask_for_its_own() => {
                 self.never_given_or(later, epoch).await
             }
             assigned => Ok(assigned),
@@ -61,9 +61,9 @@ impl Trainer {
     }
 
     /// Splits that were assigned to this worker and never arrived, else `otherwise`.
-    async fn never_given_or(&mut self, otherwise: Assigned, epoch: u32) -> Result<Assigned, WorkerError> {
+    async fn never_given_or(&mut self, otherwise: AssignedSplits, epoch: u32) -> Result<AssignedSplits, WorkerError> {
         let never_given = self.never_given(epoch).await?;
-        Ok(never_given.map_or(otherwise, Assigned::Remainder))
+        Ok(never_given.map_or(otherwise, AssignedSplits::Remainder))
     }
 
     /// Starts to read what was found, at most `limit` batches. Without a `stream` this worker only steps with others.
@@ -75,48 +75,47 @@ impl Trainer {
             };
             self.start_reading(open, limit)?;
         }
-        self.tracker.resume();
+        self.tracker.resume_clock();
         Ok(())
     }
 
     /// The stream of the leased splits, in the order of rows of the worker that started it.
-    fn open(&mut self, epoch: u32, stream: AssignedStream) -> Open {
+    fn open(&mut self, epoch: u32, stream: AssignedStream) -> OpenSource {
         let AssignedStream { order, tasks, start } = stream;
-        let leased = self.run.splits.stream(epoch, tasks);
-        self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.dealt());
+        let leased = self.run.splits.lease_stream(epoch, tasks);
+        self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.watch_dealt());
         let mut job = Job::clone(&self.run.job);
-        job.train.seed = seed(job.train.seed, order);
+        job.train.seed = order_seed(job.train.seed, order);
         let bad_rows = self.run.completer.bad_rows();
-        Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
+        Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn BatchSource>, IngestError> {
             let options = StreamOptions { part: DataPart::Train, epoch, start, bad_rows, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
         })
     }
 
-    fn start_reading(&mut self, open: Open, limit: u64) -> Result<(), WorkerError> {
+    fn start_reading(&mut self, open: OpenSource, limit: u64) -> Result<(), WorkerError> {
         let (run, stream) = (&self.run, &mut self.stream);
-        let preparer = Preparer::new(&run.job, Access::Train).with_extra_rows(stream.weights.clone());
-        let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
+        let preparer = BatchPreparer::new(&run.job, Access::Train).with_extra_rows(stream.weights.clone());
+        let (reader, incoming) = ReaderThread::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead_batches());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
-        let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(next_lookup::sides).unzip();
+        let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(next_lookup::step_and_lookup_sides).unzip();
         // No batch follows the last one of an earlier stream.
         stream.steps = step_side;
         let metrics = run.metrics.clone();
-        let lookups = Lookups { client, access: Access::Train, window, metrics, steps: lookup_side };
-        stream.prefetch = Some(Prefetch::start(lookups, incoming, stream.next_seq, limit));
+        let lookups = LookupStage { client, access: Access::Train, window, metrics, steps: lookup_side };
+        stream.prefetch = Some(RowPrefetch::start(lookups, incoming, stream.next_seq, limit));
         stream.reader = Some(reader);
         Ok(())
     }
 
-    /// Stops reading and waits until nothing is in flight.
     pub(super) async fn close_round(&mut self, epoch: u32, checked: bool) -> Result<Event, WorkerError> {
         if !checked {
             self.check_bad_rows()?;
         }
         self.stream.drop_batches();
         self.drain(epoch).await?;
-        self.tracker.pause();
+        self.tracker.pause_clock();
         if let Some(reader) = self.stream.reader.take() {
             let stats = reader.finish(self.run.job.cluster.timeout).await?;
             if stats.rows == 0 {
@@ -129,25 +128,24 @@ impl Trainer {
     /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
     pub(super) async fn complete_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         // The coordinator takes a split twice without harm.
-        self.complete(epoch, self.stream.position.dealt());
-        self.stream.position.end();
+        self.complete_splits(epoch, self.stream.position.dealt_splits());
+        self.stream.position.mark_ended();
         self.run.completer.flush().await?;
         Ok(Event::Drained)
     }
 }
 
-fn preloaded(batches: Arc<Vec<Batch>>) -> Open {
-    let batches = Preloaded { batches, next: 0 };
+fn preloaded(batches: Arc<Vec<Batch>>) -> OpenSource {
+    let batches = PreloadedBatches { batches, next: 0 };
     Box::new(move |_| Ok(Box::new(batches)))
 }
 
-/// Batches from memory.
-struct Preloaded {
+struct PreloadedBatches {
     batches: Arc<Vec<Batch>>,
     next: usize,
 }
 
-impl Iterator for Preloaded {
+impl Iterator for PreloadedBatches {
     type Item = Result<Batch, IngestError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -157,7 +155,7 @@ impl Iterator for Preloaded {
     }
 }
 
-impl Batches for Preloaded {
+impl BatchSource for PreloadedBatches {
     fn stats(&self) -> StreamStats {
         StreamStats::default()
     }

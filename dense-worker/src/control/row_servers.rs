@@ -76,7 +76,6 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// Servers that never change.
     impl RowServers for Vec<Arc<dyn Shard>> {
         fn newest(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Shard>>, WorkerError>> {
             std::future::ready(Ok(self.clone())).boxed()
@@ -87,10 +86,9 @@ mod tests {
         }
     }
 
-    /// One server, then two.
-    struct Growing(Mutex<usize>, Vec<Arc<dyn Shard>>);
+    struct GrowingServers(Mutex<usize>, Vec<Arc<dyn Shard>>);
 
-    impl RowServers for Growing {
+    impl RowServers for GrowingServers {
         fn newest(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Shard>>, WorkerError>> {
             let mut count = self.0.lock().unwrap();
             *count = (*count + 1).min(self.1.len());
@@ -116,7 +114,7 @@ mod tests {
     /// Invariant CK-2.
     #[tokio::test(start_paused = true)]
     async fn when_one_server_has_another_map_all_servers_of_the_next_map_are_asked() {
-        let servers = Growing(Mutex::new(0), vec![server([RefusalKind::Moved]), server([])]);
+        let servers = GrowingServers(Mutex::new(0), vec![server([RefusalKind::Moved]), server([])]);
         let (listed, answers) = on_all(&servers, describe).await.unwrap();
         assert_eq!((listed.len(), answers), (2, vec![1, 1]));
     }

@@ -10,22 +10,19 @@ use zagros_job::{Job, Target, WeightStore};
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
 use zagros_store::{Folder, StoreError};
 
-use super::blocking::blocking;
-use super::calibrators::{self, Calibrators};
+use super::blocking::run_blocking;
+use super::calibrators::{self, ModelCalibrators};
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::row_servers::{RowServers, on_all};
-use crate::datapath::dense::{Dense, DenseThread};
+use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::model::ModelError;
 use crate::report::RunFolder;
-use crate::summary::Outcome;
+use crate::summary::TrainingOutcome;
 
-/// The dense network's weights.
 pub(crate) const DENSE: &str = "dense.safetensors";
-/// The state of the dense network's optimiser.
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
-/// A run's model, in the folder of the run.
 pub(crate) const MODEL: &str = "model";
 /// The resolved job, by which the model can be used where its run folder is not.
 pub const JOB: &str = "job.toml";
@@ -36,22 +33,20 @@ const UNFINISHED: &str = ".tmp";
 /// does not fit.
 const TOLERATED: u64 = 64 << 20;
 
-/// What training knows when it saves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trained<'a> {
+pub(crate) struct TrainedModel<'a> {
     pub(crate) job: &'a Job,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: TrainingOutcome,
     pub(crate) steps: u64,
     pub(crate) samples: u64,
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) validation: Option<Evaluation>,
-    /// What maps the model's logits to those of frequencies, once it is fitted.
-    pub(crate) calibrators: Option<&'a Calibrators>,
+    pub(crate) calibrators: Option<&'a ModelCalibrators>,
 }
 
 /// What becomes of the rows that servers hold when others are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Load {
+pub(crate) enum LoadMode {
     /// There are none.
     IntoEmpty,
     /// They are forgotten.
@@ -60,12 +55,9 @@ pub(crate) enum Load {
 
 /// Where the model of a run goes, and how the run's summary names that: in the run folder by the name in it, else in
 /// full.
-///
-/// # Errors
-/// When the job names no folder, or the environment contradicts itself.
-pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
+pub(crate) fn model_place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
     let Some(parent) = &job.output.model_folder else {
-        return Ok((Folder::on_disk(run.model()), MODEL.to_owned()));
+        return Ok((Folder::on_disk(run.model_folder()), MODEL.to_owned()));
     };
     // Requests to a store take as long as the job is patient.
     let parent = Folder::open(parent, job.cluster.timeout)?;
@@ -80,25 +72,21 @@ pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), Work
 }
 
 /// Writes the model below `folder`, which every embedding server must reach under the same name.
-///
-/// # Errors
-/// When the dense weights or the rows of a server cannot be written; there is no manifest then.
 pub(crate) async fn save(
     folder: &Folder,
-    trained: Trained<'_>,
+    trained: TrainedModel<'_>,
     dense: &DenseThread,
     servers: &dyn RowServers,
 ) -> Result<Manifest, WorkerError> {
-    let folder = prepare(folder.clone()).await?;
+    let folder = prepare_folder(folder.clone()).await?;
     // The optimiser's state is for runs that start from this model.
     let state =
-        |dense: &mut Dense| Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?));
+        |dense: &mut DenseStage| Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?));
     let (weights, optimizer) = dense.call(state).await??;
     let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
-    conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
+    write_files(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
 }
 
-/// What is known once the rows are written.
 #[derive(Debug)]
 pub(crate) struct WrittenModel {
     /// Files that the worker writes itself, by name: the dense network's weights among them. Not written yet.
@@ -108,16 +96,13 @@ pub(crate) struct WrittenModel {
 
 /// Writes the worker's own files and the job, and the manifest last (invariant CK-1), which says by what each file is
 /// known (invariant CK-4).
-///
-/// # Errors
-/// When one of them cannot be written.
-pub(crate) async fn conclude(
+pub(crate) async fn write_files(
     folder: &Folder,
-    trained: Trained<'_>,
+    trained: TrainedModel<'_>,
     WrittenModel { mut own, saved }: WrittenModel,
 ) -> Result<Manifest, WorkerError> {
     own.push((JOB, trained.job.to_toml().into_bytes()));
-    own.extend(trained.calibrators.map(Calibrators::file));
+    own.extend(trained.calibrators.map(ModelCalibrators::to_file));
     let of_servers = || saved.iter().flat_map(|saved| &saved.files);
     let mut files: Vec<FileRecord> = of_servers().map(FileRecord::of_server).collect();
     let row_files = of_servers().map(|file| file.name.clone()).collect();
@@ -127,7 +112,7 @@ pub(crate) async fn conclude(
             |(name, content): &(&str, Vec<u8>)| target.write(name, content).map(|()| FileRecord::new(name, content));
         own.iter().map(write).collect()
     };
-    files.extend(blocking("model files", write_own).await??);
+    files.extend(run_blocking("model files", write_own).await??);
     let manifest = Manifest {
         manifest_sha256: String::new(),
         format: Manifest::FORMAT,
@@ -145,17 +130,14 @@ pub(crate) async fn conclude(
         validation: trained.validation,
         written: trained.job.data.written.clone(),
     };
-    let ((manifest, text), target) = (manifest.sealed(), folder.clone());
-    blocking("model files", move || target.write(MANIFEST, &text)).await??;
+    let ((manifest, text), target) = (manifest.into_sealed(), folder.clone());
+    run_blocking("model files", move || target.write(MANIFEST, &text)).await??;
     Ok(manifest)
 }
 
 /// Makes the folder and takes away an older manifest, so that at no time one describes other files, and files that a process which was
 /// killed did not finish.
-///
-/// # Errors
-/// When it cannot be made.
-pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
+pub(crate) async fn prepare_folder(folder: Folder) -> Result<Folder, WorkerError> {
     let make = move || {
         // Servers have their own working directories.
         let folder = folder.make()?;
@@ -166,13 +148,9 @@ pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
         }
         Ok(folder)
     };
-    blocking("model files", make).await?
+    run_blocking("model files", make).await?
 }
 
-/// Has a server write its rows, or a part of that.
-///
-/// # Errors
-/// When it refuses or does not answer: by its name.
 pub(crate) async fn save_rows(
     server: Arc<dyn Shard>,
     folder: &Folder,
@@ -184,7 +162,6 @@ pub(crate) async fn save_rows(
     saved.map_err(refused)
 }
 
-/// A model that was found.
 #[derive(Clone, Debug)]
 pub(crate) struct SavedModel {
     folder: Folder,
@@ -192,13 +169,9 @@ pub(crate) struct SavedModel {
 }
 
 impl SavedModel {
-    /// Reads the manifest.
-    ///
-    /// # Errors
-    /// When the folder holds no model, or one of another format.
     pub(crate) async fn open(folder: &Folder) -> Result<Self, WorkerError> {
         let folder = folder.clone();
-        blocking("model files", move || Self::read(&folder)).await?
+        run_blocking("model files", move || Self::read(&folder)).await?
     }
 
     fn read(folder: &Folder) -> Result<Self, WorkerError> {
@@ -207,10 +180,6 @@ impl SavedModel {
         Ok(Self { folder: folder.make()?, manifest })
     }
 
-    /// Whether a folder holds a model.
-    ///
-    /// # Errors
-    /// When the folder's store does not answer.
     pub(crate) fn is_in(folder: &Folder) -> Result<bool, StoreError> {
         folder.has_file(MANIFEST)
     }
@@ -224,39 +193,29 @@ impl SavedModel {
     }
 
     /// One of its files, compared with what was saved.
-    ///
-    /// # Errors
-    /// When it is missing, damaged or of another save.
     pub(crate) async fn read_file(&self, name: &str) -> Result<Vec<u8>, WorkerError> {
         let (folder, manifest, name) = (self.folder.clone(), self.manifest.clone(), name.to_owned());
-        blocking("model files", move || manifest.read_file(&folder, &name)).await?
+        run_blocking("model files", move || manifest.read_file(&folder, &name)).await?
     }
 
-    /// What maps the model's logits to those of frequencies; `None` in a model without.
-    ///
-    /// # Errors
-    /// When its file is missing or damaged.
-    pub(crate) async fn calibrators(&self, targets: &[Target]) -> Result<Option<Calibrators>, WorkerError> {
+    pub(crate) async fn read_calibrators(&self, targets: &[Target]) -> Result<Option<ModelCalibrators>, WorkerError> {
         if !self.manifest.has(calibrators::FILE) {
             return Ok(None);
         }
-        let read = Calibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
+        let read = ModelCalibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
         let wrong = |reason| WorkerError::SavedModel { folder: self.folder.to_string(), reason };
         read.map(Some).map_err(wrong)
     }
 
     /// Compares the network of a job with the bytes that are saved of it, before it takes memory: the job in the folder of a model may
     /// be another user's.
-    ///
-    /// # Errors
-    /// When the network is far larger than the files, or a file is missing.
     pub(crate) async fn check_network(&self, job: &Job) -> Result<(), WorkerError> {
         let Some(weights) = job.dense_parameters() else { return Ok(()) };
         let tiles = Some(&self.manifest.row_files).filter(|_| job.train.weights == WeightStore::Streamed);
         let mut saved = 0_u64;
         for name in tiles.into_iter().flatten().chain([&self.manifest.dense]) {
             let (folder, file) = (self.folder.clone(), name.clone());
-            let bytes = blocking("model files", move || file_bytes(&folder, &file)).await?;
+            let bytes = run_blocking("model files", move || file_bytes(&folder, &file)).await?;
             saved += match bytes {
                 Ok(bytes) => bytes,
                 // Reading it says what is wrong with it.
@@ -275,14 +234,11 @@ impl SavedModel {
 
     /// Gives weights and rows to whom they belong. Each server compares the files that it takes rows from with what was
     /// saved, before it takes any.
-    ///
-    /// # Errors
-    /// When a file is damaged or of another model, or the servers did not find every row.
     pub(crate) async fn load(
         &self,
         dense: &DenseThread,
         servers: &dyn RowServers,
-        how: Load,
+        how: LoadMode,
     ) -> Result<(), WorkerError> {
         let weights = self.read_file(&self.manifest.dense).await?;
         let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
@@ -302,16 +258,15 @@ impl SavedModel {
         Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
     }
 
-    async fn load_rows(&self, server: Arc<dyn Shard>, how: Load) -> Result<u64, WorkerError> {
+    async fn load_rows(&self, server: Arc<dyn Shard>, how: LoadMode) -> Result<u64, WorkerError> {
         let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
         let loaded =
-            server.load(LoadRequest { folder, files, replace: how == Load::Replace, ..LoadRequest::default() }).await;
+            server.load(LoadRequest { folder, files, replace: how == LoadMode::Replace, ..LoadRequest::default() }).await;
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
         loaded.map(|loaded| loaded.rows).map_err(refused)
     }
 }
 
-/// The size of a file of a model, which may lie in a folder beside.
 fn file_bytes(folder: &Folder, name: &str) -> std::io::Result<u64> {
     let (folder, file) = folder.locate_file(name).unwrap_or_else(|| (folder.clone(), name));
     folder.open_file(file).map(|(_, bytes)| bytes)
@@ -332,7 +287,7 @@ mod tests {
     use zagros_protocol::{BucketMap, Generation};
 
     use super::*;
-    use crate::metrics::Metrics;
+    use crate::metrics::WorkerMetrics;
     use crate::testing::{WorkerShard, job};
 
     fn disk(folder: &tempfile::TempDir) -> Folder {
@@ -350,7 +305,7 @@ mod tests {
     async fn dense(seed: u64) -> (Job, DenseThread) {
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
         job.train.seed = seed;
-        let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await.unwrap();
+        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
         (job, dense)
     }
 
@@ -358,10 +313,10 @@ mod tests {
         dense.call(|dense| dense.model.to_safetensors()).await.unwrap().unwrap()
     }
 
-    fn trained(job: &Job) -> Trained<'_> {
-        Trained {
+    fn trained(job: &Job) -> TrainedModel<'_> {
+        TrainedModel {
             job,
-            outcome: Outcome::Finished,
+            outcome: TrainingOutcome::Finished,
             steps: 5,
             samples: 40,
             evaluation: None,
@@ -379,7 +334,7 @@ mod tests {
         assert_eq!(saved.manifest(), &manifest);
         let (_, second) = dense(2).await;
         assert_ne!(weights(&second).await, weights(&first).await);
-        saved.load(&second, &shards(), Load::IntoEmpty).await.unwrap();
+        saved.load(&second, &shards(), LoadMode::IntoEmpty).await.unwrap();
         assert_eq!(weights(&second).await, weights(&first).await);
     }
 
@@ -443,20 +398,20 @@ mod tests {
         let (mut job, dense) = dense(1).await;
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
-        let (own, reported) = place(&job, &run).unwrap();
-        assert_eq!((own.path(), reported.as_str()), (Some(run.model().as_path()), "model"));
+        let (own, reported) = model_place(&job, &run).unwrap();
+        assert_eq!((own.path(), reported.as_str()), (Some(run.model_folder().as_path()), "model"));
         let elsewhere = folder.path().join("elsewhere");
         job.output.model_folder = Some(elsewhere.display().to_string());
-        let (model, reported) = place(&job, &run).unwrap();
+        let (model, reported) = model_place(&job, &run).unwrap();
         save(&model, trained(&job), &dense, &shards()).await.unwrap();
         assert_eq!(std::path::Path::new(&reported), elsewhere.join(run.name()).join("model"));
         assert!(std::path::Path::new(&reported).join(MANIFEST).is_file());
         let saved = fs::read_to_string(std::path::Path::new(&reported).join(JOB)).unwrap();
         assert!(saved.contains(&format!("model_folder = \"{}\"", elsewhere.display())), "{saved}");
         job.output.model_folder = Some("below".to_owned());
-        assert!(std::path::Path::new(&place(&job, &run).unwrap().1).is_absolute());
+        assert!(std::path::Path::new(&model_place(&job, &run).unwrap().1).is_absolute());
         job.output.model_folder = Some("gs://models".to_owned());
-        assert!(place(&job, &run).unwrap_err().to_string().contains("only s3:// and file://"));
+        assert!(model_place(&job, &run).unwrap_err().to_string().contains("only s3:// and file://"));
     }
 
     #[tokio::test]
@@ -466,7 +421,7 @@ mod tests {
         let shards = shards();
         save(&disk(&folder), trained(&job), &dense, &shards).await.unwrap();
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        let error = saved.load(&dense, &shards[..1].to_vec(), Load::Replace).await.unwrap_err().to_string();
+        let error = saved.load(&dense, &shards[..1].to_vec(), LoadMode::Replace).await.unwrap_err().to_string();
         assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
     }
 
@@ -476,7 +431,7 @@ mod tests {
         let (job, dense) = dense(1).await;
         let mut manifest = save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
         manifest.format = 2;
-        fs::write(folder.path().join(MANIFEST), manifest.sealed().1).unwrap();
+        fs::write(folder.path().join(MANIFEST), manifest.into_sealed().1).unwrap();
         let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("this release reads format 1"), "{error}");
         fs::write(folder.path().join(MANIFEST), b"{").unwrap();

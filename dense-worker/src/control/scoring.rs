@@ -2,31 +2,26 @@
 
 use zagros_eval::ColumnSlices;
 
-use super::calibrators::Calibrators;
+use super::calibrators::ModelCalibrators;
 use super::evaluate::HeldOutParts;
 use super::model_choice::ModelChoice;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
-/// Held-out parts and their measures.
 #[derive(Debug)]
-pub(crate) struct Scoring {
+pub(crate) struct ScoringState {
     pub(crate) held_out: HeldOutParts,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
-    /// Measures of the training rows of each epoch that is over.
     pub(crate) of_epochs: Vec<Evaluation>,
     /// The slices and the targets of the part that was scored last.
     pub(crate) measured: MeasuredParts,
-    /// What maps the model's logits to those of frequencies, once it is fitted.
-    pub(crate) calibrators: Option<Calibrators>,
+    pub(crate) calibrators: Option<ModelCalibrators>,
     /// Measures of the first target in the part that was scored last, after calibration.
     pub(crate) calibrated: Option<Evaluation>,
-    /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
 }
 
-/// Measures of slices and of several targets, and the state that has them.
 #[derive(Debug, Default)]
 pub(crate) struct MeasuredParts {
     /// Steps before that state.

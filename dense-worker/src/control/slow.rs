@@ -12,14 +12,12 @@ use tokio_util::task::AbortOnDropHandle;
 use zagros_embedding_client::{EmbeddingClient, StalenessWindow, UnansweredRequests};
 use zagros_plumbing::metrics::register;
 
-use crate::event::{Event, Observer};
+use crate::event::{WorkerEvent, Observer};
 
 /// A wait of which a server is reported to be slow; again when it has doubled.
 const SLOW: Duration = Duration::from_secs(3);
-/// How often is looked.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Looks while it lives.
 #[derive(Debug)]
 pub(crate) struct SlowServers {
     _looking: AbortOnDropHandle<()>,
@@ -41,7 +39,7 @@ impl SlowServers {
         // What the client holds, servers in this process among it, must not live as long as a task that sleeps.
         let client = Arc::downgrade(&client);
         let looking = tokio::spawn(async move {
-            let mut reported = Reported::default();
+            let mut reported = ReportedWaits::default();
             loop {
                 tokio::time::sleep(LOOK).await;
                 let Some(client) = client.upgrade() else { return };
@@ -67,38 +65,36 @@ fn show(gauge: &GaugeVec, servers: usize, waiting: &[UnansweredRequests]) {
     }
 }
 
-/// Something to tell of a server.
 #[derive(Clone, Debug, PartialEq)]
-enum News {
+enum ServerNews {
     Slow(UnansweredRequests),
-    /// It answers again.
     Back(u32),
 }
 
 /// What was reported: by server, the wait from which on it is reported again.
 #[derive(Debug, Default)]
-struct Reported {
+struct ReportedWaits {
     again_at: BTreeMap<u32, Duration>,
 }
 
-impl Reported {
-    fn news(&mut self, waiting: &[UnansweredRequests]) -> Vec<News> {
+impl ReportedWaits {
+    fn news(&mut self, waiting: &[UnansweredRequests]) -> Vec<ServerNews> {
         let is_slow = |server: u32| waiting.iter().any(|other| other.server == server && other.oldest >= SLOW);
         let back: Vec<u32> = self.again_at.keys().copied().filter(|server| !is_slow(*server)).collect();
         self.again_at.retain(|server, _| is_slow(*server));
-        let mut news: Vec<News> = back.into_iter().map(News::Back).collect();
+        let mut news: Vec<ServerNews> = back.into_iter().map(ServerNews::Back).collect();
         for server in waiting.iter().filter(|server| server.oldest >= SLOW) {
             let again_at = self.again_at.entry(server.server).or_insert(SLOW);
             if server.oldest >= *again_at {
                 *again_at = server.oldest * 2;
-                news.push(News::Slow(server.clone()));
+                news.push(ServerNews::Slow(server.clone()));
             }
         }
         news
     }
 }
 
-fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize), observer: &dyn Observer) {
+fn tell(news: &ServerNews, client: &EmbeddingClient, (inside, places): (usize, usize), observer: &dyn Observer) {
     let name = |server: u32| {
         let servers = client.known_servers();
         servers
@@ -106,7 +102,7 @@ fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize),
             .map_or_else(|| format!("embedding server {server}"), |shard| shard.name().to_owned())
     };
     match news {
-        News::Slow(UnansweredRequests { server, lookups, pushes, oldest }) => {
+        ServerNews::Slow(UnansweredRequests { server, lookups, pushes, oldest }) => {
             let server = name(*server);
             let seconds = oldest.as_secs_f64();
             let full = if inside >= places { ", and the window is full: training waits for it" } else { "" };
@@ -114,9 +110,9 @@ fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize),
                 "{server} is slow: its oldest request has waited {seconds:.1} s; {pushes} pushes and {lookups} lookups wait \
                  for it, {inside} of {places} batches are under way{full}"
             );
-            observer.observe(&Event::SlowServer { server, oldest: *oldest, pushes: *pushes, lookups: *lookups });
+            observer.observe(&WorkerEvent::SlowServer { server, oldest: *oldest, pushes: *pushes, lookups: *lookups });
         }
-        News::Back(server) => tracing::warn!("{} answers again", name(*server)),
+        ServerNews::Back(server) => tracing::warn!("{} answers again", name(*server)),
     }
 }
 
@@ -143,14 +139,14 @@ mod tests {
 
     #[test]
     fn a_slow_server_is_reported_once_and_again_when_its_wait_has_doubled() {
-        let mut reported = Reported::default();
+        let mut reported = ReportedWaits::default();
         assert!(reported.news(&[waiting(0, 0), waiting(1, 2)]).is_empty());
-        assert_eq!(reported.news(&[waiting(0, 1), waiting(1, 4)]), [News::Slow(waiting(1, 4))]);
+        assert_eq!(reported.news(&[waiting(0, 1), waiting(1, 4)]), [ServerNews::Slow(waiting(1, 4))]);
         assert!(reported.news(&[waiting(1, 5)]).is_empty() && reported.news(&[waiting(1, 7)]).is_empty());
-        assert_eq!(reported.news(&[waiting(1, 8)]), [News::Slow(waiting(1, 8))]);
+        assert_eq!(reported.news(&[waiting(1, 8)]), [ServerNews::Slow(waiting(1, 8))]);
         // Its oldest request was answered; a younger one waits.
-        assert_eq!(reported.news(&[waiting(1, 1)]), [News::Back(1)]);
+        assert_eq!(reported.news(&[waiting(1, 1)]), [ServerNews::Back(1)]);
         assert!(reported.news(&[]).is_empty());
-        assert_eq!(reported.news(&[waiting(1, 3)]), [News::Slow(waiting(1, 3))]);
+        assert_eq!(reported.news(&[waiting(1, 3)]), [ServerNews::Slow(waiting(1, 3))]);
     }
 }

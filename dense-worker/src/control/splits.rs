@@ -13,23 +13,21 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::control::{AssignRequest, EpochDone, ResumeCursor, Split, WaitKind, assign_response::Work};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::stop::Stop;
+use super::stop::StopSignal;
 use crate::error::WorkerError;
 
 /// The parts of a worker that ask for splits, as its waits name them.
 pub(crate) const READER: &str = crate::datapath::read::PART;
 pub(crate) const LOOP: &str = "training loop";
 
-/// Asks the coordinator for splits.
 #[derive(Clone)]
-pub(crate) struct Splits {
+pub(crate) struct SplitClient {
     pub(crate) control: Arc<dyn ControlPlane>,
     pub(crate) member: u64,
     pub(crate) incarnation: u32,
-    /// Training files, in the order that the run has them.
     pub(crate) files: Arc<Vec<PathBuf>>,
     pub(crate) timeout: Duration,
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopSignal,
     pub(crate) waits: Waits,
     /// How many questions this process has asked. One is asked at a time, and has its number however often it is repeated.
     pub(crate) asked: Arc<AsyncMutex<u64>>,
@@ -37,9 +35,8 @@ pub(crate) struct Splits {
 
 /// An answer to "what shall I read?".
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Assigned {
+pub(crate) enum AssignedSplits {
     Split(SplitTask),
-    /// What is left of a stream that was started before.
     Remainder(AssignedStream),
     /// Others, or this worker itself, hold what is left: ask again.
     Later {
@@ -47,7 +44,6 @@ pub(crate) enum Assigned {
         reason: String,
     },
     EpochDone,
-    /// The run goes on without this worker.
     LetGo,
 }
 
@@ -61,12 +57,12 @@ pub(crate) struct AssignedStream {
 
 /// Whether the asker is in the middle of a stream: then there is no rest of another one for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
+pub(crate) enum SplitNeed {
     ForAStream,
     Within,
 }
 
-impl Splits {
+impl SplitClient {
     /// Asks once, trying again while the coordinator is away and timeout lasts.
     ///
     /// A stop that this process or the run is asked for does not end a stream: without its other splits a window of shuffled rows
@@ -74,9 +70,9 @@ impl Splits {
     ///
     /// # Errors
     /// When it stays away or refuses, or training must stop.
-    pub(crate) async fn ask(&self, epoch: u32, asking: Asking) -> Result<Assigned, WorkerError> {
+    pub(crate) async fn ask_for_splits(&self, epoch: u32, asking: SplitNeed) -> Result<AssignedSplits, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
-        let continuing = asking == Asking::Within;
+        let continuing = asking == SplitNeed::Within;
         let mut asked = self.asked.lock().await;
         *asked += 1;
         let (member, incarnation) = (self.member, self.incarnation);
@@ -87,7 +83,7 @@ impl Splits {
         let part = if continuing { READER } else { LOOP };
         let waiting = Waiting::new(part, WaitKind::Coordinator, "its next split").with_timeout(self.timeout);
         let _waiting = self.waits.begin_wait(waiting);
-        let ended = async { if continuing { stop.run_ended().await } else { stop.requested().await } };
+        let ended = async { if continuing { stop.run_ended().await } else { stop.wait_for_request().await } };
         let answer = tokio::select! {
             biased;
             reason = ended => return Err(reason),
@@ -99,14 +95,14 @@ impl Splits {
             false => self.refused("assign a split", deadline, refusal),
         })?;
         match answer.work {
-            Some(Work::Split(split)) => Ok(Assigned::Split(self.task(split)?)),
-            Some(Work::ResumeCursor(rest)) => Ok(Assigned::Remainder(self.remainder(rest)?)),
+            Some(Work::Split(split)) => Ok(AssignedSplits::Split(self.task(split)?)),
+            Some(Work::ResumeCursor(rest)) => Ok(AssignedSplits::Remainder(self.remainder(rest)?)),
             Some(Work::Wait(wait)) => {
                 let pause = Duration::from_millis(u64::from(wait.retry_ms)).max(Duration::from_millis(1));
-                Ok(Assigned::Later { pause, reason: wait.reason })
+                Ok(AssignedSplits::Later { pause, reason: wait.reason })
             }
-            Some(Work::EpochDone(EpochDone { leave: true })) => Ok(Assigned::LetGo),
-            Some(Work::EpochDone(EpochDone { leave: false })) => Ok(Assigned::EpochDone),
+            Some(Work::EpochDone(EpochDone { leave: true })) => Ok(AssignedSplits::LetGo),
+            Some(Work::EpochDone(EpochDone { leave: false })) => Ok(AssignedSplits::EpochDone),
             None => {
                 let empty = Refusal::new(RefusalKind::Mismatch, "an empty answer; are both ends the same release?");
                 Err(self.refused("assign a split", deadline, empty))
@@ -115,9 +111,9 @@ impl Splits {
     }
 
     /// The rest of what can be had now, starting with `first`, for a stream of its own.
-    pub(crate) fn stream(&self, epoch: u32, first: Vec<SplitTask>) -> Leased {
+    pub(crate) fn lease_stream(&self, epoch: u32, first: Vec<SplitTask>) -> LeasedSplits {
         let (dealt, _) = watch::channel(first.clone());
-        Leased { splits: self.clone(), epoch, first: first.into(), runtime: Handle::current(), dealt }
+        LeasedSplits { splits: self.clone(), epoch, first: first.into(), runtime: Handle::current(), dealt }
     }
 
     fn remainder(&self, rest: ResumeCursor) -> Result<AssignedStream, WorkerError> {
@@ -142,7 +138,6 @@ impl Splits {
     }
 }
 
-/// The error that a refusal of the control path stands for.
 pub(crate) fn control_error(
     control: &dyn ControlPlane,
     what: &'static str,
@@ -157,32 +152,32 @@ pub(crate) fn control_error(
 
 /// A stream's splits. Says `None` as soon as nothing can be had at once: what this worker holds itself is complete
 /// only after its stream has ended ([`SplitSource::next`]).
-pub(crate) struct Leased {
-    splits: Splits,
+pub(crate) struct LeasedSplits {
+    splits: SplitClient,
     epoch: u32,
     first: VecDeque<SplitTask>,
     runtime: Handle,
     dealt: watch::Sender<Vec<SplitTask>>,
 }
 
-impl Leased {
+impl LeasedSplits {
     /// The splits dealt out, now and later; closed once there will be no more.
-    pub(crate) fn dealt(&self) -> watch::Receiver<Vec<SplitTask>> {
+    pub(crate) fn watch_dealt(&self) -> watch::Receiver<Vec<SplitTask>> {
         self.dealt.subscribe()
     }
 }
 
-impl SplitSource for Leased {
+impl SplitSource for LeasedSplits {
     fn next(&mut self) -> Result<Option<SplitTask>, String> {
         if let Some(first) = self.first.pop_front() {
             return Ok(Some(first));
         }
-        let task = match self.runtime.block_on(self.splits.ask(self.epoch, Asking::Within)) {
-            Ok(Assigned::Split(task)) => Some(task),
-            Ok(Assigned::Remainder(_)) => {
+        let task = match self.runtime.block_on(self.splits.ask_for_splits(self.epoch, SplitNeed::Within)) {
+            Ok(AssignedSplits::Split(task)) => Some(task),
+            Ok(AssignedSplits::Remainder(_)) => {
                 return Err("the coordinator gave a rest in the middle of a stream".to_owned());
             }
-            Ok(Assigned::Later { .. } | Assigned::EpochDone | Assigned::LetGo) | Err(WorkerError::Interrupted) => None,
+            Ok(AssignedSplits::Later { .. } | AssignedSplits::EpochDone | AssignedSplits::LetGo) | Err(WorkerError::Interrupted) => None,
             Err(error) => return Err(error.to_string()),
         };
         self.dealt.send_modify(|dealt| dealt.extend(task.clone()));
@@ -198,18 +193,18 @@ mod tests {
 
     use super::*;
 
-    fn splits(work: impl IntoIterator<Item = Result<Work, Refusal>>) -> Splits {
+    fn splits(work: impl IntoIterator<Item = Result<Work, Refusal>>) -> SplitClient {
         let control = FakeControlPlane::default();
         let answers = work.into_iter().map(|work| work.map(|work| AssignResponse { work: Some(work) }));
         let epoch_done = AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) };
         control.assign.respond_in_order(answers.chain([Ok(epoch_done)]));
-        Splits {
+        SplitClient {
             control: Arc::new(control),
             member: 7,
             incarnation: 1,
             files: Arc::new(vec!["a".into(), "b".into()]),
             timeout: Duration::from_secs(5),
-            stop: Stop::alone(Shutdown::new()),
+            stop: StopSignal::from_shutdown(Shutdown::new()),
             waits: Waits::default(),
             asked: Arc::default(),
         }
@@ -227,8 +222,8 @@ mod tests {
     async fn a_stream_takes_what_can_be_had_and_then_ends() {
         let wait = Ok(Work::Wait(Wait { retry_ms: 10, reason: "worker 0 holds 1 split".to_owned() }));
         let splits = splits([split(4, 1), wait, split(5, 0)]);
-        let mut leased = splits.stream(0, vec![task(3, "a")]);
-        let dealt = leased.dealt();
+        let mut leased = splits.lease_stream(0, vec![task(3, "a")]);
+        let dealt = leased.watch_dealt();
         let taken = tokio::task::spawn_blocking(move || [leased.next(), leased.next(), leased.next()]).await.unwrap();
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(None)]);
         assert_eq!(*dealt.borrow(), [task(3, "a"), task(4, "b")]);
@@ -240,8 +235,8 @@ mod tests {
     async fn a_stream_that_is_asked_to_stop_takes_all_of_its_splits() {
         let splits = splits([split(4, 1), split(5, 0)]);
         splits.stop.shutdown().request();
-        assert!(matches!(splits.ask(0, Asking::ForAStream).await, Err(WorkerError::Interrupted)));
-        let mut leased = splits.stream(0, vec![task(3, "a")]);
+        assert!(matches!(splits.ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Interrupted)));
+        let mut leased = splits.lease_stream(0, vec![task(3, "a")]);
         let taken = tokio::task::spawn_blocking(move || std::array::from_fn(|_| leased.next())).await.unwrap();
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(Some(task(5, "a"))), Ok(None)]);
     }
@@ -250,7 +245,7 @@ mod tests {
     async fn a_coordinator_that_comes_back_is_asked_again() {
         let away = || Err(Refusal::new(RefusalKind::Unavailable, "connection refused"));
         let splits = splits([away(), away(), Ok(Work::EpochDone(EpochDone::default()))]);
-        assert_eq!(splits.ask(0, Asking::ForAStream).await.unwrap(), Assigned::EpochDone);
+        assert_eq!(splits.ask_for_splits(0, SplitNeed::ForAStream).await.unwrap(), AssignedSplits::EpochDone);
     }
 
     /// A coordinator that has dealt a split and whose answer is lost must not deal another one, which no stream would read.
@@ -266,9 +261,9 @@ mod tests {
                 _ => Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) }),
             }
         });
-        let splits = Splits { control: Arc::new(control), ..splits([]) };
+        let splits = SplitClient { control: Arc::new(control), ..splits([]) };
         for _ in 0..2 {
-            assert_eq!(splits.ask(0, Asking::ForAStream).await.unwrap(), Assigned::EpochDone);
+            assert_eq!(splits.ask_for_splits(0, SplitNeed::ForAStream).await.unwrap(), AssignedSplits::EpochDone);
         }
         assert_eq!(*questions.lock().unwrap(), [1, 1, 1, 2]);
     }
@@ -276,7 +271,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_stays_away_is_named_with_the_time_waited() {
         let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
-        let error = splits(away.take(1000)).ask(0, Asking::ForAStream).await.unwrap_err().to_string();
+        let error = splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await.unwrap_err().to_string();
         assert!(
             error.contains("coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"),
             "{error}"
@@ -285,8 +280,8 @@ mod tests {
 
     #[tokio::test]
     async fn answers_that_make_no_sense_are_errors() {
-        assert!(matches!(splits([split(4, 2)]).ask(0, Asking::ForAStream).await, Err(WorkerError::Control { .. })));
+        assert!(matches!(splits([split(4, 2)]).ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Control { .. })));
         let fenced = Err(Refusal::new(RefusalKind::Fenced, "replaced"));
-        assert!(matches!(splits([fenced]).ask(0, Asking::ForAStream).await, Err(WorkerError::Fenced { .. })));
+        assert!(matches!(splits([fenced]).ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Fenced { .. })));
     }
 }

@@ -32,18 +32,15 @@ impl ChangedMeanings {
         }
     }
 
-    /// Whether the layers that read numbers keep their weights.
     pub(super) fn keep_numbers(&self) -> bool {
         self.choice == StartChanged::Keep || self.numbers.is_empty()
     }
 
-    /// The tables that begin empty.
     pub(super) fn tables_anew(&self) -> BTreeSet<&String> {
         let is_anew = self.choice == StartChanged::Anew;
         self.ids.iter().filter(|_| is_anew).map(|[_, table]| table).collect()
     }
 
-    /// A line for each feature.
     pub(super) fn lines(&self) -> Vec<String> {
         let otherwise = "otherwise than in the model";
         let numbers = self.numbers.iter().map(|name| match self.choice {

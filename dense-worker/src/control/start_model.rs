@@ -24,11 +24,11 @@ use zagros_job::{
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::row_servers::{RowServers, on_all};
 use super::saved_model::{JOB, MODEL, OPTIMIZER, SavedModel};
 use super::start_meanings::ChangedMeanings;
-use crate::datapath::dense::{Dense, DenseThread};
+use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::model::{ModelError, SameInputs};
 
@@ -40,10 +40,8 @@ pub(crate) struct StartModel {
     steps: StartSteps,
 }
 
-/// What a run has of the model that it starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Started {
-    /// The model's folder.
+pub(crate) struct StartedModel {
     pub(crate) folder: String,
     /// Steps from which this run counts on.
     pub(crate) step: u64,
@@ -54,9 +52,6 @@ pub(crate) struct Started {
 
 impl StartModel {
     /// The model that a job names: by its own folder or its run's.
-    ///
-    /// # Errors
-    /// When there is no model, it is damaged, or mode `async` cannot start from it.
     pub(crate) async fn open(job: &Job) -> Result<Option<Self>, WorkerError> {
         let Some(named) = job.train.start_from.clone() else { return Ok(None) };
         let (timeout, steps) = (job.cluster.timeout, job.train.start_steps);
@@ -65,7 +60,7 @@ impl StartModel {
             let of_run = folder.join(MODEL);
             Ok(if SavedModel::is_in(&folder)? || !SavedModel::is_in(&of_run)? { folder } else { of_run })
         };
-        let saved = SavedModel::open(&blocking("model files", find).await??).await?;
+        let saved = SavedModel::open(&run_blocking("model files", find).await??).await?;
         let text = saved.read_file(JOB).await?;
         let wrong = |reason: String| WorkerError::SavedModel { folder: saved.folder().to_string(), reason };
         let text = String::from_utf8(text).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
@@ -103,20 +98,17 @@ impl StartModel {
     }
 
     /// Statistics that this job would measure keep the values that the model was trained with.
-    pub(crate) fn prepare(&self, job: &mut Job) {
+    pub(crate) fn fix_statistics(&self, job: &mut Job) {
         job.features.take_measured(&self.job.features);
     }
 
     /// Gives network and servers, which hold nothing yet or what an earlier process of this run had begun with, the model's state.
-    ///
-    /// # Errors
-    /// When a file is damaged, a table or the network has another form, or a server does not answer.
     pub(crate) async fn load(
         &self,
         job: &Job,
         dense: &DenseThread,
         servers: &dyn RowServers,
-    ) -> Result<Started, WorkerError> {
+    ) -> Result<StartedModel, WorkerError> {
         let changed = ChangedMeanings::compare(job, &self.job);
         let tensors = self.streamed_anew(job, dense).await?;
         let tiles = tensors.iter().map(|tensor| format!("{DENSE_TABLE} {tensor}"));
@@ -140,7 +132,7 @@ impl StartModel {
             StartSteps::Restart => 0,
             StartSteps::Continue => self.saved.manifest().steps,
         };
-        Ok(Started { folder: self.saved.folder().to_string(), step, rows, differences })
+        Ok(StartedModel { folder: self.saved.folder().to_string(), step, rows, differences })
     }
 
     /// The tensors of streamed weights that keep their first values: of another shape than the model's, or of a layer that reads other
@@ -151,9 +143,9 @@ impl StartModel {
             layers.map(|tensor| (tensor.segment.tensor.name, tensor.segment.tensor.shape)).collect()
         };
         let (ours, its, same) = (tensors(job), tensors(&self.job), same_inputs(job, &self.job));
-        let anew = move |dense: &mut Dense| {
+        let anew = move |dense: &mut DenseStage| {
             let begins_anew =
-                |tensor: &(String, Vec<u64>)| !its.contains(tensor) || !dense.model.keeps(&tensor.0, same);
+                |tensor: &(String, Vec<u64>)| !its.contains(tensor) || !dense.model.keeps_meaning(&tensor.0, same);
             ours.into_iter().filter(begins_anew).map(|(name, _)| name).collect()
         };
         dense.call(anew).await
@@ -197,11 +189,10 @@ impl StartModel {
         job.tables.iter().filter_map(line).collect()
     }
 
-    /// The weights, and the state of their optimiser if all of them fit.
     async fn load_dense(&self, job: &Job, dense: &DenseThread) -> Result<Vec<String>, WorkerError> {
         let (weights, state) = (self.saved.read_file(&self.saved.manifest().dense).await?, self.optimizer().await?);
         let (same, steps) = (same_inputs(job, &self.job), self.steps);
-        let load = move |dense: &mut Dense| -> Result<Vec<String>, ModelError> {
+        let load = move |dense: &mut DenseStage| -> Result<Vec<String>, ModelError> {
             let anew = dense.model.start_from(&weights, same)?;
             let taken = match state.filter(|_| anew.is_empty()) {
                 Some(state) if steps == StartSteps::Restart => dense.model.restore_optimizer_at_step_0(&state),

@@ -10,7 +10,6 @@ use zagros_embedding_client::{EmbeddingClient, UnansweredRequests};
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{Disk, ServerWait};
 
-/// How often a worker reports.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Waits shorter than this are how it should be.
 const WORTH_REPORTING: Duration = Duration::from_secs(1);

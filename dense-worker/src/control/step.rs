@@ -6,14 +6,14 @@ use zagros_embedding_client::RequestReach;
 use zagros_protocol::control;
 use zagros_worker_core::{Event, StepAgreement, VoteRule};
 
-use super::tracker::{MadeStep, progress};
+use super::tracker::{MadeStep, reported_progress};
 use super::trainer::Trainer;
-use crate::datapath::dense::{Dense, Stepped};
+use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::next_lookup::rows_change_by_pushes_alone;
-use crate::datapath::prepared::Fetched;
-use crate::datapath::push::Gradients;
+use crate::datapath::prepared::FetchedBatch;
+use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
-use crate::event::Event as WorkerEvent;
+use crate::event::WorkerEvent;
 use crate::model::ModelError;
 
 impl Trainer {
@@ -38,11 +38,11 @@ impl Trainer {
         Ok(Event::Stepped { ahead: next })
     }
 
-    async fn own_step(&mut self, epoch: u32, fetched: Fetched) -> Result<Option<StepAgreement>, WorkerError> {
-        let Fetched { seq, prepared, rows, permit } = fetched;
+    async fn own_step(&mut self, epoch: u32, fetched: FetchedBatch) -> Result<Option<StepAgreement>, WorkerError> {
+        let FetchedBatch { seq, prepared, rows, permit } = fetched;
         let permit = Arc::new(permit);
         self.stream.permit = Some(Arc::clone(&permit));
-        let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
+        let work = move |dense: &mut DenseStage| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.run.dense.call(work).await?;
         if let Err(skipped @ ModelError::Skipped { .. }) = stepped {
             let bytes = self.group.bytes_of_all(prepared.batch.bytes);
@@ -51,13 +51,13 @@ impl Trainer {
             return Ok(None);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
-        let Stepped { loss, logits, gradients, share } = stepped.map_err(failed)?;
+        let StepResult { loss, logits, gradients, share } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.position.advance(&mut prepared.batch);
         let step = self.row_step(seq);
         let (unique, values, reach) = (prepared.unique, gradients, self.reach_of(1));
         let samples = prepared.batch.size;
-        self.stream.pushes.start(Gradients { seq, step, unique, values, samples, share, ends, permit, reach });
+        self.stream.pushes.start(BatchGradients { seq, step, unique, values, samples, share, ends, permit, reach });
         self.stream.push_started(seq, step, reach, 1);
         let (labels, bytes) = (&prepared.batch.labels, self.group.bytes_of_all(prepared.batch.bytes));
         let (main, samples) = (self.loss.main, prepared.batch.size as u64);
@@ -82,7 +82,7 @@ impl Trainer {
     /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
     /// or a run of `max_steps` would want more batches than were fetched for it.
     pub(super) fn count_skipped_step(&mut self, cause: &dyn std::error::Error, bytes: u64) {
-        let skipped = self.tracker.skipped(bytes);
+        let skipped = self.tracker.count_skipped(bytes);
         self.run.metrics.steps.inc();
         self.run.metrics.skipped_steps.inc();
         // The first of many say enough.
@@ -92,16 +92,15 @@ impl Trainer {
         }
     }
 
-    /// Counts a step that was made, and reports it to everyone.
     pub(super) fn report_step(&mut self, step: MadeStep<'_>) {
         self.loss.last = f64::from(step.loss);
         if let Some(long) = self.loss.label_runs.add(step.main.clicks(step.labels)) {
             tracing::warn!("{long}");
         }
-        let report = self.tracker.stepped(step);
+        let report = self.tracker.count_step(step);
         let metrics = &self.run.metrics;
         metrics.steps.inc();
-        metrics.samples.inc_by(step.main.samples(step.labels) as u64);
+        metrics.samples.inc_by(step.main.sample_count(step.labels) as u64);
         metrics.loss.set(report.loss);
         metrics.staleness.set(i64::from(report.staleness));
         let so_far = self.tracker.staleness();
@@ -111,7 +110,7 @@ impl Trainer {
         let batch = self.stream.next_seq;
         // Read inside: a checkpoint that becomes complete meanwhile is reported after this, or is in it.
         self.run.membership.update_progress(|reported| {
-            let progress = progress(&report, self.checkpoints.newest(), so_far, &stages);
+            let progress = reported_progress(&report, self.checkpoints.newest_step(), so_far, &stages);
             *reported = control::Progress { batch, ..progress };
         });
         self.run.observer.observe(&WorkerEvent::Step(report));

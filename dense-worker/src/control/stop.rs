@@ -10,25 +10,22 @@ use crate::error::WorkerError;
 
 const WORD_OF_DRAIN: Duration = Duration::from_secs(2);
 
-/// Listens to the process's shutdown and to the coordinator.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignal {
     shutdown: Shutdown,
     view: watch::Receiver<MemberView>,
 }
 
-impl Stop {
+impl StopSignal {
     pub(crate) fn new(shutdown: Shutdown, view: watch::Receiver<MemberView>) -> Self {
         Self { shutdown, view }
     }
 
-    /// Listens to shutdown alone.
-    pub(crate) fn alone(shutdown: Shutdown) -> Self {
+    pub(crate) fn from_shutdown(shutdown: Shutdown) -> Self {
         let (_, view) = watch::channel(MemberView::default());
         Self { shutdown, view }
     }
 
-    /// Of this process.
     pub(crate) fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
@@ -45,7 +42,6 @@ impl Stop {
         reported.draining.clone()
     }
 
-    /// Whether training must end, as of now.
     pub(crate) fn is_requested(&self) -> bool {
         self.shutdown.is_requested() || reason(&self.view.borrow()).is_some()
     }
@@ -53,7 +49,7 @@ impl Stop {
     /// Resolves once training must end, with why: [`WorkerError::Interrupted`] asks to finish tidily, because this
     /// process was asked to end or the run is drained; anything else is a failure. A coordinator that is merely silent is
     /// no reason.
-    pub(crate) async fn requested(&mut self) -> WorkerError {
+    pub(crate) async fn wait_for_request(&mut self) -> WorkerError {
         tokio::select! {
             biased;
             () = self.shutdown.requested() => WorkerError::Interrupted,
@@ -79,7 +75,6 @@ async fn reported(
     }
 }
 
-/// Why training must end, if it must.
 fn reason(view: &MemberView) -> Option<WorkerError> {
     end(view).or_else(|| view.draining.as_ref().map(|_| WorkerError::Interrupted))
 }
@@ -105,35 +100,35 @@ mod tests {
     #[tokio::test]
     async fn silence_is_no_reason_to_stop_but_an_order_is() {
         let (tell, view) = watch::channel(MemberView { lost: Some("silent".to_owned()), ..MemberView::default() });
-        let mut stop = Stop::new(Shutdown::new(), view);
-        assert!(stop.requested().now_or_never().is_none());
+        let mut stop = StopSignal::new(Shutdown::new(), view);
+        assert!(stop.wait_for_request().now_or_never().is_none());
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
-        assert!(matches!(stop.requested().await, WorkerError::Stopped { reason } if reason == "run failed"));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Stopped { reason } if reason == "run failed"));
         tell.send_modify(|view| view.finished = true);
-        assert_eq!(stop.requested().await.exit_class(), ExitClass::NothingLeft);
+        assert_eq!(stop.wait_for_request().await.exit_class(), ExitClass::NothingLeft);
         tell.send_modify(|view| view.fenced = Some("replaced".to_owned()));
-        assert!(matches!(stop.requested().await, WorkerError::Fenced { reason } if reason == "replaced"));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Fenced { reason } if reason == "replaced"));
     }
 
     #[tokio::test]
     async fn a_drain_asks_to_finish_tidily_and_is_not_the_end() {
         let (tell, view) = watch::channel(MemberView::default());
-        let mut stop = Stop::new(Shutdown::new(), view);
+        let mut stop = StopSignal::new(Shutdown::new(), view);
         assert!(!stop.is_requested());
         tell.send_modify(|view| view.draining = Some("embedding server 0 was asked to end".to_owned()));
         assert!(stop.is_requested() && stop.run_ended().now_or_never().is_none());
-        assert!(matches!(stop.requested().await, WorkerError::Interrupted));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Interrupted));
         assert_eq!(stop.drained_because().await.as_deref(), Some("embedding server 0 was asked to end"));
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
         assert!(matches!(stop.run_ended().await, WorkerError::Stopped { .. }));
-        assert!(matches!(stop.requested().await, WorkerError::Stopped { .. }));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Stopped { .. }));
     }
 
     /// The other workers of its group stop with this one, often before its own heartbeat is answered.
     #[tokio::test(start_paused = true)]
     async fn the_reason_of_a_drain_may_come_after_the_others_stopped() {
         let (tell, view) = watch::channel(MemberView::default());
-        let stop = Stop::new(Shutdown::new(), view);
+        let stop = StopSignal::new(Shutdown::new(), view);
         let later = async {
             tokio::time::sleep(WORD_OF_DRAIN / 2).await;
             tell.send_modify(|view| view.draining = Some("embedding server 1 was asked to end".to_owned()));
@@ -141,15 +136,15 @@ mod tests {
         let (reason, ()) = tokio::join!(stop.drained_because(), later);
         assert_eq!(reason.as_deref(), Some("embedding server 1 was asked to end"));
         let (_silent, view) = watch::channel(MemberView::default());
-        assert_eq!(Stop::new(Shutdown::new(), view).drained_because().await, None);
+        assert_eq!(StopSignal::new(Shutdown::new(), view).drained_because().await, None);
     }
 
     #[tokio::test]
     async fn shutdown_comes_first() {
         let shutdown = Shutdown::new();
-        let mut stop = Stop::alone(shutdown.clone());
-        assert!(stop.requested().now_or_never().is_none());
+        let mut stop = StopSignal::from_shutdown(shutdown.clone());
+        assert!(stop.wait_for_request().now_or_never().is_none());
         shutdown.request();
-        assert!(matches!(stop.requested().await, WorkerError::Interrupted));
+        assert!(matches!(stop.wait_for_request().await, WorkerError::Interrupted));
     }
 }

@@ -9,35 +9,29 @@ use zagros_ingest::Batch;
 use super::splits::AssignedStream;
 use super::stream_position::StreamPosition;
 use crate::datapath::next_lookup::{PushedStep, StepSide};
-use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::Fetched;
-use crate::datapath::push::Pushes;
-use crate::datapath::read::Reader;
+use crate::datapath::prefetch::RowPrefetch;
+use crate::datapath::prepared::FetchedBatch;
+use crate::datapath::push::PendingPushes;
+use crate::datapath::read::ReaderThread;
 
-/// The stream of a worker and what is in flight of it.
 pub(crate) struct StreamState {
-    /// Where in its data this worker is.
     pub(crate) position: StreamPosition,
-    /// What is to be read next.
     pub(crate) found: Option<AssignedStream>,
     /// What is left of the stream in which a group failed.
     pub(crate) remainder: Option<AssignedStream>,
-    /// Batches from memory, in place of splits.
     pub(crate) preloaded: Option<Arc<Vec<Batch>>>,
     /// The thread that reads, and the lookups ahead.
-    pub(crate) reader: Option<Reader>,
-    pub(crate) prefetch: Option<Prefetch>,
+    pub(crate) reader: Option<ReaderThread>,
+    pub(crate) prefetch: Option<RowPrefetch>,
     /// Where the prefetch learns which step is pushed, and says which batch is next, in mode `sync`.
     pub(crate) steps: Option<StepSide>,
     /// The batch of the next step, its rows looked up.
-    pub(crate) batch: Option<Box<Fetched>>,
+    pub(crate) batch: Option<Box<FetchedBatch>>,
     pub(crate) window: StalenessWindow,
     /// The last batch's place in the window, kept until nothing more is to be done between it and the next.
     pub(crate) permit: Option<Arc<WindowPermit>>,
-    /// Rows that hold the dense network's weights, in mode `async`.
     pub(crate) weights: Option<TableIds>,
-    pub(crate) pushes: Pushes,
-    /// The number of the next batch.
+    pub(crate) pushes: PendingPushes,
     pub(crate) next_seq: u64,
     /// Splits of the epoch that this worker has read to their ends, by id.
     pub(crate) splits_read: BTreeSet<u64>,
@@ -51,7 +45,7 @@ pub(crate) struct StreamState {
 
 impl StreamState {
     /// Nothing is read yet. At most `window` batches are between lookup and acknowledgement.
-    pub(crate) fn new(pushes: Pushes, window: StalenessWindow, weights: Option<TableIds>) -> Self {
+    pub(crate) fn new(pushes: PendingPushes, window: StalenessWindow, weights: Option<TableIds>) -> Self {
         Self {
             position: StreamPosition::default(),
             found: None,
@@ -89,7 +83,6 @@ impl StreamState {
         }
     }
 
-    /// Drops batches that were read and are not trained on. They are read again.
     pub(crate) fn drop_batches(&mut self) {
         self.batch = None;
         self.prefetch = None;

@@ -9,7 +9,6 @@ use zagros_ingest::{Batch, SplitTask, StreamCursor, StreamRemainder, StreamStart
 use super::splits::AssignedStream;
 use crate::error::WorkerError;
 
-/// What is known of a stream while it is trained on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamPosition {
     /// Whose order of rows it has: the worker that started it.
@@ -54,39 +53,35 @@ impl StreamPosition {
         ends.into_iter().map(|end| end.split).collect()
     }
 
-    /// Malformed rows of a split whose last row was delivered.
+    /// Of a split whose last row was delivered.
     pub(crate) fn bad_rows(&self, split: u64) -> u64 {
         self.bad_rows.get(&split).copied().unwrap_or(0)
     }
 
-    /// The hash of the rows of a split whose last row was delivered.
-    pub(crate) fn content(&self, split: u64) -> Option<u64> {
+    /// The hash of its rows, if its last row was delivered.
+    pub(crate) fn content_hash(&self, split: u64) -> Option<u64> {
         self.contents.get(&split).copied()
     }
 
     /// What is left of it; `None` before the first stream and after its end: its splits may be read again in the next epoch.
-    pub(crate) fn rest(&self) -> Option<StreamRemainder> {
-        self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.remainder(&self.dealt()))
+    pub(crate) fn stream_remainder(&self) -> Option<StreamRemainder> {
+        self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.remainder(&self.dealt_splits()))
     }
 
     /// Ids of the splits that it was dealt so far; none after its end, when all of them have been reported complete.
-    pub(crate) fn dealt(&self) -> Vec<u64> {
+    pub(crate) fn dealt_splits(&self) -> Vec<u64> {
         if self.over {
             return Vec::new();
         }
         self.tasks().iter().map(|task| task.id).collect()
     }
 
-    /// There is nothing left of it.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn mark_ended(&mut self) {
         self.over = true;
     }
 
     /// Waits until its reading thread, which was asked to end, can be dealt no more splits.
-    ///
-    /// # Errors
-    /// When it does not end within `timeout`.
-    pub(crate) async fn closed(&mut self, timeout: Duration) -> Result<(), WorkerError> {
+    pub(crate) async fn wait_until_closed(&mut self, timeout: Duration) -> Result<(), WorkerError> {
         let Some(dealt) = &mut self.dealt else { return Ok(()) };
         let closed = async { while dealt.changed().await.is_ok() {} };
         tokio::time::timeout(timeout, closed).await.map_err(|_| WorkerError::Thread {
@@ -96,8 +91,8 @@ impl StreamPosition {
     }
 
     /// What this worker reads first after its stream was ended early; `None` when nothing is left.
-    pub(crate) fn remainder(&self) -> Option<AssignedStream> {
-        let StreamRemainder { splits, start } = self.rest()?;
+    pub(crate) fn stream_to_resume(&self) -> Option<AssignedStream> {
+        let StreamRemainder { splits, start } = self.stream_remainder()?;
         let mut tasks = self.tasks();
         tasks.retain(|task| splits.contains(&task.id));
         Some(AssignedStream { order: self.order, tasks, start })
@@ -132,17 +127,17 @@ mod tests {
             ..Batch::default()
         };
         assert_eq!(stream.advance(&mut batch(4, &[(1, 3)])), [1]);
-        let late = stream.closed(Duration::from_secs(1)).await.unwrap_err();
+        let late = stream.wait_until_closed(Duration::from_secs(1)).await.unwrap_err();
         assert!(late.to_string().contains("did not end within 1s"), "{late}");
         deal.send_modify(|dealt| dealt.push(task(3)));
         drop(deal);
-        stream.closed(Duration::from_secs(1)).await.unwrap();
+        stream.wait_until_closed(Duration::from_secs(1)).await.unwrap();
         let start = StreamStart { drop: 1, ..StreamStart::default() };
-        assert_eq!(stream.remainder(), Some(AssignedStream { order: 3, tasks: vec![task(2), task(3)], start }));
-        assert_eq!((stream.rest().map(|rest| rest.splits), stream.dealt()), (Some(vec![2, 3]), vec![1, 2, 3]));
-        stream.end();
+        assert_eq!(stream.stream_to_resume(), Some(AssignedStream { order: 3, tasks: vec![task(2), task(3)], start }));
+        assert_eq!((stream.stream_remainder().map(|rest| rest.splits), stream.dealt_splits()), (Some(vec![2, 3]), vec![1, 2, 3]));
+        stream.mark_ended();
         // A worker that leaves in the next epoch does not report them once more.
-        assert_eq!((stream.rest(), stream.remainder(), stream.dealt()), (None, None, Vec::new()));
-        assert_eq!(StreamPosition::default().remainder(), None);
+        assert_eq!((stream.stream_remainder(), stream.stream_to_resume(), stream.dealt_splits()), (None, None, Vec::new()));
+        assert_eq!(StreamPosition::default().stream_to_resume(), None);
     }
 }

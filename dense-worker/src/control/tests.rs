@@ -14,12 +14,12 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 
 use super::worker::outcome;
-use super::{Input, Worker};
+use super::{WorkerInput, Worker};
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Event, Observer, StepReport};
+use crate::event::{WorkerEvent, Observer, StepReport};
 use crate::model::ModelError;
 use crate::report::RunFolder;
-use crate::summary::{Outcome, Summary};
+use crate::summary::{TrainingOutcome, RunSummary};
 use crate::testing::{WorkerShard, batch, job};
 
 /// Long enough for a busy machine; every test here ends far earlier.
@@ -28,15 +28,15 @@ const LATE: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_millis(60);
 
 #[derive(Default)]
-struct Steps {
+struct StepLog {
     seen: Mutex<Vec<StepReport>>,
     /// Requested after so many steps.
     shutdown: Option<(u64, Shutdown)>,
 }
 
-impl Observer for Steps {
-    fn observe(&self, event: &Event) {
-        let Event::Step(report) = event else { return };
+impl Observer for StepLog {
+    fn observe(&self, event: &WorkerEvent) {
+        let WorkerEvent::Step(report) = event else { return };
         self.seen.lock().unwrap().push(*report);
         if let Some((after, shutdown)) = &self.shutdown
             && report.step == *after
@@ -46,14 +46,14 @@ impl Observer for Steps {
     }
 }
 
-struct Setting {
+struct WorkerSetting {
     control: Arc<FakeControlPlane>,
     shard: Arc<WorkerShard>,
-    steps: Arc<Steps>,
+    steps: Arc<StepLog>,
     shutdown: Shutdown,
 }
 
-impl Setting {
+impl WorkerSetting {
     fn new(shard: FakeShard) -> Self {
         let control = Arc::new(FakeControlPlane::with_lease(LEASE));
         Self { control, shard: Arc::new(shard.into()), steps: Arc::default(), shutdown: Shutdown::new() }
@@ -61,7 +61,7 @@ impl Setting {
 
     fn stopping_after(shard: FakeShard, step: u64) -> Self {
         let shutdown = Shutdown::new();
-        let steps = Steps { shutdown: Some((step, shutdown.clone())), ..Steps::default() };
+        let steps = StepLog { shutdown: Some((step, shutdown.clone())), ..StepLog::default() };
         Self { shutdown, steps: Arc::new(steps), ..Self::new(shard) }
     }
 
@@ -85,7 +85,7 @@ impl Setting {
         }
     }
 
-    async fn run(&self, staleness: usize, batches: u64) -> Result<Summary, WorkerError> {
+    async fn run(&self, staleness: usize, batches: u64) -> Result<RunSummary, WorkerError> {
         run(self.worker(staleness), batches).await
     }
 
@@ -96,17 +96,17 @@ impl Setting {
     }
 }
 
-async fn run(worker: Worker, batches: u64) -> Result<Summary, WorkerError> {
+async fn run(worker: Worker, batches: u64) -> Result<RunSummary, WorkerError> {
     let batches: Vec<Batch> = (0..batches).map(|index| batch(4, &[&[index, 1000, 1000, 1001]])).collect();
-    let run = worker.run_on(Input::Preloaded(Arc::new(batches)));
+    let run = worker.run_on(WorkerInput::Preloaded(Arc::new(batches)));
     tokio::time::timeout(LATE, run).await.expect("the worker hangs")
 }
 
 #[tokio::test]
 async fn every_batch_is_stepped_pushed_and_reported() {
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let summary = setting.run(2, 20).await.unwrap();
-    assert_eq!((summary.outcome, summary.steps, summary.samples), (Outcome::Finished, 20, 80));
+    assert_eq!((summary.outcome, summary.steps, summary.samples), (TrainingOutcome::Finished, 20, 80));
     assert_eq!(setting.shard.pushes(), 20);
     assert_eq!((summary.rows, summary.table_bytes), (1, 64));
     let steps: Vec<u64> = setting.steps.seen.lock().unwrap().iter().map(|report| report.step).collect();
@@ -118,7 +118,7 @@ async fn every_batch_is_stepped_pushed_and_reported() {
 async fn no_more_batches_than_the_window_lets_in_are_unacknowledged() {
     for staleness in [0, 1, 3] {
         // Hangs, and so fails, if fewer are let in.
-        let setting = Setting::new(FakeShard::default().acknowledging_once_open(staleness + 1));
+        let setting = WorkerSetting::new(FakeShard::default().acknowledging_once_open(staleness + 1));
         let summary = setting.run(staleness, 30).await.unwrap();
         assert_eq!(setting.shard.most_open(), staleness + 1, "τ = {staleness}");
         assert_eq!(summary.staleness.max as usize, staleness);
@@ -128,18 +128,18 @@ async fn no_more_batches_than_the_window_lets_in_are_unacknowledged() {
 
 #[tokio::test]
 async fn a_run_ends_after_max_steps_with_everything_pushed() {
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(3);
     worker.job.train.max_steps = Some(7);
     worker.job.train.epochs = 5;
     let summary = run(worker, 4).await.unwrap();
-    assert_eq!((summary.steps, setting.shard.pushes(), summary.outcome), (7, 7, Outcome::Finished));
+    assert_eq!((summary.steps, setting.shard.pushes(), summary.outcome), (7, 7, TrainingOutcome::Finished));
 }
 
 #[tokio::test]
 async fn a_shard_that_fails_ends_the_run_with_its_words() {
     for shard in [FakeShard::default().failing_at_lookup(5), FakeShard::default().failing_at_push(5)] {
-        let setting = Setting::new(shard);
+        let setting = WorkerSetting::new(shard);
         let error = setting.run(2, 1000).await.unwrap_err();
         assert_eq!(error.exit_class(), ExitClass::Cluster);
         let refused = |error: &WorkerError| {
@@ -154,27 +154,27 @@ async fn a_shard_that_fails_ends_the_run_with_its_words() {
 
 #[tokio::test]
 async fn a_shutdown_finishes_the_step_and_drains_the_pushes() {
-    let setting = Setting::stopping_after(FakeShard::default().acknowledging_once_open(4), 5);
+    let setting = WorkerSetting::stopping_after(FakeShard::default().acknowledging_once_open(4), 5);
     let summary = setting.run(3, 1000).await.unwrap();
-    assert_eq!((summary.outcome, summary.steps, setting.shard.pushes()), (Outcome::Interrupted, 5, 5));
+    assert_eq!((summary.outcome, summary.steps, setting.shard.pushes()), (TrainingOutcome::Interrupted, 5, 5));
     assert_eq!(setting.left().0, control::Outcome::Interrupted);
 }
 
 #[tokio::test]
 async fn a_shutdown_does_not_wait_for_a_shard_that_hangs() {
-    let setting = Setting::new(FakeShard::default().hanging());
+    let setting = WorkerSetting::new(FakeShard::default().hanging());
     let shutdown = setting.shutdown.clone();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(50)).await;
         shutdown.request();
     });
     let summary = setting.run(2, 10).await.unwrap();
-    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, 0));
+    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, 0));
 }
 
 #[tokio::test]
 async fn a_run_that_the_coordinator_ended_says_why() {
-    let setting = Setting::new(FakeShard::default().hanging());
+    let setting = WorkerSetting::new(FakeShard::default().hanging());
     setting.control.stop("worker 1 failed: disk full");
     let error = setting.run(2, 10).await.unwrap_err();
     assert_eq!(error.to_string(), "stopped by the coordinator: worker 1 failed: disk full");
@@ -184,7 +184,7 @@ async fn a_run_that_the_coordinator_ended_says_why() {
 /// its pushes, then waits no longer.
 #[tokio::test]
 async fn a_worker_that_waits_for_a_push_ends_with_the_run() {
-    let setting = Setting::stopping_after(FakeShard::default().acknowledging_once_open(1000), 1);
+    let setting = WorkerSetting::stopping_after(FakeShard::default().acknowledging_once_open(1000), 1);
     let mut worker = setting.worker(3);
     worker.job.cluster.timeout = Duration::from_secs(3600);
     let control = Arc::clone(&setting.control);
@@ -200,7 +200,7 @@ async fn a_worker_that_waits_for_a_push_ends_with_the_run() {
 /// Another process was asked to end, not this one.
 #[tokio::test]
 async fn a_drained_run_is_left_in_order() {
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(2);
     worker.job.train.epochs = u32::MAX;
     let (control, steps) = (Arc::clone(&setting.control), Arc::clone(&setting.steps));
@@ -210,11 +210,10 @@ async fn a_drained_run_is_left_in_order() {
     };
     let (summary, ()) = tokio::join!(run(worker, 10), drain);
     let summary = summary.unwrap();
-    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, setting.shard.pushes()));
+    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, setting.shard.pushes()));
     assert_eq!(setting.left().0, control::Outcome::Interrupted);
 }
 
-/// Asks again until it is so.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -227,7 +226,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 /// Its splits may be another's by then (invariant SP-1).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(2);
     (worker.job.train.epochs, worker.job.cluster.timeout) = (u32::MAX, Duration::from_secs(3600));
     let running = tokio::spawn(run(worker, 10));
@@ -247,14 +246,14 @@ async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
     setting.control.reconnect();
     until("it goes on", || made() > last_made).await;
     setting.shutdown.request();
-    assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
+    assert_eq!(running.await.unwrap().unwrap().outcome, TrainingOutcome::Interrupted);
 }
 
 /// In mode `sync` lookups are counted, so each batch that was looked up is trained on, also where a request to stop comes
 /// while the lease cannot be proven.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_waits_for_the_lease_is_trained_on_before_the_worker_stops() {
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(0);
     worker.job.train.mode = zagros_job::Mode::Sync;
     // Of such tables no row is looked up early.
@@ -274,13 +273,13 @@ async fn a_batch_that_waits_for_the_lease_is_trained_on_before_the_worker_stops(
     tokio::time::sleep(Duration::from_millis(100)).await;
     setting.control.reconnect();
     let summary = running.await.unwrap().unwrap();
-    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, setting.shard.pushes()));
+    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, setting.shard.pushes()));
     assert_eq!(setting.shard.lookups(), setting.shard.pushes(), "a batch was looked up and not trained on");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_stays_unproven_ends_the_worker_after_its_timeout() {
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(2);
     (worker.job.train.epochs, worker.job.cluster.timeout) = (u32::MAX, Duration::from_millis(200));
     let running = tokio::spawn(run(worker, 10));
@@ -294,11 +293,11 @@ async fn a_lease_that_stays_unproven_ends_the_worker_after_its_timeout() {
 
 #[tokio::test]
 async fn a_step_that_diverges_is_named_and_nothing_of_it_is_pushed() {
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let mut bad = batch(2, &[&[1, 2]]);
     bad.numeric[0] = f32::NAN;
     let batches = Arc::new(vec![batch(2, &[&[1, 2]]), bad, batch(2, &[&[1, 2]])]);
-    let ran = tokio::time::timeout(LATE, setting.worker(0).run_on(Input::Preloaded(batches))).await.unwrap();
+    let ran = tokio::time::timeout(LATE, setting.worker(0).run_on(WorkerInput::Preloaded(batches))).await.unwrap();
     let error = ran.unwrap_err();
     assert!(matches!(&error, WorkerError::Step { step: 2, source: ModelError::NotFinite { .. } }), "{error}");
     assert_eq!(setting.shard.pushes(), 1);
@@ -306,7 +305,7 @@ async fn a_step_that_diverges_is_named_and_nothing_of_it_is_pushed() {
 
 #[tokio::test]
 async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(1);
     worker.job.train.updates.non_finite = NonFinitePolicy::Skip;
     // The bad one counts as a step, so that the run ends after three.
@@ -315,7 +314,7 @@ async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
     bad.numeric[0] = f32::NAN;
     let batches = Arc::new(vec![batch(2, &[&[1, 2]]), bad, batch(2, &[&[1, 2]]), batch(2, &[&[1, 2]])]);
     let registry = worker.registry.clone();
-    let ran = tokio::time::timeout(LATE, worker.run_on(Input::Preloaded(batches))).await.unwrap();
+    let ran = tokio::time::timeout(LATE, worker.run_on(WorkerInput::Preloaded(batches))).await.unwrap();
     let summary = ran.unwrap();
     assert_eq!((summary.steps, summary.skipped_steps, summary.samples), (3, 1, 4));
     assert!(summary.loss.is_finite());
@@ -328,7 +327,7 @@ async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
 #[tokio::test]
 async fn measures_are_kept_when_the_model_cannot_be_saved() {
     let parent = tempfile::tempdir().unwrap();
-    let setting = Setting::new(FakeShard::default().failing_to_save());
+    let setting = WorkerSetting::new(FakeShard::default().failing_to_save());
     let mut worker = setting.worker(1);
     worker.job.output.folder = parent.path().to_owned();
     worker.job.output.save_model = true;
@@ -338,7 +337,7 @@ async fn measures_are_kept_when_the_model_cannot_be_saved() {
     assert_eq!((error.exit_class(), setting.left().0), (ExitClass::Internal, control::Outcome::Failed));
     let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
     assert_eq!((&summary["steps"], &summary["model"]), (&3.into(), &serde_json::Value::Null));
-    assert!(!folder.model().join("manifest.json").exists());
+    assert!(!folder.model_folder().join("manifest.json").exists());
 }
 
 #[test]
@@ -353,7 +352,7 @@ fn a_wait_that_was_interrupted_is_no_failure_of_the_run() {
 #[tokio::test]
 async fn the_run_folder_holds_job_measures_summary_and_model() {
     let parent = tempfile::tempdir().unwrap();
-    let setting = Setting::new(FakeShard::default());
+    let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(1);
     worker.job.output.folder = parent.path().to_owned();
     (worker.job.output.save_model, worker.job.output.tensorboard) = (true, true);
@@ -365,6 +364,6 @@ async fn the_run_folder_holds_job_measures_summary_and_model() {
     let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
     assert_eq!((&summary["steps"], &summary["outcome"]), (&3.into(), &"finished".into()));
     assert_eq!(summary["model"], "model");
-    assert!(folder.model().join("manifest.json").is_file() && folder.model().join("dense.safetensors").is_file());
-    assert!(folder.job_file().is_file() && folder.tensorboard().is_dir());
+    assert!(folder.model_folder().join("manifest.json").is_file() && folder.model_folder().join("dense.safetensors").is_file());
+    assert!(folder.job_file().is_file() && folder.tensorboard_folder().is_dir());
 }

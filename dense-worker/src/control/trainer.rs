@@ -2,55 +2,48 @@
 
 use zagros_job::Job;
 
-use super::ballots::Ballots;
+use super::ballots::GroupBallots;
 use super::barrier_calls::BarrierCalls;
 use super::context::RunContext;
-use super::divergence::Divergence;
+use super::divergence::DivergenceWatch;
 use super::group_session::GroupSession;
 use super::label_runs::LabelRuns;
-use super::main_target::{MainTarget, ignorance};
+use super::main_target::{MainTarget, loss_of_ignorance};
 use super::resume::CheckpointWriter;
-use super::scoring::Scoring;
+use super::scoring::ScoringState;
 use super::start_model::StartModel;
 use super::stream::StreamState;
-use super::tracker::Tracker;
-use crate::summary::Summary;
+use super::tracker::TrainingTracker;
+use crate::summary::RunSummary;
 
-/// All that training works with.
 pub(crate) struct Trainer {
     pub(crate) run: RunContext,
-    /// The other workers.
     pub(crate) group: GroupSession,
     pub(crate) stream: StreamState,
-    /// Held-out parts, their measures, and the model that they choose.
-    pub(crate) scoring: Scoring,
-    pub(crate) tracker: Tracker,
+    pub(crate) scoring: ScoringState,
+    pub(crate) tracker: TrainingTracker,
     pub(crate) loss: LossWatch,
     pub(crate) checkpoints: CheckpointWriter,
     pub(crate) barrier_calls: BarrierCalls,
-    pub(crate) ballots: Ballots,
-    /// The saved model that the run starts from.
+    pub(crate) ballots: GroupBallots,
     pub(crate) start: Option<StartModel>,
-    /// What the run has left, once it is saved.
-    pub(crate) saved: Option<Summary>,
+    pub(crate) saved: Option<RunSummary>,
 }
 
 /// Whether the loss and the labels still make sense.
 #[derive(Debug)]
 pub(crate) struct LossWatch {
-    /// The target that is measured step by step.
     pub(crate) main: MainTarget,
     /// The loss of the last step; in a group, of all ranks.
     pub(crate) last: f64,
-    pub(crate) divergence: Divergence,
+    pub(crate) divergence: DivergenceWatch,
     /// Runs of equal labels in the rows that this worker trains on.
     pub(crate) label_runs: LabelRuns,
 }
 
 impl LossWatch {
-    /// Before the first step of a job.
     pub(crate) fn new(job: &Job) -> Self {
-        let divergence = Divergence::new(ignorance(&job.features.targets));
+        let divergence = DivergenceWatch::new(loss_of_ignorance(&job.features.targets));
         Self { main: MainTarget::new(job), last: 0.0, divergence, label_runs: LabelRuns::default() }
     }
 }

@@ -21,12 +21,12 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
 use zagros_zip::ZipEq;
 
-use super::blocking::blocking;
+use super::blocking::run_blocking;
 use super::splits::{LOOP, control_error};
-use super::stop::Stop;
+use super::stop::StopSignal;
 use super::worker::Worker;
 use crate::error::WorkerError;
-use crate::event::Event;
+use crate::event::WorkerEvent;
 
 /// How often the first worker tells how far it is, and how often the others ask.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -34,9 +34,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 impl Worker {
     /// Gives these statistics their values: those of the run if it has some, else measured by this worker if
     /// it is the first, else once that one has measured them.
-    ///
-    /// # Errors
-    /// When the data cannot be read, the run ends, or the first worker makes no progress for the job's timeout.
     pub(super) async fn know_transforms(
         &mut self,
         statistics: &[FeatureStatistic],
@@ -45,8 +42,8 @@ impl Worker {
         if statistics.is_empty() {
             return Ok(());
         }
-        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
-        let caller = Caller {
+        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
+        let caller = TransformsCaller {
             control: Arc::clone(&self.control),
             member: membership.member_id(),
             incarnation: membership.incarnation(),
@@ -61,16 +58,15 @@ impl Worker {
         } else if self.index == 0 {
             self.share(statistics, &caller).await?;
         } else {
-            self.observer.observe(&Event::WaitingFor("dense worker 0, which measures the features".to_owned()));
+            self.observer.observe(&WorkerEvent::WaitingFor("dense worker 0, which measures the features".to_owned()));
             apply(&mut self.job, statistics, &caller.wait().await?)?;
         }
         let (folder, job) = (self.folder.clone(), self.job.clone());
         let write = move || folder.map_or(Ok(()), |folder| folder.write_job(&job));
-        blocking("job file", write).await?
+        run_blocking("job file", write).await?
     }
 
-    /// As the first of several workers.
-    async fn share(&mut self, statistics: &[FeatureStatistic], caller: &Caller) -> Result<(), WorkerError> {
+    async fn share(&mut self, statistics: &[FeatureStatistic], caller: &TransformsCaller) -> Result<(), WorkerError> {
         let known = caller.call(Vec::new(), 0).await?.measured;
         if !known.is_empty() && self.resume.is_none() {
             return apply(&mut self.job, statistics, &known);
@@ -81,15 +77,15 @@ impl Worker {
     }
 
     /// Reads all training files, unless a checkpoint has reported.
-    async fn measure_unless_known(&mut self, caller: &Caller) -> Result<(), WorkerError> {
+    async fn measure_unless_known(&mut self, caller: &TransformsCaller) -> Result<(), WorkerError> {
         if self.job.features.unmeasured_statistics().is_empty() {
             return Ok(());
         }
-        self.observer.observe(&Event::Fitting);
+        self.observer.observe(&WorkerEvent::Fitting);
         let (cancel, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
         let (mut job, bytes) = (self.job.clone(), Arc::clone(&read));
-        let fit = blocking("fitting", move || fit_features(&mut job, &bytes, &cancel).map(|report| (job, report)));
+        let fit = run_blocking("fitting", move || fit_features(&mut job, &bytes, &cancel).map(|report| (job, report)));
         let fitted = tokio::select! {
             fitted = fit => fitted?,
             error = caller.keep_reporting(&read) => return Err(error),
@@ -99,13 +95,12 @@ impl Worker {
             error => error.into(),
         })?;
         self.job = job;
-        self.observer.observe(&Event::Fitted { rows, positive_rate });
-        rare.into_iter().for_each(|rare| self.observer.observe(&Event::RareCategories(rare)));
+        self.observer.observe(&WorkerEvent::Fitted { rows, positive_rate });
+        rare.into_iter().for_each(|rare| self.observer.observe(&WorkerEvent::RareCategories(rare)));
         Ok(())
     }
 }
 
-/// Ends the reading threads when no caller waits for them any more.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -114,16 +109,15 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The calls, and whatever ends them.
-struct Caller {
+struct TransformsCaller {
     control: Arc<dyn ControlPlane>,
     member: u64,
     incarnation: u32,
     timeout: Duration,
-    stop: Stop,
+    stop: StopSignal,
 }
 
-impl Caller {
+impl TransformsCaller {
     /// Tells or asks once, trying again while the coordinator is away and timeout lasts.
     async fn call(&self, measured: Vec<Transform>, bytes: u64) -> Result<TransformsResponse, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
@@ -132,17 +126,16 @@ impl Caller {
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
         let reported = tokio::select! {
             reported = backoff.retry(deadline, is_away, || self.control.transforms(request.clone())) => reported,
-            reason = stop.requested() => return Err(reason),
+            reason = stop.wait_for_request() => return Err(reason),
         };
         reported.map_err(|refusal| control_error(&*self.control, "share the transforms", deadline, refusal))
     }
 
-    /// Reports until the worker is asked to stop, or a report fails.
     async fn keep_reporting(&self, read: &AtomicU64) -> WorkerError {
         let mut stop = self.stop.clone();
         loop {
             tokio::select! {
-                reason = stop.requested() => return reason,
+                reason = stop.wait_for_request() => return reason,
                 () = tokio::time::sleep(PAUSE) => {}
             }
             if let Err(error) = self.call(Vec::new(), read.load(Ordering::Relaxed)).await {
@@ -171,14 +164,13 @@ impl Caller {
                 return Err(control_error(&*self.control, "share the transforms", deadline, refusal));
             }
             tokio::select! {
-                reason = stop.requested() => return Err(reason),
+                reason = stop.wait_for_request() => return Err(reason),
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }
     }
 }
 
-/// The values of a job's statistics, as messages have them.
 fn transforms(job: &Job, statistics: &[FeatureStatistic]) -> Vec<Transform> {
     let message = |measured| match measured {
         MeasuredValue::Moments { mean, deviation } => Transform { mean, deviation, ..Transform::default() },
@@ -257,11 +249,11 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Asks a coordinator that answers so, again and again with the last.
-    fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> Caller {
+    fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> TransformsCaller {
         let control = FakeControlPlane::default();
         control.transforms.respond_in_order(answers.into_iter().map(Ok));
-        let stop = Stop::alone(Shutdown::new());
-        Caller { control: Arc::new(control), member: 8, incarnation: 1, timeout: TIMEOUT, stop }
+        let stop = StopSignal::from_shutdown(Shutdown::new());
+        TransformsCaller { control: Arc::new(control), member: 8, incarnation: 1, timeout: TIMEOUT, stop }
     }
 
     fn reading(bytes: u64) -> TransformsResponse {

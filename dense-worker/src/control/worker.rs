@@ -17,40 +17,38 @@ use zagros_protocol::datapath::Access;
 use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
 use zagros_zip::ZipEq;
 
-use super::ballots::Ballots;
+use super::ballots::GroupBallots;
 use super::barrier_calls::BarrierCalls;
-use super::blocking::blocking;
-use super::completer::Completer;
-use super::context::{RunContext, wire};
+use super::blocking::run_blocking;
+use super::completer::SplitCompleter;
+use super::context::{RunContext, wire_encoding};
 use super::departure;
 use super::evaluate::{HeldOutParts, compare_types, find_held_out, look_at_files};
 use super::group_session::GroupSession;
 use super::model_choice::ModelChoice;
 use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
-use super::scoring::{MeasuredParts, Scoring};
+use super::scoring::{MeasuredParts, ScoringState};
 use super::slow::SlowServers;
-use super::splits::Splits;
+use super::splits::SplitClient;
 use super::start_model::StartModel;
 use super::status_report::StatusReport;
-use super::stop::Stop;
+use super::stop::StopSignal;
 use super::stream::StreamState;
-use super::tracker::Tracker;
+use super::tracker::TrainingTracker;
 use super::trainer::{LossWatch, Trainer};
 use crate::datapath::dense::DenseThread;
-use crate::datapath::push::Pushes;
+use crate::datapath::push::PendingPushes;
 use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Event, Observer, ObserverList, SilentObserver};
-use crate::metrics::Metrics;
+use crate::event::{WorkerEvent, Observer, ObserverList, SilentObserver};
+use crate::metrics::WorkerMetrics;
 use crate::report::{MeasureRecorder, RunFolder};
-use crate::summary::{Outcome, Summary};
+use crate::summary::{TrainingOutcome, RunSummary};
 
 /// How long a worker has to end by itself once the run is over: what it does then may be all but done.
 const NOTICE: Duration = Duration::from_secs(2);
 
-/// A dense worker and all it needs.
 pub struct Worker {
-    /// What to train.
     pub job: Job,
     /// The coordinator, across gRPC or in this process.
     pub control: Arc<dyn ControlPlane>,
@@ -62,38 +60,30 @@ pub struct Worker {
     pub supersede: bool,
     /// How it meets the other workers; a job of one worker needs none.
     pub rendezvous: Option<Arc<dyn Rendezvous>>,
-    /// Where metrics are registered.
     pub registry: Registry,
-    /// Where it keeps what it waits for.
     pub waits: Waits,
-    /// Reported of what happens.
     pub observer: Arc<dyn Observer>,
     /// Where measures, summary and model are written; nothing is written without one, nor by another worker than the
     /// first.
     pub folder: Option<RunFolder>,
     /// Where an earlier process of this run was; for the first worker.
     pub resume: Option<ResumePoint>,
-    /// Ends training after the step it is in.
     pub shutdown: Shutdown,
 }
 
-/// Where samples come from.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum WorkerInput {
     /// The job's training files, in splits that the coordinator deals out.
     Files,
     /// These, once per epoch: for benchmarks. No evaluation.
     Preloaded(Arc<Vec<Batch>>),
 }
 
-/// What is known before joining.
-struct Data {
-    input: Input,
+struct WorkerData {
+    input: WorkerInput,
     files: Vec<FileInfo>,
-    /// Of the files, in their order.
     fingerprints: Vec<u64>,
     held_out: HeldOutParts,
-    /// What is to be measured over the training rows.
     measured: Vec<FeatureStatistic>,
     /// The model that the run starts from, if this is the first worker.
     start: Option<StartModel>,
@@ -103,7 +93,7 @@ impl Worker {
     /// The only worker of a job, in the process of its coordinator and servers. It sends no reports, writes nothing, and does
     /// not resume. The caller sets the fields that differ.
     #[must_use]
-    pub fn alone(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
+    pub fn without_peers(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
         Self {
             job,
             control,
@@ -125,15 +115,11 @@ impl Worker {
     /// # Errors
     /// The first cause of whatever went wrong. The run is left with that cause; the reading thread, which may be in
     /// the middle of a disk read, ends soon after.
-    pub async fn run(self) -> Result<Summary, WorkerError> {
-        self.run_on(Input::Files).await
+    pub async fn run(self) -> Result<RunSummary, WorkerError> {
+        self.run_on(WorkerInput::Files).await
     }
 
-    /// Trains on `input`.
-    ///
-    /// # Errors
-    /// As [`Self::run`].
-    pub async fn run_on(mut self, input: Input) -> Result<Summary, WorkerError> {
+    pub async fn run_on(mut self, input: WorkerInput) -> Result<RunSummary, WorkerError> {
         // One worker tells of all.
         self.folder = self.folder.filter(|_| self.index == 0);
         self.resume = self.resume.filter(|_| self.index == 0);
@@ -141,9 +127,9 @@ impl Worker {
         let fingerprint = self.job.fingerprint();
         let data = self.look_at_data(input).await?;
         self.record().await?;
-        let mut metrics = Metrics::new(&self.registry);
+        let mut metrics = WorkerMetrics::new(&self.registry);
         metrics.waits = self.waits.clone();
-        metrics.promise(&self.job, self.folder.is_some());
+        metrics.set_promises(&self.job, self.folder.is_some());
         if let Some(folder) = &self.folder {
             watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
         }
@@ -151,14 +137,14 @@ impl Worker {
         let membership = Arc::new(self.join(fingerprint, &data).await?);
         membership.report_waits(self.waits.clone());
         let _departure = departure::ask_first(&self.job, self.index, &mut self.shutdown, &membership);
-        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
+        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
         let trained = tokio::select! {
             biased;
             trained = self.know_and_train(data, metrics, dense, Arc::clone(&membership)) => trained,
             reason = cut_off(stop) => Err(reason),
         };
         let left = match &trained {
-            Ok(Summary { outcome: Outcome::Left, .. }) => {
+            Ok(RunSummary { outcome: TrainingOutcome::Left, .. }) => {
                 membership.leave(control::Outcome::Interrupted, "was asked to end").await
             }
             // The first worker still saves what all have trained, and the run goes on until it says how it ended.
@@ -171,41 +157,40 @@ impl Worker {
         trained
     }
 
-    /// Finds every file, and what of it must be measured.
-    async fn look_at_data(&mut self, input: Input) -> Result<Data, WorkerError> {
-        if let Input::Preloaded(batches) = &input {
+    async fn look_at_data(&mut self, input: WorkerInput) -> Result<WorkerData, WorkerError> {
+        if let WorkerInput::Preloaded(batches) = &input {
             // The coordinator counts bytes. It does not deal these batches out.
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
             let (held_out, measured) = (HeldOutParts::default(), Vec::new());
-            return Ok(Data { input, files: vec![memory], fingerprints: vec![0], held_out, measured, start: None });
+            return Ok(WorkerData { input, files: vec![memory], fingerprints: vec![0], held_out, measured, start: None });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
         compare_types(Arc::clone(&job), &files, &held_out).await?;
         let looked_at = files.clone();
-        let fingerprints = blocking("fingerprints", move || fingerprint_files(&looked_at)).await??;
+        let fingerprints = run_blocking("fingerprints", move || fingerprint_files(&looked_at)).await??;
         if self.folder.is_some() {
             let (job, files) = (Arc::clone(&job), files.clone());
             // What is wrong with the rows is said when they are trained on.
-            self.job.data.written = blocking("writings", move || detect_writings(&job, &files)).await?.unwrap_or_default();
+            self.job.data.written = run_blocking("writings", move || detect_writings(&job, &files)).await?.unwrap_or_default();
         }
         let measured = self.job.features.unmeasured_statistics();
         if let Some(point) = &self.resume {
             let now = sizes(&files, &fingerprints);
             point.prepare(&mut self.job, &now)?;
             let (point, job) = (point.clone(), self.job.clone());
-            blocking("rows", move || point.compare_rows(&job, &now)).await??;
+            run_blocking("rows", move || point.compare_rows(&job, &now)).await??;
         }
         let start = match self.index == 0 && self.resume.is_none() {
             true => StartModel::open(&self.job).await?,
             false => None,
         };
         if let Some(start) = &start {
-            start.prepare(&mut self.job);
+            start.fix_statistics(&mut self.job);
         }
-        Ok(Data { input, files, fingerprints, held_out, measured, start })
+        Ok(WorkerData { input, files, fingerprints, held_out, measured, start })
     }
 
     /// Writes the resolved job, and from now on the measures, into the run folder.
@@ -214,13 +199,13 @@ impl Worker {
         let job = self.job.clone();
         let start =
             move || folder.write_job(&job).and_then(|()| MeasureRecorder::start(&folder, job.output.tensorboard));
-        let recorder = Arc::new(blocking("recorder", start).await??);
+        let recorder = Arc::new(run_blocking("recorder", start).await??);
         self.observer = Arc::new(ObserverList(vec![Arc::clone(&self.observer), recorder]));
         Ok(())
     }
 
-    async fn join(&self, fingerprint: u64, data: &Data) -> Result<Membership, WorkerError> {
-        self.observer.observe(&Event::WaitingFor(self.control.name().to_owned()));
+    async fn join(&self, fingerprint: u64, data: &WorkerData) -> Result<Membership, WorkerError> {
+        self.observer.observe(&WorkerEvent::WaitingFor(self.control.name().to_owned()));
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
             index: self.index,
@@ -230,7 +215,7 @@ impl Worker {
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             files: data.files.iter().zip_eq(&data.fingerprints).map(data_file).collect(),
-            position: self.resume.as_ref().map(|point| point.training().position()),
+            position: self.resume.as_ref().map(|point| point.training_position().reported_position()),
             supersede: self.supersede,
             ..JoinRequest::default()
         };
@@ -238,32 +223,30 @@ impl Worker {
         Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)
     }
 
-    /// From joined to saved, the features measured first.
     async fn know_and_train(
         &mut self,
-        data: Data,
-        metrics: Metrics,
+        data: WorkerData,
+        metrics: WorkerMetrics,
         dense: DenseThread,
         membership: Arc<Membership>,
-    ) -> Result<Summary, WorkerError> {
+    ) -> Result<RunSummary, WorkerError> {
         self.know_transforms(&data.measured, &membership).await?;
         self.train(data, metrics, dense, membership).await
     }
 
-    /// From joined to saved.
     async fn train(
         &self,
-        data: Data,
-        metrics: Metrics,
+        data: WorkerData,
+        metrics: WorkerMetrics,
         dense: DenseThread,
         membership: Arc<Membership>,
-    ) -> Result<Summary, WorkerError> {
+    ) -> Result<RunSummary, WorkerError> {
         let client = self.reach_servers(&membership).await?;
         let writer = (tile_writer(membership.member_id()), membership.incarnation());
         dense.stream_by(Access::Train, || self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
-        let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::rows)).await?;
+        let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
         let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
         let _report = StatusReport::start(&client, &membership, &self.waits, folder);
         let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
@@ -271,19 +254,19 @@ impl Worker {
         let (places, observer) = (self.job.staleness() + 1, Arc::clone(&self.observer));
         let _slow = SlowServers::watch(client, window, places, &self.registry, observer);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
-        self.observer.observe(&Event::Started { total_bytes, epochs, steps_hint });
-        if let Input::Preloaded(batches) = input {
+        self.observer.observe(&WorkerEvent::Started { total_bytes, epochs, steps_hint });
+        if let WorkerInput::Preloaded(batches) = input {
             trainer.stream.preloaded = Some(batches);
         }
         let outcome = trainer.train(self.resume.as_ref()).await;
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                let error = trainer.explained(error).await;
+                let error = trainer.explain_loss(error).await;
                 return Err(trainer.with_best_state(error).await);
             }
         };
-        if outcome == Outcome::Interrupted
+        if outcome == TrainingOutcome::Interrupted
             && let Some(reason) = trainer.run.stop.drained_because().await
         {
             tracing::info!("{reason}: training was stopped for it");
@@ -295,9 +278,8 @@ impl Worker {
         }
     }
 
-    /// Waits until every embedding server is there.
     async fn reach_servers(&self, membership: &Membership) -> Result<Arc<EmbeddingClient>, WorkerError> {
-        self.observer.observe(&Event::WaitingFor("the embedding servers".to_owned()));
+        self.observer.observe(&WorkerEvent::WaitingFor("the embedding servers".to_owned()));
         let timeout = self.job.cluster.timeout;
         let waiting = Waiting::new("training loop", WaitKind::Members, "the embedding servers").with_timeout(timeout);
         let joining = self.waits.begin_wait(waiting);
@@ -307,19 +289,19 @@ impl Worker {
         let client = self.client_of((member, incarnation)).with_metrics(&self.registry);
         client.refresh_placement().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.known_servers().len()).unwrap_or(u32::MAX);
-        self.observer.observe(&Event::Joined { member, incarnation, servers });
+        self.observer.observe(&WorkerEvent::Joined { member, incarnation, servers });
         Ok(Arc::new(client))
     }
 
     fn client_of(&self, (writer, incarnation): (u64, u32)) -> EmbeddingClient {
-        let config = ClientConfig { writer, incarnation, wire: wire(&self.job), timeout: self.job.cluster.timeout };
+        let config = ClientConfig { writer, incarnation, wire: wire_encoding(&self.job), timeout: self.job.cluster.timeout };
         EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect))
     }
 
     fn trainer(
         &self,
-        data: Data,
-        metrics: Metrics,
+        data: WorkerData,
+        metrics: WorkerMetrics,
         dense: DenseThread,
         membership: Arc<Membership>,
         client: Arc<EmbeddingClient>,
@@ -329,8 +311,8 @@ impl Worker {
         let root = CheckpointRoot::new(&job)?;
         let checkpoints = self.folder.as_ref().map(|run| root.of_run(run));
         let timeout = job.cluster.timeout;
-        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
-        let splits = Splits {
+        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
+        let splits = SplitClient {
             control: Arc::clone(&self.control),
             member: membership.member_id(),
             incarnation: membership.incarnation(),
@@ -340,12 +322,12 @@ impl Worker {
             waits: self.waits.clone(),
             asked: Arc::default(),
         };
-        let pushes = Pushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
+        let pushes = PendingPushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
         let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState::new(pushes, window, weights),
-            scoring: Scoring {
+            scoring: ScoringState {
                 calibrators: None,
                 calibrated: None,
                 held_out: data.held_out,
@@ -354,16 +336,16 @@ impl Worker {
                 measured: MeasuredParts::default(),
                 model: ModelChoice::new(&job, checkpoints.clone()),
             },
-            tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            tracker: TrainingTracker::new(data.files.iter().map(|file| file.bytes).sum()),
             loss: LossWatch::new(&job),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
-            ballots: Ballots::new(&splits),
+            ballots: GroupBallots::new(&splits),
             start: data.start,
             saved: None,
             run: RunContext {
                 folder: self.folder.clone(),
-                completer: Completer::start(Arc::clone(&self.control), timeout, self.waits.clone()),
+                completer: SplitCompleter::start(Arc::clone(&self.control), timeout, self.waits.clone()),
                 observer: Arc::clone(&self.observer),
                 job,
                 client,
@@ -379,13 +361,12 @@ impl Worker {
 
 /// Resolves once the run is over, or this worker is fenced, and it has not noticed for a while: it waits for a process that
 /// is gone now.
-async fn cut_off(mut stop: Stop) -> WorkerError {
+async fn cut_off(mut stop: StopSignal) -> WorkerError {
     let reason = stop.run_ended().await;
     tokio::time::sleep(NOTICE).await;
     reason
 }
 
-/// Training files by path, in the run's order.
 fn paths(files: &[FileInfo]) -> Arc<Vec<PathBuf>> {
     Arc::new(files.iter().map(|file| file.path.clone()).collect())
 }
@@ -406,18 +387,18 @@ fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {
 }
 
 /// As the coordinator is reported: an interrupted run did not fail.
-pub(super) fn outcome(trained: &Result<Summary, WorkerError>) -> control::Outcome {
+pub(super) fn outcome(trained: &Result<RunSummary, WorkerError>) -> control::Outcome {
     match trained {
-        Ok(Summary { outcome: Outcome::Finished, .. }) => control::Outcome::Finished,
+        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => control::Outcome::Finished,
         Ok(_) => control::Outcome::Interrupted,
         Err(error) if error.exit_class() == ExitClass::Interrupted => control::Outcome::Interrupted,
         Err(_) => control::Outcome::Failed,
     }
 }
 
-fn reason(trained: &Result<Summary, WorkerError>) -> String {
+fn reason(trained: &Result<RunSummary, WorkerError>) -> String {
     match trained {
-        Ok(Summary { outcome: Outcome::Finished, .. }) => String::new(),
+        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => String::new(),
         Ok(_) => WorkerError::Interrupted.to_string(),
         Err(error) => error.to_string(),
     }

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker has done so far, as it is reported to the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerCounts {
     pub(crate) steps: u64,
-    /// Those of them that were skipped.
     pub(crate) skipped: u64,
     pub(crate) samples: u64,
     pub(crate) staleness_max: u64,
@@ -35,30 +33,27 @@ impl WorkerCounts {
     }
 }
 
-/// What all workers had done when they voted last, and what the workers had done that have gone since.
+/// What all workers had done when they voted last, and what those had done that have gone since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VotedCounts {
-    /// By the index of the worker.
     by_worker: BTreeMap<u32, WorkerCounts>,
     gone: WorkerCounts,
 }
 
 impl VotedCounts {
-    /// Takes down the votes at a barrier.
-    pub(crate) fn note(&mut self, votes: BTreeMap<u32, WorkerCounts>) {
+    pub(crate) fn note_votes(&mut self, votes: BTreeMap<u32, WorkerCounts>) {
         self.by_worker = votes;
     }
 
     /// The processes that voted last for these workers are gone. The counts of the run never go down, because checkpoints
     /// are named by them.
-    pub(crate) fn depart(&mut self, is_gone: impl Fn(u32) -> bool) {
+    pub(crate) fn note_departed(&mut self, is_gone: impl Fn(u32) -> bool) {
         for (_, counts) in self.by_worker.extract_if(.., |index, _| is_gone(*index)) {
             self.gone = self.gone.plus(counts);
         }
     }
 
-    /// What all but the worker with this `index` have done.
-    pub(crate) fn others(&self, index: u32) -> WorkerCounts {
+    pub(crate) fn counts_of_others(&self, index: u32) -> WorkerCounts {
         let others = self.by_worker.iter().filter(|(worker, _)| **worker != index);
         others.map(|(_, counts)| *counts).fold(self.gone, WorkerCounts::plus)
     }
@@ -72,13 +67,13 @@ mod tests {
     fn a_worker_that_is_gone_still_counts_and_its_replacement_counts_beside_it() {
         let made = |steps| WorkerCounts { steps, ..WorkerCounts::default() };
         let mut counts = VotedCounts::default();
-        counts.note(BTreeMap::from([(0, made(5)), (1, made(7))]));
-        assert_eq!((counts.others(0).steps, counts.others(1).steps), (7, 5));
-        counts.depart(|index| index == 1);
-        counts.depart(|index| index == 1);
-        assert_eq!((counts.others(0).steps, counts.others(1).steps), (7, 12));
-        counts.note(BTreeMap::from([(0, made(8)), (1, made(2))]));
-        assert_eq!((counts.others(0).steps, counts.others(1).steps), (9, 15));
+        counts.note_votes(BTreeMap::from([(0, made(5)), (1, made(7))]));
+        assert_eq!((counts.counts_of_others(0).steps, counts.counts_of_others(1).steps), (7, 5));
+        counts.note_departed(|index| index == 1);
+        counts.note_departed(|index| index == 1);
+        assert_eq!((counts.counts_of_others(0).steps, counts.counts_of_others(1).steps), (7, 12));
+        counts.note_votes(BTreeMap::from([(0, made(8)), (1, made(2))]));
+        assert_eq!((counts.counts_of_others(0).steps, counts.counts_of_others(1).steps), (9, 15));
     }
 
     #[test]

@@ -12,11 +12,9 @@ use zagros_collective::{CollectiveGroup, CollectiveError, PendingSum};
 /// fast. It must be large enough that the fixed cost of a bucket is small.
 pub const BUCKET: usize = 1 << 18;
 
-/// The buckets of one step. They are used again for the next step.
 #[derive(Debug)]
 pub struct GradientBuckets {
     size: usize,
-    /// Weights of the network.
     weights: usize,
     /// Number of weights, from the first one on, whose gradients are not sent yet.
     left: usize,
@@ -24,14 +22,11 @@ pub struct GradientBuckets {
     share: f32,
     /// The buckets in flight: first weight, and the sum.
     under_way: Vec<(usize, PendingSum)>,
-    /// Why a bucket could not be sent.
     failed: Option<CollectiveError>,
-    /// Memory of finished buckets.
     spare: Vec<Vec<f32>>,
 }
 
 impl GradientBuckets {
-    /// Buckets of so many gradients.
     #[must_use]
     pub fn new(size: usize) -> Self {
         Self {
@@ -46,7 +41,7 @@ impl GradientBuckets {
     }
 
     /// Begins a step, in which each value of this worker counts `share`. Gives up what an earlier step left.
-    pub fn begin(&mut self, weights: usize, share: f32) {
+    pub fn begin_step(&mut self, weights: usize, share: f32) {
         self.under_way.clear();
         self.failed = None;
         (self.weights, self.left, self.share) = (weights, weights, share);
@@ -54,17 +49,17 @@ impl GradientBuckets {
 
     /// Notes that the gradients of all weights from `from` on are final. Sends each full bucket, except the one of the
     /// first weights.
-    pub fn ready(&mut self, group: &mut dyn CollectiveGroup, from: usize, gradients: &[f32]) {
+    pub fn send_ready(&mut self, group: &mut dyn CollectiveGroup, from: usize, gradients: &[f32]) {
         while self.left > self.size && self.left - self.size >= from && self.failed.is_none() {
             let bucket = self.left - self.size..self.left;
             self.send(group, bucket.clone(), &gradients[bucket.start - from..bucket.end - from], &[]);
         }
     }
 
-    /// Sends the remaining gradients. `gradients` are those of the whole network. `besides` are more values, equally many
+    /// `gradients` are those of the whole network. `besides` are more values, equally many
     /// on every worker, which are summed without `share`.
-    pub fn close(&mut self, group: &mut dyn CollectiveGroup, gradients: &[f32], besides: &[f32]) {
-        self.ready(group, 0, gradients);
+    pub fn send_remaining(&mut self, group: &mut dyn CollectiveGroup, gradients: &[f32], besides: &[f32]) {
+        self.send_ready(group, 0, gradients);
         if self.failed.is_none() {
             self.send(group, 0..self.left, &gradients[..self.left], besides);
         }
@@ -86,7 +81,7 @@ impl GradientBuckets {
     ///
     /// # Errors
     /// When a worker does not take part, or `put` fails.
-    pub fn finish<E: From<CollectiveError>>(
+    pub fn wait_for_sums<E: From<CollectiveError>>(
         &mut self,
         group: &mut dyn CollectiveGroup,
         mut put: impl FnMut(usize, &[f32]) -> Result<(), E>,
@@ -118,21 +113,21 @@ mod tests {
     fn cut(size: usize, ready: &[usize]) -> (Vec<Vec<usize>>, Vec<usize>) {
         let gradients: Vec<f32> = (0..WEIGHTS).map(|weight| weight as f32).collect();
         let mut buckets = GradientBuckets::new(size);
-        buckets.begin(WEIGHTS, 2.0);
+        buckets.begin_step(WEIGHTS, 2.0);
         let starts = |buckets: &GradientBuckets| buckets.under_way.iter().map(|(start, _)| *start).collect::<Vec<_>>();
         let mut sent_starts = Vec::new();
         for from in ready {
-            buckets.ready(&mut SingleRank, *from, &gradients[*from..]);
+            buckets.send_ready(&mut SingleRank, *from, &gradients[*from..]);
             sent_starts.push(starts(&buckets));
         }
-        buckets.close(&mut SingleRank, &gradients, &[7.0, 8.0]);
+        buckets.send_remaining(&mut SingleRank, &gradients, &[7.0, 8.0]);
         let all = starts(&buckets);
         let mut sums = [0.0; WEIGHTS];
         let put = |first: usize, values: &[f32]| {
             sums[first..][..values.len()].copy_from_slice(values);
             Ok::<_, WorkerError>(())
         };
-        assert_eq!(buckets.finish(&mut SingleRank, put).unwrap(), [7.0, 8.0]);
+        assert_eq!(buckets.wait_for_sums(&mut SingleRank, put).unwrap(), [7.0, 8.0]);
         assert!(sums.iter().zip_eq(&gradients).all(|(sum, gradient)| *sum == 2.0 * gradient), "{sums:?}");
         (sent_starts, all)
     }
@@ -151,16 +146,16 @@ mod tests {
     #[test]
     fn values_of_a_step_never_reach_the_next_step() {
         let mut buckets = GradientBuckets::new(2);
-        buckets.begin(4, 1.0);
-        buckets.ready(&mut SingleRank, 0, &[9.0; 4]);
-        buckets.begin(4, 1.0);
-        buckets.close(&mut SingleRank, &[1.0; 4], &[]);
+        buckets.begin_step(4, 1.0);
+        buckets.send_ready(&mut SingleRank, 0, &[9.0; 4]);
+        buckets.begin_step(4, 1.0);
+        buckets.send_remaining(&mut SingleRank, &[1.0; 4], &[]);
         let mut places = Vec::new();
         let put = |first, values: &[f32]| {
             places.push((first, values.to_vec()));
             Ok::<_, WorkerError>(())
         };
-        assert!(buckets.finish(&mut SingleRank, put).unwrap().is_empty());
+        assert!(buckets.wait_for_sums(&mut SingleRank, put).unwrap().is_empty());
         assert_eq!(places, [(2, vec![1.0; 2]), (0, vec![1.0; 2])]);
     }
 }

@@ -9,45 +9,40 @@ use zagros_embedding_client::{BatchRows, EmbeddingClient};
 use zagros_job::Job;
 use zagros_protocol::datapath::Access;
 
-use super::kernels::{Columns, gather, scatter_add};
-use super::prepared::Prepared;
+use super::kernels::{InputColumns, gather, scatter_add};
+use super::prepared::PreparedBatch;
 use super::process_group::ProcessGroup;
 use super::server_weights::ServerWeights;
 use super::tiles::TileStore;
 use crate::error::WorkerError;
-use crate::metrics::{Metrics, Stage};
+use crate::metrics::{WorkerMetrics, PipelineStage};
 use crate::model::{DenseModel, ModelError, without_units};
 
-/// A function to run on the thread.
-type Work = Box<dyn FnOnce(&mut Dense) + Send>;
+type DenseTask = Box<dyn FnOnce(&mut DenseStage) + Send>;
 
-/// A handle to the thread. The thread ends when the last handle is dropped.
+/// The thread ends when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct DenseThread {
-    work: mpsc::Sender<Work>,
+    work: mpsc::Sender<DenseTask>,
 }
 
-/// The state of the thread.
 #[derive(Debug)]
-pub(crate) struct Dense {
+pub(crate) struct DenseStage {
     pub(crate) model: DenseModel,
-    pub(super) columns: Columns,
+    pub(super) columns: InputColumns,
     /// `[batch, ΣD]`, used again for each batch.
     pub(super) input: Vec<f32>,
-    pub(super) metrics: Metrics,
-    /// The process group, in a run of several workers.
+    pub(super) metrics: WorkerMetrics,
     pub(super) process_group: Option<ProcessGroup>,
     /// A step of this worker that other workers may have made, because not all sums arrived here.
-    pub(crate) in_flight: Option<Stepped>,
+    pub(crate) in_flight: Option<StepResult>,
     /// Mode `async`: the weights live on the servers.
     pub(crate) server_weights: Option<ServerWeights>,
-    /// Streamed weights: the servers' tiles of them.
     pub(crate) tiles: Option<Arc<TileStore>>,
 }
 
-/// The result of a step.
 #[derive(Clone, Debug)]
-pub(crate) struct Stepped {
+pub(crate) struct StepResult {
     pub(crate) loss: f32,
     pub(crate) logits: Vec<f32>,
     /// For each row and sum that was looked up: the sum of its gradients over the batch.
@@ -57,15 +52,11 @@ pub(crate) struct Stepped {
 }
 
 impl DenseThread {
-    /// Starts the thread and builds the network on it.
-    ///
-    /// # Errors
-    /// When the system gives no thread or the network cannot be built.
-    pub(crate) async fn start(job: &Job, metrics: Metrics) -> Result<Self, WorkerError> {
-        let (send, work) = mpsc::channel::<Work>();
+    pub(crate) async fn start(job: &Job, metrics: WorkerMetrics) -> Result<Self, WorkerError> {
+        let (send, work) = mpsc::channel::<DenseTask>();
         let (tell_built, built) = oneshot::channel();
         let job = job.clone();
-        let run = move || match Dense::new(&job, metrics) {
+        let run = move || match DenseStage::new(&job, metrics) {
             Ok(mut dense) => {
                 let _ = tell_built.send(Ok(()));
                 work.into_iter().for_each(|work| work(&mut dense));
@@ -81,31 +72,25 @@ impl DenseThread {
     }
 
     /// Gives streamed weights the client of their servers, if the job has any.
-    ///
-    /// # Errors
-    /// As [`Self::call`].
     pub(crate) async fn stream_by(
         &self,
         access: Access,
         client: impl FnOnce() -> EmbeddingClient,
     ) -> Result<(), WorkerError> {
         if let Some(tiles) = self.call(|dense| dense.tiles.clone()).await? {
-            tiles.connect(Arc::new(client()), access);
+            tiles.connect_servers(Arc::new(client()), access);
         }
         Ok(())
     }
 
     /// Runs `work` on the thread, after earlier work. It always ends: a step waits for nothing but the other workers, and
     /// that wait has a deadline.
-    ///
-    /// # Errors
-    /// When the thread is gone, which needs a panic.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Dense) -> T + Send + 'static,
+        work: impl FnOnce(&mut DenseStage) -> T + Send + 'static,
     ) -> Result<T, WorkerError> {
         let (tell, answer) = oneshot::channel();
-        let work: Work = Box::new(move |dense| {
+        let work: DenseTask = Box::new(move |dense| {
             // The caller may have given up.
             let _ = tell.send(work(dense));
         });
@@ -114,8 +99,8 @@ impl DenseThread {
     }
 }
 
-impl Dense {
-    pub(super) fn new(job: &Job, metrics: Metrics) -> Result<Self, ModelError> {
+impl DenseStage {
+    pub(super) fn new(job: &Job, metrics: WorkerMetrics) -> Result<Self, ModelError> {
         if let Some(precision) = without_units(job) {
             warn!(
                 "this processor has no {precision} units, so train.precision = \"{precision}\" is slower than \"f32\""
@@ -123,13 +108,13 @@ impl Dense {
         }
         let tiles = TileStore::from_job(job, metrics.clone());
         let model = match &tiles {
-            Some(tiles) => DenseModel::streamed(job, Arc::new(Arc::clone(tiles)))?,
+            Some(tiles) => DenseModel::with_streamed_weights(job, Arc::new(Arc::clone(tiles)))?,
             None => DenseModel::new(job)?,
         };
         let server_weights = ServerWeights::from_job(job, &model)?;
         Ok(Self {
             model,
-            columns: Columns::new(job),
+            columns: InputColumns::new(job),
             input: Vec::new(),
             metrics,
             process_group: None,
@@ -144,25 +129,25 @@ impl Dense {
     ///
     /// # Errors
     /// As [`DenseModel::step`].
-    pub(crate) fn step(&mut self, prepared: &Prepared, mut rows: BatchRows) -> Result<Stepped, ModelError> {
+    pub(crate) fn step(&mut self, prepared: &PreparedBatch, mut rows: BatchRows) -> Result<StepResult, ModelError> {
         let timer = self.metrics.step_seconds.start_timer();
         let started = Instant::now();
         self.take_weights(&rows)?;
         self.gather(prepared, &rows);
-        self.metrics.spent(Stage::Gather, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Gather, started.elapsed());
         let started = Instant::now();
-        let samples = prepared.samples(&self.input);
+        let samples = prepared.labelled_samples(&self.input);
         let output = match self.server_weights {
             None => self.model.step_on(samples)?,
             Some(_) => self.model.gradients_of(samples)?,
         };
-        self.metrics.spent(Stage::Dense, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Dense, started.elapsed());
         self.scatter(prepared, &output.gradients, &mut rows);
         if let Some(server_weights) = &self.server_weights {
             server_weights.give_gradients(&self.model, &mut rows)?;
         }
         timer.observe_duration();
-        Ok(Stepped { loss: output.loss, logits: output.logits, gradients: rows, share: 1.0 })
+        Ok(StepResult { loss: output.loss, logits: output.logits, gradients: rows, share: 1.0 })
     }
 
     /// In mode `async`, takes the weights from the last of `rows`.
@@ -174,30 +159,27 @@ impl Dense {
     }
 
     /// Outputs of a batch, `[batch, outputs]`. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`DenseModel::predict`].
-    pub(crate) fn predict(&mut self, prepared: &Prepared, rows: &BatchRows) -> Result<Vec<f32>, ModelError> {
+    pub(crate) fn predict(&mut self, prepared: &PreparedBatch, rows: &BatchRows) -> Result<Vec<f32>, ModelError> {
         self.gather(prepared, rows);
         self.model.predict(&prepared.batch.numeric, &self.input, prepared.batch.size)
     }
 
-    pub(super) fn gather(&mut self, prepared: &Prepared, rows: &BatchRows) {
+    pub(super) fn gather(&mut self, prepared: &PreparedBatch, rows: &BatchRows) {
         self.input.resize(prepared.batch.size * self.columns.width, 0.0);
         for (index, column) in self.columns.features.iter().enumerate() {
-            let (slot, positions) = prepared.feature(index);
+            let (slot, positions) = prepared.feature_positions(index);
             gather(column, self.columns.width, positions, &rows.tables[slot], &mut self.input);
         }
     }
 
-    pub(super) fn scatter(&self, prepared: &Prepared, gradients: &[f32], into: &mut BatchRows) {
+    pub(super) fn scatter(&self, prepared: &PreparedBatch, gradients: &[f32], into: &mut BatchRows) {
         let started = Instant::now();
         into.tables.iter_mut().for_each(|table| table.fill(0.0));
         for (index, column) in self.columns.features.iter().enumerate() {
-            let (slot, positions) = prepared.feature(index);
+            let (slot, positions) = prepared.feature_positions(index);
             scatter_add(column, self.columns.width, positions, gradients, &mut into.tables[slot]);
         }
-        self.metrics.spent(Stage::Scatter, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Scatter, started.elapsed());
     }
 }
 
@@ -212,23 +194,23 @@ fn thread_error(reason: String) -> WorkerError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datapath::prepared::Preparer;
-    use crate::testing::{batch, job, pool};
+    use crate::datapath::prepared::BatchPreparer;
+    use crate::testing::{batch, job, pool_feature};
     use zagros_job::{Model, Pooling};
 
     async fn thread(job: &Job) -> DenseThread {
-        DenseThread::start(job, Metrics::new(&prometheus::Registry::new())).await.unwrap()
+        DenseThread::start(job, WorkerMetrics::new(&prometheus::Registry::new())).await.unwrap()
     }
 
     #[tokio::test]
     async fn the_gradient_of_a_shared_row_is_the_sum_over_its_samples() {
         // Two samples with the same id, and the same two samples with ids of their own and equal rows.
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
-        pool(&mut job, 0, Pooling::Mean);
+        pool_feature(&mut job, 0, Pooling::Mean);
         let step = async |ids: &'static [u64], rows: Vec<f32>| {
             let mut batch = batch(2, &[ids]);
             batch.categorical[0].offsets = Some(vec![0, 1, 2]);
-            let prepared = Preparer::new(&job, Access::Train).prepare(batch).unwrap();
+            let prepared = BatchPreparer::new(&job, Access::Train).prepare(batch).unwrap();
             let rows = BatchRows { tables: vec![rows] };
             thread(&job).await.call(move |dense| dense.step(&prepared, rows)).await.unwrap().unwrap()
         };
@@ -243,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn a_network_that_cannot_be_built_is_reported_at_the_start() {
         let job = job(0, &[2], Model::Dlrm { bottom: vec![], top: vec![], dropout: 0.0 });
-        let refused = DenseThread::start(&job, Metrics::new(&prometheus::Registry::new())).await.unwrap_err();
+        let refused = DenseThread::start(&job, WorkerMetrics::new(&prometheus::Registry::new())).await.unwrap_err();
         assert!(matches!(refused, WorkerError::Model(ModelError::Shape { .. })), "{refused}");
     }
 
@@ -251,7 +233,7 @@ mod tests {
     async fn a_panic_on_the_thread_is_an_error_here() {
         let thread = thread(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 })).await;
         assert!(thread.call(|_| panic!("as the test wants")).await.is_err());
-        let later = thread.call(|dense| dense.model.shape().width()).await;
+        let later = thread.call(|dense| dense.model.input_shape().width()).await;
         assert!(later.unwrap_err().to_string().contains("dense thread ended"));
     }
 }

@@ -14,26 +14,23 @@ use zagros_embedding_client::BatchRows;
 use zagros_protocol::control::WaitKind;
 use zagros_zip::number_from;
 
-use super::dense::{Dense, Stepped};
-use super::prepared::{Prepared, inconsistent};
+use super::dense::{DenseStage, StepResult};
+use super::prepared::{PreparedBatch, inconsistent_batch};
 use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead};
 use crate::error::WorkerError;
-use crate::metrics::Stage;
+use crate::metrics::PipelineStage;
 use crate::model::{ModelError, StepOutput};
 
-impl Dense {
+impl DenseStage {
     /// Sends this rank's turn, and returns the turns of all ranks.
-    ///
-    /// # Errors
-    /// When a worker does not take part.
-    pub(crate) fn agree(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
+    pub(crate) fn agree_on_step(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
         let started = Instant::now();
         let Some(process_group) = &mut self.process_group else { return Ok(AgreedTurns(vec![mine])) };
         let mut all = vec![0.0; process_group.group.world_size() * TURN];
         mine.write(&mut all, process_group.group.rank());
         let _waiting = self.metrics.waits.begin_wait(of_all("the agreement on a step"));
         process_group.group.all_reduce_sum(&mut all)?;
-        self.metrics.spent(Stage::Reduce, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Reduce, started.elapsed());
         Ok(AgreedTurns::read(&all))
     }
 
@@ -46,11 +43,11 @@ impl Dense {
     /// ([`WorkerError::Skipped`] if training goes on). When a worker does not take part, or libtorch fails.
     pub(crate) fn group_step(
         &mut self,
-        batch: Option<(&Prepared, BatchRows)>,
+        batch: Option<(&PreparedBatch, BatchRows)>,
         share: RankShare,
         step: u64,
         ahead: &TurnAhead,
-    ) -> Result<(Stepped, Option<AgreedTurns>), WorkerError> {
+    ) -> Result<(StepResult, Option<AgreedTurns>), WorkerError> {
         let Some(mut process_group) = self.process_group.take() else { return Err(no_group()) };
         let stepped = self.step_in(&mut process_group, batch, share, step, ahead);
         self.process_group = Some(process_group);
@@ -60,16 +57,16 @@ impl Dense {
     fn step_in(
         &mut self,
         process_group: &mut ProcessGroup,
-        batch: Option<(&Prepared, BatchRows)>,
+        batch: Option<(&PreparedBatch, BatchRows)>,
         share: RankShare,
         step: u64,
         ahead: &TurnAhead,
-    ) -> Result<(Stepped, Option<AgreedTurns>), WorkerError> {
+    ) -> Result<(StepResult, Option<AgreedTurns>), WorkerError> {
         let timer = self.metrics.step_seconds.start_timer();
         let failed = |source| WorkerError::Step { step, source };
         let (prepared, rows) = batch.unzip();
-        process_group.buckets.begin(self.model.weights(), share.weight);
-        self.model.weigh(share.weight);
+        process_group.buckets.begin_step(self.model.weight_count(), share.weight);
+        self.model.set_share(share.weight);
         let mut local = match self.local(process_group, prepared, rows.as_ref()) {
             // All workers learn of it.
             Err(error @ (ModelError::NotFinite { .. } | ModelError::LayerNotFinite { .. })) => Err(error),
@@ -78,19 +75,19 @@ impl Dense {
         };
         let started = Instant::now();
         process_group.send_rest(&self.model, &local, share.weight, ahead.get().copied()).map_err(failed)?;
-        self.metrics.spent(Stage::Reduce, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Reduce, started.elapsed());
         // The gradients of rows are gathered while those of the network are summed.
         let mut stepped =
-            Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share: share.samples };
+            StepResult { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share: share.samples };
         if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
             output.gradients.iter_mut().for_each(|gradient| *gradient *= share.weight);
-            self.model.penalise(prepared.samples(&self.input), share.samples, &mut output.gradients);
+            self.model.add_penalty(prepared.labelled_samples(&self.input), share.samples, &mut output.gradients);
             self.scatter(prepared, &output.gradients, &mut stepped.gradients);
             stepped.logits = std::mem::take(&mut output.logits);
         }
         let started = Instant::now();
         let waiting = self.metrics.waits.begin_wait(of_all("the all-reduce of step").with_number(step));
-        let reduced = match process_group.finish(&mut self.model, step) {
+        let reduced = match process_group.finish_step(&mut self.model, step) {
             Ok(reduced) => reduced,
             Err(error) => {
                 // Another worker may have received all sums and made the step.
@@ -99,7 +96,7 @@ impl Dense {
             }
         };
         drop(waiting);
-        self.metrics.spent(Stage::Reduce, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Reduce, started.elapsed());
         if !reduced.diverged.is_empty() {
             let workers = reduced.diverged;
             // The decision is the same on all workers.
@@ -110,41 +107,31 @@ impl Dense {
             return Err(WorkerError::PeerDiverged { step, workers });
         }
         let started = Instant::now();
-        self.model.apply().map_err(|error| match error {
+        self.model.apply_gradients().map_err(|error| match error {
             ModelError::Skipped { .. } => {
                 WorkerError::Skipped { step, workers: (0..process_group.group.world_size()).collect() }
             }
             error => failed(error),
         })?;
-        self.metrics.spent(Stage::Dense, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Dense, started.elapsed());
         stepped.loss = reduced.loss;
         timer.observe_duration();
         Ok((stepped, reduced.next))
     }
 
-    /// Waits for all workers.
-    ///
-    /// # Errors
-    /// When one does not take part.
-    pub(crate) fn barrier(&mut self) -> Result<(), WorkerError> {
+    pub(crate) fn wait_for_all(&mut self) -> Result<(), WorkerError> {
         let _waiting = self.metrics.waits.begin_wait(of_all("a barrier"));
         Ok(self.process_group.as_mut().map_or(Ok(()), |process_group| process_group.group.barrier())?)
     }
 
-    /// Every worker's bytes, by rank.
-    ///
-    /// # Errors
-    /// When one does not take part.
+    /// By rank.
     pub(crate) fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorkerError> {
         let Some(process_group) = &mut self.process_group else { return Ok(vec![mine.to_vec()]) };
         let _waiting = self.metrics.waits.begin_wait(of_all("an exchange of all workers"));
         Ok(process_group.group.all_gather(mine)?)
     }
 
-    /// Every rank's value, by rank.
-    ///
-    /// # Errors
-    /// When one does not take part, or sends something else.
+    /// By rank.
     pub(crate) fn all_gather_values<T: Serialize + DeserializeOwned>(
         &mut self,
         mine: &T,
@@ -152,11 +139,8 @@ impl Dense {
         all_gather_values(mine, |mine| self.all_gather(mine))
     }
 
-    /// Takes the weights and the optimiser state of rank `source`. Returns the `shared` bytes of that rank on every rank.
-    ///
-    /// # Errors
-    /// When a worker does not take part, or libtorch fails.
-    pub(crate) fn follow(&mut self, source: usize, shared: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
+    /// Returns the `shared` bytes of rank `source` on every rank, after taking its weights and optimiser state.
+    pub(crate) fn follow_rank(&mut self, source: usize, shared: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
         let Some(process_group) = &mut self.process_group else { return Ok(shared) };
         let leads = process_group.group.rank() == source;
         let mine = if leads {
@@ -181,7 +165,7 @@ impl Dense {
     fn local(
         &mut self,
         process_group: &mut ProcessGroup,
-        prepared: Option<&Prepared>,
+        prepared: Option<&PreparedBatch>,
         rows: Option<&BatchRows>,
     ) -> Result<Option<StepOutput>, ModelError> {
         let (Some(prepared), Some(rows)) = (prepared, rows) else {
@@ -190,24 +174,24 @@ impl Dense {
         };
         let started = Instant::now();
         self.gather(prepared, rows);
-        self.metrics.spent(Stage::Gather, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Gather, started.elapsed());
         let started = Instant::now();
-        let samples = prepared.samples(&self.input);
+        let samples = prepared.labelled_samples(&self.input);
         let ProcessGroup { group, buckets } = process_group;
-        let ready = &mut |from: usize, gradients: &[f32]| buckets.ready(group.as_mut(), from, gradients);
+        let ready = &mut |from: usize, gradients: &[f32]| buckets.send_ready(group.as_mut(), from, gradients);
         let output = self.model.backward_in_parts(samples, ready)?;
-        self.metrics.spent(Stage::Dense, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Dense, started.elapsed());
         self.model.check_finite(&output)?;
         Ok(Some(output))
     }
 }
 
-/// As [`Dense::all_gather_values`], with the `all_gather` of any group.
+/// As [`DenseStage::all_gather_values`], with the `all_gather` of any group.
 pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
     mine: &T,
     all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, WorkerError>,
 ) -> Result<Vec<T>, WorkerError> {
-    let odd = |rank: usize| move |error| inconsistent(0, format!("what dense worker {rank} sent ({error})"));
+    let odd = |rank: usize| move |error| inconsistent_batch(0, format!("what dense worker {rank} sent ({error})"));
     // An empty value cannot be parsed, so the others name this rank.
     let mine = serde_json::to_vec(mine).unwrap_or_default();
     let all = all_gather(&mine)?;

@@ -4,12 +4,11 @@ use serde::{Deserialize, Serialize};
 use zagros_collective::CollectiveGroup;
 use zagros_worker_core::RankProgress;
 
-use super::dense::{Dense, Stepped};
+use super::dense::{DenseStage, StepResult};
 use super::group_step::all_gather_values;
 use super::process_group::{ProcessGroup, seed_of_rank};
 use crate::error::WorkerError;
 
-/// What a worker sends when it joins.
 #[derive(Serialize, Deserialize)]
 struct JoinPayload {
     progress: RankProgress,
@@ -19,7 +18,7 @@ struct JoinPayload {
     like: u32,
 }
 
-impl Dense {
+impl DenseStage {
     /// Joins the group once every rank knows that all ranks fit together. `layers` is a second group of the same ranks, for
     /// streamed weights. `like` stands for values that must be equal on
     /// all ranks. Weights must be equal too if no rank has trained. Returns the progress of each rank.
@@ -27,7 +26,7 @@ impl Dense {
     /// # Errors
     /// [`WorkerError::Unequal`] names the workers whose weights or `like` differ from those of rank 0. When a worker does
     /// not take part.
-    pub(crate) fn join(
+    pub(crate) fn join_group(
         &mut self,
         (group, layers): (Box<dyn CollectiveGroup>, Option<Box<dyn CollectiveGroup>>),
         seed: u64,
@@ -50,17 +49,17 @@ impl Dense {
             self.model.drop_by(seed_of_rank(seed, process_group.group.rank() as u64));
         }
         if let (Some(tiles), Some(layers)) = (&self.tiles, layers) {
-            tiles.join(layers)?;
+            tiles.join_group(layers)?;
         }
         self.process_group = Some(process_group);
         Ok(payloads.iter().map(|payload| payload.progress).collect())
     }
 
     /// Leaves a group in which a call has failed. Returns the step that other workers may have made.
-    pub(crate) fn leave_group(&mut self) -> Option<Stepped> {
+    pub(crate) fn leave_group(&mut self) -> Option<StepResult> {
         self.process_group = None;
         if let Some(tiles) = &self.tiles {
-            tiles.leave();
+            tiles.leave_group();
         }
         self.in_flight.take()
     }

@@ -10,14 +10,11 @@ use zagros_zip::ZipEq;
 
 /// Where the vector of one feature is in a sample's row of `[batch, ΣD]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// The table of its rows.
+pub struct InputColumn {
     pub table: TableId,
-    /// Values per row.
     pub dim: usize,
     /// Index of its first value in the sample's row.
     pub offset: usize,
-    /// What becomes of the rows of a sample.
     pub form: VectorForm,
 }
 
@@ -30,8 +27,7 @@ pub enum VectorForm {
     Sequence(Sequence),
 }
 
-impl Column {
-    /// Values in a sample's row.
+impl InputColumn {
     #[must_use]
     pub const fn width(&self) -> usize {
         match self.form {
@@ -44,23 +40,22 @@ impl Column {
 /// The columns of `[batch, ΣD]`: first the vectors, then the sequences, each in feature order
 /// ([`InputShape`](crate::model::InputShape)).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Columns {
+pub struct InputColumns {
     /// One per categorical feature.
-    pub features: Vec<Column>,
+    pub features: Vec<InputColumn>,
     pub width: usize,
     /// The numeric inputs of each numeric feature, which lie side by side.
     pub numeric: Vec<Range<usize>>,
 }
 
-impl Columns {
-    /// The columns of the job's features.
+impl InputColumns {
     #[must_use]
     pub fn new(job: &Job) -> Self {
         let column = |feature: &zagros_job::Categorical| {
             let (table, dim) = (TableId(feature.table as u32), job.tables[feature.table].dim);
-            Column { table, dim, offset: 0, form: form(&feature.values) }
+            InputColumn { table, dim, offset: 0, form: form(&feature.values) }
         };
-        let mut features: Vec<Column> = job.features.categorical.iter().map(column).collect();
+        let mut features: Vec<InputColumn> = job.features.categorical.iter().map(column).collect();
         let mut width = 0;
         for sequences in [false, true] {
             for column in &mut features {
@@ -89,7 +84,7 @@ fn form(values: &Values) -> VectorForm {
 
 /// The rows of one feature of a batch, as positions in its table's answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Positions<'a> {
+pub enum RowPositions<'a> {
     /// One row per sample.
     One(&'a [u32]),
     /// Any number of rows per sample, which are added up here.
@@ -101,7 +96,6 @@ pub enum Positions<'a> {
     },
     /// Any number of rows per sample, which are added up here, each times its factor.
     Weighted {
-        /// The row of each id.
         inverse: &'a [u32],
         /// As [`zagros_ingest::Ids::offsets`].
         offsets: &'a [u32],
@@ -119,24 +113,24 @@ pub enum Positions<'a> {
 
 /// Writes each sample's pooled vector, or its sequence, into its column of `out`, `[batch, width]` row-major.
 /// `rows` are the answer of the feature's table, `[wanted, dim]`. An empty bag gives the zero vector, padding gives zeros.
-pub fn gather(column: &Column, width: usize, positions: Positions<'_>, rows: &[f32], out: &mut [f32]) {
+pub fn gather(column: &InputColumn, width: usize, positions: RowPositions<'_>, rows: &[f32], out: &mut [f32]) {
     for (sample, slot) in out.chunks_exact_mut(width.max(1)).enumerate() {
         let into = &mut slot[column.offset..column.offset + column.width()];
         match (positions, column.form) {
-            (Positions::One(inverse), _) => into.copy_from_slice(row(rows, inverse[sample], column.dim)),
-            (Positions::Bags { inverse, offsets }, VectorForm::Pooled(pooling)) => {
+            (RowPositions::One(inverse), _) => into.copy_from_slice(row(rows, inverse[sample], column.dim)),
+            (RowPositions::Bags { inverse, offsets }, VectorForm::Pooled(pooling)) => {
                 let bag = bag(inverse, offsets, sample);
                 into.fill(0.0);
                 bag.iter().for_each(|position| add(into, row(rows, *position, column.dim)));
                 scale(into, share(bag.len(), pooling));
             }
-            (Positions::Weighted { inverse, offsets, weights }, _) => {
+            (RowPositions::Weighted { inverse, offsets, weights }, _) => {
                 into.fill(0.0);
                 for (position, weight) in weighted(inverse, offsets, weights, sample) {
                     add_scaled(into, row(rows, *position, column.dim), *weight);
                 }
             }
-            (Positions::Bags { inverse, offsets }, VectorForm::Sequence(sequence)) => {
+            (RowPositions::Bags { inverse, offsets }, VectorForm::Sequence(sequence)) => {
                 let bag = bag(inverse, offsets, sample);
                 into.fill(0.0);
                 let real = &mut into[real_values(&sequence, bag.len(), column.dim)];
@@ -145,7 +139,7 @@ pub fn gather(column: &Column, width: usize, positions: Positions<'_>, rows: &[f
                 }
                 into[sequence.length * column.dim] = bag.len() as f32;
             }
-            (Positions::Sums { first, offsets }, _) => {
+            (RowPositions::Sums { first, offsets }, _) => {
                 into.copy_from_slice(row(rows, first + sample as u32, column.dim));
                 scale(into, share_of(offsets, sample, column.form));
             }
@@ -155,31 +149,31 @@ pub fn gather(column: &Column, width: usize, positions: Positions<'_>, rows: &[f
 
 /// The transpose of [`gather`]: adds each sample's gradient, `[batch, width]`, to the rows of its vector. `into` is
 /// `[wanted, dim]`. Samples are taken in order, so the sum is the same in every run. The gradients of padding go nowhere.
-pub fn scatter_add(column: &Column, width: usize, positions: Positions<'_>, gradients: &[f32], into: &mut [f32]) {
+pub fn scatter_add(column: &InputColumn, width: usize, positions: RowPositions<'_>, gradients: &[f32], into: &mut [f32]) {
     for (sample, slot) in gradients.chunks_exact(width.max(1)).enumerate() {
         let gradient = &slot[column.offset..column.offset + column.width()];
         match (positions, column.form) {
-            (Positions::One(inverse), _) => add(row_mut(into, inverse[sample], column.dim), gradient),
-            (Positions::Bags { inverse, offsets }, VectorForm::Pooled(pooling)) => {
+            (RowPositions::One(inverse), _) => add(row_mut(into, inverse[sample], column.dim), gradient),
+            (RowPositions::Bags { inverse, offsets }, VectorForm::Pooled(pooling)) => {
                 let bag = bag(inverse, offsets, sample);
                 let share = share(bag.len(), pooling);
                 for position in bag {
                     add_scaled(row_mut(into, *position, column.dim), gradient, share);
                 }
             }
-            (Positions::Weighted { inverse, offsets, weights }, _) => {
+            (RowPositions::Weighted { inverse, offsets, weights }, _) => {
                 for (position, weight) in weighted(inverse, offsets, weights, sample) {
                     add_scaled(row_mut(into, *position, column.dim), gradient, *weight);
                 }
             }
-            (Positions::Bags { inverse, offsets }, VectorForm::Sequence(sequence)) => {
+            (RowPositions::Bags { inverse, offsets }, VectorForm::Sequence(sequence)) => {
                 let bag = bag(inverse, offsets, sample);
                 let real = &gradient[real_values(&sequence, bag.len(), column.dim)];
                 for (vector, position) in real.chunks_exact(column.dim).zip_eq(bag) {
                     add(row_mut(into, *position, column.dim), vector);
                 }
             }
-            (Positions::Sums { first, offsets }, _) => {
+            (RowPositions::Sums { first, offsets }, _) => {
                 let share = share_of(offsets, sample, column.form);
                 add_scaled(row_mut(into, first + sample as u32, column.dim), gradient, share);
             }
@@ -192,7 +186,6 @@ fn bag<'a>(inverse: &'a [u32], offsets: &[u32], sample: usize) -> &'a [u32] {
     &inverse[offsets[sample] as usize..offsets[sample + 1] as usize]
 }
 
-/// The positions of a sample's rows, with their factors.
 fn weighted<'a>(
     inverse: &'a [u32],
     offsets: &[u32],
@@ -202,7 +195,7 @@ fn weighted<'a>(
     bag(inverse, offsets, sample).iter().zip_eq(&weights[offsets[sample] as usize..offsets[sample + 1] as usize])
 }
 
-/// Where the vectors of `count` real positions are in a sequence.
+/// Where the vectors of `count` real positions are.
 fn real_values(sequence: &Sequence, count: usize, dim: usize) -> Range<usize> {
     let start = sequence.first_position(count);
     start * dim..(start + count) * dim
@@ -215,7 +208,6 @@ fn share_of(offsets: &[u32], sample: usize, form: VectorForm) -> f32 {
     }
 }
 
-/// The factor of each row of a bag.
 fn share(bag: usize, pooling: Pooling) -> f32 {
     match pooling {
         Pooling::Sum => 1.0,
@@ -264,15 +256,15 @@ mod tests {
     const OFFSET: usize = 2;
 
     #[derive(Clone, Debug)]
-    struct Case {
-        column: Column,
+    struct KernelCase {
+        column: InputColumn,
         pooling: Pooling,
         width: usize,
         bags: Vec<Vec<u32>>,
         rows: Vec<f32>,
     }
 
-    impl Case {
+    impl KernelCase {
         /// Positions as in a batch. `single`: of a single-valued feature.
         fn positions(&self, single: bool) -> (Vec<u32>, Option<Vec<u32>>) {
             let lengths = self.bags.iter().scan(0, |end, bag| {
@@ -292,23 +284,23 @@ mod tests {
         }
     }
 
-    fn case(bag: impl Strategy<Value = Vec<u32>> + Clone) -> impl Strategy<Value = Case> {
+    fn case(bag: impl Strategy<Value = Vec<u32>> + Clone) -> impl Strategy<Value = KernelCase> {
         let pooling = prop_oneof![Just(Pooling::Sum), Just(Pooling::Mean), Just(Pooling::SqrtN)];
         let bags = prop::collection::vec(bag, 1..20);
         (1_usize..20, pooling, bags, prop::collection::vec(-4_i8..4, 8 * 20)).prop_map(
             |(dim, pooling, bags, values)| {
-                let column = Column { table: TableId(0), dim, offset: OFFSET, form: VectorForm::Pooled(pooling) };
+                let column = InputColumn { table: TableId(0), dim, offset: OFFSET, form: VectorForm::Pooled(pooling) };
                 let rows = values[..8 * dim].iter().map(|value| f32::from(*value)).collect();
-                Case { column, pooling, width: OFFSET + dim + 3, bags, rows }
+                KernelCase { column, pooling, width: OFFSET + dim + 3, bags, rows }
             },
         )
     }
 
-    fn check(case: &Case, single: bool) -> Result<(), TestCaseError> {
+    fn check(case: &KernelCase, single: bool) -> Result<(), TestCaseError> {
         let (inverse, offsets) = case.positions(single);
         let positions = match &offsets {
-            None => Positions::One(&inverse),
-            Some(offsets) => Positions::Bags { inverse: &inverse, offsets },
+            None => RowPositions::One(&inverse),
+            Some(offsets) => RowPositions::Bags { inverse: &inverse, offsets },
         };
         let (dim, width) = (case.column.dim, case.width);
         let mut out = vec![f32::NAN; case.bags.len() * width];
@@ -355,9 +347,9 @@ mod tests {
 
     #[test]
     fn an_id_that_occurs_twice_gets_the_sum_of_both_gradients() {
-        let column = Column { table: TableId(0), dim: 1, offset: 0, form: VectorForm::Pooled(Pooling::Sum) };
+        let column = InputColumn { table: TableId(0), dim: 1, offset: 0, form: VectorForm::Pooled(Pooling::Sum) };
         let mut into = [0.0; 2];
-        scatter_add(&column, 1, Positions::One(&[1, 0, 1]), &[1.0, 2.0, 4.0], &mut into);
+        scatter_add(&column, 1, RowPositions::One(&[1, 0, 1]), &[1.0, 2.0, 4.0], &mut into);
         assert_eq!(into, [2.0, 5.0]);
     }
 
@@ -375,8 +367,8 @@ mod tests {
         for (pooling, vectors, row_gradients) in cases {
             let mut weights = [0.25, 2.0, 0.25, 1.0, 2.0];
             [0..3, 3..3, 3..5].into_iter().for_each(|bag| pooling.scale_weights(&mut weights[bag]));
-            let column = Column { table: TableId(0), dim: 2, offset: 0, form: VectorForm::Pooled(pooling) };
-            let positions = Positions::Weighted { inverse: &inverse, offsets: &offsets, weights: &weights };
+            let column = InputColumn { table: TableId(0), dim: 2, offset: 0, form: VectorForm::Pooled(pooling) };
+            let positions = RowPositions::Weighted { inverse: &inverse, offsets: &offsets, weights: &weights };
             let (mut found, mut into) = ([9.0; 6], [0.0; 6]);
             gather(&column, 2, positions, &rows, &mut found);
             scatter_add(&column, 2, positions, &gradients, &mut into);
@@ -391,8 +383,8 @@ mod tests {
     fn columns_lie_side_by_side() {
         let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = crate::testing::job(1, &[4, 2, 3], model);
-        crate::testing::pool(&mut job, 1, Pooling::Mean);
-        let columns = Columns::new(&job);
+        crate::testing::pool_feature(&mut job, 1, Pooling::Mean);
+        let columns = InputColumns::new(&job);
         assert_eq!(columns.width, 9);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 4, 6]);
         assert_eq!(columns.features[1].form, VectorForm::Pooled(Pooling::Mean));
@@ -403,7 +395,7 @@ mod tests {
         let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = crate::testing::job(1, &[4, 2, 3, 1], model);
         crate::testing::sequence(&mut job, 1, 5, PadSide::Left);
-        let columns = Columns::new(&job);
+        let columns = InputColumns::new(&job);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 8, 4, 7]);
         assert_eq!((columns.width, columns.features[1].width()), (8 + 5 * 2 + 1, 11));
         let shape = crate::model::InputShape::new(&job);
@@ -414,10 +406,10 @@ mod tests {
     #[test]
     fn a_sequence_has_its_rows_in_order_and_zeros_elsewhere() {
         let rows = [1.0, 2.0, 3.0, 4.0];
-        let positions = Positions::Bags { inverse: &[1, 0], offsets: &[0, 2, 2] };
+        let positions = RowPositions::Bags { inverse: &[1, 0], offsets: &[0, 2, 2] };
         for (pad, real) in [(PadSide::Left, [0.0, 0.0, 3.0, 4.0, 1.0, 2.0]), (PadSide::Right, [3.0, 4.0, 1.0, 2.0, 0.0, 0.0])] {
             let sequence = Sequence { length: 3, keep: zagros_job::KeptEnd::Last, pad };
-            let column = Column { table: TableId(0), dim: 2, offset: 1, form: VectorForm::Sequence(sequence) };
+            let column = InputColumn { table: TableId(0), dim: 2, offset: 1, form: VectorForm::Sequence(sequence) };
             let mut out = [9.0; 18];
             gather(&column, 9, positions, &rows, &mut out);
             let expected = [&[9.0][..], &real, &[2.0, 9.0], &[9.0], &[0.0; 7], &[9.0]].concat();

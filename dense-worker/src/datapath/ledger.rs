@@ -15,8 +15,7 @@ pub(crate) struct BatchLedger {
 }
 
 impl BatchLedger {
-    /// A ledger of batches that are numbered from `first`.
-    pub(crate) fn from(first: u64) -> Self {
+    pub(crate) fn numbered_from(first: u64) -> Self {
         Self { frontier: first, ..Self::default() }
     }
 

@@ -13,13 +13,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zagros_embedding_client::EmbeddingClient;
 
-use super::read::Incoming;
+use super::read::IncomingBatches;
 
 /// Hints without an answer, for each batch that is looked ahead. Further batches are not hinted.
 const OPEN_PER_BATCH: usize = 2;
 
 /// Hints each batch `batches` batches before it is looked up. 0 hints nothing.
-pub(crate) fn look_ahead(client: &Arc<EmbeddingClient>, mut incoming: Incoming, batches: usize) -> Incoming {
+pub(crate) fn look_ahead(client: &Arc<EmbeddingClient>, mut incoming: IncomingBatches, batches: usize) -> IncomingBatches {
     if batches == 0 {
         return incoming;
     }
@@ -60,7 +60,7 @@ mod tests {
     use zagros_protocol::datapath::{Access, Encoding};
 
     use super::*;
-    use crate::datapath::prepared::Preparer;
+    use crate::datapath::prepared::BatchPreparer;
     use crate::error::WorkerError;
     use crate::testing::{WorkerShard, batch, job};
 
@@ -76,9 +76,9 @@ mod tests {
     }
 
     /// Batch `n` has the ids 2n and 2n + 1.
-    fn send(count: u64) -> Incoming {
+    fn send(count: u64) -> IncomingBatches {
         let (send, incoming) = mpsc::channel(count as usize + 1);
-        let mut preparer = Preparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
+        let mut preparer = BatchPreparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
         for number in 0..count {
             let prepared = preparer.prepare(batch(2, &[&[2 * number, 2 * number + 1]])).unwrap();
             send.try_send(Ok(prepared)).unwrap();

@@ -19,10 +19,8 @@ use zagros_job::Job;
 
 use super::process_group::RankTurn;
 
-/// A step whose push is on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct PushedStep {
-    /// This worker's batch in the step.
     pub(crate) seq: u64,
     /// The pushes of all workers.
     pub(crate) after: AfterPushes,
@@ -36,27 +34,23 @@ pub(crate) struct NextBatch {
     pub(crate) turn: RankTurn,
 }
 
-/// The side of the code that makes steps.
 #[derive(Debug)]
 pub(crate) struct StepSide {
     pushed: watch::Sender<Option<PushedStep>>,
     next: watch::Receiver<Option<NextBatch>>,
 }
 
-/// The side of the code that looks up batches.
 #[derive(Clone, Debug)]
 pub(crate) struct LookupSide {
     pushed: watch::Receiver<Option<PushedStep>>,
     next: watch::Sender<Option<NextBatch>>,
 }
 
-/// Both sides of one stream of batches.
-pub(crate) fn sides() -> (StepSide, LookupSide) {
+pub(crate) fn step_and_lookup_sides() -> (StepSide, LookupSide) {
     let ((pushing, pushed), (next, known)) = (watch::channel(None), watch::channel(None));
     (StepSide { pushed: pushing, next: known }, LookupSide { pushed, next })
 }
 
-/// Whether the rows of all tables change by pushes alone.
 pub(crate) fn rows_change_by_pushes_alone(job: &Job) -> bool {
     job.tables.iter().all(|table| table.settings.changes_by_pushes_alone(job.cluster.memory))
 }
@@ -67,7 +61,6 @@ pub(crate) fn may_be_read(unique: &UniqueIds) -> bool {
 }
 
 impl StepSide {
-    /// Says that this worker's push of a step is on its way, and which others are.
     pub(crate) fn push_started(&self, step: PushedStep) {
         self.pushed.send_replace(Some(step));
     }
@@ -80,13 +73,12 @@ impl StepSide {
 }
 
 impl LookupSide {
-    /// Says which batch is next.
-    pub(crate) fn announce(&self, next: NextBatch) {
+    pub(crate) fn announce_next(&self, next: NextBatch) {
         self.next.send_replace(Some(next));
     }
 
     /// Waits until the push of this worker's batch `seq` is on its way; for ever if it is never sent.
-    pub(crate) async fn pushed(&mut self, seq: u64) -> AfterPushes {
+    pub(crate) async fn wait_for_push(&mut self, seq: u64) -> AfterPushes {
         let is_pushed = |step: &Option<PushedStep>| step.as_ref().is_some_and(|step| step.seq == seq);
         let step = self.pushed.wait_for(is_pushed).await.ok().and_then(|step| Some(step.as_ref()?.after.clone()));
         match step {
@@ -106,26 +98,26 @@ mod tests {
 
     #[test]
     fn a_lookup_waits_for_the_push_of_the_batch_before_and_of_no_other() {
-        let (steps, mut lookups) = sides();
+        let (steps, mut lookups) = step_and_lookup_sides();
         let say = |seq| steps.push_started(PushedStep { seq, after: AfterPushes::new(10 + seq, 1, 2) });
-        assert!(lookups.pushed(4).now_or_never().is_none());
+        assert!(lookups.wait_for_push(4).now_or_never().is_none());
         say(3);
-        assert!(lookups.pushed(4).now_or_never().is_none());
+        assert!(lookups.wait_for_push(4).now_or_never().is_none());
         say(4);
-        let after_pushes = lookups.pushed(4).now_or_never().expect("its push is on its way");
+        let after_pushes = lookups.wait_for_push(4).now_or_never().expect("its push is on its way");
         assert_eq!((after_pushes.step, after_pushes.pushes), (14, 2));
         drop(steps);
-        assert!(lookups.pushed(5).now_or_never().is_none(), "it is not pushed any more");
+        assert!(lookups.wait_for_push(5).now_or_never().is_none(), "it is not pushed any more");
     }
 
     #[test]
     fn the_next_batch_is_the_one_after_and_none_comes_after_the_last() {
-        let (steps, lookups) = sides();
+        let (steps, lookups) = step_and_lookup_sides();
         let batch = |seq, samples| NextBatch { seq, turn: RankTurn { samples, ..RankTurn::default() } };
-        lookups.announce(batch(4, 7));
+        lookups.announce_next(batch(4, 7));
         assert!(steps.batch_after(4).now_or_never().is_none(), "it is the one in the step");
         assert_eq!(steps.batch_after(3).now_or_never(), Some(Some(batch(4, 7))));
-        lookups.announce(batch(5, 8));
+        lookups.announce_next(batch(5, 8));
         assert_eq!(steps.batch_after(4).now_or_never(), Some(Some(batch(5, 8))));
         drop(lookups);
         assert_eq!(steps.batch_after(5).now_or_never(), Some(None));

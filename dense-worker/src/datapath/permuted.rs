@@ -7,8 +7,8 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
 use zagros_embedding_client::BatchRows;
 
-use super::dense::Dense;
-use super::prepared::Prepared;
+use super::dense::DenseStage;
+use super::prepared::PreparedBatch;
 use crate::model::ModelError;
 
 /// A feature by its place in the job: numeric ones first, then categorical ones.
@@ -19,18 +19,14 @@ pub(crate) struct FeatureIndex(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermutationSeed {
     pub(crate) seed: u64,
-    /// Number of the batch.
     pub(crate) batch: u64,
-    /// Number of the repeat.
     pub(crate) repeat: u32,
 }
 
-/// A part of each row of a matrix.
 #[derive(Clone, Copy, Debug)]
 struct RowPart {
     offset: usize,
     length: usize,
-    /// Values of a whole row.
     width: usize,
 }
 
@@ -45,19 +41,16 @@ impl PermutationSeed {
     }
 }
 
-impl Dense {
+impl DenseStage {
     /// Logits of a batch whose feature has the values of other samples. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`crate::model::DenseModel::predict`].
     pub(crate) fn predict_permuted(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedBatch,
         rows: &BatchRows,
         feature: FeatureIndex,
         seed: PermutationSeed,
     ) -> Result<Vec<f32>, ModelError> {
-        let (size, columns) = (prepared.batch.size, self.model.shape().numeric);
+        let (size, columns) = (prepared.batch.size, self.model.input_shape().numeric);
         let order = seed.order(feature, size);
         self.gather(prepared, rows);
         if let Some(inputs) = self.columns.numeric.get(feature.0) {
@@ -89,8 +82,8 @@ mod tests {
     use zagros_protocol::datapath::Access;
 
     use super::*;
-    use crate::datapath::prepared::Preparer;
-    use crate::metrics::Metrics;
+    use crate::datapath::prepared::BatchPreparer;
+    use crate::metrics::WorkerMetrics;
     use crate::testing::{batch, job};
 
     #[test]
@@ -122,15 +115,15 @@ mod tests {
     fn permuted_logits_are_those_of_permuted_rows() {
         const SAMPLES: u64 = 40;
         let job = job(1, &[2, 3], Model::Ffnn { hidden: vec![16], dropout: 0.0 });
-        let mut dense = Dense::new(&job, Metrics::new(&Registry::new())).unwrap();
+        let mut dense = DenseStage::new(&job, WorkerMetrics::new(&Registry::new())).unwrap();
         let ids: [Vec<u64>; 2] = [(0..SAMPLES).collect(), (100..100 + SAMPLES).collect()];
         let mut plain = batch(SAMPLES as usize, &[&ids[0], &ids[1]]);
         plain.numeric = (0..SAMPLES).map(|sample| sample as f32 / 10.0).collect();
         // The row of an id is made of the id, wherever it comes in the batch.
         let row = |id: &u64, dim: usize| (0..dim).map(|at| (*id as f32 + at as f32).sin()).collect::<Vec<_>>();
         let logits =
-            |dense: &mut Dense, batch: zagros_ingest::Batch, permuted: Option<(FeatureIndex, PermutationSeed)>| {
-                let prepared = Preparer::new(&job, Access::Read).prepare(batch).unwrap();
+            |dense: &mut DenseStage, batch: zagros_ingest::Batch, permuted: Option<(FeatureIndex, PermutationSeed)>| {
+                let prepared = BatchPreparer::new(&job, Access::Read).prepare(batch).unwrap();
                 let tables = prepared.unique.tables.iter();
                 let tables =
                     tables.map(|table| table.ids.iter().flat_map(|id| row(id, table.dim as usize)).collect()).collect();

@@ -16,7 +16,7 @@ pub(crate) struct PoolPlan {
 }
 
 /// The features of a batch. Their ids are positions in the unique ids of their tables.
-pub(crate) struct Columns<'a> {
+pub(crate) struct BatchColumns<'a> {
     pub(crate) ids: &'a [CategoryIds],
     pub(crate) inverse: &'a [Vec<u32>],
     /// Per feature, the position of its table in the batch.
@@ -49,7 +49,7 @@ impl PoolPlan {
 
     /// The order of a batch's features: first those whose rows are always looked up, last those whose sums are. Each choice
     /// then looks up the rows of the first ids of a table.
-    pub(crate) fn order(&self, ids: &[CategoryIds]) -> Vec<usize> {
+    pub(crate) fn feature_order(&self, ids: &[CategoryIds]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|feature| match self.pool_at(*feature, ids) {
             PoolAt::Worker => 0,
@@ -60,8 +60,8 @@ impl PoolPlan {
     }
 
     /// Gives each table the bags that its server adds up. Returns for each feature the row of its table's answer with the
-    /// first sample's sum; `None` if the feature's rows are looked up. `unique` was found in [`Self::order`].
-    pub(crate) fn choose(&self, columns: &Columns<'_>, unique: &mut UniqueIds) -> Vec<Option<u32>> {
+    /// first sample's sum; `None` if the feature's rows are looked up. `unique` was found in [`Self::feature_order`].
+    pub(crate) fn assign_bags(&self, columns: &BatchColumns<'_>, unique: &mut UniqueIds) -> Vec<Option<u32>> {
         let mut sums = vec![None; columns.ids.len()];
         for (slot, table) in unique.tables.iter_mut().enumerate() {
             let features_at = |wanted: PoolAt| {
@@ -96,7 +96,7 @@ impl PoolPlan {
 }
 
 /// How many of a table's ids, in order of first appearance, are known after these features.
-fn known(columns: &Columns<'_>, features: impl Iterator<Item = usize>) -> u32 {
+fn known(columns: &BatchColumns<'_>, features: impl Iterator<Item = usize>) -> u32 {
     let last = features.filter_map(|feature| columns.inverse[feature].iter().max()).max();
     last.map_or(0, |last| last + 1)
 }
@@ -116,13 +116,13 @@ mod tests {
     /// Every feature reads the same table.
     fn choose(plan: &[PoolAt], servers: u32, ids: &[CategoryIds]) -> (UniqueIds, Vec<Option<u32>>) {
         let plan = PoolPlan { features: plan.to_vec(), value_bytes: 4, servers };
-        let order = plan.order(ids);
+        let order = plan.feature_order(ids);
         let feature_ids = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
         let (mut unique, found) = Deduplicator::new().dedup_batch(&order.iter().map(feature_ids).collect::<Vec<_>>());
         let mut inverse = vec![Vec::new(); ids.len()];
         order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
-        let columns = Columns { ids, inverse: &inverse, slots: &vec![0; ids.len()] };
-        let sums = plan.choose(&columns, &mut unique);
+        let columns = BatchColumns { ids, inverse: &inverse, slots: &vec![0; ids.len()] };
+        let sums = plan.assign_bags(&columns, &mut unique);
         (unique, sums)
     }
 

@@ -13,19 +13,18 @@ use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::Access;
 
 use super::next_lookup::{LookupSide, NextBatch, may_be_read};
-use super::prepared::{Fetched, Prepared, fits, inconsistent};
+use super::prepared::{FetchedBatch, PreparedBatch, rows_fit, inconsistent_batch};
 use super::process_group::RankTurn;
-use super::read::Incoming;
+use super::read::IncomingBatches;
 use crate::error::WorkerError;
-use crate::metrics::{Metrics, Stage};
+use crate::metrics::{WorkerMetrics, PipelineStage};
 
-/// The inputs of lookups.
 #[derive(Clone)]
-pub(crate) struct Lookups {
+pub(crate) struct LookupStage {
     pub(crate) client: Arc<EmbeddingClient>,
     pub(crate) access: Access,
     pub(crate) window: StalenessWindow,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: WorkerMetrics,
     /// What is known of the step ahead of a batch, in mode `sync`.
     pub(crate) steps: Option<LookupSide>,
 }
@@ -35,28 +34,26 @@ const AHEAD: usize = 2;
 
 type LookedUp = Result<BatchRows, ClientError>;
 
-/// A lookup in flight.
 #[derive(Debug)]
-struct Lookup {
-    fetched: AbortOnDropHandle<Result<Fetched, WorkerError>>,
+struct PendingLookup {
+    fetched: AbortOnDropHandle<Result<FetchedBatch, WorkerError>>,
     /// Its place among those [`AHEAD`]; `None` once its batch is asked for.
     place: Option<OwnedSemaphorePermit>,
 }
 
-/// The lookups in flight, oldest first. Dropping this ends them.
+/// Oldest first. Dropping this ends the lookups.
 #[derive(Debug)]
-pub(crate) struct Prefetch {
-    under_way: mpsc::Receiver<Lookup>,
-    /// The oldest, once taken from the channel.
-    oldest: Option<Lookup>,
+pub(crate) struct RowPrefetch {
+    under_way: mpsc::Receiver<PendingLookup>,
+    oldest: Option<PendingLookup>,
     /// The answer of the oldest, until it is taken.
-    seen: Option<Result<Fetched, WorkerError>>,
+    seen: Option<Result<FetchedBatch, WorkerError>>,
     _feeder: AbortOnDropHandle<()>,
 }
 
-impl Prefetch {
+impl RowPrefetch {
     /// Takes at most `limit` batches, and numbers them from `first`.
-    pub(crate) fn start(mut lookups: Lookups, mut incoming: Incoming, first: u64, limit: u64) -> Self {
+    pub(crate) fn start(mut lookups: LookupStage, mut incoming: IncomingBatches, first: u64, limit: u64) -> Self {
         let (send, under_way) = mpsc::channel(AHEAD);
         let places = Arc::new(Semaphore::new(AHEAD));
         let feeder = tokio::spawn(async move {
@@ -73,7 +70,7 @@ impl Prefetch {
                 drop(waiting);
                 let fetching = lookups.clone().fetch(seq, prepared, permit, rows);
                 let fetched = AbortOnDropHandle::new(tokio::spawn(fetching));
-                if send.send(Lookup { fetched, place }).await.is_err() {
+                if send.send(PendingLookup { fetched, place }).await.is_err() {
                     return;
                 }
                 step_before = if is_step { Some(seq) } else { step_before };
@@ -84,7 +81,7 @@ impl Prefetch {
     }
 
     /// The next batch with its rows; `None` after the last. A call that is dropped while it waits loses nothing.
-    pub(crate) async fn next(&mut self) -> Option<Result<Fetched, WorkerError>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<FetchedBatch, WorkerError>> {
         self.receive().await?.place = None;
         self.arrive().await;
         self.oldest = None;
@@ -93,20 +90,19 @@ impl Prefetch {
 
     /// The batch that [`Self::next`] will return; `None` after the last, or before an error. A call that is dropped while
     /// it waits loses nothing.
-    pub(crate) async fn look(&mut self) -> Option<&Fetched> {
+    pub(crate) async fn peek(&mut self) -> Option<&FetchedBatch> {
         self.receive().await?;
         self.arrive().await.as_ref()?.as_ref().ok()
     }
 
-    async fn receive(&mut self) -> Option<&mut Lookup> {
+    async fn receive(&mut self) -> Option<&mut PendingLookup> {
         if self.oldest.is_none() {
             self.oldest = self.under_way.recv().await;
         }
         self.oldest.as_mut()
     }
 
-    /// Waits for the answer of the oldest.
-    async fn arrive(&mut self) -> &Option<Result<Fetched, WorkerError>> {
+    async fn arrive(&mut self) -> &Option<Result<FetchedBatch, WorkerError>> {
         if let (Some(oldest), None) = (&mut self.oldest, &self.seen) {
             let thread = |error: JoinError| WorkerError::Thread { thread: "lookup", reason: error.to_string() };
             self.seen = Some((&mut oldest.fetched).await.unwrap_or_else(|error| Err(thread(error))));
@@ -115,26 +111,26 @@ impl Prefetch {
     }
 }
 
-impl Lookups {
+impl LookupStage {
     /// Waits for a place in the window for batch `seq`. Once the push of batch `step_before` is on its way, the rows are looked up
     /// meanwhile, as they are after the step.
     async fn enter(
         &mut self,
         seq: u64,
         step_before: Option<u64>,
-        prepared: &Result<Prepared, WorkerError>,
+        prepared: &Result<PreparedBatch, WorkerError>,
     ) -> (WindowPermit, Option<LookedUp>) {
         let (Some(steps), Ok(prepared)) = (&mut self.steps, prepared) else {
             return (self.window.acquire_permit().await, None);
         };
-        steps.announce(NextBatch { seq, turn: RankTurn::default().with_batch(&prepared.batch) });
+        steps.announce_next(NextBatch { seq, turn: RankTurn::default().with_batch(&prepared.batch) });
         let Some(before) = step_before.filter(|_| may_be_read(&prepared.unique)) else {
             return (self.window.acquire_permit().await, None);
         };
         let after_pushes = tokio::select! {
             biased;
             permit = self.window.acquire_permit() => return (permit, None),
-            after = steps.pushed(before) => after,
+            after = steps.wait_for_push(before) => after,
         };
         self.metrics.lookups_with_push.inc();
         let started = Instant::now();
@@ -145,35 +141,35 @@ impl Lookups {
         };
         let lookup = self.client.lookup_after(&prepared.unique, Access::Read, &after_pushes);
         let (permit, rows) = tokio::join!(acknowledged, lookup);
-        self.metrics.spent(Stage::Lookup, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Lookup, started.elapsed());
         (permit, Some(rows))
     }
 
     async fn fetch(
         self,
         seq: u64,
-        prepared: Result<Prepared, WorkerError>,
+        prepared: Result<PreparedBatch, WorkerError>,
         permit: WindowPermit,
         rows: Option<LookedUp>,
-    ) -> Result<Fetched, WorkerError> {
+    ) -> Result<FetchedBatch, WorkerError> {
         let prepared = prepared?;
         let rows = match rows {
             Some(rows) => rows,
             None => self.look_up(&prepared).await,
         };
         let rows = rows.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
-        if !fits(&rows, &prepared.unique) {
-            return Err(inconsistent(seq, "the rows looked up are not those of its ids"));
+        if !rows_fit(&rows, &prepared.unique) {
+            return Err(inconsistent_batch(seq, "the rows looked up are not those of its ids"));
         }
-        Ok(Fetched { seq, prepared, rows, permit })
+        Ok(FetchedBatch { seq, prepared, rows, permit })
     }
 
-    async fn look_up(&self, prepared: &Prepared) -> LookedUp {
+    async fn look_up(&self, prepared: &PreparedBatch) -> LookedUp {
         let started = Instant::now();
         self.metrics.lookups_in_flight.inc();
         let rows = self.client.lookup(&prepared.unique, self.access).await;
         self.metrics.lookups_in_flight.dec();
-        self.metrics.spent(Stage::Lookup, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Lookup, started.elapsed());
         rows
     }
 }
@@ -189,9 +185,9 @@ mod tests {
     use zagros_protocol::datapath::Encoding;
 
     use super::*;
-    use crate::datapath::prepared::Preparer;
-    use crate::datapath::read::{Open, Reader};
-    use crate::testing::{Scripted, WorkerShard, batch, job};
+    use crate::datapath::prepared::BatchPreparer;
+    use crate::datapath::read::{OpenSource, ReaderThread};
+    use crate::testing::{ScriptedBatches, WorkerShard, batch, job};
 
     /// Batches that are held in the stages and between them.
     const BETWEEN: usize = 5;
@@ -199,30 +195,30 @@ mod tests {
     /// How many batches leave an endless source before a server has answered any lookup.
     async fn read_ahead(staleness: usize) -> usize {
         let job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
-        let metrics = Metrics::new(&prometheus::Registry::new());
+        let metrics = WorkerMetrics::new(&prometheus::Registry::new());
         let read = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&read);
-        let open: Open = Box::new(move |_| {
+        let open: OpenSource = Box::new(move |_| {
             let batches = std::iter::repeat_with(move || {
                 count.fetch_add(1, Ordering::AcqRel);
                 Ok(batch(2, &[&[1, 2]]))
             });
-            Ok(Box::new(Scripted::new(batches)))
+            Ok(Box::new(ScriptedBatches::new(batches)))
         });
         let shard: Arc<dyn Shard> = Arc::new(WorkerShard::from(FakeShard::default().hanging()));
         let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: Duration::from_secs(60) };
         let connect = Arc::new(move |_: &_| Ok(Arc::clone(&shard)));
         let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));
         let window = StalenessWindow::new(staleness);
-        let (_reader, incoming) = Reader::start(open, Preparer::new(&job, Access::Train), metrics.clone()).unwrap();
-        let lookups = Lookups {
+        let (_reader, incoming) = ReaderThread::start(open, BatchPreparer::new(&job, Access::Train), metrics.clone()).unwrap();
+        let lookups = LookupStage {
             client: Arc::clone(&client),
             access: Access::Train,
             window: window.clone(),
             metrics,
             steps: None,
         };
-        let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
+        let mut prefetch = RowPrefetch::start(lookups, incoming, 0, u64::MAX);
         let waits = async {
             while client.unanswered_requests().first().is_none_or(|waiting| waiting.lookups <= staleness) {
                 tokio::time::sleep(Duration::from_millis(1)).await;

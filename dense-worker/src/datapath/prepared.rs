@@ -6,14 +6,14 @@ use zagros_job::Job;
 use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
 
-use super::kernels::{Column, Columns, Positions, VectorForm};
+use super::kernels::{InputColumn, InputColumns, RowPositions, VectorForm};
 use super::pooling::{self, PoolPlan};
 use crate::error::WorkerError;
-use crate::model::Samples;
+use crate::model::LabelledSamples;
 
 /// A batch with its unique ids, and which of their rows are looked up.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedBatch {
     pub(crate) batch: Batch,
     pub(crate) unique: RoutedIds,
     /// Per feature and id: the position of the id among its table's unique ids.
@@ -24,10 +24,9 @@ pub(crate) struct Prepared {
     sums: Vec<Option<u32>>,
 }
 
-/// Prepares batches for the lookup.
 #[derive(Debug)]
-pub(crate) struct Preparer {
-    columns: Columns,
+pub(crate) struct BatchPreparer {
+    columns: InputColumns,
     numeric: usize,
     targets: usize,
     plan: PoolPlan,
@@ -35,22 +34,20 @@ pub(crate) struct Preparer {
     beside: Option<TableIds>,
 }
 
-/// A batch with the rows of its ids.
 #[derive(Debug)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchedBatch {
     /// Number of the batch and of its push. Counts from 0 over the life of the worker.
     pub(crate) seq: u64,
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: PreparedBatch,
     pub(crate) rows: BatchRows,
-    /// Its place in the staleness window.
     pub(crate) permit: WindowPermit,
 }
 
-impl Preparer {
-    /// For batches of a job whose rows are looked up with `access`.
+impl BatchPreparer {
+    /// `access` is that of the lookups.
     pub(crate) fn new(job: &Job, access: Access) -> Self {
         Self {
-            columns: Columns::new(job),
+            columns: InputColumns::new(job),
             numeric: job.features.numeric_inputs(),
             targets: job.features.targets.len(),
             plan: PoolPlan::new(job, access),
@@ -68,20 +65,20 @@ impl Preparer {
     ///
     /// # Errors
     /// A message, when the batch does not have the job's shape.
-    pub(crate) fn prepare(&mut self, batch: Batch) -> Result<Prepared, String> {
+    pub(crate) fn prepare(&mut self, batch: Batch) -> Result<PreparedBatch, String> {
         check(&batch, &self.columns, (self.numeric, self.targets))?;
         let (mut unique, inverse) = self.dedup(&batch.categorical);
         let slot = |table| unique.tables.iter().position(|ids| ids.table == table);
         let slots: Option<Vec<usize>> = self.columns.features.iter().map(|column| slot(column.table)).collect();
         let slots = slots.ok_or("a feature's table has no unique ids")?;
-        let columns = pooling::Columns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
-        let sums = self.plan.choose(&columns, &mut unique);
+        let columns = pooling::InputColumns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
+        let sums = self.plan.assign_bags(&columns, &mut unique);
         unique.tables.extend(self.beside.clone().filter(|_| batch.size > 0));
-        Ok(Prepared { batch, unique: unique.into(), inverse, slots, sums })
+        Ok(PreparedBatch { batch, unique: unique.into(), inverse, slots, sums })
     }
 
     fn dedup(&mut self, ids: &[CategoryIds]) -> (UniqueIds, Vec<Vec<u32>>) {
-        let order = self.plan.order(ids);
+        let order = self.plan.feature_order(ids);
         let feature_ids = |feature: &usize| {
             let column = &self.columns.features[*feature];
             FeatureIds { table: column.table, dim: column.dim as u32, ids: &ids[*feature].ids }
@@ -95,34 +92,33 @@ impl Preparer {
     }
 }
 
-impl Prepared {
-    /// The batch as the network takes it; `embeddings` is `[batch, ΣD]`.
-    pub(crate) fn samples<'a>(&'a self, embeddings: &'a [f32]) -> Samples<'a> {
+impl PreparedBatch {
+    pub(crate) fn labelled_samples<'a>(&'a self, embeddings: &'a [f32]) -> LabelledSamples<'a> {
         let Batch { numeric, labels, weights, .. } = &self.batch;
-        Samples { numeric, embeddings, labels, weights }
+        LabelledSamples { numeric, embeddings, labels, weights }
     }
 
     /// The positions of feature `index` for the kernels, and its table's position in `unique`.
-    pub(crate) fn feature(&self, index: usize) -> (usize, Positions<'_>) {
+    pub(crate) fn feature_positions(&self, index: usize) -> (usize, RowPositions<'_>) {
         let (inverse, offsets) = (&self.inverse[index], self.batch.categorical[index].offsets.as_deref());
         let weights = self.batch.categorical[index].weights.as_slice();
         let positions = match (offsets, self.sums[index]) {
-            (None, _) => Positions::One(inverse),
-            (Some(offsets), None) if !weights.is_empty() => Positions::Weighted { inverse, offsets, weights },
-            (Some(offsets), None) => Positions::Bags { inverse, offsets },
-            (Some(offsets), Some(first)) => Positions::Sums { first, offsets },
+            (None, _) => RowPositions::One(inverse),
+            (Some(offsets), None) if !weights.is_empty() => RowPositions::Weighted { inverse, offsets, weights },
+            (Some(offsets), None) => RowPositions::Bags { inverse, offsets },
+            (Some(offsets), Some(first)) => RowPositions::Sums { first, offsets },
         };
         (self.slots[index], positions)
     }
 }
 
 /// Whether `rows` has a full row for each row and sum that was looked up.
-pub(crate) fn fits(rows: &BatchRows, unique: &UniqueIds) -> bool {
+pub(crate) fn rows_fit(rows: &BatchRows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
         && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.result_rows() * ids.dim as usize)
 }
 
-fn check(batch: &Batch, columns: &Columns, (numeric, targets): (usize, usize)) -> Result<(), String> {
+fn check(batch: &Batch, columns: &InputColumns, (numeric, targets): (usize, usize)) -> Result<(), String> {
     expect("labels", batch.size * targets, batch.labels.len())?;
     if !batch.weights.is_empty() {
         expect("sample weights", batch.size, batch.weights.len())?;
@@ -150,7 +146,7 @@ fn check_ids(ids: &CategoryIds, size: usize) -> Result<(), String> {
 }
 
 /// The kernels write as many vectors as a sequence has ids.
-fn check_sequence(column: &Column, ids: &CategoryIds) -> Result<(), String> {
+fn check_sequence(column: &InputColumn, ids: &CategoryIds) -> Result<(), String> {
     let VectorForm::Sequence(sequence) = column.form else { return Ok(()) };
     let Some(offsets) = &ids.offsets else { return Err("a sequence has no offsets".to_owned()) };
     match offsets.windows(2).map(|ends| (ends[1] - ends[0]) as usize).find(|count| *count > sequence.length) {
@@ -163,8 +159,7 @@ fn expect(what: &str, expected: usize, found: usize) -> Result<(), String> {
     if expected == found { Ok(()) } else { Err(format!("{what}: expected {expected}, found {found}")) }
 }
 
-/// The error of a batch whose parts do not fit together.
-pub(crate) fn inconsistent(batch: u64, reason: impl Into<String>) -> WorkerError {
+pub(crate) fn inconsistent_batch(batch: u64, reason: impl Into<String>) -> WorkerError {
     WorkerError::Inconsistent { batch, reason: reason.into() }
 }
 
@@ -174,11 +169,11 @@ mod tests {
     use zagros_protocol::TableId;
 
     use super::*;
-    use crate::testing::{job, pool, pool_at, sequence};
+    use crate::testing::{job, pool_feature, pool_at, sequence};
 
     fn job_of_two() -> Job {
         let mut job = job(1, &[4, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        pool(&mut job, 1, Pooling::Mean);
+        pool_feature(&mut job, 1, Pooling::Mean);
         // Both features read the second table.
         job.features.categorical[0].table = 1;
         job
@@ -197,8 +192,8 @@ mod tests {
         }
     }
 
-    fn prepare(batch: Batch) -> Result<Prepared, String> {
-        Preparer::new(&job_of_two(), Access::Train).prepare(batch)
+    fn prepare(batch: Batch) -> Result<PreparedBatch, String> {
+        BatchPreparer::new(&job_of_two(), Access::Train).prepare(batch)
     }
 
     #[test]
@@ -207,28 +202,28 @@ mod tests {
         assert_eq!(prepared.unique.tables.len(), 1);
         assert_eq!(prepared.unique.tables[0].table, TableId(1));
         assert_eq!(prepared.unique.tables[0].ids, [7, 8, 9]);
-        let (slot, positions) = prepared.feature(1);
-        assert_eq!((slot, positions), (0, Positions::Bags { inverse: &[1, 2, 0], offsets: &[0, 3, 3] }));
-        assert!(fits(&BatchRows { tables: vec![vec![0.0; 6]] }, &prepared.unique));
-        assert!(!fits(&BatchRows { tables: vec![vec![0.0; 5]] }, &prepared.unique));
-        assert!(!fits(&BatchRows { tables: vec![] }, &prepared.unique));
+        let (slot, positions) = prepared.feature_positions(1);
+        assert_eq!((slot, positions), (0, RowPositions::Bags { inverse: &[1, 2, 0], offsets: &[0, 3, 3] }));
+        assert!(rows_fit(&BatchRows { tables: vec![vec![0.0; 6]] }, &prepared.unique));
+        assert!(!rows_fit(&BatchRows { tables: vec![vec![0.0; 5]] }, &prepared.unique));
+        assert!(!rows_fit(&BatchRows { tables: vec![] }, &prepared.unique));
     }
 
     #[test]
     fn a_feature_that_servers_sum_reads_a_row_a_sample() {
         let mut job = job_of_two();
         pool_at(&mut job, 1, Pooling::Mean, PoolAt::Server);
-        let prepared = Preparer::new(&job, Access::Train).prepare(batch()).unwrap();
-        assert_eq!(prepared.feature(0), (0, Positions::One(&[0, 1])));
-        assert_eq!(prepared.feature(1), (0, Positions::Sums { first: 2, offsets: &[0, 3, 3] }));
+        let prepared = BatchPreparer::new(&job, Access::Train).prepare(batch()).unwrap();
+        assert_eq!(prepared.feature_positions(0), (0, RowPositions::One(&[0, 1])));
+        assert_eq!(prepared.feature_positions(1), (0, RowPositions::Sums { first: 2, offsets: &[0, 3, 3] }));
         // Two rows, the sum of three rows, and the sum of none.
-        assert!(fits(&BatchRows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
+        assert!(rows_fit(&BatchRows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
     }
 
     #[test]
     fn a_sequence_with_more_ids_than_positions_is_refused() {
         let mut job = job_of_two();
-        let prepare = |job: &Job| Preparer::new(job, Access::Train).prepare(batch()).map(|_| ());
+        let prepare = |job: &Job| BatchPreparer::new(job, Access::Train).prepare(batch()).map(|_| ());
         sequence(&mut job, 1, 3, PadSide::Left);
         assert_eq!(prepare(&job), Ok(()));
         sequence(&mut job, 1, 2, PadSide::Left);

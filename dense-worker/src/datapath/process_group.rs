@@ -31,7 +31,6 @@ impl std::fmt::Debug for ProcessGroup {
     }
 }
 
-/// One rank's part of the agreement on the next step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RankTurn {
     /// Samples of its batch; 0 if it has none left.
@@ -61,7 +60,6 @@ pub(crate) type TurnAhead = Arc<OnceLock<RankTurn>>;
 pub(crate) struct AgreedTurns(pub(super) Vec<RankTurn>);
 
 impl RankTurn {
-    /// The turn with this batch.
     pub(crate) fn with_batch(self, batch: &Batch) -> Self {
         let samples = u32::try_from(batch.size).unwrap_or(u32::MAX);
         Self { samples, weight: batch.total_weight() as f32, bytes: batch.bytes as f32, ..self }
@@ -84,11 +82,10 @@ impl RankTurn {
 
 impl AgreedTurns {
     /// The turns of a group in which no rank has a batch.
-    pub(crate) fn of_nobody() -> Self {
+    pub(crate) fn without_batches() -> Self {
         Self(Vec::new())
     }
 
-    /// Reads the turns from the words of all ranks.
     pub(super) fn read(words: &[f32]) -> Self {
         Self(words.as_chunks::<TURN>().0.iter().map(RankTurn::read).collect())
     }
@@ -100,29 +97,25 @@ impl AgreedTurns {
         (all && !turns.is_empty()).then(|| Self::read(words))
     }
 
-    /// The decision of all ranks.
-    pub(crate) fn agreement(&self) -> StepAgreement {
+    pub(crate) fn step_agreement(&self) -> StepAgreement {
         let none = StepAgreement::default();
         self.0.iter().fold(none, |all, turn| all.with_vote(turn.vote, u64::from(turn.samples)))
     }
 
     /// Samples of all ranks; 0 when no rank has a batch left.
-    pub(crate) fn samples(&self) -> u64 {
+    pub(crate) fn sample_count(&self) -> u64 {
         self.0.iter().map(|turn| u64::from(turn.samples)).sum()
     }
 
-    /// Bytes of all ranks.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.0.iter().map(|turn| f64::from(turn.bytes)).sum::<f64>() as u64
     }
 
-    /// Ranks that have a batch, ascending.
-    pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn busy_ranks(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().filter(|(_, turn)| turn.samples > 0).map(|(rank, _)| rank)
     }
 
-    /// What a rank's samples are in the step.
-    pub(crate) fn share(&self, rank: usize) -> RankShare {
+    pub(crate) fn share_of_rank(&self, rank: usize) -> RankShare {
         let share = |part: fn(&RankTurn) -> f64| {
             let all: f64 = self.0.iter().map(part).sum();
             if all > 0.0 { (part(&self.0[rank]) / all) as f32 } else { 0.0 }
@@ -156,7 +149,7 @@ impl ProcessGroup {
         let mut besides = vec![0.0; FIRST + world + world * TURN];
         besides[0] = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
         // Two numbers, because the sum of one f32 per worker would round more than that of all gradients does.
-        let squares = model.squares();
+        let squares = model.pushed_squares();
         (besides[1], besides[2]) = (squares as f32, (squares - f64::from(squares as f32)) as f32);
         besides[FIRST + rank] = f32::from(local.is_err());
         if let Some(turn) = ahead {
@@ -167,22 +160,22 @@ impl ProcessGroup {
             // All ranks skip the step.
             Err(_) => besides.resize(besides.len() + model.buffer_values(), 0.0),
         }
-        self.buckets.close(self.group.as_mut(), model.gradients(), &besides);
+        self.buckets.send_remaining(self.group.as_mut(), model.gradients(), &besides);
         Ok(())
     }
 
     /// Waits for the sums. After that, the model's gradients and the changes of its buffers are those of all workers.
-    pub(super) fn finish(&mut self, model: &mut DenseModel, step: u64) -> Result<Reduced, WorkerError> {
+    pub(super) fn finish_step(&mut self, model: &mut DenseModel, step: u64) -> Result<ReducedSums, WorkerError> {
         let failed = |source| WorkerError::Step { step, source };
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
-        let besides = self.buckets.finish(self.group.as_mut(), put)?;
+        let besides = self.buckets.wait_for_sums(self.group.as_mut(), put)?;
         let world = self.group.world_size();
         let ([loss, squares, less], rest) = besides.split_first_chunk::<FIRST>().unwrap_or((&[0.0; FIRST], &[]));
         model.replace_squares(f64::from(*squares) + f64::from(*less));
         let (flags, rest) = rest.split_at(world.min(rest.len()));
         let (turns, changes) = rest.split_at((world * TURN).min(rest.len()));
         model.replace_buffer_changes(changes).map_err(failed)?;
-        Ok(Reduced {
+        Ok(ReducedSums {
             loss: *loss,
             diverged: number_from(0, flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
             next: AgreedTurns::if_all(turns),
@@ -190,8 +183,7 @@ impl ProcessGroup {
     }
 }
 
-/// The part of a sum that is not a gradient.
-pub(super) struct Reduced {
+pub(super) struct ReducedSums {
     pub(super) loss: f32,
     pub(super) diverged: Vec<usize>,
     pub(super) next: Option<AgreedTurns>,

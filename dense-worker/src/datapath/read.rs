@@ -9,9 +9,9 @@ use zagros_coordinator_client::Waiting;
 use zagros_ingest::{Batch, BatchStream, ContradictoryRows, IngestError, StreamStats};
 use zagros_protocol::control::WaitKind;
 
-use super::prepared::{Prepared, Preparer, inconsistent};
+use super::prepared::{PreparedBatch, BatchPreparer, inconsistent_batch};
 use crate::error::WorkerError;
-use crate::metrics::{Metrics, Stage};
+use crate::metrics::{WorkerMetrics, PipelineStage};
 
 /// This thread, as the worker's waits name it.
 pub(crate) const PART: &str = "reader";
@@ -23,17 +23,15 @@ const READY: usize = 2;
 const ENOUGH_ROWS: u64 = 100_000;
 
 /// A source of batches. It blocks.
-pub(crate) trait Batches: Iterator<Item = Result<Batch, IngestError>> + Send {
-    /// The counts until now.
+pub(crate) trait BatchSource: Iterator<Item = Result<Batch, IngestError>> + Send {
     fn stats(&self) -> StreamStats;
 
-    /// Rows until now whose labels contradict each other.
     fn contradictions(&self) -> Option<ContradictoryRows> {
         None
     }
 }
 
-impl Batches for BatchStream {
+impl BatchSource for BatchStream {
     fn stats(&self) -> StreamStats {
         Self::stats(self)
     }
@@ -43,29 +41,24 @@ impl Batches for BatchStream {
     }
 }
 
-/// Starts a source. The source ends soon after the flag is set.
-pub(crate) type Open = Box<dyn FnOnce(Arc<AtomicBool>) -> Result<Box<dyn Batches>, IngestError> + Send>;
+pub(crate) type OpenSource = Box<dyn FnOnce(Arc<AtomicBool>) -> Result<Box<dyn BatchSource>, IngestError> + Send>;
 
-/// The prepared batches, in order.
-pub(crate) type Incoming = mpsc::Receiver<Result<Prepared, WorkerError>>;
+/// In order.
+pub(crate) type IncomingBatches = mpsc::Receiver<Result<PreparedBatch, WorkerError>>;
 
-/// A handle to the reading thread. Dropping it asks the thread to end.
+/// Dropping it asks the reading thread to end.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct ReaderThread {
     cancel: Arc<AtomicBool>,
     ended: oneshot::Receiver<StreamStats>,
 }
 
-impl Reader {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn start(open: Open, preparer: Preparer, metrics: Metrics) -> Result<(Self, Incoming), WorkerError> {
+impl ReaderThread {
+    pub(crate) fn start(open: OpenSource, preparer: BatchPreparer, metrics: WorkerMetrics) -> Result<(Self, IncomingBatches), WorkerError> {
         let (send, incoming) = mpsc::channel(READY);
         let (tell_end, ended) = oneshot::channel();
         let cancel = Arc::new(AtomicBool::new(false));
-        let work = Work { preparer, metrics, send, reported: None };
+        let work = ReaderState { preparer, metrics, send, reported: None };
         let flag = Arc::clone(&cancel);
         let run = move || {
             let stats = work.run(open, flag);
@@ -92,22 +85,21 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for ReaderThread {
     fn drop(&mut self) {
         self.cancel.store(true, Ordering::Release);
     }
 }
 
-/// The state of the thread.
-struct Work {
-    preparer: Preparer,
-    metrics: Metrics,
-    send: mpsc::Sender<Result<Prepared, WorkerError>>,
+struct ReaderState {
+    preparer: BatchPreparer,
+    metrics: WorkerMetrics,
+    send: mpsc::Sender<Result<PreparedBatch, WorkerError>>,
     reported: Option<StreamStats>,
 }
 
-impl Work {
-    fn run(mut self, open: Open, cancel: Arc<AtomicBool>) -> StreamStats {
+impl ReaderState {
+    fn run(mut self, open: OpenSource, cancel: Arc<AtomicBool>) -> StreamStats {
         match open(cancel) {
             Ok(batches) => self.read(batches),
             Err(error) => {
@@ -118,7 +110,7 @@ impl Work {
     }
 
     /// Reads until the source ends, an error occurs, or the receiver takes no more batches.
-    fn read(&mut self, mut batches: Box<dyn Batches>) -> StreamStats {
+    fn read(&mut self, mut batches: Box<dyn BatchSource>) -> StreamStats {
         let (mut index, mut is_reported) = (0, false);
         loop {
             let waiting = self.metrics.waits.begin_wait(Waiting::new(PART, WaitKind::Data, "its next batch"));
@@ -144,23 +136,22 @@ impl Work {
         stats
     }
 
-    fn prepare(&mut self, batch: Batch, index: u64) -> Result<Prepared, WorkerError> {
+    fn prepare(&mut self, batch: Batch, index: u64) -> Result<PreparedBatch, WorkerError> {
         let started = Instant::now();
         let prepared = self.preparer.prepare(batch);
-        self.metrics.spent(Stage::Dedup, started.elapsed());
-        prepared.map_err(|reason| inconsistent(index, reason))
+        self.metrics.add_stage_time(PipelineStage::Dedup, started.elapsed());
+        prepared.map_err(|reason| inconsistent_batch(index, reason))
     }
 
-    /// Adds the difference to the last counts.
     fn count(&mut self, stats: StreamStats) {
         let reported = self.reported.replace(stats).unwrap_or_default();
         let parse = (stats.cpu_seconds - reported.cpu_seconds).max(0.0);
-        self.metrics.spent(Stage::Parse, Duration::from_secs_f64(parse));
+        self.metrics.add_stage_time(PipelineStage::Parse, Duration::from_secs_f64(parse));
         self.metrics.bad_rows.inc_by(stats.bad_rows.saturating_sub(reported.bad_rows));
     }
 }
 
-fn warn_of_contradictions(batches: &dyn Batches) {
+fn warn_of_contradictions(batches: &dyn BatchSource) {
     if let Some(found) = batches.contradictions() {
         tracing::warn!("{found}");
     }
@@ -172,17 +163,17 @@ mod tests {
     use zagros_protocol::datapath::Access;
 
     use super::*;
-    use crate::testing::{Scripted, batch, job};
+    use crate::testing::{ScriptedBatches, batch, job};
 
-    fn start(source: Scripted) -> (Reader, Incoming) {
-        let preparer = Preparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
-        let open: Open = Box::new(|_| Ok(Box::new(source)));
-        Reader::start(open, preparer, Metrics::new(&prometheus::Registry::new())).unwrap()
+    fn start(source: ScriptedBatches) -> (ReaderThread, IncomingBatches) {
+        let preparer = BatchPreparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
+        let open: OpenSource = Box::new(|_| Ok(Box::new(source)));
+        ReaderThread::start(open, preparer, WorkerMetrics::new(&prometheus::Registry::new())).unwrap()
     }
 
     #[tokio::test]
     async fn batches_come_in_order_and_then_the_end() {
-        let (reader, mut incoming) = start(Scripted::new([Ok(batch(1, &[&[1]])), Ok(batch(2, &[&[2, 3]]))]));
+        let (reader, mut incoming) = start(ScriptedBatches::new([Ok(batch(1, &[&[1]])), Ok(batch(2, &[&[2, 3]]))]));
         assert_eq!(incoming.recv().await.unwrap().unwrap().unique.tables[0].ids, [1]);
         assert_eq!(incoming.recv().await.unwrap().unwrap().unique.tables[0].ids, [2, 3]);
         assert!(incoming.recv().await.is_none());
@@ -192,14 +183,14 @@ mod tests {
     #[tokio::test]
     async fn the_first_error_is_the_last_item() {
         let failure = Err(IngestError::NoFiles { key: "train" });
-        let (_reader, mut incoming) = start(Scripted::new([failure, Ok(batch(1, &[&[1]]))]));
+        let (_reader, mut incoming) = start(ScriptedBatches::new([failure, Ok(batch(1, &[&[1]]))]));
         assert!(matches!(incoming.recv().await, Some(Err(WorkerError::Ingest(_)))));
         assert!(incoming.recv().await.is_none());
     }
 
     #[tokio::test]
     async fn a_batch_of_another_shape_is_named() {
-        let (_reader, mut incoming) = start(Scripted::new([Ok(batch(1, &[&[1]])), Ok(batch(1, &[&[1], &[2]]))]));
+        let (_reader, mut incoming) = start(ScriptedBatches::new([Ok(batch(1, &[&[1]])), Ok(batch(1, &[&[1], &[2]]))]));
         incoming.recv().await.unwrap().unwrap();
         let error = incoming.recv().await.unwrap().unwrap_err();
         assert!(error.to_string().starts_with("batch 1: categorical features: expected 1, found 2"), "{error}");
@@ -208,7 +199,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_ends_when_nobody_takes_its_batches() {
         let endless = std::iter::repeat_with(|| Ok(batch(1, &[&[1]])));
-        let (reader, incoming) = start(Scripted::new(endless));
+        let (reader, incoming) = start(ScriptedBatches::new(endless));
         drop(incoming);
         reader.finish(Duration::from_secs(20)).await.unwrap();
     }

@@ -16,7 +16,6 @@ use zagros_zip::ZipEq;
 
 use crate::model::{DenseModel, ModelError, RateRange};
 
-/// Converts rows to weights, and gradients to rows.
 #[derive(Debug)]
 pub(crate) struct ServerWeights {
     table: TableId,
@@ -27,18 +26,14 @@ pub(crate) struct ServerWeights {
     weights: Vec<f32>,
     /// L2 penalty, added to the gradient.
     decay: f32,
-    /// Of all weights, in order.
     rates: Vec<RateRange>,
 }
 
 impl ServerWeights {
-    /// For a network with its first weights; `None` in other modes.
-    ///
-    /// # Errors
-    /// When libtorch fails.
+    /// `None` in other modes than `async`.
     pub(super) fn from_job(job: &Job, model: &DenseModel) -> Result<Option<Self>, ModelError> {
         let Some(table) = job.dense_table() else { return Ok(None) };
-        let mut first = vec![0.0; model.weights()];
+        let mut first = vec![0.0; model.weight_count()];
         model.copy_weights(&mut first)?;
         let weights = first.clone();
         let (table, dim) = (TableId(u32::try_from(job.tables.len()).unwrap_or(u32::MAX)), table.dim as u32);
@@ -46,8 +41,7 @@ impl ServerWeights {
         Ok(Some(Self { table, dim, first, weights, decay, rates }))
     }
 
-    /// The rows that hold the weights.
-    pub(crate) fn rows(&self) -> TableIds {
+    pub(crate) fn weight_rows(&self) -> TableIds {
         let rows = self.first.len().div_ceil(self.dim as usize) as u64;
         TableIds::new(self.table, self.dim, (0..rows).collect())
     }
@@ -71,9 +65,6 @@ impl ServerWeights {
     }
 
     /// Copies the gradients of the last backward into the rows of the weights, which must be zeros.
-    ///
-    /// # Errors
-    /// When libtorch fails.
     pub(super) fn give_gradients(&self, model: &DenseModel, rows: &mut BatchRows) -> Result<(), ModelError> {
         let Some(gradients) = rows.tables.last_mut() else { return Ok(()) };
         let gradients = &mut gradients[..self.first.len()];

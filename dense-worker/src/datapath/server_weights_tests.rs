@@ -7,25 +7,25 @@ use zagros_protocol::TableId;
 use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
 
-use super::dense::Dense;
-use super::prepared::{Prepared, Preparer};
+use super::dense::DenseStage;
+use super::prepared::{PreparedBatch, BatchPreparer};
 use super::server_weights::ServerWeights;
-use crate::metrics::Metrics;
+use crate::metrics::WorkerMetrics;
 use crate::testing::{batch, job};
 
-fn dense(mode: Mode, weight_decay: f64) -> (Job, Dense) {
+fn dense(mode: Mode, weight_decay: f64) -> (Job, DenseStage) {
     let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3, 3], dropout: 0.0 });
     // Three quarters of its width: rates of 4/3 and 3/4.
     job.parametrization = Parametrization::Mup { base_width: 4 };
     job.train.mode = mode;
     job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay };
-    let dense = Dense::new(&job, Metrics::new(&Registry::new())).unwrap();
+    let dense = DenseStage::new(&job, WorkerMetrics::new(&Registry::new())).unwrap();
     (job, dense)
 }
 
-fn prepared(job: &Job, dense: &Dense) -> Prepared {
-    let rows = dense.server_weights.as_ref().map(ServerWeights::rows);
-    Preparer::new(job, Access::Train).with_extra_rows(rows).prepare(batch(2, &[&[7, 8]])).unwrap()
+fn prepared(job: &Job, dense: &DenseStage) -> PreparedBatch {
+    let rows = dense.server_weights.as_ref().map(ServerWeights::weight_rows);
+    BatchPreparer::new(job, Access::Train).with_extra_rows(rows).prepare(batch(2, &[&[7, 8]])).unwrap()
 }
 
 /// With a server that only subtracts, the losses equal those of a worker that holds its weights itself.
@@ -44,7 +44,7 @@ fn weights_on_a_server_learn_like_local_weights() {
             assert!((found.loss - expected.loss).abs() < 1e-6, "step {step}: {} not {}", found.loss, expected.loss);
             assert_eq!(found.gradients.tables.len(), 2);
             let gradients = &found.gradients.tables[1];
-            assert!(gradients[remote.model.weights()..].iter().all(|gradient| *gradient == 0.0));
+            assert!(gradients[remote.model.weight_count()..].iter().all(|gradient| *gradient == 0.0));
             changes.iter_mut().zip_eq(gradients).for_each(|(change, gradient)| *change -= 0.1 * gradient);
         }
         assert!(changes.iter().any(|change| change.abs() > 1e-3));

@@ -45,47 +45,40 @@ use zagros_table::optimizer::dense::Staging;
 
 use self::lane::LayerLane;
 use self::layer::{LayerPart, TiledLayer};
-use self::transfer::{Receipt, TransferError};
+use self::transfer::{PushReceipt, TransferError};
 use crate::error::WorkerError;
-use crate::metrics::{Metrics, Stage};
-use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, Purpose};
+use crate::metrics::{WorkerMetrics, PipelineStage};
+use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
 const PUSHES_AT_ONCE: usize = 1;
 
-/// The layers of a job whose weights are streamed.
 #[derive(Debug)]
 pub(crate) struct TileStore {
     layers: Vec<TiledLayer>,
     limit: GradientLimit,
-    /// What a push does.
     on_push: TileUpdate,
     servers: OnceLock<TileServers>,
-    /// With whom the layers are shared.
     workers: Mutex<Option<Arc<LayerWorkers>>>,
     /// By layer: the push that is under way.
-    pushes: Vec<Mutex<Option<Receipt>>>,
-    /// The gradients of the present step.
+    pushes: Vec<Mutex<Option<PushReceipt>>>,
     sums: Mutex<StepSums>,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
 }
 
 struct TileServers {
     client: Arc<EmbeddingClient>,
     runtime: Handle,
     access: Access,
-    /// Number of the next push.
     next: AtomicU64,
     /// Pushes that may be under way: a gradient keeps its memory until it has arrived.
     places: Arc<Semaphore>,
 }
 
-/// What is known of the gradients of a step so far.
 #[derive(Debug, Default)]
 struct StepSums {
     /// By layer: the sum of the squares of this worker's part, where they are staged.
     squares: BTreeMap<usize, f64>,
-    /// Why a sum was not pushed.
     unpushed: Option<SumProblem>,
 }
 
@@ -94,11 +87,9 @@ struct StepSums {
 enum SumProblem {
     /// This layer's has a value that is not finite.
     NotFinite(usize),
-    /// A worker did not take part.
     Workers(CollectiveError),
 }
 
-/// The process group, and the parts of the layers in it.
 #[derive(Debug)]
 struct LayerWorkers {
     lane: LayerLane,
@@ -109,7 +100,7 @@ struct LayerWorkers {
 }
 
 impl TileServers {
-    /// A push of this part, whose requests have the next numbers.
+    /// The requests of this push have the next numbers.
     fn number(&self, part: &LayerPart) -> PushedBatch {
         self.next.fetch_add(part.requests.len() as u64, Ordering::Relaxed).into()
     }
@@ -122,8 +113,8 @@ impl std::fmt::Debug for TileServers {
 }
 
 impl TileStore {
-    /// The layers of a job; `None` if its weights are not streamed. [`Self::connect`] must follow before the first step.
-    pub(crate) fn from_job(job: &Job, metrics: Metrics) -> Option<Arc<Self>> {
+    /// The layers of a job; `None` if its weights are not streamed. [`Self::connect_servers`] must follow before the first step.
+    pub(crate) fn from_job(job: &Job, metrics: WorkerMetrics) -> Option<Arc<Self>> {
         let layers: Vec<TiledLayer> = job.worker_layers().iter().map(TiledLayer::new).collect();
         let pushes = layers.iter().map(|_| Mutex::default()).collect();
         if layers.is_empty() {
@@ -148,21 +139,18 @@ impl TileStore {
     }
 
     /// Takes the client of the servers. It must be a writer of its own. Call it once, on the runtime that the client runs on.
-    pub(crate) fn connect(&self, client: Arc<EmbeddingClient>, access: Access) {
+    pub(crate) fn connect_servers(&self, client: Arc<EmbeddingClient>, access: Access) {
         let (next, places) = (AtomicU64::new(0), Arc::new(Semaphore::new(PUSHES_AT_ONCE)));
         let _ = self.servers.set(TileServers { client, runtime: Handle::current(), access, next, places });
     }
 
     /// Shares the layers with the other ranks of a process group, from the next step on. It makes no other calls.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn join(&self, group: Box<dyn CollectiveGroup>) -> Result<(), WorkerError> {
+    pub(crate) fn join_group(&self, group: Box<dyn CollectiveGroup>) -> Result<(), WorkerError> {
         let lane = LayerLane::start(group)?;
-        let bounds: Vec<Vec<usize>> = self.layers.iter().map(|layer| layer.bounds(lane.world)).collect();
+        let bounds: Vec<Vec<usize>> = self.layers.iter().map(|layer| layer.part_bounds(lane.world)).collect();
         let own = |(index, layer): (usize, &TiledLayer)| {
             let bounds: &[usize] = &bounds[index];
-            Arc::new(layer.part(&(bounds[lane.rank]..bounds[lane.rank + 1])))
+            Arc::new(layer.cut_part(&(bounds[lane.rank]..bounds[lane.rank + 1])))
         };
         let own = self.layers.iter().enumerate().map(own).collect();
         *lock(&self.workers) = Some(Arc::new(LayerWorkers { lane, bounds, own }));
@@ -170,8 +158,7 @@ impl TileStore {
         Ok(())
     }
 
-    /// Leaves the process group.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave_group(&self) {
         *lock(&self.workers) = None;
     }
 
@@ -191,7 +178,7 @@ impl TileStore {
         }
     }
 
-    fn under_way(&self, layer: usize) -> Option<Receipt> {
+    fn under_way(&self, layer: usize) -> Option<PushReceipt> {
         lock(&self.pushes[layer]).take()
     }
 
@@ -206,7 +193,7 @@ impl TileStore {
         let _waiting = self.metrics.waits.begin_wait(waiting);
         let started = Instant::now();
         let answered = answer.blocking_recv().unwrap_or(Err(TransferError::RunEnds));
-        self.metrics.spent(Stage::Layers, started.elapsed());
+        self.metrics.add_stage_time(PipelineStage::Layers, started.elapsed());
         answered.map_err(|error| self.failed(layer, what, error))
     }
 
@@ -220,7 +207,7 @@ impl TileStore {
     ) -> Result<Option<LayerValues>, TransferError> {
         let _waiting = self.metrics.waits.begin_wait(of_all("the sum of layer", layer));
         let bounds = &workers.bounds[layer];
-        let summed = gradient.through(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
+        let summed = gradient.lend_to(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
         let mut sum = summed.inspect_err(|error| self.note(SumProblem::Workers(error.clone())))?;
         if self.prepare(layer, &mut sum[bounds[workers.lane.rank]..bounds[workers.lane.rank + 1]]) {
             return Ok(Some(sum));
@@ -231,7 +218,7 @@ impl TileStore {
 
     /// Clips a sum that is to be pushed, and counts it if it is to be staged. Returns whether it is finite.
     fn prepare(&self, layer: usize, sum: &mut [f32]) -> bool {
-        let is_finite = self.limit.apply(sum);
+        let is_finite = self.limit.clip_gradients(sum);
         if is_finite && self.on_push == TileUpdate::Stage {
             let squares = sum.iter().map(|gradient| f64::from(*gradient).powi(2)).sum();
             lock(&self.sums).squares.insert(layer, squares);
@@ -261,7 +248,7 @@ impl TileStore {
         workers.lane.call(move |group| {
             let gathered = own.blocking_recv().unwrap_or(Err(TransferError::RunEnds)).and_then(|own| {
                 let _waiting = store.metrics.waits.begin_wait(of_all("the gather of layer", layer));
-                Ok(own.through(&all.bounds[layer], |values, bounds| group.all_gather_parts(values, bounds))?)
+                Ok(own.lend_to(&all.bounds[layer], |values, bounds| group.all_gather_parts(values, bounds))?)
             });
             let _ = tell.send(gathered);
         });
@@ -278,15 +265,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A pull that is under way.
 #[derive(Debug)]
-struct Pull {
+struct PendingPull {
     store: Arc<TileStore>,
     layer: usize,
     answer: Result<oneshot::Receiver<Result<LayerValues, TransferError>>, ModelError>,
 }
 
-impl PendingLayer for Pull {
+impl PendingLayer for PendingPull {
     fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
         let Self { store, layer, answer } = *self;
         store.wait(layer, "fetch the weights", answer?)
@@ -297,9 +283,9 @@ const PUSH: &str = "push the gradient";
 const COMMIT: &str = "commit the gradient";
 
 impl LayerStore for Arc<TileStore> {
-    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer> {
+    fn pull(&self, layer: usize, purpose: TraversalPurpose, into: LayerValues) -> Box<dyn PendingLayer> {
         // Each worker scores samples of its own, when it likes.
-        let workers = lock(&self.workers).clone().filter(|_| purpose == Purpose::Training);
+        let workers = lock(&self.workers).clone().filter(|_| purpose == TraversalPurpose::Training);
         let start = || {
             let servers = self.servers(layer, "fetch the weights")?;
             let (client, access) = (Arc::clone(&servers.client), servers.access);
@@ -313,7 +299,7 @@ impl LayerStore for Arc<TileStore> {
             }
             Ok(answer)
         };
-        Box::new(Pull { store: Arc::clone(self), layer, answer: start() })
+        Box::new(PendingPull { store: Arc::clone(self), layer, answer: start() })
     }
 
     fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {
@@ -381,7 +367,7 @@ impl LayerStore for Arc<TileStore> {
         Ok(())
     }
 
-    fn settle(&self) -> Result<(), ModelError> {
+    fn wait_for_pushes(&self) -> Result<(), ModelError> {
         for layer in 0..self.layers.len() {
             let Some(receipt) = self.under_way(layer) else { continue };
             match self.wait(layer, PUSH, receipt) {

@@ -6,38 +6,37 @@ use tch::{Kind, Tensor};
 
 use super::layer_calls::LayerCalls;
 use super::loss::mean_over;
-use super::{Compute, DenseModel, LossScale, ModelError, Samples, StepOutput, int, to_vec, use_threads};
+use super::{StepCompute, DenseModel, LossScale, ModelError, LabelledSamples, StepOutput, int, to_vec, use_threads};
 
 impl DenseModel {
-    /// Loss and gradients, by autograd.
-    pub(super) fn autograd(&mut self, samples: Samples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
+    pub(super) fn backward_by_autograd(&mut self, samples: LabelledSamples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
         use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(samples.numeric, samples.embeddings, batch)?;
         self.weights.upload()?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
         let streamed = match &self.compute {
-            Compute::StreamedAutograd(streamed) => Some(streamed),
+            StepCompute::StreamedAutograd(streamed) => Some(streamed),
             _ => None,
         };
-        let mut calls = LayerCalls::training(&mut self.dropout, streamed);
+        let mut calls = LayerCalls::for_training(&mut self.dropout, streamed);
         let outputs = self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, &mut calls)?;
         let calls = calls.into_calls();
         let mut logits: Vec<f32> = to_vec(&outputs.f_detach()?)?;
         let mut slopes = vec![0.0; logits.len()];
         let labels = (samples.labels, samples.weights);
         let (weight, factor) = mean_over(samples.weights, batch);
-        let loss = self.losses.sum(&mut logits, labels, factor, &mut slopes) / weight.max(f64::MIN_POSITIVE);
-        self.gradients.zero()?;
+        let loss = self.losses.sum_losses(&mut logits, labels, factor, &mut slopes) / weight.max(f64::MIN_POSITIVE);
+        self.gradients.set_to_zero()?;
         let scale = self.loss_scale.as_ref().map_or(1.0, LossScale::value);
         // The slope of Σ output · slope is the slope.
         let slopes = Tensor::f_from_slice(&slopes)?.f_reshape(outputs.size())?.f_to_device(self.variables.device())?;
         outputs.f_mul(&slopes)?.f_sum(Kind::Float)?.f_mul_scalar(f64::from(scale))?.f_backward()?;
         if streamed.is_some() {
             // The layers are computed again, and what they make of the buffers then is of no use.
-            let left = self.lent.take();
-            self.lent.lend(self.buffers.all_copies()?, true);
+            let left = self.lent.take_buffers();
+            self.lent.lend_buffers(self.buffers.all_copies()?, true);
             calls.backward()?;
-            self.lent.lend(left, true);
+            self.lent.lend_buffers(left, true);
         }
         self.gradients.download()?;
         let mut gradients = to_vec(&embeddings.f_grad()?)?;

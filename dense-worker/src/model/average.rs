@@ -3,7 +3,6 @@
 
 use zagros_zip::ZipEq;
 
-/// The average, one value for each weight.
 #[derive(Clone, Debug)]
 pub(super) struct WeightAverage {
     /// Share that a step keeps, 0 .. 1.
@@ -12,7 +11,6 @@ pub(super) struct WeightAverage {
 }
 
 impl WeightAverage {
-    /// The average before the first step: the first weights.
     pub(super) fn new(keep: f64, weights: &[f32]) -> Self {
         Self { keep: keep as f32, values: weights.to_vec() }
     }
@@ -21,12 +19,11 @@ impl WeightAverage {
         &self.values
     }
 
-    /// Begins anew with these weights.
     pub(super) fn restart(&mut self, weights: &[f32]) {
         self.values.copy_from_slice(weights);
     }
 
-    /// Adds the weights after a step: average ← keep·average + (1 − keep)·weights.
+    /// average ← keep·average + (1 − keep)·weights, the weights after a step.
     pub(super) fn add(&mut self, weights: &[f32]) {
         let step = 1.0 - self.keep;
         self.values.iter_mut().zip_eq(weights).for_each(|(average, weight)| *average += step * (weight - *average));

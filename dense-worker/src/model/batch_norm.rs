@@ -18,7 +18,7 @@ const EPSILON: f64 = 1e-5;
 
 /// The copies of all buffers for the next forward, which all layers of a network share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LentBuffers(Arc<Mutex<Forward>>);
+pub(super) struct LentBuffers(Arc<Mutex<LentState>>);
 
 /// Running mean and variance of a layer's units, which forward may change in place, and whether forward is one of a step.
 pub(super) struct RunningStatistics {
@@ -28,23 +28,23 @@ pub(super) struct RunningStatistics {
 }
 
 #[derive(Debug, Default)]
-struct Forward {
+struct LentState {
     buffers: Vec<Tensor>,
     is_training: bool,
 }
 
 impl LentBuffers {
-    pub(super) fn lend(&self, buffers: Vec<Tensor>, is_training: bool) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Forward { buffers, is_training };
+    pub(super) fn lend_buffers(&self, buffers: Vec<Tensor>, is_training: bool) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LentState { buffers, is_training };
     }
 
     /// After forward: the copies as it left them.
-    pub(super) fn take(&self) -> Vec<Tensor> {
+    pub(super) fn take_buffers(&self) -> Vec<Tensor> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).buffers)
     }
 
     /// During forward: those whose mean is buffer `first`, and whose variance is the next one.
-    pub(super) fn statistics(&self, first: usize) -> Result<RunningStatistics, ModelError> {
+    pub(super) fn running_statistics(&self, first: usize) -> Result<RunningStatistics, ModelError> {
         let lent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let what = "a layer has no running averages";
         let both = lent.buffers.get(first..first + 2).and_then(|both| both.first_chunk());
@@ -67,7 +67,7 @@ pub(super) struct BatchNorm {
 impl BatchNorm {
     /// `[batch, width]` to the same shape. A batch of one sample has no variance, so it uses the running averages.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        let RunningStatistics { mean, variance, is_training } = self.lent.statistics(self.first)?;
+        let RunningStatistics { mean, variance, is_training } = self.lent.running_statistics(self.first)?;
         let of_batch = is_training && x.size()[0] > 1;
         let (weight, bias) = (Some(&self.weight), Some(&self.bias));
         Ok(x.f_batch_norm(weight, bias, Some(&mean), Some(&variance), of_batch, MOMENTUM, EPSILON, false)?)

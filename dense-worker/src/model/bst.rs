@@ -16,14 +16,13 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::hidden::Norm;
+use super::hidden::LayerNorm;
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, Weights};
+use super::mlp::{Mlp, WeightBuilder};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 use super::{ModelError, int};
 
-/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BstForm<'a> {
     pub(super) layers: usize,
@@ -35,26 +34,23 @@ pub(super) struct BstForm<'a> {
 
 #[derive(Debug)]
 pub(super) struct Bst {
-    transformers: Vec<Transformer>,
+    transformers: Vec<SequenceTransformer>,
     head: SequenceHead,
 }
 
-/// The transformer of a sequence and its target.
 #[derive(Debug)]
-struct Transformer {
+struct SequenceTransformer {
     shape: AttentionShape,
     /// P, `[L + 1, D]`.
     positions: Tensor,
     positions_layer: LayerNumber,
-    blocks: Vec<Block>,
+    blocks: Vec<TransformerBlock>,
     /// Whether a position attends only to itself and earlier ones.
     causal: bool,
 }
 
-/// Self-attention and a feed-forward network of each position.
 #[derive(Debug)]
-struct Block {
-    /// The number of the layer of all its tensors.
+struct TransformerBlock {
     layer: LayerNumber,
     /// `[D, D]` each.
     query: Tensor,
@@ -62,22 +58,22 @@ struct Block {
     value: Tensor,
     /// W^H, `[D, D]`: mixes the heads.
     mix: Tensor,
-    attention_norm: Norm,
+    attention_norm: LayerNorm,
     ffn: Mlp,
-    ffn_norm: Norm,
+    ffn_norm: LayerNorm,
     heads: usize,
 }
 
 impl Bst {
-    pub(super) fn new(shape: &InputShape, form: BstForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, form: BstForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         if shape.attention.is_empty() {
             return Err(ModelError::Shape { what: "bst has no sequence with a target" });
         }
         let mut transformers = Vec::with_capacity(shape.attention.len());
         for (index, pair) in shape.attention.iter().enumerate() {
-            transformers.push(Transformer::new(index, *pair, form, weights)?);
+            transformers.push(SequenceTransformer::new(index, *pair, form, weights)?);
         }
-        let outputs = transformers.iter().map(Transformer::outputs).sum();
+        let outputs = transformers.iter().map(SequenceTransformer::outputs).sum();
         Ok(Self { transformers, head: SequenceHead::new(shape, outputs, form.hidden, weights)? })
     }
 
@@ -88,7 +84,7 @@ impl Bst {
         input: &Tensor,
         calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let vectors = self.head.vectors(input, calls)?;
+        let vectors = self.head.feature_vectors(input, calls)?;
         let mut transformed = Vec::with_capacity(self.transformers.len());
         for transformer in &self.transformers {
             transformed.push(transformer.forward(input, calls)?);
@@ -97,8 +93,8 @@ impl Bst {
     }
 }
 
-impl Transformer {
-    fn new(index: usize, shape: AttentionShape, form: BstForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+impl SequenceTransformer {
+    fn new(index: usize, shape: AttentionShape, form: BstForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (positions, dim) = (shape.sequence.sequence.length + 1, shape.sequence.dim);
         if !dim.is_multiple_of(form.heads) {
             return Err(ModelError::Shape { what: "the heads of bst do not divide the dim of a sequence" });
@@ -107,12 +103,11 @@ impl Transformer {
         let positions_layer = weights.layer_of(&format!("positions_{index}.weight"));
         let mut blocks = Vec::with_capacity(form.layers);
         for layer in 0..form.layers {
-            blocks.push(Block::new(index, layer, dim, form, weights)?);
+            blocks.push(TransformerBlock::new(index, layer, dim, form, weights)?);
         }
         Ok(Self { shape, positions, positions_layer, blocks, causal: form.causal })
     }
 
-    /// Values that [`Self::forward`] gives for each sample.
     fn outputs(&self) -> usize {
         (self.shape.sequence.sequence.length + 1) * self.shape.sequence.dim
     }
@@ -120,7 +115,7 @@ impl Transformer {
     /// `[batch, width]` to the outputs of all positions, `[batch, (L + 1)·D]`.
     fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         let mut x = calls.layer(self.positions_layer, [input], |[input]| self.vectors(input))?;
-        let real = self.shape.sequence.real(input)?;
+        let real = self.shape.sequence.real_positions(input)?;
         let always = Tensor::f_ones([input.size()[0], 1], (Kind::Bool, input.device()))?;
         let real = Tensor::f_cat(&[real, always], 1)?;
         let padding = real.f_logical_not()?.f_unsqueeze(1)?.f_unsqueeze(1)?;
@@ -138,8 +133,8 @@ impl Transformer {
 
     /// The first X, `[batch, L + 1, D]`.
     fn vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
-        let target = self.shape.target(input)?.f_unsqueeze(1)?;
-        Ok(Tensor::f_cat(&[self.shape.sequence.vectors(input)?, target], 1)?.f_add(&self.positions)?)
+        let target = self.shape.target_vector(input)?.f_unsqueeze(1)?;
+        Ok(Tensor::f_cat(&[self.shape.sequence.position_vectors(input)?, target], 1)?.f_add(&self.positions)?)
     }
 }
 
@@ -148,13 +143,13 @@ fn later_positions(positions: i64, device: Device) -> Result<Tensor, ModelError>
     Ok(Tensor::f_ones([positions, positions], (Kind::Bool, device))?.f_triu(1)?)
 }
 
-impl Block {
+impl TransformerBlock {
     fn new(
         index: usize,
         layer: usize,
         dim: usize,
         form: BstForm<'_>,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let place = weights.layer_of(&format!("query_{index}.{layer}.weight"));
         let mut matrix = |name: &str| weights.matrix(&format!("{name}_{index}"), layer, dim, dim);
@@ -166,7 +161,7 @@ impl Block {
             mix: matrix("mix")?,
             attention_norm: weights.norm(&format!("attention_norm_{index}"), layer, dim)?,
             ffn: weights
-                .plain(|weights| Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights))?,
+                .without_layer_choices(|weights| Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights))?,
             ffn_norm: weights.norm(&format!("ffn_norm_{index}"), layer, dim)?,
             heads: form.heads,
         })

@@ -11,7 +11,6 @@ use super::{ModelError, to_vec};
 
 #[derive(Debug, Default)]
 pub(super) struct ModuleBuffers {
-    /// Their names in the module.
     names: Vec<String>,
     live: Vec<Tensor>,
     /// The values after the last forward, until its step is made or skipped.
@@ -28,21 +27,19 @@ impl ModuleBuffers {
         self.names.iter().map(String::as_str).zip_eq(&self.live)
     }
 
-    /// Copies for the next forward, with their names in the module.
-    pub(super) fn copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
+    pub(super) fn named_copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
-    /// Copies for the next forward, in their order.
     pub(super) fn all_copies(&self) -> Result<Vec<Tensor>, ModelError> {
-        self.copies().map(|copy| Ok(copy?.1)).collect()
+        self.named_copies().map(|copy| Ok(copy?.1)).collect()
     }
 
     /// Keeps the values that forward left in training. They count once the step is made.
     ///
     /// # Errors
     /// When a buffer has another shape than before.
-    pub(super) fn keep(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
+    pub(super) fn keep_left(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
         for ((name, live), left) in self.named().zip_eq(&left) {
             if live.size() != left.size() {
                 let (was, is) = (live.size(), left.size());
@@ -54,19 +51,18 @@ impl ModuleBuffers {
         Ok(())
     }
 
-    /// The step of the last forward is made.
-    pub(super) fn made(&mut self) -> Result<(), ModelError> {
+    pub(super) fn commit_step(&mut self) -> Result<(), ModelError> {
         let Some(next) = self.next.take() else { return Ok(()) };
         self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
     }
 
     /// The step of the last forward is not made, or another forward replaces it.
-    pub(super) fn skipped(&mut self) {
+    pub(super) fn drop_step(&mut self) {
         self.next = None;
     }
 
     /// Whether the last forward replaced a number by a value that is not a number.
-    pub(super) fn diverge(&self) -> Result<bool, ModelError> {
+    pub(super) fn has_diverged(&self) -> Result<bool, ModelError> {
         let Some(next) = &self.next else { return Ok(false) };
         for (live, next) in self.live.iter().zip_eq(next) {
             let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
@@ -77,8 +73,7 @@ impl ModuleBuffers {
         Ok(false)
     }
 
-    /// The number of values in all buffers.
-    pub(super) fn values(&self) -> usize {
+    pub(super) fn value_count(&self) -> usize {
         self.live.iter().map(Tensor::numel).sum()
     }
 
@@ -87,8 +82,8 @@ impl ModuleBuffers {
     /// # Errors
     /// When a change is not finite, which cannot be added to others.
     pub(super) fn changes(&self) -> Result<Vec<f32>, ModelError> {
-        let Some(next) = &self.next else { return Ok(vec![0.0; self.values()]) };
-        let mut all = Vec::with_capacity(self.values());
+        let Some(next) = &self.next else { return Ok(vec![0.0; self.value_count()]) };
+        let mut all = Vec::with_capacity(self.value_count());
         for ((name, live), next) in self.named().zip_eq(next) {
             let changes = changes(live, next)?;
             if let Some(change) = changes.iter().find(|change| !change.is_finite()) {
@@ -100,7 +95,6 @@ impl ModuleBuffers {
         Ok(all)
     }
 
-    /// Sets the changes of the last forward, or of a step for which this worker made no forward.
     pub(super) fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError> {
         let (mut rest, mut next) = (changes, Vec::with_capacity(self.live.len()));
         for live in &self.live {
@@ -128,7 +122,7 @@ fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
     Ok(copy)
 }
 
-/// The changes. A value that did not change may be infinite, as in a mask.
+/// A value that did not change may be infinite, as in a mask.
 fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
     if !is_real(before.f_kind()?) {
         let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;
@@ -170,25 +164,25 @@ mod tests {
 
     fn kept_buffers(before: &[f32], after: &[f32]) -> ModuleBuffers {
         let mut buffers = buffers(before);
-        buffers.keep(vec![Tensor::from_slice(after)]).unwrap();
+        buffers.keep_left(vec![Tensor::from_slice(after)]).unwrap();
         buffers
     }
 
     #[test]
     fn a_value_that_stops_being_a_number_is_found_and_one_that_never_was_is_not() {
-        assert!(kept_buffers(&[1.0, 2.0], &[1.0, f32::NAN]).diverge().unwrap());
+        assert!(kept_buffers(&[1.0, 2.0], &[1.0, f32::NAN]).has_diverged().unwrap());
         let masks = [0.0, -INFINITY, f32::NAN];
-        assert!(!kept_buffers(&masks, &masks).diverge().unwrap());
+        assert!(!kept_buffers(&masks, &masks).has_diverged().unwrap());
         assert_eq!(kept_buffers(&masks, &masks).changes().unwrap(), [0.0; 3]);
         // The highest value so far; there was none before.
-        assert!(!kept_buffers(&[-INFINITY], &[3.0]).diverge().unwrap());
+        assert!(!kept_buffers(&[-INFINITY], &[3.0]).has_diverged().unwrap());
     }
 
     #[test]
     fn a_buffer_with_an_infinite_change_or_another_shape_is_named() {
         let refused = kept_buffers(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
         assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
-        let refused = buffers(&[1.0]).keep(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
+        let refused = buffers(&[1.0]).keep_left(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
         assert!(refused.contains("norm.highest was of shape [1] and became [2]"), "{refused}");
     }
 
@@ -196,7 +190,7 @@ mod tests {
     fn shares_of_a_count_add_up_to_a_whole_number() {
         let mut buffers = ModuleBuffers::new(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
         buffers.replace_changes(&[0.666_666_7 + 0.333_333_3, 0.0]).unwrap();
-        buffers.made().unwrap();
+        buffers.commit_step().unwrap();
         assert_eq!(Vec::<i64>::try_from(&buffers.live[0]).unwrap(), [8, i64::MAX]);
     }
 

@@ -10,12 +10,11 @@ use tch::Tensor;
 use zagros_job::CrossStructure;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Linear, Mlp, Weights, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError};
 
-/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form<'a> {
+pub(super) struct Dcnv2Form<'a> {
     pub(super) cross_layers: usize,
     pub(super) rank: Option<usize>,
     pub(super) structure: CrossStructure,
@@ -24,34 +23,33 @@ pub(super) struct Form<'a> {
 
 #[derive(Debug)]
 pub(super) struct Dcnv2 {
-    pub(super) cross: Vec<Cross>,
+    pub(super) cross: Vec<CrossMatrix>,
     /// Only hidden layers; `None` if the job has none.
     pub(super) deep: Option<Mlp>,
     pub(super) structure: CrossStructure,
     pub(super) output: Mlp,
 }
 
-/// The affine map of one cross layer.
 #[derive(Debug)]
-pub(super) enum Cross {
-    Full(Linear),
+pub(super) enum CrossMatrix {
+    Full(LinearLayer),
     /// U·(Vᵀ·x) + b.
     LowRank {
         down: Tensor,
         down_layer: LayerNumber,
-        up: Linear,
+        up: LinearLayer,
     },
 }
 
 impl Dcnv2 {
-    pub(super) fn new(shape: &InputShape, form: Form<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, form: Dcnv2Form<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.width();
         if width == 0 {
             return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
         }
-        let cross = |index| Cross::new(index, width, form.rank, weights);
+        let cross = |index| CrossMatrix::new(index, width, form.rank, weights);
         let cross = (0..form.cross_layers).map(cross).collect::<Result<Vec<_>, _>>()?;
-        let hidden = widths(form.hidden)?;
+        let hidden = parse_widths(form.hidden)?;
         let last = hidden.last().copied();
         let deep = last.map(|_| Mlp::hidden("deep", width, &hidden, weights)).transpose()?;
         let read = match (form.structure, last) {
@@ -85,8 +83,8 @@ impl Dcnv2 {
     }
 }
 
-impl Cross {
-    fn new(index: usize, width: usize, rank: Option<usize>, weights: &mut Weights) -> Result<Self, ModelError> {
+impl CrossMatrix {
+    fn new(index: usize, width: usize, rank: Option<usize>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let Some(rank) = rank else { return Ok(Self::Full(weights.linear("cross", index, width, width)?)) };
         let down = weights.matrix("cross_down", index, width, rank)?;
         let down_layer = weights.layer_of(&format!("cross_down.{index}.weight"));

@@ -9,13 +9,13 @@
 use tch::{Kind, Tensor};
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Linear, Mlp, Weights, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
 pub(super) struct DeepFm {
     /// The first-order term of numeric columns, and the bias; `None` without numeric columns.
-    pub(super) first_order: Option<Linear>,
+    pub(super) first_order: Option<LinearLayer>,
     /// `[numeric, K]`: the columns' v_i.
     pub(super) factors: Option<Tensor>,
     factors_layer: LayerNumber,
@@ -25,7 +25,7 @@ pub(super) struct DeepFm {
 }
 
 impl DeepFm {
-    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), shape.common_dim("deepfm")?);
         if dim < 2 {
             return Err(ModelError::Shape { what: "deepfm has no factors: the first of a row's values is its weight" });
@@ -33,7 +33,7 @@ impl DeepFm {
         let columns = (shape.numeric > 0).then_some(shape.numeric);
         let first_order = columns.map(|columns| weights.linear("first_order", 0, columns, 1)).transpose()?;
         let factors = columns.map(|columns| weights.factors("factors", columns, dim - 1)).transpose()?;
-        let deep = Mlp::logit("deep", (shape.numeric + features) * (dim - 1), &widths(hidden)?, weights)?;
+        let deep = Mlp::logit("deep", (shape.numeric + features) * (dim - 1), &parse_widths(hidden)?, weights)?;
         let factors_layer = weights.layer_of("factors.weight");
         Ok(Self { first_order, factors, factors_layer, deep, features, dim })
     }

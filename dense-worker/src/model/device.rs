@@ -11,7 +11,6 @@ use zagros_job::{Device, Job, Precision};
 
 use super::ModelError;
 
-/// Where variables are, and whether they have a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DevicePlacement {
     pub(super) device: tch::Device,
@@ -19,8 +18,6 @@ pub(super) struct DevicePlacement {
 }
 
 impl DevicePlacement {
-    /// The placement that the job asks for.
-    ///
     /// # Errors
     /// [`ModelError::Device`] when there is no such device.
     pub(super) fn new(job: &Job) -> Result<Self, ModelError> {

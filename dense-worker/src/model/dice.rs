@@ -13,7 +13,6 @@ use super::ModelError;
 use super::batch_norm::{LentBuffers, MOMENTUM, RunningStatistics};
 use super::layer_calls::LayerNumber;
 
-/// Added to the variance.
 const EPSILON: f64 = 1e-8;
 
 #[derive(Debug)]
@@ -30,7 +29,7 @@ impl Dice {
     /// `[rows, width]` to the same shape. `real` is `[rows, 1]` with 1 for the rows that count in mean and variance, and 0 for padding;
     /// without it all rows count.
     pub(super) fn forward(&self, x: &Tensor, real: Option<&Tensor>) -> Result<Tensor, ModelError> {
-        let running = self.lent.statistics(self.first)?;
+        let running = self.lent.running_statistics(self.first)?;
         let (mean, variance) = match running.is_training {
             true => of_batch(x, real, running)?,
             false => (running.mean, running.variance),

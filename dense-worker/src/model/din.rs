@@ -17,11 +17,10 @@ use zagros_job::AttentionActivation;
 use super::ModelError;
 use super::dice::Dice;
 use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 
-/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DinForm<'a> {
     pub(super) attention_hidden: &'a [i64],
@@ -36,18 +35,16 @@ pub(super) struct Din {
     head: SequenceHead,
 }
 
-/// Weighs the positions of a sequence.
 #[derive(Debug)]
 struct ActivationUnit {
     shape: AttentionShape,
     mlp: Mlp,
-    activation: Activation,
+    activation: UnitActivation,
     softmax: bool,
 }
 
-/// The function between the layers of a unit.
 #[derive(Debug)]
-enum Activation {
+enum UnitActivation {
     /// The slopes of each layer, `[width]`.
     Prelu(Vec<Tensor>),
     /// Of each layer.
@@ -57,7 +54,7 @@ enum Activation {
 }
 
 impl Din {
-    pub(super) fn new(shape: &InputShape, form: DinForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, form: DinForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         if shape.attention.is_empty() {
             return Err(ModelError::Shape { what: "din has no sequence with a target" });
         }
@@ -76,7 +73,7 @@ impl Din {
         input: &Tensor,
         calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let vectors = self.head.vectors(input, calls)?;
+        let vectors = self.head.feature_vectors(input, calls)?;
         let mut sums = Vec::with_capacity(self.units.len());
         for unit in &self.units {
             sums.push(calls.layer(unit.mlp.first_layer(), [input], |[input]| unit.forward(input))?);
@@ -86,39 +83,39 @@ impl Din {
 }
 
 impl ActivationUnit {
-    fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
-        let hidden = widths(form.attention_hidden)?;
+    fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+        let hidden = parse_widths(form.attention_hidden)?;
         let (name, widths) = (format!("attention_{index}"), [&hidden[..], &[1]].concat());
-        let mlp = weights.plain(|weights| Mlp::linear_last(&name, 4 * shape.sequence.dim, &widths, weights))?;
+        let mlp = weights.without_layer_choices(|weights| Mlp::linear_last(&name, 4 * shape.sequence.dim, &widths, weights))?;
         let activation = match form.activation {
             AttentionActivation::Prelu => {
                 let slopes =
                     |(layer, width): (usize, &usize)| weights.slopes(&format!("slopes_{index}"), layer, *width);
-                Activation::Prelu(hidden.iter().enumerate().map(slopes).collect::<Result<_, _>>()?)
+                UnitActivation::Prelu(hidden.iter().enumerate().map(slopes).collect::<Result<_, _>>()?)
             }
             AttentionActivation::Dice => {
                 let dice = |(layer, width): (usize, &usize)| weights.dice(&format!("dice_{index}"), layer, *width);
-                Activation::Dice(hidden.iter().enumerate().map(dice).collect::<Result<_, _>>()?)
+                UnitActivation::Dice(hidden.iter().enumerate().map(dice).collect::<Result<_, _>>()?)
             }
-            AttentionActivation::Sigmoid => Activation::Sigmoid,
-            AttentionActivation::Relu => Activation::Relu,
+            AttentionActivation::Sigmoid => UnitActivation::Sigmoid,
+            AttentionActivation::Relu => UnitActivation::Relu,
         };
         Ok(Self { shape, mlp, activation, softmax: form.softmax })
     }
 
     /// `[batch, width]` to the weighed sums, `[batch, D]`.
     fn forward(&self, input: &Tensor) -> Result<Tensor, ModelError> {
-        let values = self.shape.sequence.vectors(input)?;
-        let target = self.shape.target(input)?.f_unsqueeze(1)?.f_expand_as(&values)?;
-        let real = self.shape.sequence.real(input)?.f_to_kind(Kind::Float)?;
+        let values = self.shape.sequence.position_vectors(input)?;
+        let target = self.shape.target_vector(input)?.f_unsqueeze(1)?.f_expand_as(&values)?;
+        let real = self.shape.sequence.real_positions(input)?.f_to_kind(Kind::Float)?;
         let of_positions = real.f_reshape([-1, 1])?;
         let both = [&values, &target, &values.f_sub(&target)?, &values.f_mul(&target)?];
         let scores = self.mlp.forward_by(&Tensor::f_cat(&both, 2)?.f_flatten(0, 1)?, |layer, x| {
             Ok(match &self.activation {
-                Activation::Prelu(slopes) => x.f_prelu(&slopes[layer])?,
-                Activation::Dice(dice) => dice[layer].forward(&x, Some(&of_positions))?,
-                Activation::Sigmoid => x.f_sigmoid()?,
-                Activation::Relu => x.f_relu()?,
+                UnitActivation::Prelu(slopes) => x.f_prelu(&slopes[layer])?,
+                UnitActivation::Dice(dice) => dice[layer].forward(&x, Some(&of_positions))?,
+                UnitActivation::Sigmoid => x.f_sigmoid()?,
+                UnitActivation::Relu => x.f_relu()?,
             })
         })?;
         let scores = scores.f_reshape(real.size())?;

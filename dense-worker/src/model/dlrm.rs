@@ -7,7 +7,7 @@
 use tch::Tensor;
 
 use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Dlrm {
         shape: &InputShape,
         bottom: &[i64],
         top: &[i64],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), shape.common_dim("dlrm")?);
         let has_bottom = shape.numeric > 0;
@@ -35,10 +35,10 @@ impl Dlrm {
         if inputs == 0 {
             return Err(ModelError::Shape { what: "dlrm has nothing to interact: one categorical feature alone" });
         }
-        let bottom_widths = [widths(bottom)?, vec![dim]].concat();
+        let bottom_widths = [parse_widths(bottom)?, vec![dim]].concat();
         let bottom = has_bottom.then(|| Mlp::hidden("bottom", shape.numeric, &bottom_widths, weights)).transpose()?;
-        let top = Mlp::logit("top", inputs, &widths(top)?, weights)?;
-        Ok(Self { bottom, top, features, dim, pairs: weights.columns(&pairs)? })
+        let top = Mlp::logit("top", inputs, &parse_widths(top)?, weights)?;
+        Ok(Self { bottom, top, features, dim, pairs: weights.column_indices(&pairs)? })
     }
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.

@@ -9,17 +9,17 @@ use super::ModelError;
 /// Drops each unit with one probability and scales up the others, so that the expected sum stays the same (Srivastava et
 /// al. 2014, inverted form).
 #[derive(Debug)]
-pub(super) struct Dropout {
+pub(super) struct UnitDropout {
     share: f64,
     seed: u64,
     step: u64,
     /// By number of a layer, once it has drawn in this step.
     layers: Vec<Option<Pcg64Mcg>>,
-    /// Layers that [`Self::factors`] has drawn for in this step.
+    /// Layers that [`Self::next_factors`] has drawn for in this step.
     applied: usize,
 }
 
-impl Dropout {
+impl UnitDropout {
     /// `stream` distinguishes dropouts of the same step.
     pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than that of the first weights.
@@ -35,18 +35,18 @@ impl Dropout {
         }
     }
 
-    /// The share of dropped units, 0 .. 1.
-    pub(super) fn share(&self) -> f64 {
+    /// Of dropped units, 0 .. 1.
+    pub(super) fn drop_share(&self) -> f64 {
         self.share
     }
 
-    /// The factors of the units of the next layer, whose output is `x`; `None` if no unit is ever dropped.
-    pub(super) fn factors(&mut self, x: &Tensor) -> Result<Option<Tensor>, ModelError> {
+    /// For the next layer, whose output is `x`; `None` if no unit is ever dropped.
+    pub(super) fn next_factors(&mut self, x: &Tensor) -> Result<Option<Tensor>, ModelError> {
         if self.share <= 0.0 {
             return Ok(None);
         }
         let mut mask = Vec::new();
-        self.draw(self.applied, x.numel(), &mut mask);
+        self.draw_factors(self.applied, x.numel(), &mut mask);
         self.applied += 1;
         Ok(Some(Tensor::f_from_slice(&mask)?.f_reshape(x.size())?.f_to_device(x.device())?))
     }
@@ -54,7 +54,7 @@ impl Dropout {
     /// Appends the factors of the next `count` units of a layer, which are numbered in the order of the forward; nothing if no unit is
     /// ever dropped. Each layer draws from a
     /// generator of its own, so it does not matter whether a batch goes through the network chunk by chunk or layer by layer.
-    pub(super) fn draw(&mut self, layer: usize, count: usize, mask: &mut Vec<f32>) {
+    pub(super) fn draw_factors(&mut self, layer: usize, count: usize, mask: &mut Vec<f32>) {
         if self.share <= 0.0 {
             return;
         }
@@ -80,9 +80,9 @@ mod tests {
 
     #[test]
     fn dropout_keeps_the_expectation() {
-        let mut dropout = Dropout::new(0.25, 7, 0);
+        let mut dropout = UnitDropout::new(0.25, 7, 0);
         let factors =
-            dropout.factors(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap().unwrap();
+            dropout.next_factors(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap().unwrap();
         let values: Vec<f32> = factors.reshape([-1]).try_into().unwrap();
         let zeros = values.iter().filter(|value| **value == 0.0).count() as f64 / values.len() as f64;
         let mean = values.iter().sum::<f32>() / values.len() as f32;
@@ -95,6 +95,6 @@ mod tests {
     #[test]
     fn no_dropout_changes_nothing() {
         let x = Tensor::from_slice(&[1.0_f32, -2.0]);
-        assert_eq!(Dropout::new(0.0, 7, 0).factors(&x).unwrap(), None);
+        assert_eq!(UnitDropout::new(0.0, 7, 0).next_factors(&x).unwrap(), None);
     }
 }

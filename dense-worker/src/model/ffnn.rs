@@ -3,7 +3,7 @@
 use tch::Tensor;
 
 use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -12,12 +12,12 @@ pub(super) struct Ffnn {
 }
 
 impl Ffnn {
-    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let inputs = shape.numeric + shape.width();
         if inputs == 0 {
             return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
         }
-        Ok(Self { layers: Mlp::logit("layers", inputs, &widths(hidden)?, weights)? })
+        Ok(Self { layers: Mlp::logit("layers", inputs, &parse_widths(hidden)?, weights)? })
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.

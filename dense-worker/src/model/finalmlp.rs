@@ -14,10 +14,9 @@
 use tch::Tensor;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Linear, Mlp, Weights, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
-/// Settings of the network.
 #[derive(Clone, Debug)]
 pub(super) struct FinalMlpForm<'a> {
     pub(super) first: &'a [i64],
@@ -36,25 +35,22 @@ pub(super) struct GatesForm<'a> {
 
 #[derive(Debug)]
 pub(super) struct FinalMlp {
-    pub(super) first: Stream,
-    pub(super) second: Stream,
-    pub(super) fusion: Fusion,
+    pub(super) first: MlpStream,
+    pub(super) second: MlpStream,
+    pub(super) fusion: BilinearFusion,
 }
 
-/// An MLP over the scaled input.
 #[derive(Debug)]
-pub(super) struct Stream {
-    pub(super) gate: Gate,
+pub(super) struct MlpStream {
+    pub(super) gate: StreamGate,
     pub(super) layers: Mlp,
 }
 
-/// What scales the input of a stream.
 #[derive(Debug)]
-pub(super) enum Gate {
+pub(super) enum StreamGate {
     None,
     /// `[1, width]`, and the number of its layer.
     Learned(Tensor, LayerNumber),
-    /// An MLP over some places of the input.
     OfFeatures {
         places: Tensor,
         mlp: Mlp,
@@ -63,9 +59,8 @@ pub(super) enum Gate {
 
 /// b + w₁·o₁ + w₂·o₂ + Σ_h o₁ʰ·W_h·o₂ʰ, for each output of the network.
 #[derive(Debug)]
-pub(super) struct Fusion {
-    /// w₁ and b.
-    pub(super) of_first: Linear,
+pub(super) struct BilinearFusion {
+    pub(super) of_first: LinearLayer,
     /// w₂, `[outputs, b]`.
     pub(super) of_second: Tensor,
     /// W, `[outputs, heads·(a/heads)·(b/heads)]` for streams with a and b outputs.
@@ -77,8 +72,8 @@ pub(super) struct Fusion {
 }
 
 impl FinalMlp {
-    pub(super) fn new(shape: &InputShape, form: FinalMlpForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
-        let width = shape.numeric + shape.vectors();
+    pub(super) fn new(shape: &InputShape, form: FinalMlpForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+        let width = shape.numeric + shape.vectors_width();
         if width == 0 {
             return Err(ModelError::Shape { what: "finalmlp has no feature to read" });
         }
@@ -87,9 +82,9 @@ impl FinalMlp {
             (Some(hidden), [first, second])
         });
         let [of_first, of_second] = places;
-        let (first, a) = Stream::new("first", width, form.first, hidden.map(|hidden| (hidden, of_first)), weights)?;
-        let (second, b) = Stream::new("second", width, form.second, hidden.map(|hidden| (hidden, of_second)), weights)?;
-        Ok(Self { first, second, fusion: Fusion::new(a, b, form.heads, weights)? })
+        let (first, a) = MlpStream::new("first", width, form.first, hidden.map(|hidden| (hidden, of_first)), weights)?;
+        let (second, b) = MlpStream::new("second", width, form.second, hidden.map(|hidden| (hidden, of_second)), weights)?;
+        Ok(Self { first, second, fusion: BilinearFusion::new(a, b, form.heads, weights)? })
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs]`.
@@ -106,19 +101,19 @@ impl FinalMlp {
     }
 }
 
-impl Stream {
-    /// A stream, and the width of its output.
+impl MlpStream {
+    /// Also returns the width of its output.
     fn new(
         name: &str,
         width: usize,
         hidden: &[i64],
         gate: Option<(&[i64], Vec<usize>)>,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<(Self, usize), ModelError> {
-        let widths = widths(hidden)?;
+        let widths = parse_widths(hidden)?;
         let what = "a stream of finalmlp has no layer";
         let outputs = *widths.last().ok_or(ModelError::Shape { what })?;
-        let gate = Gate::new(&format!("gate_{name}"), width, gate, weights)?;
+        let gate = StreamGate::new(&format!("gate_{name}"), width, gate, weights)?;
         Ok((Self { gate, layers: Mlp::hidden(name, width, &widths, weights)? }, outputs))
     }
 
@@ -127,22 +122,22 @@ impl Stream {
     }
 }
 
-impl Gate {
+impl StreamGate {
     fn new(
         name: &str,
         width: usize,
         form: Option<(&[i64], Vec<usize>)>,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let Some((hidden, places)) = form else { return Ok(Self::None) };
         if places.is_empty() {
             let logits = weights.factors(name, 1, width)?;
             return Ok(Self::Learned(logits, weights.layer_of(&format!("{name}.weight"))));
         }
-        let widths = [widths(hidden)?, vec![width]].concat();
-        let mlp = weights.plain(|weights| Mlp::linear_last(name, places.len(), &widths, weights))?;
+        let widths = [parse_widths(hidden)?, vec![width]].concat();
+        let mlp = weights.without_layer_choices(|weights| Mlp::linear_last(name, places.len(), &widths, weights))?;
         let places: Vec<i64> = places.into_iter().map(int).collect();
-        Ok(Self::OfFeatures { places: weights.columns(&places)?, mlp })
+        Ok(Self::OfFeatures { places: weights.column_indices(&places)?, mlp })
     }
 
     /// `[batch, width]` to the same shape.
@@ -159,13 +154,13 @@ impl Gate {
     }
 }
 
-impl Fusion {
+impl BilinearFusion {
     /// Of streams with `a` and `b` outputs.
-    fn new(a: usize, b: usize, heads: usize, weights: &mut Weights) -> Result<Self, ModelError> {
+    fn new(a: usize, b: usize, heads: usize, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         if !a.is_multiple_of(heads) || !b.is_multiple_of(heads) {
             return Err(ModelError::Shape { what: "the heads of finalmlp do not divide the output of a stream" });
         }
-        let outputs = weights.outputs();
+        let outputs = weights.output_count();
         Ok(Self {
             of_first: weights.linear("fusion_first", 0, a, outputs)?,
             of_second: weights.matrix("fusion_second", 0, b, outputs)?,

@@ -20,7 +20,7 @@ pub(super) struct FlatParameters {
 impl FlatParameters {
     /// Moves all variables into one piece of memory. Holders of a variable see the new memory. A copy without gradient that
     /// was made before does not.
-    pub(super) fn weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+    pub(super) fn from_weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let mut variables = variables.trainable_variables();
         let mut flat = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter_mut().zip_eq(&flat.views) {
@@ -32,7 +32,7 @@ impl FlatParameters {
     }
 
     /// Makes every variable's gradient a view of one buffer. It stays one: gradients are set to zero, never dropped.
-    pub(super) fn gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+    pub(super) fn from_gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let variables = variables.trainable_variables();
         let gradients = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter().zip_eq(&gradients.views) {
@@ -43,8 +43,7 @@ impl FlatParameters {
         Ok(gradients)
     }
 
-    /// Memory of the same shape that no variable uses.
-    pub(super) fn twin(&self) -> Result<Self, ModelError> {
+    pub(super) fn with_same_shape(&self) -> Result<Self, ModelError> {
         Self::shaped_like(&self.views, false)
     }
 
@@ -62,12 +61,11 @@ impl FlatParameters {
         Ok(Self { all, views, mirror })
     }
 
-    /// One view for each variable, with its shape.
     pub(super) fn views(&self) -> impl Iterator<Item = Tensor> {
         self.views.iter().map(Tensor::shallow_clone)
     }
 
-    pub(super) fn zero(&mut self) -> Result<(), ModelError> {
+    pub(super) fn set_to_zero(&mut self) -> Result<(), ModelError> {
         let _ = self.all.f_zero_()?;
         self.download()
     }
@@ -103,13 +101,12 @@ impl FlatParameters {
         Ok(())
     }
 
-    /// All values, variable after variable.
+    /// Variable after variable.
     pub(super) fn values(&self) -> &[f32] {
         // Streamed weights are elsewhere.
         if self.views.is_empty() { &[] } else { values(self.mirror.as_ref().unwrap_or(&self.all)) }
     }
 
-    /// As [`Self::values`], but writable.
     pub(super) fn values_mut(&mut self) -> &mut [f32] {
         if self.views.is_empty() { &mut [] } else { values_mut(self.mirror.as_mut().unwrap_or(&mut self.all)) }
     }

@@ -1,14 +1,12 @@
 //! All weights one after another, in the order of the gradients ([`super::shared`]), to be sent and received.
 
-use super::{DenseModel, ModelError, Samples, StepOutput, expect};
+use super::{DenseModel, ModelError, LabelledSamples, StepOutput, expect};
 
 impl DenseModel {
-    /// Copies the weights.
-    ///
     /// # Errors
-    /// When `into` has another length than [`Self::weights`].
+    /// When `into` has another length than [`Self::weight_count`].
     pub fn copy_weights(&self, into: &mut [f32]) -> Result<(), ModelError> {
-        expect("dense weights", self.weights(), into.len())?;
+        expect("dense weights", self.weight_count(), into.len())?;
         into.copy_from_slice(self.weights.values());
         Ok(())
     }
@@ -16,19 +14,16 @@ impl DenseModel {
     /// Takes these weights. The optimiser's state stays.
     ///
     /// # Errors
-    /// When their length is not [`Self::weights`]: nothing is taken then.
+    /// When their length is not [`Self::weight_count`]: nothing is taken then.
     pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), ModelError> {
-        expect("dense weights", self.weights(), weights.len())?;
+        expect("dense weights", self.weight_count(), weights.len())?;
         self.weights.values_mut().copy_from_slice(weights);
         Ok(())
     }
 
     /// A step without its update: forward, backward and clipping. The caller reads the gradients with
-    /// [`Self::copy_gradients`] and makes the update. Inputs as for [`Self::step`].
-    ///
-    /// # Errors
-    /// As [`Self::step`].
-    pub fn gradients_of(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
+    /// [`Self::gradients`] and makes the update. Inputs as for [`Self::step`].
+    pub fn gradients_of(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
         let output = self.backward_whole(samples)?;
         let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));
         clipped.map_err(|error| self.skipped(error))?;
@@ -54,7 +49,7 @@ mod tests {
     }
 
     fn weights(model: &DenseModel) -> Vec<f32> {
-        let mut weights = vec![0.0; model.weights()];
+        let mut weights = vec![0.0; model.weight_count()];
         model.copy_weights(&mut weights).unwrap();
         weights
     }
@@ -67,7 +62,7 @@ mod tests {
             let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
             for _ in 0..3 {
                 let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-                assert_eq!(remote.gradients_of(Samples::plain(BATCH.0, BATCH.1, BATCH.2)).unwrap(), expected);
+                assert_eq!(remote.gradients_of(LabelledSamples::unweighted(BATCH.0, BATCH.1, BATCH.2)).unwrap(), expected);
                 let mut made = weights(&remote);
                 made.iter_mut().zip_eq(remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
                 remote.set_weights(&made).unwrap();

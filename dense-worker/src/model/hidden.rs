@@ -10,13 +10,13 @@ use super::layer_calls::LayerNumber;
 
 /// Layer norm (Ba et al. 2016): each vector gets mean 0 and variance 1, then a learned scale and shift of each value.
 #[derive(Debug)]
-pub(super) struct Norm {
+pub(super) struct LayerNorm {
     pub(super) weight: Tensor,
     pub(super) bias: Tensor,
     pub(super) layer: LayerNumber,
 }
 
-impl Norm {
+impl LayerNorm {
     /// Added to the variance, as in PyTorch's `nn.LayerNorm`.
     const EPSILON: f64 = 1e-5;
 
@@ -31,7 +31,7 @@ impl Norm {
 #[derive(Debug)]
 pub(super) enum HiddenNorm {
     None,
-    Layer(Norm),
+    Layer(LayerNorm),
     Batch(BatchNorm),
 }
 
@@ -54,7 +54,6 @@ impl HiddenNorm {
     }
 }
 
-/// The function of the units of a hidden layer.
 #[derive(Debug)]
 pub(super) enum HiddenActivation {
     Plain(MlpActivation),
@@ -63,7 +62,7 @@ pub(super) enum HiddenActivation {
 
 impl HiddenActivation {
     /// `[batch, width]` to the same shape, of a function without weights. As PyTorch's modules of the same names, with their defaults.
-    pub(super) fn plain(&self, x: Tensor) -> Result<Tensor, ModelError> {
+    pub(super) fn apply_plain(&self, x: Tensor) -> Result<Tensor, ModelError> {
         Ok(match self {
             Self::Dice(_) => x,
             // Dice has weights, so it is never plain.

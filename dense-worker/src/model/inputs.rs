@@ -1,9 +1,8 @@
 //! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
 
 use super::numeric_embedding::NumericEmbeddings;
-use super::{DenseModel, ModelError, Network, weights};
+use super::{DenseModel, ModelError, DenseNetwork, weights};
 
-/// What of the features of two networks is equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameInputs {
     /// The numeric columns and their order.
@@ -19,9 +18,8 @@ impl SameInputs {
     }
 }
 
-impl Network {
-    /// Whether a tensor means the same if no more than this is equal.
-    fn keeps(&self, tensor: &str, same: SameInputs) -> bool {
+impl DenseNetwork {
+    fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
         let is_of = |layer: &str| tensor.strip_prefix(layer).is_some_and(|rest| rest.starts_with('.'));
         match self {
             Self::Dlrm(_) if is_of("bottom.0") => same.numeric,
@@ -55,10 +53,10 @@ impl Network {
 }
 
 impl DenseModel {
-    /// Whether a tensor means the same if no more than this is equal.
+    /// Whether a tensor means the same if no more than `same` is equal.
     #[must_use]
-    pub fn keeps(&self, tensor: &str, same: SameInputs) -> bool {
-        self.network.keeps(tensor, same)
+    pub fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
+        self.network.keeps_meaning(tensor, same)
     }
 
     /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
@@ -68,7 +66,7 @@ impl DenseModel {
     /// When the bytes are damaged, or libtorch fails.
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
         let network = &self.network;
-        let keeps = |name: &str| if NumericEmbeddings::is_one(name) { same.numeric } else { network.keeps(name, same) };
+        let keeps = |name: &str| if NumericEmbeddings::is_one(name) { same.numeric } else { network.keeps_meaning(name, same) };
         let others = weights::decode_fitting(bytes, &self.variables, keeps)?;
         self.weights_taken()?;
         let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();

@@ -19,7 +19,7 @@
 use tch::{Kind, Tensor};
 use zagros_zip::ZipEq;
 
-use super::dropout::Dropout;
+use super::dropout::UnitDropout;
 use super::{ModelError, StreamedVariables, int};
 
 /// The number of a layer among the job's streamed layers. Anything in a network with its own weights.
@@ -28,7 +28,7 @@ pub(super) type LayerNumber = usize;
 /// The calls of layers in a forward, which borrows the network for `'n`.
 pub(super) struct LayerCalls<'n> {
     /// `None` when samples are scored.
-    dropout: Option<&'n mut Dropout>,
+    dropout: Option<&'n mut UnitDropout>,
     weights: CallWeights<'n>,
 }
 
@@ -37,19 +37,18 @@ enum CallWeights<'n> {
     /// In the network.
     Here,
     /// Elsewhere. The calls so far are kept for the backward.
-    Recorded(&'n StreamedVariables, Vec<Call<'n>>),
+    Recorded(&'n StreamedVariables, Vec<LayerCall<'n>>),
     /// Elsewhere. Each product is made of so many blocks of samples.
     InBlocks(&'n StreamedVariables, i64),
 }
 
 /// The calls of a forward that are kept for the backward, in their order.
-pub(super) struct RecordedCalls<'n>(Option<(&'n StreamedVariables, Vec<Call<'n>>)>);
+pub(super) struct RecordedCalls<'n>(Option<(&'n StreamedVariables, Vec<LayerCall<'n>>)>);
 
-/// A function of some values, to one.
 type CallFunction<'n> = dyn Fn(&[Tensor]) -> Result<Tensor, ModelError> + 'n;
 
 /// A function of some values that is computed again in the backward.
-struct Call<'n> {
+struct LayerCall<'n> {
     /// `None` for a function without weights.
     layer: Option<LayerNumber>,
     function: Box<CallFunction<'n>>,
@@ -59,18 +58,17 @@ struct Call<'n> {
 }
 
 impl<'n> LayerCalls<'n> {
-    /// The forward of a training step.
-    pub(super) fn training(dropout: &'n mut Dropout, streamed: Option<&'n StreamedVariables>) -> Self {
+    pub(super) fn for_training(dropout: &'n mut UnitDropout, streamed: Option<&'n StreamedVariables>) -> Self {
         let weights = streamed.map_or(CallWeights::Here, |streamed| CallWeights::Recorded(streamed, Vec::new()));
         Self { dropout: Some(dropout), weights }
     }
 
-    /// A forward without dropout and without slopes.
-    pub(super) fn scoring() -> Self {
+    /// Without dropout and without slopes.
+    pub(super) fn for_scoring() -> Self {
         Self { dropout: None, weights: CallWeights::Here }
     }
 
-    /// As [`Self::scoring`], of so many blocks of samples, whose weights are elsewhere. The outputs of a block have the same bits as alone.
+    /// As [`Self::for_scoring`], of so many blocks of samples, whose weights are elsewhere. The outputs of a block have the same bits as alone.
     pub(super) fn scoring_blocks(streamed: &'n StreamedVariables, blocks: usize) -> Self {
         Self { dropout: None, weights: CallWeights::InBlocks(streamed, int(blocks)) }
     }
@@ -82,7 +80,7 @@ impl<'n> LayerCalls<'n> {
     /// Drops units of a layer's output in training.
     pub(super) fn drop_units(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
         let Some(dropout) = &mut self.dropout else { return Ok(x) };
-        match dropout.factors(&x)? {
+        match dropout.next_factors(&x)? {
             Some(factors) => self.part([&x, &factors], |[x, factors]| Ok(x.f_mul(factors)?)),
             None => Ok(x),
         }
@@ -132,13 +130,12 @@ impl<'n> LayerCalls<'n> {
                 let output = output.f_set_requires_grad(true)?;
                 let function = Box::new(move |inputs: &[Tensor]| function(std::array::from_fn(|index| &inputs[index])));
                 let inputs = inputs.map(Tensor::shallow_clone).into();
-                calls.push(Call { layer, function, inputs, output: output.shallow_clone() });
+                calls.push(LayerCall { layer, function, inputs, output: output.shallow_clone() });
                 Ok(output)
             }
         }
     }
 
-    /// What the backward needs.
     pub(super) fn into_calls(self) -> RecordedCalls<'n> {
         RecordedCalls(match self.weights {
             CallWeights::Recorded(streamed, calls) => Some((streamed, calls)),
@@ -159,7 +156,7 @@ impl RecordedCalls<'_> {
     }
 }
 
-impl Call<'_> {
+impl LayerCall<'_> {
     fn backward(self, streamed: &StreamedVariables) -> Result<(), ModelError> {
         let Self { layer, function, inputs, output } = self;
         let slopes = output.f_grad()?;

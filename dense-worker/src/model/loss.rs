@@ -11,9 +11,8 @@
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
-/// The losses of all targets.
 #[derive(Clone, Debug)]
-pub(super) struct Losses {
+pub(super) struct TargetLosses {
     targets: Vec<TargetLoss>,
     outputs: usize,
 }
@@ -40,7 +39,7 @@ enum LossKind {
 
 /// Samples with their labels, all row-major.
 #[derive(Clone, Copy, Debug)]
-pub struct Samples<'a> {
+pub struct LabelledSamples<'a> {
     /// `[batch, numeric]`.
     pub numeric: &'a [f32],
     /// `[batch, ΣD]`.
@@ -51,23 +50,20 @@ pub struct Samples<'a> {
     pub weights: &'a [f32],
 }
 
-impl<'a> Samples<'a> {
-    /// Samples that each count once.
-    pub(super) fn plain(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
+impl<'a> LabelledSamples<'a> {
+    pub(super) fn unweighted(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
         Self { numeric, embeddings, labels, weights: &[] }
     }
 }
 
-/// A mean over samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeanLoss<'a> {
-    pub(super) losses: &'a Losses,
+    pub(super) losses: &'a TargetLosses,
     /// Factor of a sample of weight 1 in the mean; 0 if all samples together have no weight.
     pub(super) factor: f32,
 }
 
-impl Losses {
-    /// Those of these targets.
+impl TargetLosses {
     pub(super) fn new(targets: &[Target]) -> Self {
         let mut outputs = 0;
         let mut firsts = Vec::with_capacity(targets.len());
@@ -89,20 +85,18 @@ impl Losses {
         Self { targets: losses, outputs }
     }
 
-    /// Outputs of the network a sample.
-    pub(super) fn outputs(&self) -> usize {
+    pub(super) fn output_count(&self) -> usize {
         self.outputs
     }
 
-    /// Labels a sample.
-    pub(super) fn targets(&self) -> usize {
+    pub(super) fn target_count(&self) -> usize {
         self.targets.len()
     }
 
     /// Sum of the losses of samples, each times its weight. Writes `factor` times its slope at each output. The outputs of a
     /// target that is given another one become its logits. `outputs` and `slopes` are `[samples, outputs]`, `labels` is
     /// `[samples, targets]`, and `weights` is `[samples]` or empty.
-    pub(super) fn sum(
+    pub(super) fn sum_losses(
         &self,
         outputs: &mut [f32],
         (labels, weights): (&[f32], &[f32]),
@@ -132,7 +126,7 @@ impl Losses {
     }
 
     /// Turns the outputs of the network into those that are measured and predicted, `[samples, outputs]`.
-    pub(super) fn finish(&self, outputs: &mut [f32]) {
+    pub(super) fn finish_outputs(&self, outputs: &mut [f32]) {
         if self.targets.iter().any(|target| matches!(target.kind, LossKind::ClickGiven(_))) {
             outputs.chunks_exact_mut(self.outputs).for_each(|row| self.finish_row(row));
         }
@@ -260,11 +254,11 @@ mod tests {
     }
 
     /// All kinds: outputs 0 and 1 are a click and a click given it, 2 to 4 numbers, 5 to 7 classes.
-    fn all() -> Losses {
+    fn all() -> TargetLosses {
         let half = Target { weight: 0.5, missing: MissingLabel::Skip, ..regression(RegressionLoss::Mse) };
         let huber = regression(RegressionLoss::Huber { delta: 1.5 });
         let poisson = regression(RegressionLoss::Poisson);
-        Losses::new(&[click_given(None), click_given(Some(0)), half, huber, poisson, classes(3)])
+        TargetLosses::new(&[click_given(None), click_given(Some(0)), half, huber, poisson, classes(3)])
     }
 
     /// The definitions, in f64.
@@ -292,7 +286,7 @@ mod tests {
             let [click, second] = clicks.map(f32::from);
             let labels = [click, second, number, numbers[1], f32::from(count), f32::from(class)];
             let (mut found, mut slopes) = (outputs, [9.0; 8]);
-            let sum = all().sum(&mut found, (&labels, &[weight]), 0.25, &mut slopes);
+            let sum = all().sum_losses(&mut found, (&labels, &[weight]), 0.25, &mut slopes);
             let (wide, labels) = (outputs.map(f64::from), labels.map(f64::from));
             let loss = |outputs| f64::from(weight) * defined(outputs, labels);
             prop_assert!((sum - loss(wide)).abs() < 1e-4 * (1.0 + sum.abs()), "{} {}", sum, loss(wide));
@@ -304,7 +298,7 @@ mod tests {
                 prop_assert!((f64::from(slope) - expected).abs() < 1e-3, "{index}: {slope} {expected}");
             }
             let mut finished = outputs;
-            all().finish(&mut finished);
+            all().finish_outputs(&mut finished);
             prop_assert_eq!(finished, found);
             let joint = 1.0 / (1.0 + (-wide[0]).exp()) / (1.0 + (-wide[1]).exp());
             prop_assert!((f64::from(found[1]) - (joint / (1.0 - joint)).ln()).abs() < 1e-4);
@@ -315,15 +309,15 @@ mod tests {
         fn weights_count_samples(
             samples in prop::collection::vec((-3_f32..3.0, 0_u8..2, 0_u8..4), 1..20),
         ) {
-            let losses = Losses::new(&[click_given(None)]);
+            let losses = TargetLosses::new(&[click_given(None)]);
             let (mut outputs, labels): (Vec<f32>, Vec<f32>) = samples.iter().map(|sample| (sample.0, f32::from(sample.1))).unzip();
             let weights: Vec<f32> = samples.iter().map(|sample| f32::from(sample.2)).collect();
             let mut slopes = vec![0.0; outputs.len()];
-            let sum = losses.sum(&mut outputs, (&labels, &weights), 1.0, &mut slopes);
+            let sum = losses.sum_losses(&mut outputs, (&labels, &weights), 1.0, &mut slopes);
             let mut expected = 0.0;
             for (index, (output, label, times)) in samples.iter().enumerate() {
                 let mut slope = [0.0];
-                let once = losses.sum(&mut [*output], (&[f32::from(*label)], &[]), 1.0, &mut slope);
+                let once = losses.sum_losses(&mut [*output], (&[f32::from(*label)], &[]), 1.0, &mut slope);
                 expected += once * f64::from(*times);
                 prop_assert!((slopes[index] - slope[0] * f32::from(*times)).abs() < 1e-5);
             }

@@ -27,8 +27,7 @@ impl LossScale {
         self.value
     }
 
-    /// Notes that the gradients of a step were finite.
-    pub(super) fn held(&mut self) {
+    pub(super) fn note_finite(&mut self) {
         self.held += 1;
         if self.held == HELD {
             *self = Self { value: (self.value * 2.0).min(MOST), held: 0 };
@@ -36,7 +35,7 @@ impl LossScale {
     }
 
     /// Notes that they were not. Returns whether the scale may be the cause. The scale is smaller from now on.
-    pub(super) fn fall(&mut self) -> bool {
+    pub(super) fn note_overflow(&mut self) -> bool {
         let falls = self.value > LEAST;
         *self = Self { value: (self.value / 2.0).max(LEAST), held: 0 };
         falls
@@ -62,21 +61,21 @@ mod tests {
     #[test]
     fn the_scale_falls_with_each_overflow_and_rises_after_many_steps_without() {
         let mut scale = LossScale::default();
-        assert!(scale.fall() && scale.fall());
+        assert!(scale.note_overflow() && scale.note_overflow());
         assert_eq!(scale.value(), FIRST / 4.0);
-        (0..HELD - 1).for_each(|_| scale.held());
+        (0..HELD - 1).for_each(|_| scale.note_finite());
         assert_eq!(LossScale::read(&scale.write()), Some(scale));
         assert_eq!(scale.value(), FIRST / 4.0);
-        scale.held();
+        scale.note_finite();
         assert_eq!(scale.value(), FIRST / 2.0);
     }
 
     #[test]
     fn the_scale_keeps_its_bounds_and_says_when_it_cannot_be_the_cause() {
         let mut scale = LossScale::default();
-        assert_eq!((0..40).filter(|_| scale.fall()).count(), 16);
+        assert_eq!((0..40).filter(|_| scale.note_overflow()).count(), 16);
         assert_eq!(scale.value(), LEAST);
-        (0..40 * HELD).for_each(|_| scale.held());
+        (0..40 * HELD).for_each(|_| scale.note_finite());
         assert_eq!(scale.value(), MOST);
         assert!(
             LossScale::read("0 1").is_none() && LossScale::read("2").is_none() && LossScale::read("NaN 1").is_none()

@@ -11,17 +11,17 @@ use zagros_zip::number_from;
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
 use super::dice::Dice;
-use super::hidden::{HiddenActivation, HiddenNorm, Norm};
+use super::hidden::{HiddenActivation, HiddenNorm, LayerNorm};
 use super::layer_calls::{LayerCalls, LayerNumber};
 use super::{ModelError, int};
 
 /// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
 /// tiles, as an embedding server makes them that holds the tiles: streamed and resident weights begin with the same bits.
-pub(super) struct Weights<'a> {
+pub(super) struct WeightBuilder<'a> {
     root: Path<'a>,
     seed: u64,
     tensors: HashMap<String, ListedTensor>,
-    held: Held,
+    held: ValuesPlace,
     /// By layer: the variables that have no values here.
     streamed: Vec<Vec<Tensor>>,
     precision: Precision,
@@ -42,18 +42,16 @@ struct ListedTensor {
     layer: LayerNumber,
 }
 
-/// Where the values of variables are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum ValuesPlace {
     /// In the variables.
     Here,
     /// At the embedding servers. A variable has only its shape here, and no memory for its values.
     AtServers,
 }
 
-impl<'a> Weights<'a> {
-    /// Those of a job's network.
-    pub(super) fn new(job: &Job, root: Path<'a>, held: Held) -> Self {
+impl<'a> WeightBuilder<'a> {
+    pub(super) fn new(job: &Job, root: Path<'a>, held: ValuesPlace) -> Self {
         let layers = job.dense_layers().unwrap_or_default();
         let streamed = layers.iter().map(|_| Vec::new()).collect();
         let mut tensors = HashMap::new();
@@ -77,13 +75,12 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Values that the network gives for a sample.
-    pub(super) fn outputs(&self) -> usize {
+    pub(super) fn output_count(&self) -> usize {
         self.outputs
     }
 
     /// Makes layers with an activation of their own, to which the choice of the job does not apply.
-    pub(super) fn plain<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn without_layer_choices<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::take(&mut self.layers);
         let made = make(self);
         self.layers = chosen;
@@ -95,7 +92,6 @@ impl<'a> Weights<'a> {
         MadeBeside { buffers: self.buffers, lent: self.lent, streamed: self.streamed }
     }
 
-    /// The number of the layer of a tensor that was made.
     pub(super) fn layer_of(&self, tensor: &str) -> LayerNumber {
         self.tensors.get(tensor).map_or(0, |tensor| tensor.layer)
     }
@@ -107,10 +103,10 @@ impl<'a> Weights<'a> {
         index: usize,
         inputs: usize,
         outputs: usize,
-    ) -> Result<Linear, ModelError> {
+    ) -> Result<LinearLayer, ModelError> {
         let (weight, place) = (self.matrix(stack, index, inputs, outputs)?, format!("{stack}.{index}"));
         let bias = self.variable(&place, "bias", &[outputs])?;
-        Ok(Linear { weight, bias, layer: self.layer_of(&format!("{place}.weight")) })
+        Ok(LinearLayer { weight, bias, layer: self.layer_of(&format!("{place}.weight")) })
     }
 
     /// Only `stack.index.weight`, as in [`Self::linear`].
@@ -134,7 +130,7 @@ impl<'a> Weights<'a> {
         let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
         let tensor = self.tensors.get(&format!("{layer}.{name}"));
         let tensor = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
-        if self.held == Held::AtServers {
+        if self.held == ValuesPlace::AtServers {
             let made = Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?;
             self.streamed[tensor.layer].push(made.shallow_clone());
             return Ok(made);
@@ -146,15 +142,15 @@ impl<'a> Weights<'a> {
     }
 
     /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
-    pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<Norm, ModelError> {
+    pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<LayerNorm, ModelError> {
         let layer = format!("{stack}.{index}");
         let (weight, bias) = (self.variable(&layer, "weight", &[width])?, self.variable(&layer, "bias", &[width])?);
-        Ok(Norm { weight, bias, layer: self.layer_of(&format!("{layer}.weight")) })
+        Ok(LayerNorm { weight, bias, layer: self.layer_of(&format!("{layer}.weight")) })
     }
 
     /// As [`Self::norm`], with the buffers `stack.index.running_mean` of zeros and `stack.index.running_var` of ones.
     fn batch_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<BatchNorm, ModelError> {
-        let Norm { weight, bias, layer } = self.norm(stack, index, width)?;
+        let LayerNorm { weight, bias, layer } = self.norm(stack, index, width)?;
         Ok(BatchNorm { weight, bias, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
     }
 
@@ -201,12 +197,11 @@ impl<'a> Weights<'a> {
     }
 
     /// Indices of columns, on the device of the weights.
-    pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
+    pub(super) fn column_indices(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
     }
 }
 
-/// What a network is made of besides variables that have their values.
 pub(super) struct MadeBeside {
     /// The buffers of all layers, by name.
     pub(super) buffers: Vec<(String, Tensor)>,
@@ -230,13 +225,13 @@ fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec
 
 /// W·x + b.
 #[derive(Debug)]
-pub(super) struct Linear {
+pub(super) struct LinearLayer {
     weight: Tensor,
     bias: Tensor,
     layer: LayerNumber,
 }
 
-impl Linear {
+impl LinearLayer {
     /// Weight `[outputs, inputs]` and bias `[outputs]`.
     pub(super) fn parts(&self) -> (&Tensor, &Tensor) {
         (&self.weight, &self.bias)
@@ -251,7 +246,7 @@ impl Linear {
 /// Linear layers; norm, activation and dropout follow the hidden ones.
 #[derive(Debug)]
 pub(super) struct Mlp {
-    layers: Vec<Linear>,
+    layers: Vec<LinearLayer>,
     /// Of each hidden layer.
     norms: Vec<HiddenNorm>,
     /// Of each hidden layer.
@@ -265,7 +260,7 @@ impl Mlp {
         name: &str,
         inputs: usize,
         widths: &[usize],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         Self::new(name, inputs, widths, widths.len(), weights)
     }
@@ -275,7 +270,7 @@ impl Mlp {
         name: &str,
         inputs: usize,
         hidden: &[usize],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         Self::linear_last(name, inputs, &[hidden, &[weights.outputs]].concat(), weights)
     }
@@ -285,7 +280,7 @@ impl Mlp {
         name: &str,
         inputs: usize,
         widths: &[usize],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         Self::new(name, inputs, widths, widths.len().saturating_sub(1), weights)
     }
@@ -295,7 +290,7 @@ impl Mlp {
         inputs: usize,
         widths: &[usize],
         hidden: usize,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let layers = stack(name, inputs, widths, weights)?;
         let norm = |(index, width): (usize, &usize)| weights.hidden_norm(name, index, *width);
@@ -306,7 +301,7 @@ impl Mlp {
     }
 
     /// Number of values that the first layer takes.
-    pub(super) fn inputs(&self) -> usize {
+    pub(super) fn input_count(&self) -> usize {
         self.layers.first().map_or(0, |layer| usize::try_from(layer.weight.size()[1]).unwrap_or(0))
     }
 
@@ -351,10 +346,10 @@ impl Mlp {
         let Some(norm) = hidden else { return calls.layer(layer.layer, [x], move |[x]| product(x)) };
         let activation = &self.activations[index];
         let activated = match norm.layer() {
-            None => calls.layer(layer.layer, [x], move |[x]| activation.plain(product(x)?))?,
+            None => calls.layer(layer.layer, [x], move |[x]| activation.apply_plain(product(x)?))?,
             Some(place) => {
                 let sums = calls.layer(layer.layer, [x], move |[x]| product(x))?;
-                calls.layer(place, [&sums], move |[sums]| activation.plain(norm.forward(sums)?))?
+                calls.layer(place, [&sums], move |[sums]| activation.apply_plain(norm.forward(sums)?))?
             }
         };
         match activation {
@@ -402,7 +397,7 @@ fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: Kind) -> Result<Ten
     Ok(product.f_to_kind(kind)?.f_to_kind(Kind::Float)?.f_add(bias)?)
 }
 
-fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> Result<Vec<Linear>, ModelError> {
+fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut WeightBuilder) -> Result<Vec<LinearLayer>, ModelError> {
     let mut layers = Vec::with_capacity(widths.len());
     let mut inputs = inputs;
     for (index, width) in widths.iter().enumerate() {
@@ -413,7 +408,7 @@ fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> 
 }
 
 /// The job's widths. The loader has checked that they are positive.
-pub(super) fn widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
+pub(super) fn parse_widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
     let width = |width: &i64| usize::try_from(*width).ok().filter(|width| *width > 0);
     let what = "a hidden layer of the network has no units";
     job.iter().map(|w| width(w).ok_or(ModelError::Shape { what })).collect()
@@ -431,7 +426,7 @@ mod tests {
             let variables = tch::nn::VarStore::new(tch::Device::Cpu);
             let mut job = crate::testing::job(0, &[16], Model::Ffnn { hidden: vec![8], dropout: 0.0 });
             job.train.seed = seed;
-            let mut weights = Weights::new(&job, variables.root(), Held::Here);
+            let mut weights = WeightBuilder::new(&job, variables.root(), ValuesPlace::Here);
             Mlp::logit("layers", 16, &[8], &mut weights).unwrap();
             Vec::<f32>::try_from(variables.variables()["layers.0.weight"].detach().reshape([-1])).unwrap()
         };
@@ -444,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_width_of_zero_is_refused() {
-        assert!(widths(&[64, 0]).is_err());
-        assert_eq!(widths(&[64, 1]).unwrap(), [64, 1]);
+        assert!(parse_widths(&[64, 0]).is_err());
+        assert_eq!(parse_widths(&[64, 1]).unwrap(), [64, 1]);
     }
 }

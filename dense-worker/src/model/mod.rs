@@ -56,26 +56,25 @@ use batch_norm::LentBuffers;
 use buffers::ModuleBuffers;
 use device::DevicePlacement;
 pub(crate) use device::without_units;
-use dropout::Dropout;
+use dropout::UnitDropout;
 pub use error::ModelError;
 use flat::FlatParameters;
 use forward_backward::{BatchShare, ComputeThreads, LayerWindow, StreamedExchange, StreamedThreads, StreamedVariables};
-pub use forward_backward::{GradientLimit, LayerStore, LayerValues, PendingLayer, Purpose};
+pub use forward_backward::{GradientLimit, LayerStore, LayerValues, PendingLayer, TraversalPurpose};
 pub use inputs::SameInputs;
-use loss::Losses;
-pub use loss::Samples;
+use loss::TargetLosses;
+pub use loss::LabelledSamples;
 use loss_scale::LossScale;
-use mlp::Held;
-use network::{BuiltNetwork, Network};
+use mlp::ValuesPlace;
+use network::{BuiltNetwork, DenseNetwork};
 use numeric_embedding::NumericEmbeddings;
 pub(crate) use optimizer::RateRange;
-use optimizer::Updater;
-use regularisation::Regularisation;
+use optimizer::WeightUpdater;
+use regularisation::StepRegularisation;
 pub(crate) use scoring::batch_of_blocks;
 pub use shape::{AttentionShape, InputShape, SequenceShape};
-pub use shared::Final;
+pub use shared::FinalGradients;
 
-/// The result of one training step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
     /// Mean loss of the batch before the update, weighted; nats for a click.
@@ -86,9 +85,8 @@ pub struct StepOutput {
     pub gradients: Vec<f32>,
 }
 
-/// How a step is made.
 #[derive(Debug)]
-enum Compute {
+enum StepCompute {
     /// By libtorch's autograd.
     Autograd,
     /// Without autograd, on weights that are here.
@@ -107,23 +105,23 @@ pub struct DenseModel {
     variables: VarStore,
     /// What numbers become before the network reads them.
     numbers: Option<NumericEmbeddings>,
-    network: Network,
-    losses: Losses,
+    network: DenseNetwork,
+    losses: TargetLosses,
     weights: FlatParameters,
     gradients: FlatParameters,
     buffers: ModuleBuffers,
     /// Where batch norms find the buffers.
     lent: LentBuffers,
-    compute: Compute,
+    compute: StepCompute,
     /// If the weights are elsewhere.
     exchange: Option<StreamedExchange>,
-    updater: Updater,
+    updater: WeightUpdater,
     /// Updates so far, including skipped ones.
     steps: u64,
     /// Dropout of the step with autograd.
-    dropout: Dropout,
+    dropout: UnitDropout,
     /// What changes the samples of a step.
-    regularisation: Option<Regularisation>,
+    regularisation: Option<StepRegularisation>,
     /// The average of the weights, with which samples are scored.
     average: Option<WeightAverage>,
     /// What happens to a batch with a value that is not finite.
@@ -147,10 +145,7 @@ impl DenseModel {
 
     /// A network whose weights are in `store`, as `train.weights = "streamed"` asks for: no weight, no gradient and no state of the
     /// optimiser stay here.
-    ///
-    /// # Errors
-    /// As [`Self::new`], and for a module of the user's.
-    pub fn streamed(job: &Job, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
+    pub fn with_streamed_weights(job: &Job, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
         Self::new_at(job, DevicePlacement::new(job)?, Some(store))
     }
 
@@ -158,18 +153,18 @@ impl DenseModel {
         use_threads(job.train.threads);
         let shape = InputShape::new(job);
         let variables = VarStore::new(place.device);
-        let held = if store.is_some() { Held::AtServers } else { Held::Here };
-        let BuiltNetwork { numbers, network, buffers, lent, streamed } = Network::build(job, &variables, held)?;
+        let held = if store.is_some() { ValuesPlace::AtServers } else { ValuesPlace::Here };
+        let BuiltNetwork { numbers, network, buffers, lent, streamed } = DenseNetwork::build(job, &variables, held)?;
         // Must run before other code looks at the variables' memory.
-        let weights = FlatParameters::weights(&variables, place.mirrored)?;
-        let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
+        let weights = FlatParameters::from_weights(&variables, place.mirrored)?;
+        let gradients = FlatParameters::from_gradients(&variables, place.mirrored)?;
         let count = weights.values().len();
         let updater =
-            Updater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::from_job(job, count));
-        let dropout = |stream| Dropout::new(job.model.dropout_share(), job.train.seed, stream);
+            WeightUpdater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::from_job(job, count));
+        let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
         let has_other_layers = job.mlp != zagros_job::MlpSettings::default() || numbers.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
-        let (regularisation, losses) = (Regularisation::from_job(job, &shape), Losses::new(&job.features.targets));
+        let (regularisation, losses) = (StepRegularisation::from_job(job, &shape), TargetLosses::new(&job.features.targets));
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
         let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = match (&exchange, by_autograd) {
@@ -180,13 +175,13 @@ impl DenseModel {
                     false => StreamedThreads::from_network(&network, &shape, window, size, &losses, dropout)?,
                 };
                 match threads {
-                    Some(threads) => Compute::Streamed(Box::new(RefCell::new(threads))),
-                    None => Compute::StreamedAutograd(StreamedVariables::new(Arc::clone(window), streamed)?),
+                    Some(threads) => StepCompute::Streamed(Box::new(RefCell::new(threads))),
+                    None => StepCompute::StreamedAutograd(StreamedVariables::new(Arc::clone(window), streamed)?),
                 }
             }
-            (None, true) => Compute::Autograd,
+            (None, true) => StepCompute::Autograd,
             (None, false) => ComputeThreads::from_network(&network, &shape, &gradients, job.train.threads, dropout)?
-                .map_or(Compute::Autograd, Compute::Threads),
+                .map_or(StepCompute::Autograd, StepCompute::Threads),
         };
         let mut made = Self {
             shape,
@@ -214,9 +209,8 @@ impl DenseModel {
         Ok(made)
     }
 
-    /// The network's input for one sample.
     #[must_use]
-    pub fn shape(&self) -> &InputShape {
+    pub fn input_shape(&self) -> &InputShape {
         &self.shape
     }
 
@@ -227,24 +221,21 @@ impl DenseModel {
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite ([`ModelError::Skipped`] if
     /// training goes on without the batch). The weights have not changed then.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        self.step_on(Samples::plain(numeric, embeddings, labels))
+        self.step_on(LabelledSamples::unweighted(numeric, embeddings, labels))
     }
 
     /// As [`Self::step`], for samples that may have weights.
-    ///
-    /// # Errors
-    /// As [`Self::step`].
-    pub fn step_on(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
+    pub fn step_on(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
         let output = self.backward_whole(samples).map_err(|error| self.skipped(error))?;
         let made = self.check_finite(&output).and_then(|()| self.update());
         made.map_err(|error| self.skipped(error))?;
         Ok(output)
     }
 
-    /// One optimiser step with the present gradients, which are finite.
+    /// The gradients are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         if let Some(exchange) = &self.exchange {
-            exchange.commit(self.steps, self.updater.norm_factor(exchange.squares())?)?;
+            exchange.commit(self.steps, self.updater.norm_factor(exchange.pushed_squares())?)?;
         }
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
         if let Some(average) = &mut self.average {
@@ -253,21 +244,20 @@ impl DenseModel {
         self.made()
     }
 
-    /// Notes that a step was made.
     fn made(&mut self) -> Result<(), ModelError> {
         self.steps += 1;
         if let Some(scale) = &mut self.loss_scale {
-            scale.held();
+            scale.note_finite();
         }
-        self.buffers.made()
+        self.buffers.commit_step()
     }
 
     /// Notes that a step was not made because a value is not finite. The step still counts for the schedule. Returns
     /// whether only its batch is skipped: because the job says so, or because the loss scale was too large.
     pub fn leave_out(&mut self) -> bool {
         self.steps += 1;
-        self.buffers.skipped();
-        let was_too_large = self.loss_scale.as_mut().is_some_and(LossScale::fall);
+        self.buffers.drop_step();
+        let was_too_large = self.loss_scale.as_mut().is_some_and(LossScale::note_overflow);
         was_too_large || self.non_finite == NonFinitePolicy::Skip
     }
 
@@ -282,40 +272,34 @@ impl DenseModel {
     }
 
     /// Forward and backward without an update. Inputs as for [`Self::step`].
-    ///
-    /// # Errors
-    /// When lengths disagree or libtorch fails.
     pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        self.backward_whole(Samples::plain(numeric, embeddings, labels))
+        self.backward_whole(LabelledSamples::unweighted(numeric, embeddings, labels))
     }
 
     /// As [`Self::backward`], for samples that may have weights and are all those of the step.
-    fn backward_whole(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
+    fn backward_whole(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
         let mut output = self.backward_in_parts(samples, &mut |_, _| ())?;
-        self.penalise(samples, 1.0, &mut output.gradients);
+        self.add_penalty(samples, 1.0, &mut output.gradients);
         Ok(output)
     }
 
     /// Adds the penalty on feature vectors (`train.embedding_l2`) to the gradients of samples that are `share` of those of the step.
-    pub fn penalise(&self, samples: Samples<'_>, share: f32, gradients: &mut [f32]) {
+    pub fn add_penalty(&self, samples: LabelledSamples<'_>, share: f32, gradients: &mut [f32]) {
         if let Some(regularisation) = &self.regularisation {
             let batch = samples.embeddings.len() / self.shape.width().max(1);
-            regularisation.penalise(samples.embeddings, share / batch.max(1) as f32, gradients);
+            regularisation.add_penalty(samples.embeddings, share / batch.max(1) as f32, gradients);
         }
     }
 
-    /// As [`Self::backward`], without the penalty ([`Self::penalise`]), but calls `ready` as soon as gradients are final: with the
+    /// As [`Self::backward`], without the penalty ([`Self::add_penalty`]), but calls `ready` as soon as gradients are final: with the
     /// first weight of the range, and its gradients. A network with autograd makes no such call.
-    ///
-    /// # Errors
-    /// As [`Self::backward`].
-    pub fn backward_in_parts(&mut self, samples: Samples<'_>, ready: Final<'_>) -> Result<StepOutput, ModelError> {
+    pub fn backward_in_parts(&mut self, samples: LabelledSamples<'_>, ready: FinalGradients<'_>) -> Result<StepOutput, ModelError> {
         let batch = self.count(samples)?;
         let Some(mut regularisation) = self.regularisation.take() else {
             return self.backward_of(samples, batch, ready);
         };
         let (embeddings, labels) = regularisation.prepare_inputs(samples.embeddings, samples.labels, self.steps);
-        let mut output = self.backward_of(Samples { embeddings, labels, ..samples }, batch, ready);
+        let mut output = self.backward_of(LabelledSamples { embeddings, labels, ..samples }, batch, ready);
         if let Ok(output) = &mut output {
             regularisation.mask_gradients(&mut output.gradients);
         }
@@ -323,13 +307,13 @@ impl DenseModel {
         output
     }
 
-    fn backward_of(&mut self, samples: Samples<'_>, batch: usize, ready: Final<'_>) -> Result<StepOutput, ModelError> {
+    fn backward_of(&mut self, samples: LabelledSamples<'_>, batch: usize, ready: FinalGradients<'_>) -> Result<StepOutput, ModelError> {
         self.draw_for(self.steps);
         match &mut self.compute {
-            Compute::Threads(_) | Compute::Streamed(_) => {
-                let Samples { numeric, embeddings, labels, weights } = samples;
+            StepCompute::Threads(_) | StepCompute::Streamed(_) => {
+                let LabelledSamples { numeric, embeddings, labels, weights } = samples;
                 let (mut logits, mut gradients) =
-                    (vec![0.0; batch * self.losses.outputs()], vec![0.0; embeddings.len()]);
+                    (vec![0.0; batch * self.losses.output_count()], vec![0.0; embeddings.len()]);
                 let (logits_out, gradients_out) = (&mut logits[..], &mut gradients[..]);
                 let share = BatchShare {
                     samples: batch,
@@ -341,56 +325,54 @@ impl DenseModel {
                     gradients: gradients_out,
                 };
                 let loss = match (&mut self.compute, &mut self.exchange) {
-                    (Compute::Threads(threads), _) => threads.run(share, &self.losses, &mut self.gradients, ready)?,
-                    (Compute::Streamed(threads), Some(exchange)) => {
+                    (StepCompute::Threads(threads), _) => threads.run(share, &self.losses, &mut self.gradients, ready)?,
+                    (StepCompute::Streamed(threads), Some(exchange)) => {
                         threads.get_mut().train(share, &self.losses, (exchange, self.steps))?
                     }
                     _ => 0.0,
                 };
                 Ok(StepOutput { loss, logits, gradients })
             }
-            Compute::StreamedAutograd(_) => self.streamed_autograd(samples, batch),
-            Compute::Autograd => {
-                self.buffers.skipped();
+            StepCompute::StreamedAutograd(_) => self.streamed_autograd(samples, batch),
+            StepCompute::Autograd => {
+                self.buffers.drop_step();
                 self.lend_buffers(true)?;
-                let output = self.autograd(samples, batch)?;
+                let output = self.backward_by_autograd(samples, batch)?;
                 let left = match &self.network {
-                    Network::TorchScript(module) => module.left()?,
-                    _ => self.lent.take(),
+                    DenseNetwork::TorchScript(module) => module.left_buffers()?,
+                    _ => self.lent.take_buffers(),
                 };
-                self.buffers.keep(left)?;
+                self.buffers.keep_left(left)?;
                 Ok(output)
             }
         }
     }
 
-    /// Sets the dropout to that of this step.
     fn draw_for(&mut self, step: u64) {
         self.dropout.draw_for(step);
         match &mut self.compute {
-            Compute::Threads(threads) => threads.draw_for(step),
-            Compute::Streamed(threads) => threads.get_mut().draw_for(step),
-            Compute::Autograd | Compute::StreamedAutograd(_) => {}
+            StepCompute::Threads(threads) => threads.draw_for(step),
+            StepCompute::Streamed(threads) => threads.get_mut().draw_for(step),
+            StepCompute::Autograd | StepCompute::StreamedAutograd(_) => {}
         }
-        if let Network::TorchScript(module) = &mut self.network {
+        if let DenseNetwork::TorchScript(module) = &mut self.network {
             module.draw_for(step);
         }
     }
 
     /// Before forward: gives it copies of the buffers.
     fn lend_buffers(&self, is_training: bool) -> Result<(), ModelError> {
-        if let Network::TorchScript(module) = &self.network {
-            return module.lend(&self.buffers);
+        if let DenseNetwork::TorchScript(module) = &self.network {
+            return module.lend_buffers(&self.buffers);
         }
-        self.lent.lend(self.buffers.all_copies()?, is_training);
+        self.lent.lend_buffers(self.buffers.all_copies()?, is_training);
         Ok(())
     }
 
-    /// Number of samples.
-    fn count(&self, samples: Samples<'_>) -> Result<usize, ModelError> {
-        let Samples { numeric, embeddings, labels, weights } = samples;
-        let batch = labels.len() / self.losses.targets().max(1);
-        expect("labels", batch * self.losses.targets(), labels.len())?;
+    fn count(&self, samples: LabelledSamples<'_>) -> Result<usize, ModelError> {
+        let LabelledSamples { numeric, embeddings, labels, weights } = samples;
+        let batch = labels.len() / self.losses.target_count().max(1);
+        expect("labels", batch * self.losses.target_count(), labels.len())?;
         expect("sample weights", if weights.is_empty() { 0 } else { batch }, weights.len())?;
         self.check_lengths(numeric, embeddings, batch)?;
         Ok(batch)
@@ -401,7 +383,7 @@ impl DenseModel {
         expect("embedding values", batch * self.shape.width(), embeddings.len())
     }
 
-    /// Checks that loss and gradients are finite. A dense gradient can overflow while loss and embedding gradients do not.
+    /// A dense gradient can overflow while loss and embedding gradients do not.
     ///
     /// # Errors
     /// [`ModelError::NotFinite`] names the first that is not.
@@ -413,7 +395,7 @@ impl DenseModel {
         ];
         match checks.into_iter().find(|(values, _)| !all_finite(values)) {
             Some((_, what)) => Err(ModelError::NotFinite { what }),
-            None if self.buffers.diverge()? => Err(ModelError::NotFinite { what: "a buffer of the dense network" }),
+            None if self.buffers.has_diverged()? => Err(ModelError::NotFinite { what: "a buffer of the dense network" }),
             None => Ok(()),
         }
     }

@@ -7,24 +7,23 @@ use zagros_job::{ExpertLayers, Job, Model};
 use super::batch_norm::LentBuffers;
 use super::bst::{Bst, BstForm};
 use super::buffers::ModuleBuffers;
-use super::dcnv2::{Dcnv2, Form};
+use super::dcnv2::{Dcnv2, Dcnv2Form};
 use super::deepfm::DeepFm;
 use super::din::{Din, DinForm};
 use super::dlrm::Dlrm;
 use super::ffnn::Ffnn;
 use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
 use super::layer_calls::LayerCalls;
-use super::mlp::{Held, MadeBeside, Weights};
+use super::mlp::{ValuesPlace, MadeBeside, WeightBuilder};
 use super::numeric_embedding::NumericEmbeddings;
-use super::tasks::{SharedForm, Tasks};
+use super::tasks::{SharedForm, TasksNetwork};
 use super::torchscript::TorchScript;
 use super::wide_deep::WideDeep;
 use super::wukong::{Wukong, WukongForm};
 use super::{InputShape, ModelError};
 
-/// A network of any kind.
 #[derive(Debug)]
-pub(super) enum Network {
+pub(super) enum DenseNetwork {
     Dlrm(Dlrm),
     Ffnn(Ffnn),
     Dcnv2(Dcnv2),
@@ -32,7 +31,7 @@ pub(super) enum Network {
     WideDeep(WideDeep),
     Wukong(Wukong),
     FinalMlp(Box<FinalMlp>),
-    Tasks(Tasks),
+    Tasks(TasksNetwork),
     Din(Din),
     Bst(Bst),
     TorchScript(TorchScript),
@@ -42,20 +41,19 @@ pub(super) enum Network {
 pub(super) struct BuiltNetwork {
     /// What numbers become before the network reads them.
     pub(super) numbers: Option<NumericEmbeddings>,
-    pub(super) network: Network,
+    pub(super) network: DenseNetwork,
     pub(super) buffers: ModuleBuffers,
-    /// Where batch norms find the buffers.
     pub(super) lent: LentBuffers,
     /// By layer: the variables whose values are elsewhere.
     pub(super) streamed: Vec<Vec<Tensor>>,
 }
 
-impl Network {
+impl DenseNetwork {
     /// With first weights by the job's seed, and its buffers.
-    pub(super) fn build(job: &Job, variables: &VarStore, held: Held) -> Result<BuiltNetwork, ModelError> {
+    pub(super) fn build(job: &Job, variables: &VarStore, held: ValuesPlace) -> Result<BuiltNetwork, ModelError> {
         let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::new(job) };
         let outputs = job.features.output_count();
-        let mut made = Weights::new(job, variables.root(), held);
+        let mut made = WeightBuilder::new(job, variables.root(), held);
         let weights = &mut made;
         let numbers = NumericEmbeddings::from_features(&job.features, weights)?;
         let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::output_count).collect();
@@ -63,7 +61,7 @@ impl Network {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
             Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
-                let form = Form { cross_layers: *cross_layers, rank: *rank, structure: *structure, hidden };
+                let form = Dcnv2Form { cross_layers: *cross_layers, rank: *rank, structure: *structure, hidden };
                 Self::Dcnv2(Dcnv2::new(shape, form, weights)?)
             }
             Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
@@ -86,16 +84,16 @@ impl Network {
                 Self::FinalMlp(Box::new(FinalMlp::new(shape, form, weights)?))
             }
             Model::SharedBottom { bottom, tower, .. } => {
-                Self::Tasks(Tasks::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
+                Self::Tasks(TasksNetwork::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
             }
             Model::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
                 let form = SharedForm::Mmoe { experts: *experts, hidden };
-                Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
+                Self::Tasks(TasksNetwork::new(shape, form, tower, &each, weights)?)
             }
             Model::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => {
                 let (levels, shared_experts, task_experts) = (*levels, *shared_experts, *task_experts);
                 let form = SharedForm::Ple { levels, shared_experts, task_experts, hidden };
-                Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
+                Self::Tasks(TasksNetwork::new(shape, form, tower, &each, weights)?)
             }
             Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
                 let (activation, softmax) = (*activation, *softmax);

@@ -14,18 +14,17 @@ use tch::Tensor;
 use zagros_job::Features;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::Weights;
+use super::mlp::WeightBuilder;
 use super::{ModelError, int};
 
 /// What the names of the tensors start with.
 const NAME: &str = "numeric_embedding";
 
-/// The vectors of a network's numbers.
 #[derive(Debug)]
 pub(super) struct NumericEmbeddings {
     /// Which inputs are embedded, n.
     embedded: Tensor,
-    others: Option<Others>,
+    others: Option<PlainInputs>,
     /// `[n, k]`.
     frequencies: Tensor,
     /// `[n, 2k, d]`.
@@ -36,17 +35,15 @@ pub(super) struct NumericEmbeddings {
     layer: LayerNumber,
 }
 
-/// The inputs that are not embedded.
 #[derive(Debug)]
-struct Others {
+struct PlainInputs {
     inputs: Tensor,
     /// Of all vectors and then these inputs side by side, the places in the order of the features.
     order: Tensor,
 }
 
 impl NumericEmbeddings {
-    /// Those of a job that has them.
-    pub(super) fn from_features(features: &Features, weights: &mut Weights) -> Result<Option<Self>, ModelError> {
+    pub(super) fn from_features(features: &Features, weights: &mut WeightBuilder) -> Result<Option<Self>, ModelError> {
         let Some(settings) = features.numeric_embedding else { return Ok(None) };
         let embedded = features.single_numbers();
         let (count, frequencies, dim) = (embedded.len(), settings.frequencies, settings.dim);
@@ -62,11 +59,11 @@ impl NumericEmbeddings {
         }
         let others = match others.is_empty() {
             true => None,
-            false => Some(Others { inputs: weights.columns(&others)?, order: weights.columns(&order)? }),
+            false => Some(PlainInputs { inputs: weights.column_indices(&others)?, order: weights.column_indices(&order)? }),
         };
         let embedded: Vec<i64> = embedded.into_iter().map(int).collect();
         Ok(Some(Self {
-            embedded: weights.columns(&embedded)?,
+            embedded: weights.column_indices(&embedded)?,
             others,
             frequencies: weights.variable(NAME, "frequencies", &[count, frequencies])?,
             weight: weights.variable(NAME, "weight", &[count, 2 * frequencies, dim])?,
@@ -87,7 +84,7 @@ impl NumericEmbeddings {
         let periodic = Tensor::f_cat(&[phases.f_sin()?, phases.f_cos()?], 2)?;
         let vectors = periodic.f_matmul(&self.weight)?.f_add(&self.bias.f_unsqueeze(1)?)?.f_relu()?;
         let side_by_side = vectors.f_transpose(0, 1)?.f_reshape([numeric.size()[0], -1])?;
-        let Some(Others { inputs, order }) = &self.others else { return Ok(side_by_side) };
+        let Some(PlainInputs { inputs, order }) = &self.others else { return Ok(side_by_side) };
         let all = Tensor::f_cat(&[side_by_side, numeric.f_index_select(1, inputs)?], 1)?;
         Ok(all.f_index_select(1, order)?)
     }

@@ -11,7 +11,7 @@ use super::ModelError;
 
 /// The optimiser of a network, its state, and the bounds of its gradients.
 #[derive(Debug)]
-pub(super) struct Updater {
+pub(super) struct WeightUpdater {
     rule: DenseRule,
     /// Learning rate before the schedule.
     lr: f64,
@@ -48,7 +48,6 @@ impl RateRange {
     }
 }
 
-/// The state of an optimiser.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SlotState {
     /// Updates made so far.
@@ -57,8 +56,7 @@ pub(super) struct SlotState {
     pub(super) vectors: BTreeMap<&'static str, Vec<f32>>,
 }
 
-impl Updater {
-    /// The optimiser of so many weights.
+impl WeightUpdater {
     pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
         let (rule, lr) = optimizer.update_rule();
         let vectors = rule.state_vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
@@ -66,15 +64,11 @@ impl Updater {
         Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }
     }
 
-    /// With factors of the learning rate.
     pub(super) fn with_rates(self, rates: Vec<RateRange>) -> Self {
         Self { rates, ..self }
     }
 
     /// Clips the gradients, which are finite, as the first part of [`Self::apply`].
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
     pub(super) fn clip(&self, gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)
     }
@@ -109,8 +103,6 @@ impl Updater {
         &self.state
     }
 
-    /// Replaces the state.
-    ///
     /// # Errors
     /// When the state belongs to another optimiser or other weights: nothing is taken then.
     pub(super) fn restore(&mut self, state: SlotState) -> Result<(), ModelError> {

@@ -5,18 +5,18 @@ use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use super::InputShape;
-use super::dropout::Dropout;
+use super::dropout::UnitDropout;
 
 /// Another stream than those of the networks' dropouts.
 const STREAM: u64 = 1 << 20;
 
 /// The settings, and memory for one batch.
 #[derive(Debug)]
-pub(super) struct Regularisation {
+pub(super) struct StepRegularisation {
     smoothing: f32,
     /// Factor of the penalty for each value of a sample; empty if there is none.
     l2: Vec<f32>,
-    dropout: Dropout,
+    dropout: UnitDropout,
     /// Values of a sample, and the places of those that are no part of a vector: the numbers of real positions of sequences.
     width: usize,
     counts: Vec<usize>,
@@ -27,7 +27,7 @@ pub(super) struct Regularisation {
     embeddings: Vec<f32>,
 }
 
-impl Regularisation {
+impl StepRegularisation {
     /// `None` if the job asks for nothing.
     pub(super) fn from_job(job: &Job, shape: &InputShape) -> Option<Self> {
         let (train, l2) = (&job.train, penalties(job));
@@ -35,7 +35,7 @@ impl Regularisation {
         (smoothing > 0.0 || !l2.is_empty() || dropped > 0.0).then(|| Self {
             smoothing: smoothing as f32,
             l2,
-            dropout: Dropout::new(dropped, train.seed, STREAM),
+            dropout: UnitDropout::new(dropped, train.seed, STREAM),
             width: shape.width(),
             counts: shape.sequences.iter().map(|of| of.offset + of.sequence.input_width(of.dim) - 1).collect(),
             mask: Vec::new(),
@@ -46,14 +46,14 @@ impl Regularisation {
 
     /// Seeds dropout from now on.
     pub(super) fn drop_by(&mut self, seed: u64) {
-        self.dropout = Dropout::new(self.dropout.share(), seed, STREAM);
+        self.dropout = UnitDropout::new(self.dropout.drop_share(), seed, STREAM);
     }
 
-    /// The feature vectors and the labels that the network sees in this step.
+    /// What the network sees in this step.
     pub(super) fn prepare_inputs(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
         self.dropout.draw_for(step);
         self.mask.clear();
-        self.dropout.draw(0, embeddings.len(), &mut self.mask);
+        self.dropout.draw_factors(0, embeddings.len(), &mut self.mask);
         for sample in self.mask.chunks_exact_mut(self.width.max(1)) {
             self.counts.iter().for_each(|count| sample[*count] = 1.0);
         }
@@ -71,7 +71,7 @@ impl Regularisation {
     }
 
     /// Adds the gradients of the penalty. Each sample is so much of a step, whatever its weight.
-    pub(super) fn penalise(&self, embeddings: &[f32], share: f32, gradients: &mut [f32]) {
+    pub(super) fn add_penalty(&self, embeddings: &[f32], share: f32, gradients: &mut [f32]) {
         if self.l2.is_empty() {
             return;
         }

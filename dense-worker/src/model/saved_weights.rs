@@ -5,11 +5,8 @@ use super::{DenseModel, ModelError, weights};
 
 impl DenseModel {
     /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
-    ///
-    /// # Errors
-    /// When libtorch fails.
     pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
-        self.settle()?;
+        self.wait_for_pushes()?;
         self.weights.with_values(self.average.as_ref().map(WeightAverage::values), || weights::encode(&self.variables))
     }
 
@@ -20,7 +17,7 @@ impl DenseModel {
     /// # Errors
     /// When libtorch fails, or a gradient does not arrive.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, ModelError> {
-        self.settle()?;
+        self.wait_for_pushes()?;
         self.weights.upload()?;
         weights::encode(&self.variables)
     }

@@ -14,7 +14,7 @@ use tch::Tensor;
 
 use super::average::WeightAverage;
 use super::layer_calls::LayerCalls;
-use super::{Compute, DenseModel, ModelError, int, to_vec, use_threads};
+use super::{StepCompute, DenseModel, ModelError, int, to_vec, use_threads};
 
 /// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
 pub(super) const BLOCK: usize = 256;
@@ -27,18 +27,15 @@ pub(crate) fn batch_of_blocks(batch: usize) -> usize {
 impl DenseModel {
     /// Outputs of a batch, `[batch, outputs]`, without dropout. Inputs as for [`Self::step`]. The logit of a sample depends neither on
     /// the other samples nor on their number, only on the sample and its place in its block.
-    ///
-    /// # Errors
-    /// When lengths disagree or libtorch fails.
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         self.check_lengths(numeric, embeddings, batch)?;
         match &self.compute {
-            Compute::Streamed(threads) => {
+            StepCompute::Streamed(threads) => {
                 let (columns, width) = (self.shape.numeric, self.shape.width());
                 return threads.borrow_mut().score((numeric, columns), (embeddings, width), batch, &self.losses);
             }
-            Compute::StreamedAutograd(_) => return self.streamed_scores(numeric, embeddings, batch),
-            Compute::Threads(_) | Compute::Autograd => {}
+            StepCompute::StreamedAutograd(_) => return self.streamed_scores(numeric, embeddings, batch),
+            StepCompute::Threads(_) | StepCompute::Autograd => {}
         }
         use_threads(self.threads);
         let average = self.average.as_ref().map(WeightAverage::values);
@@ -47,24 +44,24 @@ impl DenseModel {
 
     fn predict_blocks(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         let (columns, width) = (self.shape.numeric, self.shape.width());
-        let outputs = self.losses.outputs();
+        let outputs = self.losses.output_count();
         let mut logits = Vec::with_capacity(batch * outputs);
         for start in (0..batch).step_by(BLOCK) {
             let end = batch.min(start + BLOCK);
-            let numeric = self.rows(&numeric[start * columns..end * columns], BLOCK, columns)?;
-            let embeddings = self.rows(&embeddings[start * width..end * width], BLOCK, width)?;
+            let numeric = self.filled_rows(&numeric[start * columns..end * columns], BLOCK, columns)?;
+            let embeddings = self.filled_rows(&embeddings[start * width..end * width], BLOCK, width)?;
             self.lend_buffers(false)?;
             let numbers = self.numbers.as_ref();
-            let forward = || self.network.forward_after(numbers, &numeric, &embeddings, &mut LayerCalls::scoring());
+            let forward = || self.network.forward_after(numbers, &numeric, &embeddings, &mut LayerCalls::for_scoring());
             let block: Vec<f32> = to_vec(&tch::no_grad(forward)?)?;
             logits.extend_from_slice(&block[..(end - start) * outputs]);
         }
-        self.losses.finish(&mut logits);
+        self.losses.finish_outputs(&mut logits);
         Ok(logits)
     }
 
     /// `[count, columns]`: the given rows, and zeros.
-    pub(super) fn rows(&self, values: &[f32], count: usize, columns: usize) -> Result<Tensor, ModelError> {
+    pub(super) fn filled_rows(&self, values: &[f32], count: usize, columns: usize) -> Result<Tensor, ModelError> {
         let shape = [int(count), int(columns)];
         let rows = Tensor::f_from_slice::<f32>(values)?;
         let missing = count * columns - values.len();

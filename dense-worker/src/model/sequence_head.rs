@@ -3,7 +3,7 @@
 use tch::Tensor;
 
 use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::shape::InputShape;
 use super::{ModelError, int};
 
@@ -24,15 +24,15 @@ impl SequenceHead {
         shape: &InputShape,
         outputs: usize,
         hidden: &[i64],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
-        let inputs = shape.numeric + shape.vectors() + outputs;
-        let layers = Mlp::logit("layers", inputs, &widths(hidden)?, weights)?;
-        Ok(Self { layers, vectors: shape.vectors() })
+        let inputs = shape.numeric + shape.vectors_width() + outputs;
+        let layers = Mlp::logit("layers", inputs, &parse_widths(hidden)?, weights)?;
+        Ok(Self { layers, vectors: shape.vectors_width() })
     }
 
     /// The vectors of a batch's input without the sequences, `[batch, width]` to `[batch, ΣD]`.
-    pub(super) fn vectors<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+    pub(super) fn feature_vectors<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         calls.part([input], |[input]| Ok(input.f_narrow(1, 0, int(self.vectors))?))
     }
 

@@ -12,7 +12,6 @@ use zagros_job::{Categorical, Job, PadSide, Sequence};
 
 use super::{ModelError, int};
 
-/// The network's input for one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
     pub numeric: usize,
@@ -29,7 +28,6 @@ pub struct InputShape {
 pub struct SequenceShape {
     /// Index of its first value.
     pub offset: usize,
-    /// Values of each vector.
     pub dim: usize,
     /// Number of positions, and the side of the padding.
     pub sequence: Sequence,
@@ -44,7 +42,6 @@ pub struct AttentionShape {
 }
 
 impl InputShape {
-    /// The input for samples of a job.
     #[must_use]
     pub fn new(job: &Job) -> Self {
         let dim = |feature: &Categorical| job.tables[feature.table].dim;
@@ -74,16 +71,16 @@ impl InputShape {
         }
     }
 
-    /// Values of all feature vectors and sequences side by side.
+    /// Feature vectors and sequences side by side.
     #[must_use]
     pub fn width(&self) -> usize {
         let sequences = self.sequences.iter().map(|shape| shape.sequence.input_width(shape.dim));
-        self.vectors() + sequences.sum::<usize>()
+        self.vectors_width() + sequences.sum::<usize>()
     }
 
-    /// Values of all feature vectors side by side, without sequences: ΣD.
+    /// ΣD: feature vectors side by side, without sequences.
     #[must_use]
-    pub fn vectors(&self) -> usize {
+    pub fn vectors_width(&self) -> usize {
         self.embeddings.iter().sum()
     }
 
@@ -100,14 +97,14 @@ impl InputShape {
 
 impl SequenceShape {
     /// The vectors of a batch's input, `[batch, L, D]`.
-    pub(super) fn vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+    pub(super) fn position_vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
         let (length, dim) = (self.sequence.length, self.dim);
         let values = input.f_narrow(1, int(self.offset), int(length * dim))?;
         Ok(values.f_reshape([input.size()[0], int(length), int(dim)])?)
     }
 
-    /// Which positions of a batch are real, `[batch, L]` of bool.
-    pub(super) fn real(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+    /// `[batch, L]` of bool.
+    pub(super) fn real_positions(&self, input: &Tensor) -> Result<Tensor, ModelError> {
         let (length, dim) = (self.sequence.length, self.dim);
         let count = input.f_narrow(1, int(self.offset + length * dim), 1)?.f_detach()?;
         let position = Tensor::f_arange(int(length), (Kind::Float, input.device()))?.f_unsqueeze(0)?;
@@ -120,7 +117,7 @@ impl SequenceShape {
 
 impl AttentionShape {
     /// The target's vector, `[batch, D]`.
-    pub(super) fn target(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+    pub(super) fn target_vector(&self, input: &Tensor) -> Result<Tensor, ModelError> {
         Ok(input.f_narrow(1, int(self.target), int(self.sequence.dim))?)
     }
 }
@@ -146,10 +143,10 @@ mod tests {
             9.0_f32, 9.0, 0.0, 0.0, 0.0, 0.0, 9.0, 9.0, 5.0, 0.0, 0.0, 1.0, 9.0, 9.0, 1.0, 2.0, 3.0, 3.0,
         ])
         .reshape([3, 6]);
-        let real = |pad| Vec::<bool>::try_from(shape(pad).real(&input).unwrap().reshape([-1])).unwrap();
+        let real = |pad| Vec::<bool>::try_from(shape(pad).real_positions(&input).unwrap().reshape([-1])).unwrap();
         assert_eq!(real(PadSide::Right), [false, false, false, true, false, false, true, true, true]);
         assert_eq!(real(PadSide::Left), [false, false, false, false, false, true, true, true, true]);
-        let vectors = shape(PadSide::Left).vectors(&input).unwrap();
+        let vectors = shape(PadSide::Left).position_vectors(&input).unwrap();
         assert_eq!(vectors.size(), [3, 3, 1]);
         assert_eq!(Vec::<f32>::try_from(vectors.get(2).reshape([-1])).unwrap(), [1.0, 2.0, 3.0]);
     }

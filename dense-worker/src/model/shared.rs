@@ -1,17 +1,16 @@
 //! The dense gradients as workers share them: all gradients of a network one after another, in the order in which it made
 //! its weights. That order is the same on every worker.
 
-use super::dropout::Dropout;
-use super::{Compute, DenseModel, ModelError, Network, Samples, StreamedExchange};
+use super::dropout::UnitDropout;
+use super::{StepCompute, DenseModel, ModelError, DenseNetwork, LabelledSamples, StreamedExchange};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
-pub type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
+pub type FinalGradients<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 impl DenseModel {
-    /// Number of weights, and of gradients.
     #[must_use]
-    pub fn weights(&self) -> usize {
+    pub fn weight_count(&self) -> usize {
         self.gradients.values().len()
     }
 
@@ -22,19 +21,19 @@ impl DenseModel {
     /// When libtorch fails, or another worker does not take part.
     pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
         if self.exchange.is_some() {
-            self.weigh(0.0);
+            self.set_share(0.0);
             let sample =
-                [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
+                [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
             let [numeric, embeddings, labels] = &sample;
-            self.backward_of(Samples::plain(numeric, embeddings, labels), 1, &mut |_, _| ())?;
+            self.backward_of(LabelledSamples::unweighted(numeric, embeddings, labels), 1, &mut |_, _| ())?;
         }
-        self.buffers.skipped();
-        self.gradients.zero()
+        self.buffers.drop_step();
+        self.gradients.set_to_zero()
     }
 
     /// The sum of the squares of the gradients that this worker pushed for a commit; 0 if its weights are not streamed.
-    pub fn squares(&self) -> f64 {
-        self.exchange.as_ref().map_or(0.0, StreamedExchange::squares)
+    pub fn pushed_squares(&self) -> f64 {
+        self.exchange.as_ref().map_or(0.0, StreamedExchange::pushed_squares)
     }
 
     /// Replaces that sum by the one of all workers.
@@ -46,13 +45,13 @@ impl DenseModel {
 
     /// Sets the share that this worker's samples have in the steps from now on. Of resident weights the caller weighs the
     /// gradients.
-    pub fn weigh(&mut self, share: f32) {
+    pub fn set_share(&mut self, share: f32) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.weigh(share);
+            exchange.set_share(share);
         }
     }
 
-    /// The gradients of the last backward, in the order of the weights.
+    /// Of the last backward, in the order of the weights.
     #[must_use]
     pub fn gradients(&self) -> &[f32] {
         self.gradients.values()
@@ -74,23 +73,15 @@ impl DenseModel {
     /// The number of values in the network's buffers ([`super::buffers`]). Most networks have none.
     #[must_use]
     pub fn buffer_values(&self) -> usize {
-        self.buffers.values()
+        self.buffers.value_count()
     }
 
-    /// The change of each value of the network's buffers by the last forward.
-    ///
-    /// # Errors
-    /// When one is not finite, or libtorch fails.
     pub fn buffer_changes(&self) -> Result<Vec<f32>, ModelError> {
         self.buffers.changes()
     }
 
-    /// Replaces these changes.
-    ///
-    /// # Errors
-    /// When there are not so many values, or libtorch fails.
     pub fn replace_buffer_changes(&mut self, by: &[f32]) -> Result<(), ModelError> {
-        super::expect("changes of buffers", self.buffers.values(), by.len())?;
+        super::expect("changes of buffers", self.buffers.value_count(), by.len())?;
         self.buffers.replace_changes(by)
     }
 
@@ -99,7 +90,7 @@ impl DenseModel {
     /// # Errors
     /// When one is not finite (nothing is applied then; [`ModelError::Skipped`] if training goes on without the batch), or
     /// libtorch fails.
-    pub fn apply(&mut self) -> Result<(), ModelError> {
+    pub fn apply_gradients(&mut self) -> Result<(), ModelError> {
         let what = "a gradient of the dense network, summed over all workers,";
         let finite = super::all_finite(self.gradients.values());
         let made = if finite { self.update() } else { Err(ModelError::NotFinite { what }) };
@@ -107,27 +98,24 @@ impl DenseModel {
     }
 
     /// Waits until the gradients of all steps have arrived where the weights are. Resident weights have them.
-    ///
-    /// # Errors
-    /// When they do not arrive: the error names layer and server.
-    pub fn settle(&self) -> Result<(), ModelError> {
-        self.exchange.as_ref().map_or(Ok(()), StreamedExchange::settle)
+    pub fn wait_for_pushes(&self) -> Result<(), ModelError> {
+        self.exchange.as_ref().map_or(Ok(()), StreamedExchange::wait_for_pushes)
     }
 
     /// Seeds dropout from now on, so that another worker drops other units.
     pub fn drop_by(&mut self, seed: u64) {
-        let share = self.dropout.share();
-        let dropout = |stream| Dropout::new(share, seed, stream);
+        let share = self.dropout.drop_share();
+        let dropout = |stream| UnitDropout::new(share, seed, stream);
         match &mut self.compute {
-            Compute::Threads(threads) => threads.drop_by(dropout),
-            Compute::Streamed(threads) => threads.get_mut().drop_by(dropout),
-            Compute::Autograd | Compute::StreamedAutograd(_) => {}
+            StepCompute::Threads(threads) => threads.drop_by(dropout),
+            StepCompute::Streamed(threads) => threads.get_mut().drop_by(dropout),
+            StepCompute::Autograd | StepCompute::StreamedAutograd(_) => {}
         }
         self.dropout = dropout(0);
         if let Some(regularisation) = &mut self.regularisation {
             regularisation.drop_by(seed);
         }
-        if let Network::TorchScript(module) = &mut self.network {
+        if let DenseNetwork::TorchScript(module) = &mut self.network {
             module.drop_by(seed);
         }
     }
@@ -159,7 +147,7 @@ mod tests {
             let (head, tail) = gradients.split_at(5);
             in_parts.replace_gradients(5, tail).unwrap();
             in_parts.replace_gradients(0, head).unwrap();
-            in_parts.apply().unwrap();
+            in_parts.apply_gradients().unwrap();
             assert_eq!(in_parts.to_safetensors().unwrap(), at_once.to_safetensors().unwrap());
         }
     }
@@ -168,11 +156,11 @@ mod tests {
     fn a_worker_without_samples_makes_the_others_step() {
         let (mut busy, mut idle) = (model(), model());
         busy.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-        idle.replace_gradients(0, &vec![1.0; busy.weights()]).unwrap();
+        idle.replace_gradients(0, &vec![1.0; busy.weight_count()]).unwrap();
         idle.clear_gradients().unwrap();
         assert!(idle.gradients().iter().all(|gradient| *gradient == 0.0));
         idle.replace_gradients(0, busy.gradients()).unwrap();
-        idle.apply().unwrap();
+        idle.apply_gradients().unwrap();
         assert_eq!(idle.to_safetensors().unwrap(), busy.to_safetensors().unwrap());
     }
 
@@ -181,11 +169,11 @@ mod tests {
         let mut model = model();
         let saved = model.to_safetensors().unwrap();
         model.clear_gradients().unwrap();
-        let weights = model.weights();
+        let weights = model.weight_count();
         let refused = model.replace_gradients(weights - 1, &[0.0; 2]).unwrap_err();
         assert!(matches!(refused, ModelError::Length { .. }), "{refused}");
         model.replace_gradients(weights - 1, &[f32::INFINITY]).unwrap();
-        assert!(matches!(model.apply(), Err(ModelError::NotFinite { .. })));
+        assert!(matches!(model.apply_gradients(), Err(ModelError::NotFinite { .. })));
         assert_eq!(model.to_safetensors().unwrap(), saved);
     }
 }

@@ -19,9 +19,6 @@ const AVERAGE: &str = "average";
 impl DenseModel {
     /// The optimiser's state and the count of steps in safetensors' format: vectors of f32, with a value for each weight.
     /// Dropout is a function of seed and step, so it has no state.
-    ///
-    /// # Errors
-    /// When safetensors cannot write it.
     pub fn optimizer_state(&self) -> Result<Vec<u8>, ModelError> {
         let SlotState { applied, vectors } = self.updater.state();
         let average = self.average.as_ref().map(|average| (AVERAGE, average.values()));
@@ -38,9 +35,6 @@ impl DenseModel {
     }
 
     /// As [`Self::restore_optimizer`], but the steps count from 0 again: a schedule begins anew, and moments go on.
-    ///
-    /// # Errors
-    /// As [`Self::restore_optimizer`].
     pub fn restore_optimizer_at_step_0(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         self.restore_optimizer(bytes)?;
         self.steps = 0;
@@ -66,7 +60,7 @@ impl DenseModel {
         }
         let average: Option<Vec<f32>> = vectors.remove(AVERAGE);
         if let Some(average) = &average {
-            expect("values of the average", self.weights(), average.len())?;
+            expect("values of the average", self.weight_count(), average.len())?;
         }
         self.updater.restore(SlotState { applied, vectors })?;
         if let (Some(own), Some(average)) = (&mut self.average, average) {

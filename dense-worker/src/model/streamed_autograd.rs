@@ -2,21 +2,21 @@
 
 use super::layer_calls::LayerCalls;
 use super::scoring::{BLOCK, batch_of_blocks};
-use super::{Compute, DenseModel, ModelError, Samples, StepOutput, to_vec, use_threads};
+use super::{StepCompute, DenseModel, ModelError, LabelledSamples, StepOutput, to_vec, use_threads};
 
 /// Threads of a step among those of the window: libtorch has threads of its own.
 const THREADS: usize = 1;
 
 impl DenseModel {
     /// Forward and backward of a batch. The gradients of weights go to where the weights are.
-    pub(super) fn streamed_autograd(&mut self, samples: Samples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
-        self.buffers.skipped();
+    pub(super) fn streamed_autograd(&mut self, samples: LabelledSamples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
+        self.buffers.drop_step();
         self.lend_buffers(true)?;
         if let Some(exchange) = &self.exchange {
             exchange.start_step(self.steps, THREADS);
         }
-        let output = self.autograd(samples, batch)?;
-        self.buffers.keep(self.lent.take())?;
+        let output = self.backward_by_autograd(samples, batch)?;
+        self.buffers.keep_left(self.lent.take_buffers())?;
         if let Some(exchange) = &mut self.exchange {
             exchange.end_step()?;
         }
@@ -31,7 +31,7 @@ impl DenseModel {
         batch: usize,
     ) -> Result<Vec<f32>, ModelError> {
         use_threads(self.threads);
-        let (columns, width, outputs) = (self.shape.numeric, self.shape.width(), self.losses.outputs());
+        let (columns, width, outputs) = (self.shape.numeric, self.shape.width(), self.losses.output_count());
         let most = batch_of_blocks(self.batch);
         let mut logits = Vec::with_capacity(batch * outputs);
         for start in (0..batch).step_by(most) {
@@ -43,18 +43,18 @@ impl DenseModel {
             )?;
             logits.extend_from_slice(&made[..(end - start) * outputs]);
         }
-        self.losses.finish(&mut logits);
+        self.losses.finish_outputs(&mut logits);
         Ok(logits)
     }
 
     /// Outputs of samples, made up to whole blocks.
     fn scores_of_blocks(&self, numeric: &[f32], embeddings: &[f32], samples: usize) -> Result<Vec<f32>, ModelError> {
-        let (Compute::StreamedAutograd(streamed), Some(exchange)) = (&self.compute, &self.exchange) else {
+        let (StepCompute::StreamedAutograd(streamed), Some(exchange)) = (&self.compute, &self.exchange) else {
             return Err(ModelError::Shape { what: "the weights of the network are not streamed" });
         };
         let padded = batch_of_blocks(samples);
-        let numeric = self.rows(numeric, padded, self.shape.numeric)?;
-        let embeddings = self.rows(embeddings, padded, self.shape.width())?;
+        let numeric = self.filled_rows(numeric, padded, self.shape.numeric)?;
+        let embeddings = self.filled_rows(embeddings, padded, self.shape.width())?;
         self.lend_buffers(false)?;
         exchange.start_scoring(THREADS);
         let mut calls = LayerCalls::scoring_blocks(streamed, padded / BLOCK);
@@ -64,16 +64,16 @@ impl DenseModel {
 
     /// Goes through the layers with a sample of zeros, forward and backward, and forward: the window notes the order.
     pub(super) fn learn_order(&mut self) -> Result<(), ModelError> {
-        let (Compute::StreamedAutograd(_), Some(exchange)) = (&self.compute, &self.exchange) else { return Ok(()) };
+        let (StepCompute::StreamedAutograd(_), Some(exchange)) = (&self.compute, &self.exchange) else { return Ok(()) };
         let window = exchange.window().clone();
-        let sample = [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
+        let sample = [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
         let [numeric, embeddings, labels] = &sample;
-        window.learn(|| {
+        window.learn_order(|| {
             self.lend_buffers(true)?;
             if let Some(exchange) = &self.exchange {
                 exchange.start_step(0, THREADS);
             }
-            self.autograd(Samples::plain(numeric, embeddings, labels), 1)?;
+            self.backward_by_autograd(LabelledSamples::unweighted(numeric, embeddings, labels), 1)?;
             self.scores_of_blocks(numeric, embeddings, 1)?;
             Ok(())
         })

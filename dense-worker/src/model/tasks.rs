@@ -17,10 +17,9 @@
 use tch::{Kind, Tensor};
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError};
 
-/// Settings of what the targets share.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SharedForm<'a> {
     Bottom { hidden: &'a [i64] },
@@ -29,57 +28,55 @@ pub(super) enum SharedForm<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Tasks {
-    pub(super) shared: Shared,
+pub(super) struct TasksNetwork {
+    pub(super) shared: SharedLayers,
     /// One for each target, in order.
     pub(super) towers: Vec<Mlp>,
 }
 
-/// What is between the input and the towers.
 #[derive(Debug)]
-pub(super) enum Shared {
+pub(super) enum SharedLayers {
     /// `None` without layers.
     Bottom(Option<Mlp>),
     /// The experts, and each target's gate.
-    Mmoe(Vec<Mlp>, Vec<Gate>),
-    Ple(Vec<Level>),
+    Mmoe(Vec<Mlp>, Vec<ExpertGate>),
+    Ple(Vec<PleLevel>),
 }
 
 /// A level of PLE.
 #[derive(Debug)]
-pub(super) struct Level {
+pub(super) struct PleLevel {
     pub(super) shared: Vec<Mlp>,
     /// The experts of each target.
     pub(super) own: Vec<Vec<Mlp>>,
     /// Each target's gate: over its own experts, then the shared ones.
-    pub(super) gates: Vec<Gate>,
+    pub(super) gates: Vec<ExpertGate>,
     /// Over the experts of all targets in order, then the shared ones; `None` in the last level.
-    pub(super) shared_gate: Option<Gate>,
+    pub(super) shared_gate: Option<ExpertGate>,
 }
 
-/// What mixes the outputs of experts.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct ExpertGate {
     /// `[experts, inputs]`.
     pub(super) weight: Tensor,
     layer: LayerNumber,
 }
 
-impl Tasks {
+impl TasksNetwork {
     /// `outputs` are those of each target.
     pub(super) fn new(
         shape: &InputShape,
         form: SharedForm<'_>,
         tower: &[i64],
         outputs: &[usize],
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let inputs = shape.numeric + shape.width();
         if inputs == 0 {
             return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
         }
-        let (shared, read) = Shared::new(inputs, form, outputs.len(), weights)?;
-        let tower = widths(tower)?;
+        let (shared, read) = SharedLayers::new(inputs, form, outputs.len(), weights)?;
+        let tower = parse_widths(tower)?;
         let towers = outputs.iter().enumerate().map(|(target, outputs)| {
             Mlp::linear_last(&format!("tower_{target}"), read, &[&tower[..], &[*outputs]].concat(), weights)
         });
@@ -106,39 +103,39 @@ impl Tasks {
     pub(super) fn reads_input(&self, tensor: &str) -> bool {
         let is_first = tensor.contains(".0.");
         match &self.shared {
-            Shared::Bottom(Some(_)) => tensor.starts_with("bottom.0."),
-            Shared::Bottom(None) => tensor.starts_with("tower_") && is_first,
-            Shared::Mmoe(..) => tensor.starts_with("gate.") || (tensor.starts_with("expert_") && is_first),
-            Shared::Ple(_) => tensor.starts_with("level_0_") && (tensor.contains("gate.") || is_first),
+            SharedLayers::Bottom(Some(_)) => tensor.starts_with("bottom.0."),
+            SharedLayers::Bottom(None) => tensor.starts_with("tower_") && is_first,
+            SharedLayers::Mmoe(..) => tensor.starts_with("gate.") || (tensor.starts_with("expert_") && is_first),
+            SharedLayers::Ple(_) => tensor.starts_with("level_0_") && (tensor.contains("gate.") || is_first),
         }
     }
 }
 
-impl Shared {
+impl SharedLayers {
     /// The shared part, and the width of what the towers read.
     fn new(
         inputs: usize,
         form: SharedForm<'_>,
         targets: usize,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<(Self, usize), ModelError> {
         match form {
             SharedForm::Bottom { hidden } => {
-                let hidden = widths(hidden)?;
+                let hidden = parse_widths(hidden)?;
                 let Some(width) = hidden.last() else { return Ok((Self::Bottom(None), inputs)) };
                 Ok((Self::Bottom(Some(Mlp::hidden("bottom", inputs, &hidden, weights)?)), *width))
             }
             SharedForm::Mmoe { experts, hidden } => {
-                let hidden = widths(hidden)?;
+                let hidden = parse_widths(hidden)?;
                 let made = mlps("expert", experts, inputs, &hidden, weights)?;
-                let gates = (0..targets).map(|target| Gate::new("gate", target, inputs, experts, weights));
+                let gates = (0..targets).map(|target| ExpertGate::new("gate", target, inputs, experts, weights));
                 Ok((Self::Mmoe(made, gates.collect::<Result<_, _>>()?), hidden.last().copied().unwrap_or(inputs)))
             }
             SharedForm::Ple { levels, shared_experts, task_experts, hidden } => {
-                let (hidden, mut read, mut made) = (widths(hidden)?, inputs, Vec::with_capacity(levels));
+                let (hidden, mut read, mut made) = (parse_widths(hidden)?, inputs, Vec::with_capacity(levels));
                 for level in 0..levels {
                     let form = LevelForm { level, is_last: level + 1 == levels, shared_experts, task_experts, targets };
-                    made.push(Level::new(form, read, &hidden, weights)?);
+                    made.push(PleLevel::new(form, read, &hidden, weights)?);
                     read = hidden.last().copied().unwrap_or(read);
                 }
                 Ok((Self::Ple(made), read))
@@ -146,7 +143,6 @@ impl Shared {
         }
     }
 
-    /// What the tower of each target reads.
     fn forward<'n>(
         &'n self,
         x: &Tensor,
@@ -172,7 +168,6 @@ impl Shared {
     }
 }
 
-/// Settings of a level.
 #[derive(Clone, Copy)]
 struct LevelForm {
     level: usize,
@@ -182,17 +177,17 @@ struct LevelForm {
     targets: usize,
 }
 
-impl Level {
-    fn new(form: LevelForm, inputs: usize, hidden: &[usize], weights: &mut Weights) -> Result<Self, ModelError> {
+impl PleLevel {
+    fn new(form: LevelForm, inputs: usize, hidden: &[usize], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let LevelForm { level, is_last, shared_experts, task_experts, targets } = form;
         let shared = mlps(&format!("level_{level}_shared"), shared_experts, inputs, hidden, weights)?;
         let own = |target| mlps(&format!("level_{level}_target_{target}"), task_experts, inputs, hidden, weights);
         let own = (0..targets).map(own).collect::<Result<_, _>>()?;
         let seen = task_experts + shared_experts;
-        let gate = |target| Gate::new(&format!("level_{level}_gate"), target, inputs, seen, weights);
+        let gate = |target| ExpertGate::new(&format!("level_{level}_gate"), target, inputs, seen, weights);
         let gates = (0..targets).map(gate).collect::<Result<_, _>>()?;
         let all = targets * task_experts + shared_experts;
-        let shared_gate = || Gate::new(&format!("level_{level}_shared_gate"), 0, inputs, all, weights);
+        let shared_gate = || ExpertGate::new(&format!("level_{level}_shared_gate"), 0, inputs, all, weights);
         Ok(Self { shared, own, gates, shared_gate: (!is_last).then(shared_gate).transpose()? })
     }
 
@@ -217,18 +212,17 @@ impl Level {
     }
 }
 
-/// So many MLPs, `name_0` and so on.
+/// `name_0` and so on.
 fn mlps(
     name: &str,
     count: usize,
     inputs: usize,
     hidden: &[usize],
-    weights: &mut Weights,
+    weights: &mut WeightBuilder,
 ) -> Result<Vec<Mlp>, ModelError> {
     (0..count).map(|index| Mlp::hidden(&format!("{name}_{index}"), inputs, hidden, weights)).collect()
 }
 
-/// The outputs of experts.
 fn all<'n>(experts: &'n [Mlp], x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Vec<Tensor>, ModelError> {
     experts.iter().map(|expert| expert.forward(x, calls)).collect()
 }
@@ -238,13 +232,13 @@ fn stacked(outputs: &[Tensor]) -> Result<Tensor, ModelError> {
     Ok(Tensor::f_stack(outputs, 1)?)
 }
 
-impl Gate {
+impl ExpertGate {
     fn new(
         stack: &str,
         index: usize,
         inputs: usize,
         experts: usize,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let weight = weights.matrix(stack, index, inputs, experts)?;
         Ok(Self { weight, layer: weights.layer_of(&format!("{stack}.{index}.weight")) })

@@ -20,7 +20,7 @@ use zagros_job::{CrossStructure, DenseOptimizer, Job, Model};
 use super::*;
 use crate::testing::job;
 
-type Stored = HashMap<String, (Vec<usize>, Vec<f64>)>;
+type StoredWeights = HashMap<String, (Vec<usize>, Vec<f64>)>;
 
 fn dlrm() -> Model {
     Model::Dlrm { bottom: vec![5], top: vec![6, 4], dropout: 0.0 }
@@ -30,7 +30,7 @@ fn ffnn() -> Model {
     Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 }
 }
 
-fn stored(model: &DenseModel) -> Stored {
+fn stored(model: &DenseModel) -> StoredWeights {
     let bytes = model.to_safetensors().unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let values = |data: &[u8]| data.as_chunks::<4>().0.iter().map(|w| f64::from(f32::from_le_bytes(*w))).collect();
@@ -38,7 +38,7 @@ fn stored(model: &DenseModel) -> Stored {
 }
 
 /// One sample through `name.0`, `name.1`, …, with ReLU between layers, and after the last if `activate_last`.
-fn reference_mlp(weights: &Stored, name: &str, input: &[f64], activate_last: bool) -> Vec<f64> {
+fn reference_mlp(weights: &StoredWeights, name: &str, input: &[f64], activate_last: bool) -> Vec<f64> {
     let mut x = input.to_vec();
     for index in 0.. {
         let Some((shape, weight)) = weights.get(&format!("{name}.{index}.weight")) else { break };
@@ -51,7 +51,7 @@ fn reference_mlp(weights: &Stored, name: &str, input: &[f64], activate_last: boo
     x
 }
 
-fn reference_logit(job: &Job, weights: &Stored, numeric: &[f64], embeddings: &[f64]) -> f64 {
+fn reference_logit(job: &Job, weights: &StoredWeights, numeric: &[f64], embeddings: &[f64]) -> f64 {
     if matches!(job.model, Model::Ffnn { .. }) {
         return reference_mlp(weights, "layers", &[numeric, embeddings].concat(), false)[0];
     }
@@ -71,13 +71,13 @@ fn reference_logit(job: &Job, weights: &Stored, numeric: &[f64], embeddings: &[f
 }
 
 #[derive(Clone)]
-struct Samples {
+struct TestSamples {
     numeric: Vec<f32>,
     embeddings: Vec<f32>,
     labels: Vec<f32>,
 }
 
-impl Samples {
+impl TestSamples {
     fn random(job: &Job, batch: usize) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(5);
         let shape = InputShape::new(job);
@@ -92,7 +92,7 @@ impl Samples {
         Self { numeric, embeddings, labels: (0..batch).map(|i| (i % 2) as f32).collect() }
     }
 
-    fn reference_logits(&self, job: &Job, weights: &Stored) -> Vec<f64> {
+    fn reference_logits(&self, job: &Job, weights: &StoredWeights) -> Vec<f64> {
         let batch = self.labels.len();
         let sample = |values: &[f32], index: usize| -> Vec<f64> {
             let columns = values.len() / batch;
@@ -104,7 +104,7 @@ impl Samples {
     }
 
     /// Mean over the batch of log(1 + e^z) − y·z.
-    fn reference_loss(&self, job: &Job, weights: &Stored) -> f64 {
+    fn reference_loss(&self, job: &Job, weights: &StoredWeights) -> f64 {
         let logits = self.reference_logits(job, weights);
         let loss = |index: usize| logits[index].exp().ln_1p() - f64::from(self.labels[index]) * logits[index];
         (0..logits.len()).map(loss).sum::<f64>() / logits.len() as f64
@@ -112,7 +112,7 @@ impl Samples {
 }
 
 fn check_against_reference(job: &Job) {
-    let mut samples = Samples::random(job, 4);
+    let mut samples = TestSamples::random(job, 4);
     let mut model = DenseModel::new(job).unwrap();
     let weights = stored(&model);
     let output = model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
@@ -157,7 +157,7 @@ fn ffnn_equals_the_reference() {
 #[test]
 fn numeric_values_alone_train() {
     let job = job(2, &[], ffnn());
-    let samples = Samples::random(&job, 4);
+    let samples = TestSamples::random(&job, 4);
     let output = DenseModel::new(&job).unwrap().step(&samples.numeric, &[], &samples.labels).unwrap();
     assert!(output.gradients.is_empty() && output.loss > 0.0);
 }
@@ -165,7 +165,7 @@ fn numeric_values_alone_train() {
 #[test]
 fn sgd_follows_the_slope_of_the_reference() {
     let job = job(2, &[2, 2], ffnn());
-    let samples = Samples::random(&job, 4);
+    let samples = TestSamples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
     let mut weights = stored(&model);
     model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
@@ -186,7 +186,7 @@ fn sgd_follows_the_slope_of_the_reference() {
 fn adam_moves_each_weight_by_its_rate_at_first() {
     let mut job = job(2, &[2, 2], ffnn());
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
-    let samples = Samples::random(&job, 4);
+    let samples = TestSamples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
     let first = stored(&model);
     model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
@@ -199,7 +199,7 @@ fn training_lowers_the_loss_and_the_seed_fixes_it() {
     let mut job = job(3, &[4, 4], dlrm());
     job.model = Model::Dlrm { bottom: vec![5], top: vec![16], dropout: 0.2 };
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
-    let samples = Samples::random(&job, 16);
+    let samples = TestSamples::random(&job, 16);
     let losses = || -> Vec<f32> {
         let mut model = DenseModel::new(&job).unwrap();
         let mut step = || model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap().loss;
@@ -235,7 +235,7 @@ fn lengths_that_disagree_are_refused() {
 fn weights_survive_saving_exactly() {
     let (mut first, mut second) = (job(2, &[4, 4], dlrm()), job(2, &[4, 4], dlrm()));
     (first.train.seed, second.train.seed) = (1, 2);
-    let samples = Samples::random(&first, 6);
+    let samples = TestSamples::random(&first, 6);
     let mut trained = DenseModel::new(&first).unwrap();
     trained.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
     let mut loaded = DenseModel::new(&second).unwrap();

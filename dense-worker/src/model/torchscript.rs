@@ -24,7 +24,6 @@ pub(super) struct TorchScript {
     seed: u64,
     /// Seed of libtorch's generator for the next forward.
     draws: u64,
-    /// Outputs a sample.
     outputs: usize,
 }
 
@@ -89,15 +88,14 @@ impl TorchScript {
         self.seed = seed;
     }
 
-    /// Sets the dropout inside the module to that of this step.
     pub(super) fn draw_for(&mut self, step: u64) {
         self.draws = self.seed.wrapping_add(step);
     }
 
     /// Gives the next forward copies of the buffers.
-    pub(super) fn lend(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
+    pub(super) fn lend_buffers(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
         let mut module = self.module.borrow_mut();
-        for copy in buffers.copies() {
+        for copy in buffers.named_copies() {
             let (name, copy) = copy?;
             module.set_buffer(name, &copy).map_err(|reason| ModelError::ScriptFailed { reason })?;
         }
@@ -105,7 +103,7 @@ impl TorchScript {
     }
 
     /// The buffers after the last forward, in their order.
-    pub(super) fn left(&self) -> Result<Vec<Tensor>, ModelError> {
+    pub(super) fn left_buffers(&self) -> Result<Vec<Tensor>, ModelError> {
         let buffers = self.module.borrow().buffers().map_err(|reason| ModelError::ScriptFailed { reason })?;
         Ok(buffers.into_iter().map(|(_, buffer)| buffer).collect())
     }

@@ -10,7 +10,7 @@
 use tch::{Kind, Tensor};
 
 use super::layer_calls::LayerCalls;
-use super::mlp::{Linear, Mlp, Weights, widths};
+use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
@@ -19,20 +19,20 @@ pub(super) struct WideDeep {
     first: Tensor,
     rest: Tensor,
     /// `None` without numeric columns.
-    pub(super) wide: Option<Linear>,
+    pub(super) wide: Option<LinearLayer>,
     pub(super) deep: Mlp,
 }
 
 impl WideDeep {
-    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (first, rest) = split(&shape.embeddings);
         let inputs = shape.numeric + rest.len();
         if inputs == 0 {
             return Err(ModelError::Shape { what: "the deep part has no input: no numeric feature, no dim above 1" });
         }
         let wide = (shape.numeric > 0).then(|| weights.linear("wide", 0, shape.numeric, 1)).transpose()?;
-        let deep = Mlp::logit("deep", inputs, &widths(hidden)?, weights)?;
-        Ok(Self { first: weights.columns(&first)?, rest: weights.columns(&rest)?, wide, deep })
+        let deep = Mlp::logit("deep", inputs, &parse_widths(hidden)?, weights)?;
+        Ok(Self { first: weights.column_indices(&first)?, rest: weights.column_indices(&rest)?, wide, deep })
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.

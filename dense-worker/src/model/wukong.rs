@@ -16,12 +16,11 @@
 
 use tch::Tensor;
 
-use super::hidden::Norm;
+use super::hidden::LayerNorm;
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, Weights, widths};
+use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::{InputShape, ModelError, int};
 
-/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WukongForm<'a> {
     pub(super) layers: usize,
@@ -42,7 +41,6 @@ pub(super) struct Wukong {
     dim: usize,
 }
 
-/// One layer of the interaction stack.
 #[derive(Debug)]
 struct InteractionLayer {
     /// The numbers of two layers: Y and the first norm, and all that follows the MLP.
@@ -50,21 +48,21 @@ struct InteractionLayer {
     compressed: LayerNumber,
     /// Yᵀ, `[rank, n]`.
     projection: Tensor,
-    fm_norm: Norm,
+    fm_norm: LayerNorm,
     fm_mlp: Mlp,
     /// W, `[lcb, n]`.
     compress: Tensor,
     /// V, `[fmb + lcb, n]`; `None` if the layer gives as many vectors as it takes.
     residual: Option<Tensor>,
-    norm: Norm,
+    norm: LayerNorm,
     fmb: usize,
     dim: usize,
 }
 
 impl Wukong {
-    pub(super) fn new(shape: &InputShape, form: WukongForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+    pub(super) fn new(shape: &InputShape, form: WukongForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), shape.common_dim("wukong")?);
-        let bottom_widths = [widths(form.bottom)?, vec![dim]].concat();
+        let bottom_widths = [parse_widths(form.bottom)?, vec![dim]].concat();
         let has_bottom = shape.numeric > 0;
         let bottom = has_bottom.then(|| Mlp::hidden("bottom", shape.numeric, &bottom_widths, weights)).transpose()?;
         let mut vectors = features + usize::from(has_bottom);
@@ -73,7 +71,7 @@ impl Wukong {
             layers.push(InteractionLayer::new(index, vectors, dim, form, weights)?);
             vectors = form.fmb + form.lcb;
         }
-        let top = Mlp::logit("top", vectors * dim, &widths(form.top)?, weights)?;
+        let top = Mlp::logit("top", vectors * dim, &parse_widths(form.top)?, weights)?;
         Ok(Self { bottom, layers, top, features, dim })
     }
 
@@ -103,11 +101,11 @@ impl InteractionLayer {
         vectors: usize,
         dim: usize,
         form: WukongForm<'_>,
-        weights: &mut Weights,
+        weights: &mut WeightBuilder,
     ) -> Result<Self, ModelError> {
         let (given, products) = (form.fmb + form.lcb, vectors * form.rank);
-        let fm_widths = [widths(form.fmb_hidden)?, vec![form.fmb * dim]].concat();
-        let layer = |weights: &Weights, stack: &str| weights.layer_of(&format!("{stack}.{index}.weight"));
+        let fm_widths = [parse_widths(form.fmb_hidden)?, vec![form.fmb * dim]].concat();
+        let layer = |weights: &WeightBuilder, stack: &str| weights.layer_of(&format!("{stack}.{index}.weight"));
         Ok(Self {
             projected: layer(weights, "fmb_projection"),
             compressed: layer(weights, "lcb"),

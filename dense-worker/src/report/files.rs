@@ -9,12 +9,10 @@ use zagros_plumbing::durable;
 
 use crate::error::WorkerError;
 
-/// Writes a durable file.
 pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), WorkerError> {
     durable::write(path, content).map_err(|source| file_error("write", path, source))
 }
 
-/// An error that names the file.
 pub(crate) fn file_error(what: &'static str, path: &Path, source: io::Error) -> WorkerError {
     WorkerError::File { what, path: path.to_owned(), source }
 }
@@ -27,7 +25,6 @@ pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// The present time, in seconds since 1970.
 pub(crate) fn seconds_since_epoch() -> f64 {
     // A clock before 1970 gives 0.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()

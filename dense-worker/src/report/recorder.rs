@@ -21,24 +21,24 @@ use super::RunFolder;
 use super::files::{file_error, seconds_since_epoch};
 use super::tensorboard::EventWriter;
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event, HeldOutPart, Observer, StepReport};
+use crate::event::{Evaluation, WorkerEvent, HeldOutPart, Observer, StepReport};
 use crate::measures::TargetMeasures;
 
 /// All of the first steps are recorded, so that short runs can be compared step by step.
 const EVERY_STEP_UNTIL: u64 = 1000;
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// An observer that writes to the run folder, on its own thread.
+/// It writes on its own thread.
 #[derive(Debug)]
 pub struct MeasureRecorder {
-    lines: Mutex<Gate>,
+    lines: Mutex<LineGate>,
     writer: Option<JoinHandle<()>>,
 }
 
 /// Decides on the training path which events become a line.
 #[derive(Debug)]
-struct Gate {
-    lines: Option<Sender<Line>>,
+struct LineGate {
+    lines: Option<Sender<MetricLine>>,
     last: Option<Instant>,
     /// An earlier process has written into the file.
     has_earlier_lines: bool,
@@ -46,7 +46,7 @@ struct Gate {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Line {
+enum MetricLine {
     Step {
         time: f64,
         #[serde(flatten)]
@@ -87,45 +87,42 @@ enum Line {
 }
 
 impl MeasureRecorder {
-    /// Opens the files and appends to them.
-    ///
-    /// # Errors
-    /// When a file cannot be opened, or the thread not started.
+    /// Appends to the files of an earlier process.
     pub fn start(folder: &RunFolder, tensorboard: bool) -> Result<Self, WorkerError> {
         let path = folder.metrics_file();
         let opened = OpenOptions::new().create(true).append(true).open(&path);
         let opened = opened.and_then(|file| Ok((file.metadata()?.len() > 0, file)));
         let (has_earlier_lines, metrics) = opened.map_err(|source| file_error("open", &path, source))?;
-        let files = Files { metrics, events: tensorboard.then(|| open_events(folder)).transpose()? };
+        let files = MeasureFiles { metrics, events: tensorboard.then(|| open_events(folder)).transpose()? };
         let (send, receive) = mpsc::channel();
         let spawned = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || files.run(&receive));
         let writer = spawned.map_err(|error| WorkerError::Thread { thread: "recorder", reason: error.to_string() })?;
-        Ok(Self { lines: Mutex::new(Gate { lines: Some(send), last: None, has_earlier_lines }), writer: Some(writer) })
+        Ok(Self { lines: Mutex::new(LineGate { lines: Some(send), last: None, has_earlier_lines }), writer: Some(writer) })
     }
 }
 
 impl Observer for MeasureRecorder {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &WorkerEvent) {
         let time = seconds_since_epoch();
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match event {
-            Event::Step(report) if gate.is_due(report.step) => gate.send(Line::Step { time, report: *report }),
-            Event::Evaluated { step, part, epoch, evaluation, targets } => {
+            WorkerEvent::Step(report) if gate.is_due(report.step) => gate.send(MetricLine::Step { time, report: *report }),
+            WorkerEvent::Evaluated { step, part, epoch, evaluation, targets } => {
                 let (step, part, epoch, evaluation, targets) = (*step, *part, *epoch, *evaluation, targets.clone());
-                gate.send(Line::Evaluation { time, step, part, epoch, evaluation, targets });
+                gate.send(MetricLine::Evaluation { time, step, part, epoch, evaluation, targets });
             }
-            Event::EpochEnded { step, epoch, training } => {
-                gate.send(Line::Epoch { time, step: *step, epoch: *epoch, training: *training });
+            WorkerEvent::EpochEnded { step, epoch, training } => {
+                gate.send(MetricLine::Epoch { time, step: *step, epoch: *epoch, training: *training });
             }
-            Event::Chosen { step, message } => {
-                gate.send(Line::Choice { time, step: *step, message: message.clone() });
+            WorkerEvent::Chosen { step, message } => {
+                gate.send(MetricLine::Choice { time, step: *step, message: message.clone() });
             }
-            Event::Resumed { step, .. } => gate.send(Line::Resumed { time, step: *step }),
-            Event::StartedFrom { step, .. } if *step > 0 => gate.send(Line::Resumed { time, step: *step }),
-            Event::StartedOver if gate.has_earlier_lines => gate.send(Line::Resumed { time, step: 0 }),
-            Event::Checkpoint { step, pause_seconds, seconds, .. } => {
+            WorkerEvent::Resumed { step, .. } => gate.send(MetricLine::Resumed { time, step: *step }),
+            WorkerEvent::StartedFrom { step, .. } if *step > 0 => gate.send(MetricLine::Resumed { time, step: *step }),
+            WorkerEvent::StartedOver if gate.has_earlier_lines => gate.send(MetricLine::Resumed { time, step: 0 }),
+            WorkerEvent::Checkpoint { step, pause_seconds, seconds, .. } => {
                 let (step, pause_seconds, seconds) = (*step, *pause_seconds, *seconds);
-                gate.send(Line::Checkpoint { time, step, pause_seconds, seconds });
+                gate.send(MetricLine::Checkpoint { time, step, pause_seconds, seconds });
             }
             _ => {}
         }
@@ -143,7 +140,7 @@ impl Drop for MeasureRecorder {
     }
 }
 
-impl Gate {
+impl LineGate {
     fn is_due(&mut self, step: u64) -> bool {
         let due = step <= EVERY_STEP_UNTIL || self.last.is_none_or(|last| last.elapsed() >= INTERVAL);
         if due {
@@ -152,7 +149,7 @@ impl Gate {
         due
     }
 
-    fn send(&self, line: Line) {
+    fn send(&self, line: MetricLine) {
         if let Some(lines) = &self.lines {
             // If the writer has ended, it has logged why.
             let _ = lines.send(line);
@@ -160,14 +157,14 @@ impl Gate {
     }
 }
 
-struct Files {
+struct MeasureFiles {
     metrics: File,
     events: Option<EventWriter<File>>,
 }
 
-impl Files {
+impl MeasureFiles {
     /// Writes the lines. A full disk must not end training, so an error is reported once.
-    fn run(mut self, lines: &Receiver<Line>) {
+    fn run(mut self, lines: &Receiver<MetricLine>) {
         let mut reported = false;
         for line in lines {
             if let Err(error) = self.write(&line)
@@ -179,24 +176,24 @@ impl Files {
         }
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, line: &MetricLine) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.metrics.write_all(&text)?;
         let Some(events) = &mut self.events else { return Ok(()) };
         match line {
-            Line::Step { time, report } => events.scalars(*time, report.step, &step_scalars(report)),
-            Line::Evaluation { time, step, part, evaluation, targets, .. } => {
+            MetricLine::Step { time, report } => events.write_scalars(*time, report.step, &step_scalars(report)),
+            MetricLine::Evaluation { time, step, part, evaluation, targets, .. } => {
                 let of_target =
                     |of: &TargetMeasures| evaluation_scalars(&format!("{}/{}", part.name(), of.target), &of.evaluation);
                 let whole = evaluation_scalars(part.name(), evaluation);
                 let all: Vec<_> = whole.into_iter().chain(targets.iter().flat_map(of_target)).collect();
-                events.scalars(*time, *step, &named(&all))
+                events.write_scalars(*time, *step, &named(&all))
             }
-            Line::Epoch { time, step, training, .. } => {
-                events.scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
+            MetricLine::Epoch { time, step, training, .. } => {
+                events.write_scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
             }
-            Line::Choice { .. } | Line::Resumed { .. } | Line::Checkpoint { .. } => Ok(()),
+            MetricLine::Choice { .. } | MetricLine::Resumed { .. } | MetricLine::Checkpoint { .. } => Ok(()),
         }
     }
 }
@@ -234,7 +231,7 @@ fn named(scalars: &[(String, f64)]) -> Vec<(&str, f64)> {
 }
 
 fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {
-    let parent = folder.tensorboard();
+    let parent = folder.tensorboard_folder();
     fs::create_dir_all(&parent).map_err(|source| file_error("create", &parent, source))?;
     let now = seconds_since_epoch();
     // TensorBoard looks for `tfevents` in the name and orders files by name.
@@ -247,8 +244,8 @@ fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {
 mod tests {
     use super::*;
 
-    fn step(step: u64) -> Event {
-        Event::Step(StepReport { step, loss: 0.25, auc_so_far: (step > 1).then_some(0.5), ..StepReport::default() })
+    fn step(step: u64) -> WorkerEvent {
+        WorkerEvent::Step(StepReport { step, loss: 0.25, auc_so_far: (step > 1).then_some(0.5), ..StepReport::default() })
     }
 
     fn lines(folder: &RunFolder) -> Vec<serde_json::Value> {
@@ -264,10 +261,10 @@ mod tests {
         recorder.observe(&step(1));
         recorder.observe(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
-        recorder.observe(&Event::EpochEnded { step: 2, epoch: 0, training: evaluation });
+        recorder.observe(&WorkerEvent::EpochEnded { step: 2, epoch: 0, training: evaluation });
         let targets = vec![TargetMeasures { target: "buy".into(), evaluation, calibrated: None }];
-        recorder.observe(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation, targets });
-        recorder.observe(&Event::Chosen { step: 2, message: "as the test wants".to_owned() });
+        recorder.observe(&WorkerEvent::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation, targets });
+        recorder.observe(&WorkerEvent::Chosen { step: 2, message: "as the test wants".to_owned() });
         drop(recorder);
         let lines = lines(&folder);
         assert_eq!(
@@ -279,7 +276,7 @@ mod tests {
         assert_eq!((&lines[3]["type"], &lines[3]["part"]), (&"evaluation".into(), &"validation".into()));
         assert_eq!((&lines[4]["type"], &lines[4]["message"]), (&"choice".into(), &"as the test wants".into()));
         assert_eq!(lines.len(), 5);
-        assert_eq!(fs::read_dir(folder.tensorboard()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder.tensorboard_folder()).unwrap().count(), 1);
     }
 
     /// Regression: a run of mode `sync` that lost a worker before its first checkpoint had each step twice.
@@ -289,7 +286,7 @@ mod tests {
         let folder = RunFolder::open(parent.path()).unwrap();
         for _ in 0..2 {
             let recorder = MeasureRecorder::start(&folder, false).unwrap();
-            [Event::StartedOver, step(1)].iter().for_each(|event| recorder.observe(event));
+            [WorkerEvent::StartedOver, step(1)].iter().for_each(|event| recorder.observe(event));
         }
         let kinds: Vec<_> = lines(&folder).iter().map(|line| (line["type"].clone(), line["step"].clone())).collect();
         let expected = [("step", 1), ("resumed", 0), ("step", 1)].map(|(kind, step)| (kind.into(), step.into()));
@@ -307,6 +304,6 @@ mod tests {
         let lines = lines(&folder);
         // The first line of each kind is due. There are more only if this machine took seconds for a loop of 400.
         assert!(lines.len() >= 2 && lines.len() < 400, "{}", lines.len());
-        assert!(!folder.tensorboard().exists());
+        assert!(!folder.tensorboard_folder().exists());
     }
 }

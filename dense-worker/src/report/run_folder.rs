@@ -12,7 +12,7 @@ use zagros_store::Folder;
 
 use super::files::{file_error, seconds_since_epoch, to_json, write};
 use crate::error::WorkerError;
-use crate::summary::{Outcome, Summary};
+use crate::summary::{TrainingOutcome, RunSummary};
 
 /// How many runs of one name may start in the same second.
 const AT_ONCE: u32 = 1000;
@@ -40,9 +40,6 @@ impl RunFolder {
     /// As [`Self::create`], but named after all runs of this job here and `elsewhere`, as in [`Self::of_job`]. The order of
     /// names is the order of starts. If the clock was set back, the name has the time of the newest run and the next
     /// number.
-    ///
-    /// # Errors
-    /// As [`Self::create`].
     pub fn create_after(job: &Job, elsewhere: &[String]) -> Result<Self, WorkerError> {
         Self::create_at(job, elsewhere, seconds_since_epoch())
     }
@@ -80,9 +77,6 @@ impl RunFolder {
 
     /// The folders of all runs of this job, in the order of their starts. `elsewhere` are names of further run folders,
     /// which may not exist here.
-    ///
-    /// # Errors
-    /// When the parent folder cannot be read.
     pub fn of_job(job: &Job, elsewhere: &[String]) -> Result<Vec<Self>, WorkerError> {
         let parent = &job.output.folder;
         let mut names: BTreeSet<String> = Folder::on_disk(parent).folder_names()?.into_iter().collect();
@@ -94,11 +88,8 @@ impl RunFolder {
         Ok(runs.into_iter().map(|(_, run)| run).collect())
     }
 
-    /// Makes the folder of a run that started on another machine.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn make(&self) -> Result<(), WorkerError> {
+    /// Of a run that started on another machine.
+    pub fn ensure_exists(&self) -> Result<(), WorkerError> {
         fs::create_dir_all(&self.path).map_err(|source| file_error("create", &self.path, source))
     }
 
@@ -121,11 +112,8 @@ impl RunFolder {
         Ok(Self { path })
     }
 
-    /// Locks the folder; `None` while another process holds the lock.
-    ///
-    /// # Errors
-    /// When the lock's file cannot be opened.
-    pub fn lock(&self) -> Result<Option<RunLock>, WorkerError> {
+    /// `None` while another process holds the lock.
+    pub fn try_lock(&self) -> Result<Option<RunLock>, WorkerError> {
         let path = self.path.join("lock");
         let open = File::options().create(true).truncate(false).write(true).open(&path);
         let file = open.map_err(|source| file_error("open", &path, source))?;
@@ -153,7 +141,6 @@ impl RunFolder {
         self.path.join("metrics.jsonl")
     }
 
-    /// [`Summary`] as JSON.
     #[must_use]
     pub fn summary_file(&self) -> PathBuf {
         self.path.join("summary.json")
@@ -164,13 +151,13 @@ impl RunFolder {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         #[derive(Deserialize)]
-        struct End {
-            outcome: Outcome,
+        struct SummaryEnd {
+            outcome: TrainingOutcome,
             complete: Option<bool>,
         }
         let text = fs::read(self.summary_file()).ok();
-        let end: Option<End> = text.and_then(|text| serde_json::from_slice(&text).ok());
-        end.is_some_and(|end| end.complete.unwrap_or(end.outcome == Outcome::Finished))
+        let end: Option<SummaryEnd> = text.and_then(|text| serde_json::from_slice(&text).ok());
+        end.is_some_and(|end| end.complete.unwrap_or(end.outcome == TrainingOutcome::Finished))
     }
 
     /// Whether its job differs from this one in what is learned. A job that cannot be read counts as different.
@@ -181,41 +168,33 @@ impl RunFolder {
     }
 
     #[must_use]
-    pub fn tensorboard(&self) -> PathBuf {
+    pub fn tensorboard_folder(&self) -> PathBuf {
         self.path.join("tensorboard")
     }
 
     /// The trained model, unless the job names another folder for it. It is complete once `manifest.json` is in it.
     #[must_use]
-    pub fn model(&self) -> PathBuf {
+    pub fn model_folder(&self) -> PathBuf {
         self.path.join("model")
     }
 
-    /// The states that are kept during training, the best and the last. Each is a model as in [`Self::model`].
+    /// The states that are kept during training, the best and the last. Each is a model as in [`Self::model_folder`].
     #[must_use]
-    pub fn checkpoints(&self) -> PathBuf {
+    pub fn checkpoints_folder(&self) -> PathBuf {
         self.path.join("checkpoints")
     }
 
-    /// The page of the run.
     #[must_use]
     pub fn report_file(&self) -> PathBuf {
         self.path.join("report.html")
     }
 
-    /// Writes the resolved job and replaces an earlier one.
-    ///
-    /// # Errors
-    /// Any I/O error.
+    /// Replaces an earlier one.
     pub fn write_job(&self, job: &Job) -> Result<(), WorkerError> {
         write(&self.job_file(), job.to_toml().as_bytes())
     }
 
-    /// Writes `summary.json`.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn write_summary(&self, summary: &Summary) -> Result<(), WorkerError> {
+    pub fn write_summary(&self, summary: &RunSummary) -> Result<(), WorkerError> {
         write(&self.summary_file(), &to_json(summary))
     }
 }
@@ -291,10 +270,10 @@ mod tests {
         assert_ne!(first, second);
         assert!(first.job_file().is_file() && second.job_file().is_file());
         assert_eq!(RunFolder::open(first.path()).unwrap(), first);
-        let lock = first.lock().unwrap();
-        assert!(lock.is_some() && first.lock().unwrap().is_none() && second.lock().unwrap().is_some());
+        let lock = first.try_lock().unwrap();
+        assert!(lock.is_some() && first.try_lock().unwrap().is_none() && second.try_lock().unwrap().is_some());
         drop(lock);
-        assert!(first.lock().unwrap().is_some());
+        assert!(first.try_lock().unwrap().is_some());
     }
 
     #[test]

@@ -8,32 +8,28 @@ use std::io::{self, Write};
 
 use prost::Message;
 
-/// One event of the file.
 #[derive(Clone, PartialEq, Message)]
 pub struct EventRecord {
     /// Seconds since the epoch.
     #[prost(double, tag = "1")]
     pub wall_time: f64,
-    /// The step it belongs to.
     #[prost(int64, tag = "2")]
     pub step: i64,
     /// Only in the first event: `brain.Event:2`.
     #[prost(string, optional, tag = "3")]
     pub file_version: Option<String>,
     #[prost(message, optional, tag = "5")]
-    pub summary: Option<Scalars>,
+    pub summary: Option<StepScalars>,
 }
 
-/// Scalars of one step.
 #[derive(Clone, PartialEq, Message)]
-pub struct Scalars {
+pub struct StepScalars {
     #[prost(message, repeated, tag = "1")]
-    pub values: Vec<Scalar>,
+    pub values: Vec<NamedScalar>,
 }
 
-/// A named number.
 #[derive(Clone, PartialEq, Message)]
-pub struct Scalar {
+pub struct NamedScalar {
     /// Name, with slashes for groups: `train/loss`.
     #[prost(string, tag = "1")]
     pub tag: String,
@@ -48,10 +44,6 @@ pub struct EventWriter<W> {
 }
 
 impl<W: Write> EventWriter<W> {
-    /// Starts a file.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn new(out: W, wall_time: f64) -> io::Result<Self> {
         let mut writer = Self { out };
         let file_version = Some("brain.Event:2".to_owned());
@@ -59,13 +51,9 @@ impl<W: Write> EventWriter<W> {
         Ok(writer)
     }
 
-    /// Adds the scalars of a step.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn scalars(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
-        let value = |(tag, value): &(&str, f64)| Scalar { tag: (*tag).to_owned(), simple_value: *value as f32 };
-        let summary = Some(Scalars { values: scalars.iter().map(value).collect() });
+    pub fn write_scalars(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
+        let value = |(tag, value): &(&str, f64)| NamedScalar { tag: (*tag).to_owned(), simple_value: *value as f32 };
+        let summary = Some(StepScalars { values: scalars.iter().map(value).collect() });
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         self.write(&EventRecord { wall_time, step, file_version: None, summary })
     }
@@ -126,7 +114,7 @@ mod tests {
     fn events_are_framed_and_read_back() {
         let mut file = Vec::new();
         let mut writer = EventWriter::new(&mut file, 100.0).unwrap();
-        writer.scalars(101.5, 7, &[("train/loss", 0.5), ("train/auc", 0.75)]).unwrap();
+        writer.write_scalars(101.5, 7, &[("train/loss", 0.5), ("train/auc", 0.75)]).unwrap();
         let events = read(&file);
         assert_eq!(events[0].file_version.as_deref(), Some("brain.Event:2"));
         assert_eq!((events[1].wall_time, events[1].step), (101.5, 7));

@@ -13,7 +13,6 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 
-/// A fake shard for the worker's client.
 #[derive(Default)]
 pub(crate) struct WorkerShard(zagros_fakes::FakeShard);
 

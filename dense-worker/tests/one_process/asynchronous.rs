@@ -2,13 +2,13 @@
 
 use zagros_zip::ZipEq;
 
-use super::workers::{Part, train_parts};
+use super::workers::{WorkerPart, train_parts};
 use super::*;
 
 const ASYNC: &str = "train.mode=async";
 const SGD: &str = "optimizer={kind='sgd', lr=0.1, momentum=0.5, weight_decay=0.01}";
 
-fn auc(summary: &Summary) -> f64 {
+fn auc(summary: &RunSummary) -> f64 {
     summary.evaluation.unwrap().auc.unwrap()
 }
 
@@ -50,11 +50,11 @@ async fn asynchronous_workers_learn_what_workers_in_step_learn_and_drop_no_sampl
     let sets = ["train.batch_size=500", "cluster.servers=2", "cluster.workers=2", bounds[0], bounds[1]];
     let rows = rows(100_000);
     let job_with = |more: &[&str]| job_over(rows.clone(), folder.path(), &[&sets, more].concat());
-    let both = || vec![Part::of_files(), Part::of_files()];
+    let both = || vec![WorkerPart::of_files(), WorkerPart::of_files()];
     let (in_step, ..) = train_parts(job_with(&[]), both()).await;
     let in_step = in_step.into_iter().next().unwrap().unwrap();
     let (apart, _, run) = train_parts(job_with(&[ASYNC]), both()).await;
-    let summaries: Vec<Summary> = apart.into_iter().map(Result::unwrap).collect();
+    let summaries: Vec<RunSummary> = apart.into_iter().map(Result::unwrap).collect();
     assert_eq!((summaries[0].samples, summaries[0].rows), (in_step.samples, in_step.rows));
     assert_eq!(summaries[0].samples, summaries[1].samples);
     assert_eq!(summaries[0].evaluation, summaries[1].evaluation);
@@ -90,8 +90,8 @@ async fn the_best_state_of_asynchronous_workers_is_scored_and_saved() {
         "cluster.servers=2",
         "cluster.workers=2",
     ];
-    let (ended, _, run) = train_parts(job(folder.path(), &sets), vec![Part::of_files(), Part::of_files()]).await;
-    let ended: Vec<Summary> = ended.into_iter().map(Result::unwrap).collect();
+    let (ended, _, run) = train_parts(job(folder.path(), &sets), vec![WorkerPart::of_files(), WorkerPart::of_files()]).await;
+    let ended: Vec<RunSummary> = ended.into_iter().map(Result::unwrap).collect();
     assert!(ended[0].epochs.len() < 30, "never settled");
     assert!(ended[0].model_step < ended[0].steps, "{} of {}", ended[0].model_step, ended[0].steps);
     assert_eq!(ended[0].evaluation, ended[1].evaluation);
@@ -106,7 +106,7 @@ async fn a_batch_that_is_no_number_is_skipped_by_its_worker_alone() {
     let good: Vec<Batch> = (0..9).map(|step| workers::samples(step * 8, 8)).collect();
     let mut bad = good.clone();
     bad[4].numeric[0] = f32::NAN;
-    let parts = vec![Part::of_batches(good), Part::of_batches(bad)];
+    let parts = vec![WorkerPart::of_batches(good), WorkerPart::of_batches(bad)];
     let (ended, ..) = train_parts(job(folder.path(), &sets), parts).await;
     let skipped: Vec<u64> = ended.into_iter().map(|ended| ended.unwrap().skipped_steps).collect();
     assert_eq!(skipped, [0, 1]);

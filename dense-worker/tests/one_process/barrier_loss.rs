@@ -67,7 +67,7 @@ async fn an_asynchronous_worker_that_is_killed_at_a_barrier_or_stays_away_is_nam
     let bounds = ["cluster.timeout_seconds=2", "cluster.lease_seconds=1"];
     let job = job(folder.path(), &[&["train.mode=async", "cluster.workers=2"], &bounds[..]].concat());
     for fault in [VoteFault::Killed, VoteFault::Lost] {
-        let cluster = Cluster::start(&job).await;
+        let cluster = WorkerCluster::start(&job).await;
         let faulty = Arc::new(FaultyVotes { control: cluster.control.clone(), fault, victim: OnceLock::new() });
         let rendezvous = Arc::new(InProcess::default());
         let start = |index, control: Arc<dyn ControlPlane>| {

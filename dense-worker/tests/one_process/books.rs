@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicU32;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_protocol::control::*;
 
-use super::rejoin::{Run, job_with, join_in_time, unharmed};
+use super::rejoin::{RejoinRun, job_with, join_in_time, unharmed};
 use super::*;
 
 /// What goes wrong with the first split that the worker asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mishap {
+enum SplitMishap {
     None,
     /// The coordinator's answer is lost on its way, and the worker asks again.
     AnswerLost,
@@ -20,20 +20,20 @@ enum Mishap {
 }
 
 /// A coordinator between which and the worker something goes wrong.
-struct Between {
+struct FaultyControl {
     control: Arc<LocalCoordinator>,
-    mishap: Mishap,
+    mishap: SplitMishap,
     asked: AtomicU32,
 }
 
-impl Between {
+impl FaultyControl {
     async fn first_split_is_taken(&self, request: AssignRequest) {
         // A question of its own.
         let another = AssignRequest { question: 0, ..request };
         let Some(assign_response::Work::Split(split)) = self.control.assign(another).await.unwrap().work else {
             return;
         };
-        if self.mishap == Mishap::Forged {
+        if self.mishap == SplitMishap::Forged {
             let AssignRequest { member, incarnation, epoch, .. } = request;
             self.control
                 .complete(CompleteRequest { member, incarnation, epoch, splits: vec![split.id], bad_rows: vec![] })
@@ -43,14 +43,14 @@ impl Between {
     }
 }
 
-impl ControlPlane for Between {
+impl ControlPlane for FaultyControl {
     fn name(&self) -> &str {
         self.control.name()
     }
 
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
         Box::pin(async move {
-            if self.mishap != Mishap::None && self.asked.fetch_add(1, Ordering::AcqRel) == 0 {
+            if self.mishap != SplitMishap::None && self.asked.fetch_add(1, Ordering::AcqRel) == 0 {
                 self.first_split_is_taken(request).await;
             }
             self.control.assign(request).await
@@ -72,20 +72,20 @@ impl ControlPlane for Between {
     }
 }
 
-async fn train_with(mishap: Mishap) -> Result<Summary, WorkerError> {
+async fn train_with(mishap: SplitMishap) -> Result<RunSummary, WorkerError> {
     let folder = tempfile::tempdir().unwrap();
     // Several splits of a mebibyte.
     let job = job_over(rows(100_000), folder.path(), &["train.batch_size=1000", "train.staleness=2"]);
-    let cluster = Cluster::start(&job).await;
-    let control = Arc::new(Between { control: cluster.control.clone(), mishap, asked: AtomicU32::new(0) });
+    let cluster = WorkerCluster::start(&job).await;
+    let control = Arc::new(FaultyControl { control: cluster.control.clone(), mishap, asked: AtomicU32::new(0) });
     let worker = Worker { control, ..cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()) };
     tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_split_whose_assignment_was_lost_on_its_way_is_read_all_the_same() {
-    let whole = train_with(Mishap::None).await.unwrap();
-    let healed = train_with(Mishap::AnswerLost).await.unwrap();
+    let whole = train_with(SplitMishap::None).await.unwrap();
+    let healed = train_with(SplitMishap::AnswerLost).await.unwrap();
     assert_eq!(healed.samples, whole.samples);
     assert_eq!(healed.epochs.iter().map(|epoch| epoch.samples).sum::<u64>(), whole.samples);
 }
@@ -94,9 +94,9 @@ async fn a_split_whose_assignment_was_lost_on_its_way_is_read_all_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_whose_assignments_were_lost_do_not_wait_for_each_other() {
     let folder = tempfile::tempdir().unwrap();
-    let run = Run::new(job_with(folder.path(), 2, &["train.epochs=1"])).await;
+    let run = RejoinRun::new(job_with(folder.path(), 2, &["train.epochs=1"])).await;
     let lossy = |control| -> Arc<dyn ControlPlane> {
-        Arc::new(Between { control, mishap: Mishap::AnswerLost, asked: AtomicU32::new(0) })
+        Arc::new(FaultyControl { control, mishap: SplitMishap::AnswerLost, asked: AtomicU32::new(0) })
     };
     let workers = [0, 1].map(|index| run.start_through(lossy, index));
     let (_, whole) = unharmed(job_with(tempfile::tempdir().unwrap().path(), 2, &["train.epochs=1"])).await;
@@ -107,7 +107,7 @@ async fn two_workers_whose_assignments_were_lost_do_not_wait_for_each_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_of_which_another_process_took_a_split_does_not_finish() {
-    let error = train_with(Mishap::Forged).await.unwrap_err();
+    let error = train_with(SplitMishap::Forged).await.unwrap_err();
     assert_eq!(error.exit_class(), ExitClass::Cluster);
     let reported = "epoch 1: 1 splits were reported complete in the name of dense worker 0, which never read them";
     assert!(error.to_string().starts_with(reported), "{error}");
@@ -117,7 +117,7 @@ async fn a_run_of_which_another_process_took_a_split_does_not_finish() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_measures_of_an_epoch_are_of_the_rows_of_all_workers() {
     let folder = tempfile::tempdir().unwrap();
-    let run = Run::new(job_with(folder.path(), 2, &[])).await;
+    let run = RejoinRun::new(job_with(folder.path(), 2, &[])).await;
     let workers = [0, 1].map(|index| run.start(index, Vec::new()));
     let mut summaries = Vec::new();
     for mut worker in workers {
@@ -134,5 +134,5 @@ async fn a_run_whose_loss_makes_no_sense_has_diverged_and_saves_nothing() {
     let (ended, _, run) = train(job(folder.path(), &["optimizer.lr=1000.0"])).await;
     let error = ended.unwrap_err();
     assert_eq!(error.exit_class(), ExitClass::Diverged, "{error}");
-    assert!(!run.model().join("manifest.json").exists());
+    assert!(!run.model_folder().join("manifest.json").exists());
 }

@@ -5,19 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest};
 
-use crate::watched::Watch;
+use crate::watched::ShardWatch;
 
-/// Adds up here.
-pub(crate) struct Counting(pub(crate) Arc<AtomicU64>);
+pub(crate) struct PayloadCounter(pub(crate) Arc<AtomicU64>);
 
-impl Counting {
+impl PayloadCounter {
     fn count(&self, payloads: &[&[u8]]) {
         let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
         self.0.fetch_add(bytes as u64, Ordering::AcqRel);
     }
 }
 
-impl Watch for Counting {
+impl ShardWatch for PayloadCounter {
     fn looks_up(&self, request: &LookupRequest) {
         self.count(&[&request.segments, &request.ids, &request.bags]);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::rejoin::{Killer, LONG_LEASE, Run, job_with, join_in_time, unharmed};
+use super::rejoin::{WorkerKiller, LONG_LEASE, RejoinRun, job_with, join_in_time, unharmed};
 use super::*;
 
 /// A worker is given up if no replacement comes for three seconds.
@@ -19,10 +19,10 @@ fn job(folder: &Path) -> Job {
 }
 
 /// Who trains, of each group that was reported of.
-fn groups(reported: &Recording) -> Vec<Vec<u32>> {
+fn groups(reported: &RecordedEvents) -> Vec<Vec<u32>> {
     let reported = reported.0.lock().unwrap();
-    let workers = |event: &Event| match event {
-        Event::Regrouped { workers, .. } => Some(workers.clone()),
+    let workers = |event: &WorkerEvent| match event {
+        WorkerEvent::Regrouped { workers, .. } => Some(workers.clone()),
         _ => None,
     };
     reported.iter().filter_map(workers).collect()
@@ -32,8 +32,8 @@ fn groups(reported: &Recording) -> Vec<Vec<u32>> {
 async fn two_of_three_workers_train_on_every_row_without_the_third() {
     let folder = tempfile::tempdir().unwrap();
     let (own, whole) = unharmed(job(folder.path())).await;
-    let run = Run::new(job(folder.path())).await;
-    let (killer, reported) = (Killer::new(20), Arc::new(Recording::default()));
+    let run = RejoinRun::new(job(folder.path())).await;
+    let (killer, reported) = (WorkerKiller::new(20), Arc::new(RecordedEvents::default()));
     let mut first = run.start(0, vec![reported.clone(), killer.clone()]);
     // Ranks are not indices once the worker in between is lost.
     let (mut lost, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
@@ -52,13 +52,13 @@ async fn two_of_three_workers_train_on_every_row_without_the_third() {
 }
 
 /// Makes steps last once two train, so that there is something left to train when the third is back.
-struct Slow(OnceLock<()>);
+struct SlowSteps(OnceLock<()>);
 
-impl Observer for Slow {
-    fn observe(&self, event: &Event) {
+impl Observer for SlowSteps {
+    fn observe(&self, event: &WorkerEvent) {
         match event {
-            Event::Regrouped { workers, .. } if workers.len() == 2 => drop(self.0.set(())),
-            Event::Step(_) if self.0.get().is_some() => std::thread::sleep(Duration::from_millis(20)),
+            WorkerEvent::Regrouped { workers, .. } if workers.len() == 2 => drop(self.0.set(())),
+            WorkerEvent::Step(_) if self.0.get().is_some() => std::thread::sleep(Duration::from_millis(20)),
             _ => {}
         }
     }
@@ -68,9 +68,9 @@ impl Observer for Slow {
 async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     let folder = tempfile::tempdir().unwrap();
     let (own, _) = unharmed(job(folder.path())).await;
-    let run = Run::new(job(folder.path())).await;
-    let (killer, reported) = (Killer::new(20), Arc::new(Recording::default()));
-    let mut first = run.start(0, vec![reported.clone(), Arc::new(Slow(OnceLock::new())), killer.clone()]);
+    let run = RejoinRun::new(job(folder.path())).await;
+    let (killer, reported) = (WorkerKiller::new(20), Arc::new(RecordedEvents::default()));
+    let mut first = run.start(0, vec![reported.clone(), Arc::new(SlowSteps(OnceLock::new())), killer.clone()]);
     let (mut second, mut lost) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
     killer.victim.set(lost.abort_handle()).expect("set once");
     assert!(join_in_time(&mut lost).await.is_err());
@@ -94,11 +94,11 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
 }
 
 /// Asks another worker to end, after a step.
-struct Asking(u64, Shutdown);
+struct EndRequester(u64, Shutdown);
 
-impl Observer for Asking {
-    fn observe(&self, event: &Event) {
-        if matches!(event, Event::Step(report) if report.step >= self.0) {
+impl Observer for EndRequester {
+    fn observe(&self, event: &WorkerEvent) {
+        if matches!(event, WorkerEvent::Step(report) if report.step >= self.0) {
             self.1.request();
         }
     }
@@ -108,15 +108,15 @@ impl Observer for Asking {
 async fn a_worker_that_is_asked_to_end_leaves_and_every_row_is_trained_on_once() {
     let folder = tempfile::tempdir().unwrap();
     let (own, whole) = unharmed(job(folder.path())).await;
-    let run = Run::new(job(folder.path())).await;
-    let (shutdown, reported) = (Shutdown::new(), Arc::new(Recording::default()));
-    let mut first = run.start(0, vec![reported.clone(), Arc::new(Asking(20, shutdown.clone()))]);
+    let run = RejoinRun::new(job(folder.path())).await;
+    let (shutdown, reported) = (Shutdown::new(), Arc::new(RecordedEvents::default()));
+    let mut first = run.start(0, vec![reported.clone(), Arc::new(EndRequester(20, shutdown.clone()))]);
     let (mut leaver, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
     let left = join_in_time(&mut leaver).await.unwrap().unwrap();
-    assert_eq!(left.outcome, Outcome::Left);
+    assert_eq!(left.outcome, TrainingOutcome::Left);
     let (first, third) =
         (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut third).await.unwrap().unwrap());
-    assert_eq!((first.outcome, third.outcome), (Outcome::Finished, Outcome::Finished));
+    assert_eq!((first.outcome, third.outcome), (TrainingOutcome::Finished, TrainingOutcome::Finished));
     assert_eq!(groups(&reported), [vec![0, 2]]);
     assert!(left.steps < first.steps, "it left after the last step");
     assert_eq!((first.samples, third.samples), (whole.samples, whole.samples));
@@ -130,22 +130,22 @@ async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = job(folder.path());
     job.cluster.min_workers = Some(3);
-    let run = Run::new(job).await;
+    let run = RejoinRun::new(job).await;
     let shutdown = Shutdown::new();
-    let mut first = run.start(0, vec![Arc::new(Asking(5, shutdown.clone()))]);
+    let mut first = run.start(0, vec![Arc::new(EndRequester(5, shutdown.clone()))]);
     let (mut asked, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
     for worker in [&mut first, &mut asked, &mut third] {
-        assert_eq!(join_in_time(worker).await.unwrap().unwrap().outcome, Outcome::Interrupted);
+        assert_eq!(join_in_time(worker).await.unwrap().unwrap().outcome, TrainingOutcome::Interrupted);
     }
 }
 
 /// Says when so many steps have been made, and makes steps last, so that there is something left to train for a worker that comes.
-struct Pace {
+struct StepPace {
     made: watch::Sender<u64>,
     pause: Duration,
 }
 
-impl Pace {
+impl StepPace {
     fn new(pause: Duration) -> Arc<Self> {
         Arc::new(Self { made: watch::Sender::new(0), pause })
     }
@@ -157,9 +157,9 @@ impl Pace {
     }
 }
 
-impl Observer for Pace {
-    fn observe(&self, event: &Event) {
-        if let Event::Step(report) = event {
+impl Observer for StepPace {
+    fn observe(&self, event: &WorkerEvent) {
+        if let WorkerEvent::Step(report) = event {
             self.made.send_replace(report.step);
             std::thread::sleep(self.pause);
         }
@@ -173,7 +173,7 @@ fn growing(folder: &Path, sets: &[&str]) -> Job {
     job
 }
 
-async fn groups_until(reported: &Recording, wanted: usize) {
+async fn groups_until(reported: &RecordedEvents, wanted: usize) {
     let formed = async {
         while groups(reported).len() < wanted {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -187,8 +187,8 @@ async fn groups_until(reported: &Recording, wanted: usize) {
 async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on_once() {
     let folder = tempfile::tempdir().unwrap();
     let (own, whole) = unharmed(growing(folder.path(), &[])).await;
-    let run = Run::new(growing(folder.path(), &[])).await;
-    let (pace, reported) = (Pace::new(Duration::from_millis(5)), Arc::new(Recording::default()));
+    let run = RejoinRun::new(growing(folder.path(), &[])).await;
+    let (pace, reported) = (StepPace::new(Duration::from_millis(5)), Arc::new(RecordedEvents::default()));
     let mut first = run.start(0, vec![reported.clone(), pace.clone()]);
     pace.wait_for_step(20).await;
     assert_eq!(run.scale(3).await.unwrap().workers, 3);
@@ -202,17 +202,17 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
     pace.wait_for_step(with_all + 20).await;
     run.scale(2).await.unwrap();
     let left = join_in_time(&mut third).await.unwrap().unwrap();
-    assert_eq!(left.outcome, Outcome::Left);
+    assert_eq!(left.outcome, TrainingOutcome::Left);
     let (first, second) =
         (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut second).await.unwrap().unwrap());
-    assert_eq!((first.outcome, second.outcome), (Outcome::Finished, Outcome::Finished));
+    assert_eq!((first.outcome, second.outcome), (TrainingOutcome::Finished, TrainingOutcome::Finished));
     assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
     assert!(left.steps < first.steps && first.steps < whole.steps, "{} of {} steps", first.steps, whole.steps);
     assert_eq!((first.samples, second.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
     let pushes = run.tally.by_id();
     let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
     assert_eq!(other, 0, "of {} rows", own.len());
-    let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+    let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
     assert!((auc(&first) - auc(&whole)).abs() < 0.02, "{} and {}", auc(&first), auc(&whole));
 }
 
@@ -227,8 +227,8 @@ async fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_row_counts
         job
     };
     let (own, whole) = unharmed(job()).await;
-    let run = Run::new(job()).await;
-    let (gate, reported) = (Gate::new(10), Arc::new(Recording::default()));
+    let run = RejoinRun::new(job()).await;
+    let (gate, reported) = (StepGate::new(10), Arc::new(RecordedEvents::default()));
     let mut first = run.start(0, vec![reported.clone(), gate.clone()]);
     let shutdown = Shutdown::new();
     let (mut leaver, mut third) = (run.start_stoppable(1, shutdown.clone()), run.start(2, Vec::new()));
@@ -237,13 +237,13 @@ async fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_row_counts
     run.is_leaving(1).await;
     gate.open();
     let left = join_in_time(&mut leaver).await.unwrap().unwrap();
-    assert_eq!(left.outcome, Outcome::Left);
+    assert_eq!(left.outcome, TrainingOutcome::Left);
     let (first, third) =
         (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut third).await.unwrap().unwrap());
-    assert_eq!((first.outcome, third.outcome), (Outcome::Finished, Outcome::Finished));
+    assert_eq!((first.outcome, third.outcome), (TrainingOutcome::Finished, TrainingOutcome::Finished));
     assert_eq!(groups(&reported), [vec![0, 2]]);
     assert_eq!((first.samples, third.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
-    let measured = |summary: &Summary| summary.epochs.iter().map(|epoch| epoch.samples).collect::<Vec<_>>();
+    let measured = |summary: &RunSummary| summary.epochs.iter().map(|epoch| epoch.samples).collect::<Vec<_>>();
     assert_eq!(measured(&first), measured(&whole), "rows that the measures of the epochs are of");
     let pushes = run.tally.by_id();
     let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
@@ -260,8 +260,8 @@ async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_
         job
     };
     let (own, whole) = unharmed(job()).await;
-    let run = Run::new(job()).await;
-    let (gate, later, reported) = (Gate::new(10), Gate::new(20), Arc::new(Recording::default()));
+    let run = RejoinRun::new(job()).await;
+    let (gate, later, reported) = (StepGate::new(10), StepGate::new(20), Arc::new(RecordedEvents::default()));
     let mut first = run.start(0, vec![reported.clone(), gate.clone(), later.clone()]);
     gate.is_reached().await;
     assert_eq!(run.scale(3).await.unwrap().workers, 3);
@@ -272,10 +272,10 @@ async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_
     run.scale(2).await.unwrap();
     later.open();
     let left = join_in_time(&mut third).await.unwrap().unwrap();
-    assert_eq!(left.outcome, Outcome::Left);
+    assert_eq!(left.outcome, TrainingOutcome::Left);
     let (first, second) =
         (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut second).await.unwrap().unwrap());
-    assert_eq!((first.outcome, second.outcome), (Outcome::Finished, Outcome::Finished));
+    assert_eq!((first.outcome, second.outcome), (TrainingOutcome::Finished, TrainingOutcome::Finished));
     assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
     assert!(second.steps == first.steps && groups(&reported).contains(&vec![0, 1, 2]), "{:?}", groups(&reported));
     assert_eq!((first.samples, second.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
@@ -285,13 +285,13 @@ async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_
 }
 
 /// Lets a worker make no more steps after one of them, until it is opened.
-struct Gate {
+struct StepGate {
     step: u64,
     is_reached: watch::Sender<bool>,
     is_open: watch::Sender<bool>,
 }
 
-impl Gate {
+impl StepGate {
     fn new(step: u64) -> Arc<Self> {
         Arc::new(Self { step, is_reached: watch::Sender::new(false), is_open: watch::Sender::new(false) })
     }
@@ -307,9 +307,9 @@ impl Gate {
     }
 }
 
-impl Observer for Gate {
-    fn observe(&self, event: &Event) {
-        if matches!(event, Event::Step(report) if report.step >= self.step) {
+impl Observer for StepGate {
+    fn observe(&self, event: &WorkerEvent) {
+        if matches!(event, WorkerEvent::Step(report) if report.step >= self.step) {
             self.is_reached.send_replace(true);
             tokio::task::block_in_place(|| {
                 let started = std::time::Instant::now();

@@ -3,13 +3,13 @@
 use tokio::runtime::Handle;
 use zagros_protocol::RefusalKind;
 
-use super::watched::Watch;
+use super::watched::ShardWatch;
 use super::*;
 
 /// A shard that saves, and cannot say what it holds.
-struct Mute;
+struct MuteShard;
 
-impl Watch for Mute {
+impl ShardWatch for MuteShard {
     fn refuses_to_describe(&self) -> Option<Refusal> {
         Some(Refusal::new(RefusalKind::Internal, "as the test wants"))
     }
@@ -22,21 +22,21 @@ const CHECKPOINTS: [&str; 3] = ["train.mode=sync", "checkpoint.every_steps=10", 
 async fn a_server_that_fails_after_the_save_takes_no_checkpoint_away() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &CHECKPOINTS);
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let inner = Arc::clone(&cluster.connect);
     let connect: Connect =
-        Arc::new(move |entry| inner(entry).map(|shard| Arc::new(Watched::new(shard, Mute)) as Arc<dyn Shard>));
+        Arc::new(move |entry| inner(entry).map(|shard| Arc::new(WatchedShard::new(shard, MuteShard)) as Arc<dyn Shard>));
     let worker = Worker { connect, ..cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new()) };
     let run = worker.folder.clone().unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
     assert!(failed.to_string().contains("could not describe its tables"), "{failed}");
-    assert!(run.model().join("manifest.json").is_file() && !run.is_complete());
-    let point = ResumePoint::newest(&job, &run).unwrap().expect("a checkpoint");
-    let cluster = Cluster::start(&job).await;
+    assert!(run.model_folder().join("manifest.json").is_file() && !run.is_complete());
+    let point = ResumePoint::find_newest(&job, &run).unwrap().expect("a checkpoint");
+    let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new());
     let again = Worker { folder: Some(run.clone()), resume: Some(point), ..worker };
     assert!(again.run().await.unwrap().complete && run.is_complete());
-    assert!(ResumePoint::newest(&job, &run).unwrap().is_none());
+    assert!(ResumePoint::find_newest(&job, &run).unwrap().is_none());
 }
 
 /// States that are kept for the choice of the model go last too, where no model is saved.
@@ -45,21 +45,21 @@ async fn kept_states_are_there_until_the_summary_is() {
     let folder = tempfile::tempdir().unwrap();
     let sets = ["data.validation_share=0.2", "train.early_stop={}", "output.save_model=false"];
     let job = job(folder.path(), &[&CHECKPOINTS[..], &sets].concat());
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new());
     let run = worker.folder.clone().unwrap();
     std::fs::create_dir(run.summary_file()).unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
     assert_eq!(failed.exit_class(), ExitClass::Storage, "{failed}");
-    let kept = std::fs::read_dir(run.checkpoints()).unwrap().map(|entry| entry.unwrap().file_name());
+    let kept = std::fs::read_dir(run.checkpoints_folder()).unwrap().map(|entry| entry.unwrap().file_name());
     let kept: Vec<String> = kept.map(|name| name.into_string().unwrap()).collect();
     assert!(kept.iter().any(|name| name.starts_with("step-")), "{kept:?}");
     std::fs::remove_dir(run.summary_file()).unwrap();
-    let point = ResumePoint::newest(&job, &run).unwrap().expect("a checkpoint");
-    let cluster = Cluster::start(&job).await;
+    let point = ResumePoint::find_newest(&job, &run).unwrap().expect("a checkpoint");
+    let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     Worker { folder: Some(run.clone()), resume: Some(point), ..worker }.run().await.unwrap();
-    assert!(run.is_complete() && !run.checkpoints().exists());
+    assert!(run.is_complete() && !run.checkpoints_folder().exists());
 }
 
 /// Holds training up after a step until the coordinator knows of the checkpoint before it.
@@ -78,11 +78,11 @@ impl UntilReported {
 }
 
 impl Observer for UntilReported {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &WorkerEvent) {
         match event {
-            Event::Checkpoint { step, .. } => self.cut.store(*step, Ordering::Release),
+            WorkerEvent::Checkpoint { step, .. } => self.cut.store(*step, Ordering::Release),
             // The next would be cut after step 20.
-            Event::Step(report) if report.step == 15 => tokio::task::block_in_place(|| {
+            WorkerEvent::Step(report) if report.step == 15 => tokio::task::block_in_place(|| {
                 let deadline = std::time::Instant::now() + LATE / 4;
                 while self.newest() == 0 && std::time::Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(5));
@@ -98,7 +98,7 @@ impl Observer for UntilReported {
 async fn a_checkpoint_is_reported_once_it_is_there_and_not_with_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &[&CHECKPOINTS[..], &["cluster.lease_seconds=1"]].concat());
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let (control, cut, reported) = (cluster.control.clone(), AtomicU64::new(0), AtomicU64::new(0));
     let observer = Arc::new(UntilReported { control, cut, reported });
     let worker = cluster.worker(job, observer.clone(), Shutdown::new());

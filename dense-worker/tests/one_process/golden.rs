@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use zagros_dense_worker::{Manifest, Predict, ScoredRows};
+use zagros_dense_worker::{Manifest, PredictCommand, ScoredRows};
 use zagros_ingest::InputRows;
 use zagros_job::PredictRows;
 use zagros_store::{ContentDigest, hex_digits};
@@ -55,13 +55,13 @@ const NETWORKS: [(&str, &str); 15] = [
 ];
 
 /// A case without its number of threads, which is the process's.
-struct Case {
+struct GoldenCase {
     name: String,
     text: String,
     sets: [String; 3],
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<GoldenCase> {
     let mut cases = Vec::new();
     for (network, model) in NETWORKS {
         let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", model);
@@ -75,7 +75,7 @@ fn cases() -> Vec<Case> {
         // Streamed weights compute in f32 alone.
         for (precision, weights) in [("f32", "resident"), ("f32", "streamed"), ("bf16", "resident")] {
             for mode in ["sync", "hybrid"] {
-                cases.push(Case {
+                cases.push(GoldenCase {
                     name: format!("{network} {precision} {weights} {mode}"),
                     text: text.clone(),
                     sets: [("precision", precision), ("weights", weights), ("mode", mode)]
@@ -87,11 +87,10 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The logits, one after the other.
 #[derive(Default)]
-struct Logits(Arc<Mutex<Vec<f32>>>);
+struct LogitSink(Arc<Mutex<Vec<f32>>>);
 
-impl ScoredRows for Logits {
+impl ScoredRows for LogitSink {
     type Error = String;
 
     fn take(&mut self, _: &InputRows, logits: &[f32]) -> Result<(), String> {
@@ -105,7 +104,7 @@ fn hash(bytes: &[u8]) -> String {
 }
 
 /// Trains a case, saves, and scores with what was saved: a line of the file.
-async fn result(case: &Case, threads: usize) -> String {
+async fn result(case: &GoldenCase, threads: usize) -> String {
     let folder = tempfile::tempdir().unwrap();
     let threads = format!("train.threads={threads}");
     let mut sets: Vec<_> = case.sets.iter().map(String::as_str).collect();
@@ -115,7 +114,7 @@ async fn result(case: &Case, threads: usize) -> String {
     summary.unwrap_or_else(|error| panic!("{}: {error}", case.name));
 
     let manifest: Manifest =
-        serde_json::from_slice(&std::fs::read(run.model().join("manifest.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(run.model_folder().join("manifest.json")).unwrap()).unwrap();
     let files_hash = |names: &[String]| {
         let files = manifest.files.iter().filter(|file| names.contains(&file.name));
         hash(files.map(|file| &*file.sha256).collect::<String>().as_bytes())
@@ -128,14 +127,13 @@ async fn result(case: &Case, threads: usize) -> String {
     format!("{last:.6}\t{}\t{dense}\t{row_files}\t{scores}", hash(&losses))
 }
 
-/// Scores all rows with the model of a run.
 async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
     let mut job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
     job.eval.predict = Some(PredictRows::default());
-    let cluster = Cluster::start(&job).await;
-    let predict = Predict {
+    let cluster = WorkerCluster::start(&job).await;
+    let predict = PredictCommand {
         job,
-        model: Folder::on_disk(run.model()),
+        model: Folder::on_disk(run.model_folder()),
         files: vec![rows.to_owned()],
         calibrate: true,
         done: 0,
@@ -144,7 +142,7 @@ async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
         observer: Arc::new(SilentObserver),
         shutdown: Shutdown::new(),
     };
-    let logits = Logits::default();
+    let logits = LogitSink::default();
     let all = Arc::clone(&logits.0);
     tokio::time::timeout(LATE, predict.run(logits)).await.expect("predicting hangs").unwrap().unwrap();
     let all = all.lock().unwrap();

@@ -29,14 +29,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use counting::Counting;
+use counting::PayloadCounter;
 use prometheus::Registry;
-use watched::Watched;
+use watched::WatchedShard;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    Earlier, Evaluate, Evaluation, Event, ExitClass, Input, Observer, ObserverList, Outcome, ResumePoint, RunFolder,
-    SilentObserver, StepReport, Summary, Worker, WorkerError,
+    EarlierRun, EvaluateCommand, Evaluation, WorkerEvent, ExitClass, WorkerInput, Observer, ObserverList, TrainingOutcome, ResumePoint, RunFolder,
+    SilentObserver, StepReport, RunSummary, Worker, WorkerError,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -107,14 +107,14 @@ fn job_of(text: &str, rows: String, folder: &Path, sets: &[&str]) -> Job {
     Job::parse(text, &folder.join("job.toml"), &Overrides::new(sets, [])).unwrap()
 }
 
-struct Cluster {
+struct WorkerCluster {
     control: Arc<LocalCoordinator>,
     connect: Connect,
     registry: Registry,
     traffic: Arc<AtomicU64>,
 }
 
-impl Cluster {
+impl WorkerCluster {
     /// With every embedding server of the job in it.
     async fn start(job: &Job) -> Self {
         let registry = Registry::new();
@@ -133,7 +133,7 @@ impl Cluster {
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
         let traffic = Arc::new(AtomicU64::new(0));
         let shard = |service| {
-            Arc::new(Watched::new(Arc::new(LocalShard::new(service)), Counting(Arc::clone(&traffic)))) as Arc<dyn Shard>
+            Arc::new(WatchedShard::new(Arc::new(LocalShard::new(service)), PayloadCounter(Arc::clone(&traffic)))) as Arc<dyn Shard>
         };
         let shards: Vec<Arc<dyn Shard>> = services.into_iter().map(shard).collect();
         let connect: Connect = Arc::new(move |entry| {
@@ -150,7 +150,7 @@ impl Cluster {
 
     fn worker(&self, job: Job, observer: Arc<dyn Observer>, shutdown: Shutdown) -> Worker {
         let folder = Some(RunFolder::create(&job).unwrap());
-        let alone = Worker::alone(job, self.control.clone(), Arc::clone(&self.connect), self.registry.clone());
+        let alone = Worker::without_peers(job, self.control.clone(), Arc::clone(&self.connect), self.registry.clone());
         Worker { observer, folder, shutdown, ..alone }
     }
 }
@@ -169,17 +169,17 @@ fn request(job: &Job, index: u32) -> JoinRequest {
 }
 
 #[derive(Default)]
-struct Recording(Mutex<Vec<Event>>);
+struct RecordedEvents(Mutex<Vec<WorkerEvent>>);
 
-impl Observer for Recording {
-    fn observe(&self, event: &Event) {
+impl Observer for RecordedEvents {
+    fn observe(&self, event: &WorkerEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
 }
 
-impl Recording {
+impl RecordedEvents {
     fn steps(&self) -> Vec<StepReport> {
-        let step = |event: &Event| if let Event::Step(report) = event { Some(*report) } else { None };
+        let step = |event: &WorkerEvent| if let WorkerEvent::Step(report) = event { Some(*report) } else { None };
         self.0.lock().unwrap().iter().filter_map(step).collect()
     }
 
@@ -189,10 +189,9 @@ impl Recording {
     }
 }
 
-/// Trains in a fresh cluster.
-async fn train(job: Job) -> (Result<Summary, WorkerError>, Arc<Recording>, RunFolder) {
-    let cluster = Cluster::start(&job).await;
-    let recording = Arc::new(Recording::default());
+async fn train(job: Job) -> (Result<RunSummary, WorkerError>, Arc<RecordedEvents>, RunFolder) {
+    let cluster = WorkerCluster::start(&job).await;
+    let recording = Arc::new(RecordedEvents::default());
     let worker = cluster.worker(job, recording.clone(), Shutdown::new());
     let folder = worker.folder.clone().unwrap();
     let trained = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs");
@@ -227,7 +226,7 @@ async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers()
     let evaluation = summary.evaluation.unwrap();
     assert!(evaluation.auc.unwrap() > 0.85, "{evaluation:?}");
     assert!(summary.staleness.max <= 3 && summary.rows > 0 && summary.table_bytes > 0, "{summary:?}");
-    let evaluated = |event: &Event| matches!(event, Event::Evaluated { .. });
+    let evaluated = |event: &WorkerEvent| matches!(event, WorkerEvent::Evaluated { .. });
     assert!(recorded.0.lock().unwrap().iter().filter(|event| evaluated(event)).count() > 4);
 
     let again = evaluate(&run, &["cluster.servers=3"], None).await.unwrap();
@@ -240,10 +239,10 @@ async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers()
 async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -> Result<Evaluation, WorkerError> {
     let sets = Overrides::new(sets.iter().map(|set| (*set).to_owned()).collect(), []);
     let job = Job::load(&run.job_file(), &sets).unwrap();
-    let cluster = Cluster::start(&job).await;
-    let evaluate = Evaluate {
+    let cluster = WorkerCluster::start(&job).await;
+    let evaluate = EvaluateCommand {
         job,
-        model: Folder::on_disk(run.model()),
+        model: Folder::on_disk(run.model_folder()),
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),
@@ -263,7 +262,7 @@ async fn a_model_that_does_not_fit_the_job_is_refused() {
     let wider = evaluate(&run, &["model.top=[32]"], None).await.unwrap_err();
     assert_eq!(wider.exit_class(), ExitClass::Data);
     assert!(wider.to_string().contains("top.0.bias is F32 [16], not F32 [32]"), "{wider}");
-    std::fs::remove_file(run.model().join("manifest.json")).unwrap();
+    std::fs::remove_file(run.model_folder().join("manifest.json")).unwrap();
     let absent = evaluate(&run, &[], None).await.unwrap_err();
     assert!(absent.exit_class() == ExitClass::Data && absent.to_string().contains("no model here"), "{absent}");
 }
@@ -274,9 +273,9 @@ async fn fitted_transforms_are_reported_and_kept_in_the_resolved_job() {
     let (summary, recorded, run) = train(job(folder.path(), &["train.max_steps=1"])).await;
     assert!(summary.is_ok());
     let events = recorded.0.lock().unwrap();
-    let fitting = events.iter().position(|event| *event == Event::Fitting).expect("nothing was measured");
+    let fitting = events.iter().position(|event| *event == WorkerEvent::Fitting).expect("nothing was measured");
     let fitted = &events[fitting + 1];
-    assert!(matches!(fitted, Event::Fitted { rows: 1500..1700, .. }), "{fitted:?}");
+    assert!(matches!(fitted, WorkerEvent::Fitted { rows: 1500..1700, .. }), "{fitted:?}");
     let resolved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
     let Standardise::Given { mean, deviation } = resolved.features.numeric[1].standardise else {
         panic!("{:?}", resolved.features.numeric[1]);
@@ -289,7 +288,7 @@ async fn fitted_transforms_are_reported_and_kept_in_the_resolved_job() {
 async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
     let status = cluster.control.status(StatusRequest {}).await.unwrap();
     assert_eq!((status.state.as_str(), status.splits_done), ("finished", status.splits));
@@ -302,9 +301,9 @@ async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
 async fn a_run_that_was_asked_to_be_short_is_finished_too() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.max_steps=7", "train.staleness=2"]);
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
-    assert_eq!((summary.steps, summary.outcome), (7, Outcome::Finished));
+    assert_eq!((summary.steps, summary.outcome), (7, TrainingOutcome::Finished));
     assert!(summary.evaluation.is_some());
     assert_eq!(cluster.control.status(StatusRequest {}).await.unwrap().state, "finished");
 }
@@ -317,9 +316,9 @@ async fn batches_from_memory_train_as_well() {
     let bag = |ids: [u64; 2]| CategoryIds { ids: ids.to_vec(), offsets: Some(vec![0, 0, 2]), ..CategoryIds::default() };
     let categorical = vec![ids([1, 2]), bag([3, 4]), bag([4, 4])];
     let batch = Batch { size: 2, labels: vec![0.0, 1.0], numeric: vec![0.5; 4], categorical, ..Batch::default() };
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
-    let summary = worker.run_on(Input::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
+    let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
     // Two epochs over ten batches; ids 1 and 2 of one table, 3 and 4 of the other.
     assert_eq!((summary.steps, summary.samples, summary.rows), (20, 40, 4));
 }
@@ -327,8 +326,8 @@ async fn batches_from_memory_train_as_well() {
 struct StopAfter(u64, Shutdown);
 
 impl Observer for StopAfter {
-    fn observe(&self, event: &Event) {
-        if matches!(event, Event::Step(report) if report.step == self.0) {
+    fn observe(&self, event: &WorkerEvent) {
+        if matches!(event, WorkerEvent::Step(report) if report.step == self.0) {
             self.1.request();
         }
     }
@@ -338,13 +337,13 @@ impl Observer for StopAfter {
 async fn an_interrupted_run_leaves_a_model_behind() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let shutdown = Shutdown::new();
     let worker = cluster.worker(job, Arc::new(StopAfter(5, shutdown.clone())), shutdown);
     let run = worker.folder.clone().unwrap();
     let summary = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap();
-    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, 5));
-    assert!(run.model().join("manifest.json").is_file() && run.summary_file().is_file());
+    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, 5));
+    assert!(run.model_folder().join("manifest.json").is_file() && run.summary_file().is_file());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_dense_worker::{Input, SilentObserver};
+use zagros_dense_worker::{WorkerInput, SilentObserver};
 use zagros_ingest::{Batch, CategoryIds};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_zip::ZipEq;
 
-use crate::{Cluster, JOB, job_of, rows, train};
+use crate::{WorkerCluster, JOB, job_of, rows, train};
 
 /// The job with every multi-valued feature pooled there.
 fn job_at(pool_at: &str, folder: &Path, sets: &[&str]) -> Job {
@@ -41,7 +41,7 @@ async fn several_servers_pool_as_the_worker_does_but_for_rounding() {
     for (expected, found) in expected.steps().iter().zip_eq(losses.steps()) {
         assert!((expected.loss - found.loss).abs() < 1e-3, "step {}: {} {}", found.step, expected.loss, found.loss);
     }
-    let auc = |summary: &zagros_dense_worker::Summary| summary.evaluation.unwrap().auc.unwrap();
+    let auc = |summary: &zagros_dense_worker::RunSummary| summary.evaluation.unwrap().auc.unwrap();
     let (expected, found) = (auc(&at_worker), auc(&at_server));
     assert!(expected > 0.85 && (expected - found).abs() < 1e-3, "{expected} {found}");
     assert_eq!(at_worker.rows, at_server.rows);
@@ -67,9 +67,9 @@ fn batch(tags: u64, rare: bool) -> Batch {
 async fn bytes(pool_at: &str, batch: &Batch, sets: &[&str]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let job = job_at(pool_at, folder.path(), &[&["train.staleness=1"], sets].concat());
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
-    let summary = worker.run_on(Input::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
+    let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
     assert_eq!(summary.steps, 6);
     cluster.bytes()
 }

@@ -11,7 +11,7 @@ use zagros_collective::{CollectiveGroup, CollectiveError, InProcess, PendingSum,
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{HeartbeatRequest, Role, ScaleRequest, ScaleResponse, StatusRequest};
 
-use super::tally::Tally;
+use super::tally::PushTally;
 use super::*;
 
 /// Sees an id once an epoch where it is the row's own.
@@ -37,50 +37,50 @@ pub(super) fn job_with(folder: &Path, workers: u32, sets: &[&str]) -> Job {
 }
 
 /// Ends another worker, as if its process were gone, after so many steps of those that it observes.
-pub(super) struct Killer {
+pub(super) struct WorkerKiller {
     after: u64,
     steps: AtomicU64,
     pub(super) victim: OnceLock<AbortHandle>,
 }
 
-impl Killer {
+impl WorkerKiller {
     pub(super) fn new(steps: u64) -> Arc<Self> {
         Arc::new(Self { after: steps, steps: AtomicU64::new(0), victim: OnceLock::new() })
     }
 }
 
-impl Observer for Killer {
-    fn observe(&self, event: &Event) {
-        if matches!(event, Event::Step(_)) && self.steps.fetch_add(1, Ordering::Relaxed) + 1 >= self.after {
+impl Observer for WorkerKiller {
+    fn observe(&self, event: &WorkerEvent) {
+        if matches!(event, WorkerEvent::Step(_)) && self.steps.fetch_add(1, Ordering::Relaxed) + 1 >= self.after {
             self.victim.get().expect("a victim").abort();
         }
     }
 }
 
-pub(super) struct Run {
+pub(super) struct RejoinRun {
     job: Job,
-    cluster: Cluster,
-    pub(super) tally: Tally,
+    cluster: WorkerCluster,
+    pub(super) tally: PushTally,
     rendezvous: Arc<InProcess>,
     pub(super) folder: RunFolder,
 }
 
-impl Run {
+impl RejoinRun {
     pub(super) async fn new(job: Job) -> Self {
-        let (cluster, folder) = (Cluster::start(&job).await, RunFolder::create(&job).unwrap());
-        Self { job, cluster, tally: Tally::default(), rendezvous: Arc::new(InProcess::default()), folder }
+        let (cluster, folder) = (WorkerCluster::start(&job).await, RunFolder::create(&job).unwrap());
+        Self { job, cluster, tally: PushTally::default(), rendezvous: Arc::new(InProcess::default()), folder }
     }
 
     pub(super) fn start(
         &self,
         index: u32,
         observers: Vec<Arc<dyn Observer>>,
-    ) -> JoinHandle<Result<Summary, WorkerError>> {
+    ) -> JoinHandle<Result<RunSummary, WorkerError>> {
         self.start_at(self.rendezvous.clone(), index, observers)
     }
 
     /// Starts a worker that can be asked to end.
-    pub(super) fn start_stoppable(&self, index: u32, shutdown: Shutdown) -> JoinHandle<Result<Summary, WorkerError>> {
+    pub(super) fn start_stoppable(&self, index: u32, shutdown: Shutdown) -> JoinHandle<Result<RunSummary, WorkerError>> {
         let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
         tokio::spawn(Worker { shutdown, ..worker }.run())
     }
@@ -104,7 +104,7 @@ impl Run {
     }
 
     /// Starts another process in the place of a worker whose end was seen: it need not wait for the lease of that one.
-    fn restart(&self, index: u32) -> JoinHandle<Result<Summary, WorkerError>> {
+    fn restart(&self, index: u32) -> JoinHandle<Result<RunSummary, WorkerError>> {
         let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
         tokio::spawn(Worker { supersede: true, ..worker }.run())
     }
@@ -114,7 +114,7 @@ impl Run {
         &self,
         between: impl FnOnce(Arc<LocalCoordinator>) -> Arc<dyn ControlPlane>,
         index: u32,
-    ) -> JoinHandle<Result<Summary, WorkerError>> {
+    ) -> JoinHandle<Result<RunSummary, WorkerError>> {
         let control = between(self.cluster.control.clone());
         tokio::spawn(Worker { control, ..self.worker(self.rendezvous.clone(), index, Vec::new()) }.run())
     }
@@ -124,7 +124,7 @@ impl Run {
         rendezvous: Arc<dyn Rendezvous>,
         index: u32,
         observers: Vec<Arc<dyn Observer>>,
-    ) -> JoinHandle<Result<Summary, WorkerError>> {
+    ) -> JoinHandle<Result<RunSummary, WorkerError>> {
         tokio::spawn(self.worker(rendezvous, index, observers).run())
     }
 
@@ -137,15 +137,15 @@ impl Run {
             connect: self.tally.watch(&self.cluster.connect),
             registry: Registry::new(),
             folder: Some(self.folder.clone()),
-            resume: ResumePoint::newest(&self.job, &self.folder).unwrap(),
+            resume: ResumePoint::find_newest(&self.job, &self.folder).unwrap(),
             ..self.cluster.worker(self.job.clone(), Arc::new(ObserverList(observers)), Shutdown::new())
         }
     }
 
     /// Kills one of all workers after a step of the run, and starts it again; the summaries by index, what the others
     /// reported, and how often each id was trained on.
-    async fn with_loss_of(&self, victim: u32, step: u64) -> (Vec<Summary>, Arc<Recording>, BTreeMap<u64, u32>) {
-        let (killer, reported) = (Killer::new(step), Arc::new(Recording::default()));
+    async fn with_loss_of(&self, victim: u32, step: u64) -> (Vec<RunSummary>, Arc<RecordedEvents>, BTreeMap<u64, u32>) {
+        let (killer, reported) = (WorkerKiller::new(step), Arc::new(RecordedEvents::default()));
         let teller = u32::from(victim == 0);
         // Each asynchronous worker makes steps of its own, as many as it gets splits: those of one may never be enough.
         let each = self.job.train.mode == zagros_job::Mode::Async;
@@ -192,9 +192,9 @@ pub(super) async fn join_in_time<T>(task: &mut JoinHandle<T>) -> Result<T, tokio
 pub(super) const LONG_LEASE: &str = "cluster.lease_seconds=60";
 
 /// How often the ids that only one row has are trained on in a run without a loss: those and the epochs.
-pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
+pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, RunSummary) {
     let epochs = job.train.epochs;
-    let run = Run::new(job).await;
+    let run = RejoinRun::new(job).await;
     let workers: Vec<_> = (0..run.job.cluster.workers).map(|index| run.start(index, Vec::new())).collect();
     let mut summaries = Vec::new();
     for mut worker in workers {
@@ -211,11 +211,11 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
     let job = || job_with(folder.path(), 2, &["data.shuffle_rows=3000", "train.evaluate_every=30", LONG_LEASE]);
     let (own, whole) = unharmed(job()).await;
     assert!(own.len() > 60_000, "{}", own.len());
-    let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+    let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
     // In the first epoch, around an evaluation, and in the second epoch.
     let a_epoch = whole.steps / 2;
     for (victim, step) in [(1, 20), (1, 30), (1, a_epoch + 5), (0, 25), (0, a_epoch + 5)] {
-        let run = Run::new(job()).await;
+        let run = RejoinRun::new(job()).await;
         let (summaries, reported, pushes) = run.with_loss_of(victim, step).await;
         for summary in &summaries {
             let first = &summaries[0];
@@ -238,11 +238,11 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
         assert!((auc(&summaries[0]) - auc(&whole)).abs() < 0.02);
         let reported = reported.0.lock().unwrap().clone();
         let lost = reported.iter().find_map(|event| match event {
-            Event::WorkerLost { workers, .. } => Some(workers.clone()),
+            WorkerEvent::WorkerLost { workers, .. } => Some(workers.clone()),
             _ => None,
         });
         assert_eq!(lost.as_deref(), Some(format!("dense worker {victim}").as_str()));
-        assert!(reported.iter().any(|event| matches!(event, Event::Regrouped { generation: 2, .. })));
+        assert!(reported.iter().any(|event| matches!(event, WorkerEvent::Regrouped { generation: 2, .. })));
         let scored = evaluate(&run.folder, &[], None).await.unwrap();
         assert!((scored.auc.unwrap() - auc(&summaries[0])).abs() < 1e-5, "the saved model is another one");
     }
@@ -252,7 +252,7 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_takes_the_place_of_a_lost_one_pushes_at_the_step_of_the_run() {
     let folder = tempfile::tempdir().unwrap();
-    let run = Run::new(job_with(folder.path(), 2, &["data.shuffle_rows=3000", LONG_LEASE])).await;
+    let run = RejoinRun::new(job_with(folder.path(), 2, &["data.shuffle_rows=3000", LONG_LEASE])).await;
     let (summaries, _, _) = run.with_loss_of(1, 30).await;
     let pushes = run.tally.pushes();
     let pushes_of = |incarnation: u32| pushes.iter().filter(move |push| push.incarnation == incarnation);
@@ -274,7 +274,7 @@ async fn of_three_workers_two_go_on_with_the_third_and_the_best_state_is_kept() 
     let folder = tempfile::tempdir().unwrap();
     let sets = ["data.validation_share=0.1", "train.early_stop={patience=5}", "train.epochs=3", "output.keep_best=2"];
     let sets = [&sets[..], &[LONG_LEASE]].concat();
-    let run = Run::new(job_with(folder.path(), 3, &sets)).await;
+    let run = RejoinRun::new(job_with(folder.path(), 3, &sets)).await;
     let (summaries, _, _) = run.with_loss_of(0, 60).await;
     let first = &summaries[0];
     assert!(summaries.iter().all(|summary| (summary.steps, summary.evaluation) == (first.steps, first.evaluation)));
@@ -296,8 +296,8 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
     ];
     for (mode, staleness, reported) in modes {
         let job = job_with(folder.path(), 2, &["cluster.timeout_seconds=6", mode, staleness]);
-        let run = Run::new(job).await;
-        let killer = Killer::new(20);
+        let run = RejoinRun::new(job).await;
+        let killer = WorkerKiller::new(20);
         let mut first = run.start(0, vec![killer.clone()]);
         let mut lost = run.start(1, Vec::new());
         killer.victim.set(lost.abort_handle()).expect("set once");
@@ -310,9 +310,8 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
 
 /// Where the second worker does not hear the end of one call, to which all brought their part: as when a connection
 /// breaks late. Only the first group has that.
-struct Deaf {
+struct DeafMember {
     rendezvous: Arc<InProcess>,
-    /// Which of its sums.
     at: u32,
 }
 
@@ -322,7 +321,7 @@ struct DeafEnd {
     left: u32,
 }
 
-impl Rendezvous for Deaf {
+impl Rendezvous for DeafMember {
     fn address(&self) -> &str {
         self.rendezvous.address()
     }
@@ -393,9 +392,9 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
     let (own, whole) = unharmed(job()).await;
     // After one call before training, each step has a call to agree on it and one for its sums.
     for (at, call) in [(40, "agreeing on a step"), (41, "the sums of a step")] {
-        let run = Run::new(job()).await;
-        let deaf = Deaf { rendezvous: run.rendezvous.clone(), at };
-        let reported = Arc::new(Recording::default());
+        let run = RejoinRun::new(job()).await;
+        let deaf = DeafMember { rendezvous: run.rendezvous.clone(), at };
+        let reported = Arc::new(RecordedEvents::default());
         let mut first = run.start(0, vec![reported.clone()]);
         let mut second = run.start_at(Arc::new(deaf), 1, Vec::new());
         let [first, second] = [&mut first, &mut second].map(join_in_time);
@@ -406,7 +405,7 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
         let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
         assert_eq!(other, 0, "{call}: {other} of {} rows were not trained on once an epoch", own.len());
         let reported = reported.0.lock().unwrap();
-        let regrouped = |event: &&Event| matches!(event, Event::Regrouped { generation: 2, .. });
+        let regrouped = |event: &&WorkerEvent| matches!(event, WorkerEvent::Regrouped { generation: 2, .. });
         assert_eq!(reported.iter().filter(regrouped).count(), 1, "{call}");
     }
 }
@@ -421,7 +420,7 @@ async fn a_lost_asynchronous_worker_comes_back_and_no_row_is_skipped() {
     assert!(own.len() > 60_000, "{}", own.len());
     // The second one in the second epoch.
     for (victim, step) in [(1, 15), (2, whole.steps / 2 + 15), (0, 30)] {
-        let run = Run::new(job()).await;
+        let run = RejoinRun::new(job()).await;
         let (summaries, reported, pushes) = run.with_loss_of(victim, step).await;
         let first = &summaries[0];
         for summary in &summaries {
@@ -441,6 +440,6 @@ async fn a_lost_asynchronous_worker_comes_back_and_no_row_is_skipped() {
     }
 }
 
-fn generation(event: &Event) -> Option<u64> {
-    if let Event::Regrouped { generation, .. } = event { Some(*generation) } else { None }
+fn generation(event: &WorkerEvent) -> Option<u64> {
+    if let WorkerEvent::Regrouped { generation, .. } = event { Some(*generation) } else { None }
 }

@@ -20,9 +20,8 @@ const SETS: [&str; 8] = [
 /// Which of several workers sees an id first is a matter of time.
 const ALL: &str = "embedding.admission={kind='always'}";
 
-/// How a run ends before its time.
 #[derive(Clone, Copy)]
-pub(super) enum Break {
+pub(super) enum RunBreak {
     Never,
     /// Asked to, after a step of the first worker.
     Tidy(u64),
@@ -42,10 +41,10 @@ struct GoneAfter {
 }
 
 impl Observer for GoneAfter {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &WorkerEvent) {
         match event {
-            Event::Checkpoint { step, .. } => self.has_checkpoint.store(*step, Ordering::Release),
-            Event::Step(report) if report.step == self.step => {
+            WorkerEvent::Checkpoint { step, .. } => self.has_checkpoint.store(*step, Ordering::Release),
+            WorkerEvent::Step(report) if report.step == self.step => {
                 tokio::task::block_in_place(|| {
                     while self.has_checkpoint.load(Ordering::Acquire) == 0 {
                         std::thread::sleep(Duration::from_millis(1));
@@ -62,18 +61,16 @@ impl Observer for GoneAfter {
 struct GoneAfterCheckpoint(Shutdown);
 
 impl Observer for GoneAfterCheckpoint {
-    fn observe(&self, event: &Event) {
-        if matches!(event, Event::Checkpoint { .. }) {
+    fn observe(&self, event: &WorkerEvent) {
+        if matches!(event, WorkerEvent::Checkpoint { .. }) {
             self.0.request();
         }
     }
 }
 
-pub(super) struct Ended {
-    /// Of the first worker.
-    pub(super) summary: Option<Summary>,
-    /// Of each worker.
-    pub(super) outcomes: Vec<Outcome>,
+pub(super) struct EndedRun {
+    pub(super) summary: Option<RunSummary>,
+    pub(super) outcomes: Vec<TrainingOutcome>,
     /// Step, and the bits of its loss and of the measures over the last samples.
     pub(super) losses: Vec<(u64, [u64; 4])>,
     pub(super) run: RunFolder,
@@ -90,20 +87,20 @@ fn job_with(folder: &Path, more: &[&str]) -> Job {
 }
 
 /// Runs a job in a fresh cluster; goes on from the newest checkpoint of `run`, if it is given one that has any.
-pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
-    let cluster = Cluster::start(&job).await;
-    let resume = run.and_then(|run| ResumePoint::newest(&job, run).unwrap());
+pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: RunBreak) -> EndedRun {
+    let cluster = WorkerCluster::start(&job).await;
+    let resume = run.and_then(|run| ResumePoint::find_newest(&job, run).unwrap());
     let run = run.cloned().unwrap_or_else(|| RunFolder::create(&job).unwrap());
-    let (rendezvous, recording) = (Arc::new(InProcess::default()), Arc::new(Recording::default()));
+    let (rendezvous, recording) = (Arc::new(InProcess::default()), Arc::new(RecordedEvents::default()));
     let shutdown = Shutdown::new();
     let gone = Shutdown::new();
     let workers = (0..job.cluster.workers).map(|index| {
         let (mut observers, leads): (Vec<Arc<dyn Observer>>, _) = (vec![recording.clone()], index == 0);
         match how {
-            Break::Never => {}
-            Break::Tidy(step) | Break::OfOne(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
-            Break::AfterCheckpoint => observers.push(Arc::new(GoneAfterCheckpoint(gone.clone()))),
-            Break::Sudden(step) => {
+            RunBreak::Never => {}
+            RunBreak::Tidy(step) | RunBreak::OfOne(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
+            RunBreak::AfterCheckpoint => observers.push(Arc::new(GoneAfterCheckpoint(gone.clone()))),
+            RunBreak::Sudden(step) => {
                 let (has_checkpoint, gone) = (AtomicU64::new(0), gone.clone());
                 observers.push(Arc::new(GoneAfter { step, has_checkpoint, gone }));
             }
@@ -120,7 +117,7 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended 
             observer: if leads { Arc::new(ObserverList(observers)) } else { Arc::new(SilentObserver) },
             folder: Some(run.clone()),
             resume: resume.clone().filter(|_| leads),
-            shutdown: if leads || !matches!(how, Break::OfOne(_)) { shutdown.clone() } else { Shutdown::new() },
+            shutdown: if leads || !matches!(how, RunBreak::OfOne(_)) { shutdown.clone() } else { Shutdown::new() },
         };
         worker.run()
     });
@@ -128,18 +125,18 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended 
         ended = tokio::time::timeout(LATE, join_all(workers)) => ended.expect("the workers hang"),
         () = gone.requested() => Vec::new(),
     };
-    let summaries: Vec<Summary> = ended.into_iter().map(Result::unwrap).collect();
+    let summaries: Vec<RunSummary> = ended.into_iter().map(Result::unwrap).collect();
     let outcomes = summaries.iter().map(|summary| summary.outcome).collect();
     let losses = recording.steps().iter().map(|report| (report.step, bits(report))).collect();
-    let is_checkpoint = |event: &&Event| matches!(event, Event::Checkpoint { .. });
+    let is_checkpoint = |event: &&WorkerEvent| matches!(event, WorkerEvent::Checkpoint { .. });
     let checkpoints = recording.0.lock().unwrap().iter().filter(is_checkpoint).count();
-    Ended { summary: summaries.into_iter().next(), outcomes, losses, run, checkpoints }
+    EndedRun { summary: summaries.into_iter().next(), outcomes, losses, run, checkpoints }
 }
 
-fn same_end(whole: &Ended, gone_on: &Ended) {
+fn same_end(whole: &EndedRun, gone_on: &EndedRun) {
     let (whole, gone_on) = (whole.summary.as_ref().unwrap(), gone_on.summary.as_ref().unwrap());
     let end =
-        |summary: &Summary| (summary.steps, summary.samples, summary.rows, summary.evaluation, summary.loss.to_bits());
+        |summary: &RunSummary| (summary.steps, summary.samples, summary.rows, summary.evaluation, summary.loss.to_bits());
     assert_eq!(end(gone_on), end(whole));
     assert_eq!(gone_on.epochs, whole.epochs);
 }
@@ -148,22 +145,22 @@ fn same_end(whole: &Ended, gone_on: &Ended) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = run(job_with(folder.path(), &[]), None, Break::Never).await;
+    let whole = run(job_with(folder.path(), &[]), None, RunBreak::Never).await;
     let steps_of_an_epoch = whole.losses.len() as u64 / 2;
     assert!(steps_of_an_epoch > 40, "{steps_of_an_epoch} steps an epoch");
     for step in [17, 20, steps_of_an_epoch, steps_of_an_epoch + 9] {
-        let first = run(job_with(folder.path(), &[]), None, Break::Tidy(step)).await;
+        let first = run(job_with(folder.path(), &[]), None, RunBreak::Tidy(step)).await;
         // A batch that was looked up already is trained on, too.
         let made = first.losses.len();
         assert!((step..=step + 1).contains(&(made as u64)), "{made} steps, asked to stop after {step}");
         assert_eq!(first.losses, whole.losses[..made]);
         // On another number of servers and with other threads, for rows and batches do not depend on them.
         let job = job_with(folder.path(), &["cluster.servers=3", "data.threads=2"]);
-        let second = run(job, Some(&first.run), Break::Never).await;
+        let second = run(job, Some(&first.run), RunBreak::Never).await;
         assert_eq!(second.losses, whole.losses[made..], "after step {made}");
         same_end(&whole, &second);
         assert!(
-            ResumePoint::newest(&job_with(folder.path(), &[]), &second.run).unwrap().is_none(),
+            ResumePoint::find_newest(&job_with(folder.path(), &[]), &second.run).unwrap().is_none(),
             "a finished run leaves checkpoints behind"
         );
     }
@@ -173,24 +170,24 @@ async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
 async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let cuts = ["checkpoint.every_steps=20", "checkpoint.every_seconds=0", "checkpoint.keep=2"];
-    let whole = run(job_with(folder.path(), &cuts), None, Break::Never).await;
+    let whole = run(job_with(folder.path(), &cuts), None, RunBreak::Never).await;
     // One is skipped where the one before is still being written.
     assert!((1..=whole.losses.len() / 20).contains(&whole.checkpoints), "{}", whole.checkpoints);
-    let uncut = run(job_with(folder.path(), &[]), None, Break::Never).await;
+    let uncut = run(job_with(folder.path(), &[]), None, RunBreak::Never).await;
     assert_eq!(uncut.losses, whole.losses, "checkpoints change what is learned");
 
-    let first = run(job_with(folder.path(), &cuts), None, Break::Sudden(35)).await;
+    let first = run(job_with(folder.path(), &cuts), None, RunBreak::Sudden(35)).await;
     assert_eq!(first.losses, whole.losses[..first.losses.len()]);
-    let point = ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
+    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     assert_eq!(point.step(), 20);
     let last_run = || ResumePoint::of_last_run(&job_with(folder.path(), &cuts), false).unwrap();
-    let Earlier::GoOn(found) = last_run() else { panic!("the last run is not found") };
+    let EarlierRun::GoOn(found) = last_run() else { panic!("the last run is not found") };
     assert_eq!(found.point.folder().path(), point.folder().path());
-    let second = run(job_with(folder.path(), &cuts), Some(&first.run), Break::Never).await;
+    let second = run(job_with(folder.path(), &cuts), Some(&first.run), RunBreak::Never).await;
     assert_eq!(second.losses, whole.losses[point.step() as usize..]);
     same_end(&whole, &second);
     drop(found);
-    assert!(matches!(last_run(), Earlier::Nothing), "the last run is over");
+    assert!(matches!(last_run(), EarlierRun::Nothing), "the last run is over");
 }
 
 /// Beyond the samples of a file's content, of which a smaller file has none.
@@ -201,15 +198,15 @@ async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
     assert!(text.len() > 2 << 20, "{} bytes", text.len());
     let sets = ["train.evaluate_every=100000"];
     let job = |text: &str| job_over(text.to_owned(), folder.path(), &[&SETS[..], &sets].concat());
-    let first = run(job(&text), None, Break::Tidy(900)).await;
+    let first = run(job(&text), None, RunBreak::Tidy(900)).await;
     // One sample of 64 KiB in each sixteenth: this is between two of them.
     let from = text[text.len() / 2 - (16 << 10)..].find('\n').unwrap() + text.len() / 2 - (16 << 10) + 1;
     let (before, changed) = (&text[..from], text[from..from + (32 << 10)].replace(",c1", ",c7"));
     let other = format!("{before}{changed}{}", &text[from + (32 << 10)..]);
     assert!(other.len() == text.len() && other != text);
     let job = job(&other);
-    let cluster = Cluster::start(&job).await;
-    let point = ResumePoint::newest(&job, &first.run).unwrap();
+    let cluster = WorkerCluster::start(&job).await;
+    let point = ResumePoint::find_newest(&job, &first.run).unwrap();
     let worker = Worker {
         job: job.clone(),
         control: cluster.control.clone(),
@@ -236,13 +233,13 @@ async fn workers_go_on_together_bit_by_bit() {
     let several = ["cluster.workers=2", "train.batch_size=500", "checkpoint.every_steps=20", ALL];
     let sets = [&SETS[..], &several].concat();
     let job = || job_over(rows.clone(), folder.path(), &sets);
-    let whole = run(job(), None, Break::Never).await;
-    for how in [Break::Tidy(23), Break::Sudden(35)] {
+    let whole = run(job(), None, RunBreak::Never).await;
+    for how in [RunBreak::Tidy(23), RunBreak::Sudden(35)] {
         let first = run(job(), None, how).await;
         let step =
-            ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
+            ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
         assert!(step >= 20, "{step}");
-        let second = run(job(), Some(&first.run), Break::Never).await;
+        let second = run(job(), Some(&first.run), RunBreak::Never).await;
         assert_eq!(second.losses, whole.losses[step as usize..], "after step {step}");
         same_end(&whole, &second);
     }
@@ -258,11 +255,11 @@ async fn more_or_fewer_workers_go_on_with_what_is_left() {
             let workers = format!("cluster.workers={workers}");
             job_over(rows.clone(), folder.path(), &[mode, "train.batch_size=250", "data.shuffle_rows=600", &workers])
         };
-        let whole = run(job(1), None, Break::Never).await.summary.unwrap();
+        let whole = run(job(1), None, RunBreak::Never).await.summary.unwrap();
         for (before, after) in [(2, 1), (3, 2), (1, 3)] {
-            let first = run(job(before), None, Break::Tidy(30)).await;
-            assert_eq!(first.summary.unwrap().outcome, Outcome::Interrupted);
-            let second = run(job(after), Some(&first.run), Break::Never).await.summary.unwrap();
+            let first = run(job(before), None, RunBreak::Tidy(30)).await;
+            assert_eq!(first.summary.unwrap().outcome, TrainingOutcome::Interrupted);
+            let second = run(job(after), Some(&first.run), RunBreak::Never).await.summary.unwrap();
             assert_eq!((second.samples, second.rows), (whole.samples, whole.rows), "{mode}: {before} → {after}");
             let (whole, found) = (whole.evaluation.unwrap().auc.unwrap(), second.evaluation.unwrap().auc.unwrap());
             assert!((whole - found).abs() < 0.03, "{mode}: {before} → {after}: {whole}, {found}");
@@ -274,36 +271,36 @@ async fn more_or_fewer_workers_go_on_with_what_is_left() {
 async fn early_stopping_goes_on_and_remembers_the_best() {
     let folder = tempfile::tempdir().unwrap();
     let sets = ["data.validation_share=0.2", "train.early_stop={patience=3}", "train.epochs=6", "output.keep_best=2"];
-    let whole = run(job_with(folder.path(), &sets), None, Break::Never).await;
+    let whole = run(job_with(folder.path(), &sets), None, RunBreak::Never).await;
     let stop = whole.losses.len() as u64 - 25;
-    let first = run(job_with(folder.path(), &sets), None, Break::Tidy(stop)).await;
-    let second = run(job_with(folder.path(), &sets), Some(&first.run), Break::Never).await;
+    let first = run(job_with(folder.path(), &sets), None, RunBreak::Tidy(stop)).await;
+    let second = run(job_with(folder.path(), &sets), Some(&first.run), RunBreak::Never).await;
     same_end(&whole, &second);
     let choice =
-        |ended: &Ended| (ended.summary.as_ref().unwrap().choice.clone(), ended.summary.as_ref().unwrap().model_step);
+        |ended: &EndedRun| (ended.summary.as_ref().unwrap().choice.clone(), ended.summary.as_ref().unwrap().model_step);
     assert_eq!(choice(&second), choice(&whole));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_training() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(job_with(folder.path(), &[]), None, Break::Tidy(9)).await;
-    let point = ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
+    let first = run(job_with(folder.path(), &[]), None, RunBreak::Tidy(9)).await;
+    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     let job = job_over(rows(4001), folder.path(), &SETS);
-    let changes: Vec<String> = point.changes(&job).iter().map(ToString::to_string).collect();
+    let changes: Vec<String> = point.changed_keys(&job).iter().map(ToString::to_string).collect();
     assert!(changes.is_empty(), "{changes:?}");
-    let cluster = Cluster::start(&job).await;
+    let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     let refused = Worker { resume: Some(point), ..worker }.run().await.unwrap_err();
     assert_eq!(refused.exit_class(), ExitClass::Data);
     assert!(refused.to_string().contains("the data has changed since"), "{refused}");
 
     let job = job_with(folder.path(), &["checkpoint.every_steps=5"]);
-    let cluster = Cluster::start(&job).await;
-    let recording = Arc::new(Recording::default());
+    let cluster = WorkerCluster::start(&job).await;
+    let recording = Arc::new(RecordedEvents::default());
     let worker = cluster.worker(job, recording.clone(), Shutdown::new());
-    let in_the_way = worker.folder.as_ref().unwrap().checkpoints();
+    let in_the_way = worker.folder.as_ref().unwrap().checkpoints_folder();
     std::fs::write(&in_the_way, "a file where checkpoints should be").unwrap();
-    assert_eq!(worker.run().await.unwrap().outcome, Outcome::Finished);
-    assert!(!recording.0.lock().unwrap().iter().any(|event| matches!(event, Event::Checkpoint { .. })));
+    assert_eq!(worker.run().await.unwrap().outcome, TrainingOutcome::Finished);
+    assert!(!recording.0.lock().unwrap().iter().any(|event| matches!(event, WorkerEvent::Checkpoint { .. })));
 }

@@ -1,6 +1,6 @@
 //! Runs that start from the model of another: yesterday's rows and dense network, today's data.
 
-use super::resume::{Break, Ended, run};
+use super::resume::{RunBreak, EndedRun, run};
 use super::*;
 
 /// Everything that has a state, as for a run that resumes. The rows of both epochs come in the same order.
@@ -19,32 +19,31 @@ fn job_with(folder: &Path, more: &[&str]) -> Job {
 }
 
 /// The job of a run that starts from the model of another.
-fn next_job(first: &Ended, folder: &Path, more: &[&str]) -> Job {
+fn next_job(first: &EndedRun, folder: &Path, more: &[&str]) -> Job {
     let from = format!("train.start_from={:?}", first.run.path());
     job_with(folder, &[&["train.epochs=1", from.as_str()], more].concat())
 }
 
-fn evaluation(ended: &Ended) -> Evaluation {
+fn evaluation(ended: &EndedRun) -> Evaluation {
     ended.summary.as_ref().unwrap().evaluation.unwrap()
 }
 
-fn dense(ended: &Ended) -> Vec<u8> {
-    std::fs::read(ended.run.model().join("dense.safetensors")).unwrap()
+fn dense(ended: &EndedRun) -> Vec<u8> {
+    std::fs::read(ended.run.model_folder().join("dense.safetensors")).unwrap()
 }
 
-/// Of the event.
-struct Start {
+struct StartEvent {
     step: u64,
     rows: u64,
     differences: Vec<String>,
 }
 
-async fn started(job: Job) -> (Result<Summary, WorkerError>, Option<Start>) {
+async fn started(job: Job) -> (Result<RunSummary, WorkerError>, Option<StartEvent>) {
     let (trained, recorded, _) = train(job).await;
     let events = recorded.0.lock().unwrap();
     let start = events.iter().find_map(|event| match event {
-        Event::StartedFrom { step, rows, differences, .. } => {
-            Some(Start { step: *step, rows: *rows, differences: differences.clone() })
+        WorkerEvent::StartedFrom { step, rows, differences, .. } => {
+            Some(StartEvent { step: *step, rows: *rows, differences: differences.clone() })
         }
         _ => None,
     });
@@ -54,20 +53,20 @@ async fn started(job: Job) -> (Result<Summary, WorkerError>, Option<Start>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn counting_on_is_as_another_epoch_of_the_same_run_bit_by_bit() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = run(job_with(folder.path(), &["train.epochs=2"]), None, Break::Never).await;
-    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let whole = run(job_with(folder.path(), &["train.epochs=2"]), None, RunBreak::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     let job = |more: &[&str]| next_job(&first, folder.path(), &[&["train.start_steps=continue"], more].concat());
     for servers in ["cluster.servers=1", "cluster.servers=3"] {
-        let second = run(job(&[servers]), None, Break::Never).await;
+        let second = run(job(&[servers]), None, RunBreak::Never).await;
         assert_eq!((evaluation(&second), dense(&second)), (evaluation(&whole), dense(&whole)), "{servers}");
-        let rows_and_steps = |ended: &Ended| ended.summary.as_ref().map(|summary| (summary.rows, summary.steps));
+        let rows_and_steps = |ended: &EndedRun| ended.summary.as_ref().map(|summary| (summary.rows, summary.steps));
         assert_eq!(rows_and_steps(&second), rows_and_steps(&whole));
         assert_eq!(second.losses.len() * 2, whole.losses.len());
     }
     // It is interrupted, and resumes.
-    let half = run(job(&[]), None, Break::Tidy(whole.losses.len() as u64 * 3 / 4)).await;
+    let half = run(job(&[]), None, RunBreak::Tidy(whole.losses.len() as u64 * 3 / 4)).await;
     assert!(half.losses.len() * 2 < whole.losses.len(), "{} steps", half.losses.len());
-    let second = run(job(&[]), Some(&half.run), Break::Never).await;
+    let second = run(job(&[]), Some(&half.run), RunBreak::Never).await;
     assert_eq!((evaluation(&second), dense(&second)), (evaluation(&whole), dense(&whole)));
 
     // Steps count from 0 again: the schedule starts over.
@@ -82,12 +81,12 @@ async fn counting_on_is_as_another_epoch_of_the_same_run_bit_by_bit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_workers_start_from_one_model() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     for steps in ["restart", "continue"] {
         let start_steps = format!("train.start_steps={steps}");
         let sets = ["cluster.workers=2", "cluster.servers=2", "train.mode=hybrid", start_steps.as_str()];
-        let second = run(next_job(&first, folder.path(), &sets), None, Break::Never).await;
-        assert_eq!(second.outcomes, [Outcome::Finished; 2]);
+        let second = run(next_job(&first, folder.path(), &sets), None, RunBreak::Never).await;
+        assert_eq!(second.outcomes, [TrainingOutcome::Finished; 2]);
         assert!(evaluation(&second).logloss < evaluation(&first).logloss, "{steps}");
     }
 }
@@ -95,7 +94,7 @@ async fn several_workers_start_from_one_model() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     let other = "features.categorical=['city', 'age']";
     let (trained, start) = started(next_job(&first, folder.path(), &[other])).await;
     assert!(trained.unwrap().evaluation.unwrap().auc.unwrap() > 0.6);
@@ -132,7 +131,7 @@ const CITIES: u64 = 17;
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     let rows = first.summary.as_ref().unwrap().rows;
     for servers in ["cluster.servers=1", "cluster.servers=3"] {
         let (trained, start) = started(next_job(&first, folder.path(), &[CITY_HASHED, servers])).await;
@@ -153,7 +152,7 @@ async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them(
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     let plain = "features.numeric=['age', {column='income', standardise=true}]";
     let mean_of = |run: &RunFolder| {
         let job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
@@ -170,7 +169,7 @@ async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
         mean_of(&run)
     );
     let differences = recorded.0.lock().unwrap().iter().find_map(|event| match event {
-        Event::StartedFrom { differences, .. } => Some(differences.clone()),
+        WorkerEvent::StartedFrom { differences, .. } => Some(differences.clone()),
         _ => None,
     });
     let lines = differences.expect("it starts from the model");
@@ -187,7 +186,7 @@ async fn a_model_that_is_not_there_or_has_rows_of_another_shape_is_refused() {
     let (nowhere, _) = started(job_with(folder.path(), &["train.start_from='nowhere'"])).await;
     let nowhere = nowhere.unwrap_err();
     assert!(nowhere.exit_class() == ExitClass::Data && nowhere.to_string().contains("nowhere"), "{nowhere}");
-    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     let (wider, _) = started(next_job(&first, folder.path(), &["embedding.dim=8"])).await;
     assert!(wider.unwrap_err().to_string().contains("table `city` has dim 4 of f32"));
     let (asynchronous, _) = started(next_job(&first, folder.path(), &["train.mode=async", "cluster.workers=1"])).await;
@@ -201,16 +200,16 @@ async fn a_run_starts_from_streamed_weights_as_from_others() {
     let folder = tempfile::tempdir().unwrap();
     let mut ends = Vec::new();
     for weights in ["train.weights=resident", "train.weights=streamed"] {
-        let first = run(job_with(folder.path(), &["train.epochs=1", weights]), None, Break::Never).await;
+        let first = run(job_with(folder.path(), &["train.epochs=1", weights]), None, RunBreak::Never).await;
         let sets = ["train.start_steps=continue", "cluster.servers=3", weights];
-        let second = run(next_job(&first, folder.path(), &sets), None, Break::Never).await;
+        let second = run(next_job(&first, folder.path(), &sets), None, RunBreak::Never).await;
         let other = [weights, "features.categorical=['city', 'age']", "train.max_steps=3"];
         let (_, start) = started(next_job(&first, folder.path(), &other)).await;
         ends.push((second.losses.clone(), evaluation(&second).auc, start.expect("it starts").differences));
     }
     assert_eq!(ends[0], ends[1]);
     assert!(ends[1].2.contains(&"layer `top.0` of the dense network begins anew".to_owned()), "{:?}", ends[1].2);
-    let first = run(job_with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, RunBreak::Never).await;
     let (refused, _) = started(next_job(&first, folder.path(), &["train.weights=resident"])).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("rows of its tables") && refused.contains("train.weights = \"streamed\""), "{refused}");

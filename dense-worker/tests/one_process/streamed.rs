@@ -2,7 +2,7 @@
 
 use zagros_zip::ZipEq;
 
-use super::resume::{Break, run};
+use super::resume::{RunBreak, run};
 use super::workers::train_with;
 use super::*;
 
@@ -36,7 +36,7 @@ async fn streamed_and_resident_weights_learn_the_same_bits() {
         let streamed = streamed.unwrap();
         assert_eq!(recorded.losses(), expected.losses(), "{sets:?}");
         assert_eq!((streamed.rows, streamed.samples), (resident.rows, resident.samples));
-        let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+        let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
         assert!((auc(&streamed) - auc(&resident)).abs() < 1e-6, "{} {}", auc(&streamed), auc(&resident));
         // The model scores as it did while it was trained, on another number of servers.
         let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
@@ -48,11 +48,11 @@ async fn streamed_and_resident_weights_learn_the_same_bits() {
 async fn a_stopped_run_goes_on_with_its_tiles_on_other_servers() {
     let folder = tempfile::tempdir().unwrap();
     let job = |servers: &str| job_with(folder.path(), &[STREAMED, "checkpoint.every_steps=10", servers]);
-    let whole = run(job("cluster.servers=1"), None, Break::Never).await;
-    for how in [Break::Tidy(13), Break::Sudden(24)] {
+    let whole = run(job("cluster.servers=1"), None, RunBreak::Never).await;
+    for how in [RunBreak::Tidy(13), RunBreak::Sudden(24)] {
         let first = run(job("cluster.servers=3"), None, how).await;
-        let second = run(job("cluster.servers=2"), Some(&first.run), Break::Never).await;
-        let last = |ended: &super::resume::Ended| ended.losses.last().copied();
+        let second = run(job("cluster.servers=2"), Some(&first.run), RunBreak::Never).await;
+        let last = |ended: &super::resume::EndedRun| ended.losses.last().copied();
         assert_eq!(last(&second), last(&whole));
         assert_eq!(second.summary.unwrap().evaluation, whole.summary.as_ref().unwrap().evaluation);
     }
@@ -101,7 +101,7 @@ async fn workers_exchange_parts_of_layers_and_learn_as_with_weights_of_their_own
             let difference = (expected.loss - found.loss).abs();
             assert!(difference <= tolerance, "{workers} workers, step {}: {difference}", expected.step);
         }
-        let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+        let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
         assert!((auc(&streamed) - auc(&resident)).abs() < 1e-3, "{} {}", auc(&streamed), auc(&resident));
         let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
         assert_eq!(Some(again), streamed.evaluation);
@@ -120,13 +120,13 @@ async fn a_checkpoint_of_tiles_goes_on_with_other_numbers_of_servers_and_workers
         let mut ends = Vec::new();
         for weights in ["train.weights=resident", STREAMED] {
             // Both go on after the same step: no worker makes step 10, after which the next checkpoint would be.
-            let first = run(job(2, "cluster.servers=3", weights), None, Break::Sudden(7)).await;
-            ends.push(run(job(workers, servers, weights), Some(&first.run), Break::Never).await);
+            let first = run(job(2, "cluster.servers=3", weights), None, RunBreak::Sudden(7)).await;
+            ends.push(run(job(workers, servers, weights), Some(&first.run), RunBreak::Never).await);
         }
         let [resident, streamed] = &ends[..] else { unreachable!("two runs") };
         assert!(!streamed.losses.is_empty());
         assert_eq!(streamed.losses[0], resident.losses[0], "the first step sees the weights of the checkpoint");
-        let samples = |ended: &super::resume::Ended| ended.summary.as_ref().unwrap().samples;
+        let samples = |ended: &super::resume::EndedRun| ended.summary.as_ref().unwrap().samples;
         assert_eq!(samples(streamed), samples(resident));
     }
 }

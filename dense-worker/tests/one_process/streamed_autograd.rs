@@ -2,7 +2,7 @@
 
 use zagros_zip::ZipEq;
 
-use super::resume::{Break, run};
+use super::resume::{RunBreak, run};
 use super::workers::train_with;
 use super::*;
 
@@ -12,7 +12,6 @@ numeric = ["age"]
 categorical = ["city", { column = "liked", table = "city", separator = "|", sequence = { length = 3 } }]
 "#;
 
-/// A job with another network.
 fn text(features: Option<&str>, network: &str) -> String {
     let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", network);
     let Some(features) = features else { return text };
@@ -56,7 +55,7 @@ async fn layers_that_come_one_by_one_learn_what_a_whole_network_learns() {
             let (streamed, resident) = (streamed.unwrap(), resident.as_ref().unwrap());
             assert_eq!(recorded.losses(), expected.losses(), "{network}");
             assert_eq!((streamed.rows, streamed.samples), (resident.rows, resident.samples));
-            let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+            let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
             assert!((auc(&streamed) - auc(resident)).abs() < 1e-6, "{} {}", auc(&streamed), auc(resident));
             let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
             assert_eq!(Some(again), streamed.evaluation);
@@ -70,10 +69,10 @@ async fn a_stopped_run_goes_on_with_tiles_and_buffers() {
     let folder = tempfile::tempdir().unwrap();
     for network in networks() {
         let job = |servers: &str| job_with(&network, folder.path(), &[STREAMED, "checkpoint.every_steps=5", servers]);
-        let whole = run(job("cluster.servers=1"), None, Break::Never).await;
-        for how in [Break::Tidy(9), Break::Sudden(14)] {
+        let whole = run(job("cluster.servers=1"), None, RunBreak::Never).await;
+        for how in [RunBreak::Tidy(9), RunBreak::Sudden(14)] {
             let first = run(job("cluster.servers=3"), None, how).await;
-            let second = run(job("cluster.servers=2"), Some(&first.run), Break::Never).await;
+            let second = run(job("cluster.servers=2"), Some(&first.run), RunBreak::Never).await;
             assert_eq!(second.losses.last(), whole.losses.last(), "{network}");
             assert_eq!(second.summary.unwrap().evaluation, whole.summary.as_ref().unwrap().evaluation);
         }

@@ -6,29 +6,27 @@ use std::sync::{Arc, Mutex};
 use zagros_embedding_client::{Connect, Shard};
 use zagros_protocol::datapath::PushRequest;
 
-use crate::watched::{Watch, Watched};
+use crate::watched::{ShardWatch, WatchedShard};
 
 /// By id of any table, how many acknowledged pushes it was in.
 #[derive(Clone, Default)]
-pub(crate) struct Tally(Arc<Mutex<BTreeMap<u64, u32>>>, Arc<Mutex<Vec<Pushed>>>);
+pub(crate) struct PushTally(Arc<Mutex<BTreeMap<u64, u32>>>, Arc<Mutex<Vec<PushedNumbers>>>);
 
-/// The numbers of a push.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pushed {
+pub(crate) struct PushedNumbers {
     pub(crate) incarnation: u32,
     pub(crate) seq: u64,
     pub(crate) step: u64,
 }
 
-impl Tally {
-    /// Counts what goes to any of the shards.
+impl PushTally {
     pub(crate) fn watch(&self, connect: &Connect) -> Connect {
         let (tally, connect) = (self.clone(), Arc::clone(connect));
-        Arc::new(move |entry| Ok(Arc::new(Watched::new(connect(entry)?, tally.clone())) as Arc<dyn Shard>))
+        Arc::new(move |entry| Ok(Arc::new(WatchedShard::new(connect(entry)?, tally.clone())) as Arc<dyn Shard>))
     }
 
     /// Pushes in the order in which they were started.
-    pub(crate) fn pushes(&self) -> Vec<Pushed> {
+    pub(crate) fn pushes(&self) -> Vec<PushedNumbers> {
         self.1.lock().unwrap().clone()
     }
 
@@ -37,10 +35,10 @@ impl Tally {
     }
 }
 
-impl Watch for Tally {
+impl ShardWatch for PushTally {
     fn pushes(&self, request: &PushRequest) {
         let PushRequest { incarnation, seq, step, .. } = *request;
-        self.1.lock().unwrap().push(Pushed { incarnation, seq, step });
+        self.1.lock().unwrap().push(PushedNumbers { incarnation, seq, step });
     }
 
     fn pushed(&self, ids: &[u8]) {

@@ -14,7 +14,7 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 
 /// Sees what passes; each does nothing unless it is wanted.
-pub(crate) trait Watch: Send + Sync {
+pub(crate) trait ShardWatch: Send + Sync {
     fn looks_up(&self, _request: &LookupRequest) {}
     fn looked_up(&self, _answer: &LookupResponse) {}
     fn pushes(&self, _request: &PushRequest) {}
@@ -25,18 +25,18 @@ pub(crate) trait Watch: Send + Sync {
     }
 }
 
-pub(crate) struct Watched<W> {
+pub(crate) struct WatchedShard<W> {
     shard: Arc<dyn Shard>,
     watch: W,
 }
 
-impl<W: Watch> Watched<W> {
+impl<W: ShardWatch> WatchedShard<W> {
     pub(crate) fn new(shard: Arc<dyn Shard>, watch: W) -> Self {
         Self { shard, watch }
     }
 }
 
-impl<W: Watch> Shard for Watched<W> {
+impl<W: ShardWatch> Shard for WatchedShard<W> {
     fn name(&self) -> &str {
         self.shard.name()
     }

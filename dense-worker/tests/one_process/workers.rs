@@ -13,44 +13,43 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::*;
 
-/// What each worker of a run is given.
-pub(super) struct Part {
-    input: Input,
+pub(super) struct WorkerPart {
+    input: WorkerInput,
     shutdown: Shutdown,
     observer: Arc<dyn Observer>,
 }
 
-impl Part {
+impl WorkerPart {
     pub(super) fn of_files() -> Self {
-        Self { input: Input::Files, shutdown: Shutdown::new(), observer: Arc::new(SilentObserver) }
+        Self { input: WorkerInput::Files, shutdown: Shutdown::new(), observer: Arc::new(SilentObserver) }
     }
 
     pub(super) fn of_batches(batches: Vec<Batch>) -> Self {
-        Self { input: Input::Preloaded(Arc::new(batches)), ..Self::of_files() }
+        Self { input: WorkerInput::Preloaded(Arc::new(batches)), ..Self::of_files() }
     }
 }
 
 /// Trains in a fresh cluster, a worker per part: how each ended, the first one's steps, and its run folder.
 pub(super) async fn train_parts(
     job: Job,
-    parts: Vec<Part>,
-) -> (Vec<Result<Summary, WorkerError>>, Arc<Recording>, RunFolder) {
-    train_parts_on(&Cluster::start(&job).await, job, parts).await
+    parts: Vec<WorkerPart>,
+) -> (Vec<Result<RunSummary, WorkerError>>, Arc<RecordedEvents>, RunFolder) {
+    train_parts_on(&WorkerCluster::start(&job).await, job, parts).await
 }
 
 /// As [`train_parts`], in a cluster that is there still afterwards.
 async fn train_parts_on(
-    cluster: &Cluster,
+    cluster: &WorkerCluster,
     job: Job,
-    parts: Vec<Part>,
-) -> (Vec<Result<Summary, WorkerError>>, Arc<Recording>, RunFolder) {
+    parts: Vec<WorkerPart>,
+) -> (Vec<Result<RunSummary, WorkerError>>, Arc<RecordedEvents>, RunFolder) {
     assert_eq!(job.cluster.workers as usize, parts.len());
     let rendezvous = Arc::new(InProcess::default());
-    let recording = Arc::new(Recording::default());
+    let recording = Arc::new(RecordedEvents::default());
     let run = RunFolder::create(&job).unwrap();
     let workers = number_from(0, parts).map(|(index, part)| {
         let observer: Arc<dyn Observer> =
-            if index == 0 { Arc::new(Both(recording.clone(), part.observer)) } else { part.observer };
+            if index == 0 { Arc::new(BothObservers(recording.clone(), part.observer)) } else { part.observer };
         let worker = Worker {
             job: job.clone(),
             control: cluster.control.clone(),
@@ -71,20 +70,20 @@ async fn train_parts_on(
     (ended, recording, run)
 }
 
-struct Both(Arc<Recording>, Arc<dyn Observer>);
+struct BothObservers(Arc<RecordedEvents>, Arc<dyn Observer>);
 
-impl Observer for Both {
-    fn observe(&self, event: &Event) {
+impl Observer for BothObservers {
+    fn observe(&self, event: &WorkerEvent) {
         self.0.observe(event);
         self.1.observe(event);
     }
 }
 
 /// Trains on the job's files with so many workers; the first one's summary.
-pub(super) async fn train_with(workers: u32, mut job: Job) -> (Summary, Arc<Recording>, RunFolder) {
+pub(super) async fn train_with(workers: u32, mut job: Job) -> (RunSummary, Arc<RecordedEvents>, RunFolder) {
     job.cluster.workers = workers;
-    let (ended, recorded, run) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
-    let summaries: Vec<Summary> = ended.into_iter().map(Result::unwrap).collect();
+    let (ended, recorded, run) = train_parts(job, (0..workers).map(|_| WorkerPart::of_files()).collect()).await;
+    let summaries: Vec<RunSummary> = ended.into_iter().map(Result::unwrap).collect();
     for other in &summaries {
         assert_eq!((other.steps, other.samples, other.evaluation), {
             let first = &summaries[0];
@@ -128,8 +127,8 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
         job
     };
     let batches = |from: u64, size: u64| (0..STEPS).map(|step| samples(step * 8 + from, size)).collect();
-    let (alone, expected, _) = train_parts(job_with(1), vec![Part::of_batches(batches(0, 8))]).await;
-    let parts = vec![Part::of_batches(batches(0, 5)), Part::of_batches(batches(5, 3))];
+    let (alone, expected, _) = train_parts(job_with(1), vec![WorkerPart::of_batches(batches(0, 8))]).await;
+    let parts = vec![WorkerPart::of_batches(batches(0, 5)), WorkerPart::of_batches(batches(5, 3))];
     let (together, found, _) = train_parts(job_with(2), parts).await;
     assert_eq!((expected.steps().len(), found.steps().len()), (STEPS as usize, STEPS as usize));
     for (one, other) in expected.steps().iter().zip_eq(found.steps()) {
@@ -142,7 +141,7 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
 }
 
 /// The Euclidean norm of all rows that the job's only server has in a table, of `ids` first ids.
-async fn norm(cluster: &Cluster, table: u32, ids: u64) -> f32 {
+async fn norm(cluster: &WorkerCluster, table: u32, ids: u64) -> f32 {
     let entry = ServerEntry { index: 0, ..ServerEntry::default() };
     let server = (cluster.connect)(&entry).unwrap();
     let segment = Segment { table: TableId(table), rows: ids as u32, dim: 4 };
@@ -173,17 +172,17 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
         let folder = tempfile::tempdir().unwrap();
         let (optimizer, init) =
             (format!("embedding.optimizer={optimizer}"), "embedding.init={kind='uniform', bound=1.0}");
-        let norms = async |parts: Vec<Part>| {
+        let norms = async |parts: Vec<WorkerPart>| {
             let mut job = job(folder.path(), &["train.mode=sync", "train.epochs=1", init, &optimizer]);
             job.cluster.workers = parts.len() as u32;
-            let cluster = Cluster::start(&job).await;
+            let cluster = WorkerCluster::start(&job).await;
             let (ended, ..) = train_parts_on(&cluster, job, parts).await;
             ended.into_iter().for_each(|ended| drop(ended.unwrap()));
             [norm(&cluster, 0, 17).await, norm(&cluster, 1, 11).await]
         };
         let half = |step: u64, part: u64| samples((2 * step + part) * HALF, HALF);
-        let whole = Part::of_batches((0..STEPS).map(|step| joined(half(step, 0), half(step, 1))).collect());
-        let halves = [0, 1].map(|part| Part::of_batches((0..STEPS).map(|step| half(step, part)).collect()));
+        let whole = WorkerPart::of_batches((0..STEPS).map(|step| joined(half(step, 0), half(step, 1))).collect());
+        let halves = [0, 1].map(|part| WorkerPart::of_batches((0..STEPS).map(|step| half(step, part)).collect()));
         let (alone, together) = (norms(vec![whole]).await, norms(Vec::from(halves)).await);
         println!("{optimizer}: norms {alone:?} of one worker, {together:?} of two");
         for (alone, together) in alone.iter().zip_eq(together) {
@@ -232,7 +231,7 @@ async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() 
     assert_eq!((first.evaluation, first.rows, first.samples), (second.evaluation, second.rows, second.samples));
     let (alone, ..) = train_with(1, job()).await;
     assert_eq!((first.samples, first.rows), (alone.samples, alone.rows));
-    let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+    let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
     assert!((auc(&first) - auc(&alone)).abs() < 0.02, "{} with two, {} alone", auc(&first), auc(&alone));
 }
 
@@ -258,7 +257,7 @@ async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was
     let evaluation = summary.evaluation.unwrap();
     assert!(evaluation.auc.unwrap() > 0.8, "{evaluation:?}");
     assert_eq!(evaluation.samples, alone.evaluation.unwrap().samples);
-    assert!(recorded.0.lock().unwrap().iter().filter(|event| matches!(event, Event::Evaluated { .. })).count() > 3);
+    assert!(recorded.0.lock().unwrap().iter().filter(|event| matches!(event, WorkerEvent::Evaluated { .. })).count() > 3);
     // One worker scores the saved model as three that merged theirs did; batches are cut elsewhere, so a logit may be
     // rounded otherwise.
     let again = evaluate(&run, &[], None).await.unwrap();
@@ -271,18 +270,18 @@ async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was
 async fn all_workers_end_after_the_steps_asked_for_or_when_one_is_asked_to_stop() {
     let folder = tempfile::tempdir().unwrap();
     let (short, ..) = train_with(2, job(folder.path(), &["train.max_steps=7"])).await;
-    assert_eq!((short.steps, short.outcome), (7, Outcome::Finished));
+    assert_eq!((short.steps, short.outcome), (7, TrainingOutcome::Finished));
     let shutdown = Shutdown::new();
-    let asked = Part { observer: Arc::new(StopAfter(5, shutdown.clone())), shutdown, ..Part::of_files() };
+    let asked = WorkerPart { observer: Arc::new(StopAfter(5, shutdown.clone())), shutdown, ..WorkerPart::of_files() };
     let mut two = job(folder.path(), &[]);
     two.cluster.workers = 2;
-    let (ended, _, run) = train_parts(two, vec![Part::of_files(), asked]).await;
+    let (ended, _, run) = train_parts(two, vec![WorkerPart::of_files(), asked]).await;
     for summary in ended {
         let summary = summary.unwrap();
-        assert_eq!(summary.outcome, Outcome::Interrupted);
+        assert_eq!(summary.outcome, TrainingOutcome::Interrupted);
         assert!((5..=7).contains(&summary.steps), "{}", summary.steps);
     }
-    assert!(run.model().join("manifest.json").is_file());
+    assert!(run.model_folder().join("manifest.json").is_file());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -293,7 +292,7 @@ async fn a_batch_that_is_no_number_stops_all_workers_and_names_its_own() {
     let good: Vec<Batch> = (0..9).map(|step| samples(step * 8, 8)).collect();
     let mut bad = good.clone();
     bad[4].numeric[0] = f32::NAN;
-    let (ended, ..) = train_parts(two, vec![Part::of_batches(good), Part::of_batches(bad)]).await;
+    let (ended, ..) = train_parts(two, vec![WorkerPart::of_batches(good), WorkerPart::of_batches(bad)]).await;
     let errors: Vec<WorkerError> = ended.into_iter().map(Result::unwrap_err).collect();
     assert!(errors.iter().all(|error| error.exit_class() == ExitClass::Diverged), "{errors:?}");
     assert!(errors[0].to_string().starts_with("step 5: loss or gradients of dense worker 1"), "{}", errors[0]);
@@ -312,7 +311,7 @@ async fn a_step_with_a_batch_that_is_no_number_is_skipped_by_all_where_the_job_s
         let good: Vec<Batch> = (0..9).map(|step| samples(step * 8, if step < 7 { 8 } else { 0 })).collect();
         let mut bad: Vec<Batch> = (0..9).map(|step| samples(step * 8, 8)).collect();
         bad[bad_step].numeric[0] = f32::NAN;
-        let (ended, ..) = train_parts(two, vec![Part::of_batches(good), Part::of_batches(bad)]).await;
+        let (ended, ..) = train_parts(two, vec![WorkerPart::of_batches(good), WorkerPart::of_batches(bad)]).await;
         for summary in ended.into_iter().map(Result::unwrap) {
             assert_eq!((summary.steps, summary.skipped_steps), (9, 1), "{mode}");
             let of_step = if bad_step < 7 { 16 } else { 8 };
@@ -334,7 +333,7 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
             let mut job = job_over(text.clone(), folder.path(), &sets);
             job.cluster.workers = workers;
             job.features.numeric.iter_mut().for_each(|column| column.standardise = Standardise::No);
-            let (ended, ..) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
+            let (ended, ..) = train_parts(job, (0..workers).map(|_| WorkerPart::of_files()).collect()).await;
             for error in ended.into_iter().map(Result::unwrap_err) {
                 assert_eq!(error.exit_class(), ExitClass::Data, "{error}");
                 assert!(error.to_string().contains(reported) && error.to_string().contains("train.csv"), "{error}");
@@ -353,7 +352,7 @@ async fn bad_data_of_one_worker_is_reported_by_all() {
     let mut two =
         job_over(text, folder.path(), &["train.mode=sync", "features.numeric=['age']", "data.shuffle_rows=0"]);
     two.cluster.workers = 2;
-    let (ended, ..) = train_parts(two, vec![Part::of_files(), Part::of_files()]).await;
+    let (ended, ..) = train_parts(two, vec![WorkerPart::of_files(), WorkerPart::of_files()]).await;
     let errors: Vec<WorkerError> = ended.into_iter().map(Result::unwrap_err).collect();
     assert_eq!(errors[1].exit_class(), ExitClass::Data);
     assert!(errors[1].to_string().contains("train.csv:"), "{}", errors[1]);
@@ -366,11 +365,11 @@ async fn the_first_worker_alone_measures_the_columns_and_all_train_on_what_it_fo
     let folder = tempfile::tempdir().unwrap();
     let mut three = job(folder.path(), &["train.max_steps=2"]);
     three.cluster.workers = 3;
-    let recordings: Vec<_> = (0..3).map(|_| Arc::new(Recording::default())).collect();
-    let part = |recording: &Arc<Recording>| Part { observer: recording.clone(), ..Part::of_files() };
+    let recordings: Vec<_> = (0..3).map(|_| Arc::new(RecordedEvents::default())).collect();
+    let part = |recording: &Arc<RecordedEvents>| WorkerPart { observer: recording.clone(), ..WorkerPart::of_files() };
     let (ended, _, run) = train_parts(three, recordings.iter().map(part).collect()).await;
     ended.into_iter().for_each(|summary| drop(summary.unwrap()));
-    let measures = |recording: &Arc<Recording>| recording.0.lock().unwrap().contains(&Event::Fitting);
+    let measures = |recording: &Arc<RecordedEvents>| recording.0.lock().unwrap().contains(&WorkerEvent::Fitting);
     assert_eq!(recordings.iter().map(measures).collect::<Vec<_>>(), [true, false, false]);
     let resolved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
     assert!(matches!(resolved.features.numeric[1].standardise, Standardise::Given { .. }));
@@ -397,11 +396,11 @@ async fn malformed_rows_are_counted_over_all_workers_and_epochs() {
     };
     for workers in [1, 2] {
         let (enough, ..) = train_with(workers, sets(16, 2)).await;
-        assert_eq!(enough.outcome, Outcome::Finished);
+        assert_eq!(enough.outcome, TrainingOutcome::Finished);
         for (most, epochs) in [(6, 1), (12, 2)] {
             let mut job = sets(most, epochs);
             job.cluster.workers = workers;
-            let (ended, ..) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
+            let (ended, ..) = train_parts(job, (0..workers).map(|_| WorkerPart::of_files()).collect()).await;
             let errors: Vec<_> = ended.into_iter().map(Result::unwrap_err).collect();
             let reported = format!("data.max_bad_rows allows {most};");
             assert!(errors.iter().all(|error| error.to_string().contains(&reported)), "{errors:?}");
@@ -415,12 +414,12 @@ async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_othe
     let folder = tempfile::tempdir().unwrap();
     let mut two = job(folder.path(), &["cluster.timeout_seconds=1"]);
     two.cluster.workers = 2;
-    let cluster = Cluster::start(&two).await;
+    let cluster = WorkerCluster::start(&two).await;
     let worker = cluster.worker(two.clone(), Arc::new(SilentObserver), Shutdown::new());
     let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
     assert!(ended.unwrap_err().to_string().contains("start the run with `zagros up`"));
 
-    let cluster = Cluster::start(&two).await;
+    let cluster = WorkerCluster::start(&two).await;
     let mut worker = cluster.worker(two, Arc::new(SilentObserver), Shutdown::new());
     worker.rendezvous = Some(Arc::new(InProcess::default()));
     let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");

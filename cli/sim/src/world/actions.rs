@@ -131,8 +131,8 @@ impl SimWorld {
         // A step ends for all ranks at once here, so none has made one that another has not.
         debug_assert_eq!(in_flight, InFlight::ReadAgain);
         let lead = &self.workers[self.gathering.members[source]].training;
-        let (progress, search) = (lead.progress(), lead.search());
-        let own = self.workers[index].training.progress();
+        let (progress, search) = (lead.rank_progress(), lead.search_state());
+        let own = self.workers[index].training.rank_progress();
         let counts = if adopt { progress } else { own };
         let steps = if self.policy.is_asynchronous() { own.steps } else { counts.steps };
         self.workers[index].steps = self.workers[index].steps.max(steps);

@@ -89,7 +89,7 @@ impl SimWorld {
     /// Whether another worker has the dense network, and can wait for a new process.
     fn others_live(&self, index: usize) -> bool {
         let trains =
-            |worker: &SimWorker| worker.is_alive && worker.training.progress().has_trained && !worker.has_ended;
+            |worker: &SimWorker| worker.is_alive && worker.training.rank_progress().has_trained && !worker.has_ended;
         self.workers.iter().filter(|worker| worker.id.index != index).any(trains)
     }
 

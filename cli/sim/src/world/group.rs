@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use zagros_coordinator_core::decide_barrier;
 use zagros_protocol::control;
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Event, GroupMember, Loss, RankProgress, StepAgreement,
+    Action, BarrierDecision, BarrierReason, Event, GroupMember, GroupFailure, RankProgress, StepAgreement,
 };
 use zagros_zip::number_from;
 
@@ -74,7 +74,7 @@ impl SimWorld {
     fn lose_call(&mut self, index: usize) {
         let generation = self.workers[index].generation;
         self.workers[index].attempts += 1;
-        self.reply(index, Event::Lost(Loss { generation, about_others: true, stop_requested: false }));
+        self.reply(index, Event::Lost(GroupFailure { generation, about_others: true, stop_requested: false }));
     }
 
     /// A call that was about to end does not: the step in progress is no one's (invariant RK-3).

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use zagros_coordinator_core::MemberSlot;
 use zagros_job::Mode;
-use zagros_worker_core::{Ending, Event, Policy};
+use zagros_worker_core::{LoopEnd, Event, TrainingPolicy};
 
 use crate::cluster::SimCluster;
 use crate::coordination::{SimCoordinator, SimMembership};
@@ -74,7 +74,7 @@ enum SimEvent {
 #[derive(Debug)]
 pub(crate) struct SimWorld {
     scenario: Scenario,
-    policy: Policy,
+    policy: TrainingPolicy,
     queue: EventQueue<SimEvent>,
     cluster: SimCluster<SimWork>,
     coordination: SimCoordinator,
@@ -250,17 +250,17 @@ impl SimWorld {
         SimError::Stuck { seconds: self.queue.now(), steps, why: format!("{why}; {}", states.join("; ")) }
     }
 
-    fn end(&mut self, index: usize, ending: Ending) -> Result<(), SimError> {
+    fn end(&mut self, index: usize, ending: LoopEnd) -> Result<(), SimError> {
         self.workers[index].has_ended = true;
-        if ending == Ending::Finished { Ok(()) } else { Err(self.stuck(&format!("worker {index} ends: {ending:?}"))) }
+        if ending == LoopEnd::Finished { Ok(()) } else { Err(self.stuck(&format!("worker {index} ends: {ending:?}"))) }
     }
 }
 
 /// How a worker of a job trains beside others.
-fn policy(mode: Mode, several: bool) -> Policy {
+fn policy(mode: Mode, several: bool) -> TrainingPolicy {
     match (mode, several) {
-        (mode, false) => Policy::OneWorker { in_turns: mode == Mode::Sync },
-        (mode @ (Mode::Sync | Mode::Hybrid), true) => Policy::SynchronousGroup { in_turns: mode == Mode::Sync },
-        (Mode::Async, true) => Policy::AsynchronousWorkers,
+        (mode, false) => TrainingPolicy::OneWorker { in_turns: mode == Mode::Sync },
+        (mode @ (Mode::Sync | Mode::Hybrid), true) => TrainingPolicy::SynchronousGroup { in_turns: mode == Mode::Sync },
+        (Mode::Async, true) => TrainingPolicy::AsynchronousWorkers,
     }
 }

@@ -1,15 +1,14 @@
 //! Between two steps: the next batch, what all ranks agree on, the step, and what follows it.
 
-use super::{Round, TrainingLoop, prepend};
+use super::{StreamRound, TrainingLoop, prepend};
 use crate::action::Action;
 use crate::agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::barrier::BarrierReason;
 use crate::event::Event;
-use crate::state::{BarrierPoint, CheckpointPoint, Drain, RoundEnd, State, StepPhase};
+use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, RoundEnd, LoopState, StepPhase};
 
-/// What a worker has for the next step.
 #[derive(Clone, Copy)]
-enum Supply {
+enum BatchSupply {
     Batch(StepFacts),
     Dry(StepFacts),
     Interrupted,
@@ -19,7 +18,7 @@ impl TrainingLoop {
     /// A stream to its end. In a group, until the last stream of any rank ends: without one of its own, this worker steps
     /// with the others.
     pub(super) fn start_round(&mut self, stream: bool) -> Vec<Action> {
-        self.round = Round { stream, steps_before: self.counts.steps };
+        self.round = StreamRound { stream, steps_before: self.counts.steps };
         let limit = self.config.steps_left(self.counts.steps);
         prepend(Action::StartRound { stream, limit }, self.next_batch(None))
     }
@@ -35,20 +34,20 @@ impl TrainingLoop {
 
     fn wait_for_batch(&mut self, ahead: Option<StepAgreement>, stopping: bool, stop: bool) -> Vec<Action> {
         let action = Action::NextBatch { stop, deadline: stopping, barriers_after: self.barriers_after() };
-        self.go(State::Training(StepPhase::AwaitingBatch { ahead, stopping }), action)
+        self.go(LoopState::Training(StepPhase::AwaitingBatch { ahead, stopping }), action)
     }
 
     pub(super) fn on_batch_event(&mut self, ahead: Option<StepAgreement>, stopping: bool, event: Event) -> Vec<Action> {
         match event {
-            Event::BatchReady(facts) => self.on_supply(Supply::Batch(facts), ahead, stopping),
+            Event::BatchReady(facts) => self.on_supply(BatchSupply::Batch(facts), ahead, stopping),
             // The others weigh their samples by those of this batch. Without it the step would be that of other samples
             // than all have agreed on (RK-1), so this worker leaves, and the step is no one's.
             event if ahead.is_some() => self.given_up(&event),
-            Event::StreamDry(facts) => self.on_supply(Supply::Dry(facts), ahead, stopping),
+            Event::StreamDry(facts) => self.on_supply(BatchSupply::Dry(facts), ahead, stopping),
             // The batch whose lookup was counted is waited for no longer than a server.
             Event::StopRequested if self.config.policy.is_in_turns() => self.wait_for_batch(ahead, true, false),
             Event::StopRequested | Event::BatchLate | Event::Interrupted => {
-                self.on_supply(Supply::Interrupted, ahead, stopping)
+                self.on_supply(BatchSupply::Interrupted, ahead, stopping)
             }
             Event::BarrierDue => self.vote(BarrierPoint::BetweenSteps),
             Event::GroupDue => self.on_newer_group(),
@@ -56,8 +55,8 @@ impl TrainingLoop {
         }
     }
 
-    fn on_supply(&mut self, supply: Supply, ahead: Option<StepAgreement>, stopping: bool) -> Vec<Action> {
-        let batch = matches!(supply, Supply::Batch(_));
+    fn on_supply(&mut self, supply: BatchSupply, ahead: Option<StepAgreement>, stopping: bool) -> Vec<Action> {
+        let batch = matches!(supply, BatchSupply::Batch(_));
         if self.config.policy.is_group() {
             return match ahead {
                 Some(agreed) => self.on_agreed(batch, Event::Agreed(agreed)),
@@ -65,26 +64,25 @@ impl TrainingLoop {
             };
         }
         match supply {
-            Supply::Batch(facts) => self.step_alone(facts, stopping),
-            Supply::Dry(_) if !stopping => self.close_round(RoundEnd::Data),
-            Supply::Dry(_) | Supply::Interrupted => self.close_round(RoundEnd::Interrupted),
+            BatchSupply::Batch(facts) => self.step_alone(facts, stopping),
+            BatchSupply::Dry(_) if !stopping => self.close_round(RoundEnd::Data),
+            BatchSupply::Dry(_) | BatchSupply::Interrupted => self.close_round(RoundEnd::Interrupted),
         }
     }
 
-    fn agree(&mut self, supply: Supply, batch: bool, stopping: bool) -> Vec<Action> {
+    fn agree(&mut self, supply: BatchSupply, batch: bool, stopping: bool) -> Vec<Action> {
         // A worker leaves once it has trained on all that it has read.
-        self.leaving = matches!(supply, Supply::Dry(facts) if facts.leaves) && self.config.policy.regroups();
+        self.leaving = matches!(supply, BatchSupply::Dry(facts) if facts.leaves) && self.config.policy.regroups_after_loss();
         let vote = match supply {
-            Supply::Batch(facts) | Supply::Dry(facts) => {
+            BatchSupply::Batch(facts) | BatchSupply::Dry(facts) => {
                 let vote = self.vote_rule(self.counts.steps + 1).vote(facts);
                 StepVote { stop: stopping, regroup: vote.regroup || self.leaving, ..vote }
             }
-            Supply::Interrupted => StepVote { stop: true, ..StepVote::default() },
+            BatchSupply::Interrupted => StepVote { stop: true, ..StepVote::default() },
         };
-        self.go(State::Training(StepPhase::Agreeing { batch }), Action::Agree { vote, batch })
+        self.go(LoopState::Training(StepPhase::Agreeing { batch }), Action::Agree { vote, batch })
     }
 
-    /// How this rank votes on step number `step`.
     fn vote_rule(&self, step: u64) -> VoteRule {
         VoteRule {
             leads: self.member.rank == 0,
@@ -125,13 +123,13 @@ impl TrainingLoop {
     /// Asynchronous workers are asked to come to a checkpoint.
     pub(super) fn asking_for_barrier(&self, then: Vec<Action>) -> Vec<Action> {
         match self.barriers_after() {
-            Some(_) => prepend(Action::AskForBarrier(self.barriers.next()), then),
+            Some(_) => prepend(Action::AskForBarrier(self.barriers.next_number()), then),
             None => then,
         }
     }
 
     fn step(&mut self, action: Action, checkpoint: bool, last: bool) -> Vec<Action> {
-        self.go(State::Training(StepPhase::Stepping { checkpoint, last }), action)
+        self.go(LoopState::Training(StepPhase::Stepping { checkpoint, last }), action)
     }
 
     pub(super) fn on_stepped(&mut self, checkpoint: bool, last: bool, event: Event) -> Vec<Action> {
@@ -141,14 +139,14 @@ impl TrainingLoop {
             return self.close_round(RoundEnd::Interrupted);
         }
         if self.config.is_evaluation_due(self.counts.steps) {
-            return self.go(State::Draining(Drain::BeforeEvaluation { checkpoint, ahead }), Action::Drain);
+            return self.go(LoopState::Draining(DrainPoint::BeforeEvaluation { checkpoint, ahead }), Action::Drain);
         }
         self.checkpoint_between(checkpoint, ahead)
     }
 
     pub(super) fn checkpoint_between(&mut self, checkpoint: bool, ahead: Option<StepAgreement>) -> Vec<Action> {
         if checkpoint && self.config.keeps_checkpoints {
-            return self.go(State::Checkpointing(CheckpointPoint::BetweenSteps { ahead }), Action::Checkpoint);
+            return self.go(LoopState::Checkpointing(CheckpointPoint::BetweenSteps { ahead }), Action::Checkpoint);
         }
         prepend(Action::ReleasePermit, self.next_batch(ahead))
     }
@@ -166,7 +164,7 @@ impl TrainingLoop {
 
     pub(super) fn close_round(&mut self, end: RoundEnd) -> Vec<Action> {
         let checked = end == RoundEnd::Steps;
-        self.go(State::Draining(Drain::Round(end)), Action::CloseRound { checked })
+        self.go(LoopState::Draining(DrainPoint::Round(end)), Action::CloseRound { checked })
     }
 
     pub(super) fn vote(&mut self, point: BarrierPoint) -> Vec<Action> {
@@ -176,6 +174,6 @@ impl TrainingLoop {
             BarrierPoint::Stop => BarrierReason::Stop,
             BarrierPoint::Leaving => BarrierReason::Leave,
         };
-        self.go(State::AtBarrier(point), Action::Vote(reason))
+        self.go(LoopState::AtBarrier(point), Action::Vote(reason))
     }
 }

@@ -1,10 +1,10 @@
 //! Epochs: their streams, waits and barriers, and how one ends.
 
 use super::{TrainingLoop, prepend};
-use crate::action::{Action, Cause, Ending};
+use crate::action::{Action, FailureCause, LoopEnd};
 use crate::barrier::BarrierDecision;
 use crate::event::Event;
-use crate::state::{BarrierPoint, CheckpointPoint, Drain, EvaluationPoint, Finish, RoundEnd, State, StepPhase};
+use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, RoundEnd, LoopState, StepPhase};
 
 impl TrainingLoop {
     pub(super) fn begin_epoch(&mut self, epoch: u32, anew: bool) -> Vec<Action> {
@@ -18,7 +18,7 @@ impl TrainingLoop {
     }
 
     fn find_stream(&mut self) -> Vec<Action> {
-        self.go(State::Training(StepPhase::AwaitingStream), Action::FindStream(self.counts.epoch))
+        self.go(LoopState::Training(StepPhase::AwaitingStream), Action::FindStream(self.counts.epoch))
     }
 
     pub(super) fn on_stream_event(&mut self, event: Event) -> Vec<Action> {
@@ -38,7 +38,7 @@ impl TrainingLoop {
             Event::NoSplits => self.epoch_over(RoundEnd::Data),
             Event::SplitsHeld { pause, checkpoint_by_time } => {
                 let barriers_after = self.barriers_after();
-                let then = self.go(State::Waiting, Action::WaitForSplits { pause, barriers_after });
+                let then = self.go(LoopState::Waiting, Action::WaitForSplits { pause, barriers_after });
                 // While this worker waits for data, time passes too.
                 if checkpoint_by_time { self.asking_for_barrier(then) } else { then }
             }
@@ -71,7 +71,7 @@ impl TrainingLoop {
         let round_end = is_over.then_some(end);
         // Splits without a row are complete too.
         if self.round.stream && end == RoundEnd::Data {
-            return self.go(State::Draining(Drain::Stream(round_end)), Action::CompleteStream);
+            return self.go(LoopState::Draining(DrainPoint::Stream(round_end)), Action::CompleteStream);
         }
         self.stream_over(round_end)
     }
@@ -93,7 +93,7 @@ impl TrainingLoop {
         }
         if self.config.policy.is_group() {
             // What a worker that is lost after this held is trained on.
-            return self.go(State::Finishing(Finish::EpochBarrier(end)), Action::WaitForAll);
+            return self.go(LoopState::Finishing(FinishPhase::EpochBarrier(end)), Action::WaitForAll);
         }
         self.close_epoch(end)
     }
@@ -108,7 +108,7 @@ impl TrainingLoop {
     }
 
     fn last_checkpoint(&mut self) -> Vec<Action> {
-        self.go(State::Checkpointing(CheckpointPoint::Last), Action::FinalCheckpoint)
+        self.go(LoopState::Checkpointing(CheckpointPoint::Last), Action::FinalCheckpoint)
     }
 
     pub(super) fn on_barrier_event(&mut self, point: BarrierPoint, event: Event) -> Vec<Action> {
@@ -122,16 +122,16 @@ impl TrainingLoop {
                 self.on_newer_group()
             }
             // This worker came to leave, so its own vote was not counted.
-            (BarrierDecision::Checkpoint, BarrierPoint::Leaving) => self.end(Ending::Failed(Cause::Unexpected)),
+            (BarrierDecision::Checkpoint, BarrierPoint::Leaving) => self.end(LoopEnd::Failed(FailureCause::Unexpected)),
             (BarrierDecision::Checkpoint, point) if self.config.keeps_checkpoints => {
-                self.go(State::Checkpointing(CheckpointPoint::AtBarrier(point)), Action::Checkpoint)
+                self.go(LoopState::Checkpointing(CheckpointPoint::AtBarrier(point)), Action::Checkpoint)
             }
             (BarrierDecision::Checkpoint, point) => self.after_checkpoint_barrier(point),
             (BarrierDecision::EpochOver, BarrierPoint::EpochEnd(end)) => self.close_epoch(end),
             (BarrierDecision::Stop, BarrierPoint::BetweenSteps) => self.close_round(RoundEnd::AllStop),
             (BarrierDecision::Stop, _) => self.stop_all(RoundEnd::AllStop),
             // This worker came for a checkpoint, so its own vote was not counted.
-            (BarrierDecision::EpochOver, _) => self.end(Ending::Failed(Cause::Unexpected)),
+            (BarrierDecision::EpochOver, _) => self.end(LoopEnd::Failed(FailureCause::Unexpected)),
         }
     }
 
@@ -146,21 +146,19 @@ impl TrainingLoop {
 
     pub(super) fn close_epoch(&mut self, end: RoundEnd) -> Vec<Action> {
         let (epoch, check_books) = (self.counts.epoch, end == RoundEnd::Data);
-        self.go(State::Finishing(Finish::ClosingEpoch(end)), Action::CloseEpoch { epoch, check_books })
+        self.go(LoopState::Finishing(FinishPhase::ClosingEpoch(end)), Action::CloseEpoch { epoch, check_books })
     }
 
-    /// After the evaluation of an epoch.
     pub(super) fn next_epoch(&mut self, end: RoundEnd) -> Vec<Action> {
         let is_last = end == RoundEnd::Steps || self.is_settled();
         let next = if is_last { self.config.epochs } else { self.counts.epoch + 1 };
         if self.config.resets_rows && next < self.config.epochs {
             // Where this is given up, because a worker is lost, the epoch ends once more, and rows are removed again.
-            return self.go(State::Finishing(Finish::ResettingRows), Action::ResetRows);
+            return self.go(LoopState::Finishing(FinishPhase::ResettingRows), Action::ResetRows);
         }
         self.begin_epoch(next, true)
     }
 
-    /// The evaluation of an epoch that just ended.
     pub(super) fn evaluate_epoch(&mut self, end: RoundEnd) -> Vec<Action> {
         self.evaluate(EvaluationPoint::EpochEnd(end))
     }

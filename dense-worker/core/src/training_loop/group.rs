@@ -1,10 +1,10 @@
 //! Groups: how one forms, what training starts from in it, and what a lost worker does.
 
 use super::TrainingLoop;
-use crate::action::{Action, Cause, Ending, InFlight};
-use crate::event::{Event, GroupMember, LoopCounts, Loss};
+use crate::action::{Action, FailureCause, LoopEnd, InFlight};
+use crate::event::{Event, GroupMember, LoopCounts, GroupFailure};
 use crate::progress::{RankProgress, most_advanced};
-use crate::state::{Drain, EvaluationPoint, Regroup, State};
+use crate::state::{DrainPoint, EvaluationPoint, RegroupPhase, LoopState};
 
 /// Groups in a row that may fail: with one more, something else is wrong than a lost worker.
 const FRUITLESS: u32 = 3;
@@ -12,14 +12,14 @@ const FRUITLESS: u32 = 3;
 impl TrainingLoop {
     pub(super) fn on_group_event(&mut self, event: Event) -> Vec<Action> {
         match (self.state, event) {
-            (State::Regrouping(Regroup::Forming { .. }), Event::Formed { group, progress }) => {
+            (LoopState::Regrouping(RegroupPhase::Forming { .. }), Event::Formed { group, progress }) => {
                 self.on_formed(group, &progress)
             }
-            (State::Regrouping(Regroup::Leaving), Event::Left) if self.leaving => {
-                self.go(State::Draining(Drain::Leaving), Action::CompleteStream)
+            (LoopState::Regrouping(RegroupPhase::Leaving), Event::Left) if self.leaving => {
+                self.go(LoopState::Draining(DrainPoint::Leaving), Action::CompleteStream)
             }
-            (State::Regrouping(Regroup::Leaving), Event::Left) => self.form(0),
-            (State::Resuming, Event::Ready(counts)) => self.on_ready(counts),
+            (LoopState::Regrouping(RegroupPhase::Leaving), Event::Left) => self.form(0),
+            (LoopState::Resuming, Event::Ready(counts)) => self.on_ready(counts),
             (_, event) => self.given_up(&event),
         }
     }
@@ -32,7 +32,7 @@ impl TrainingLoop {
         self.barriers.start_after(progress.iter().map(|rank| rank.barriers).max().unwrap_or(0));
         let (rank, epoch) = (self.member.rank as usize, self.counts.epoch);
         let action = match most_advanced(progress) {
-            None if self.member.generation > 1 => return self.end(Ending::Failed(Cause::NobodyLeft)),
+            None if self.member.generation > 1 => return self.end(LoopEnd::Failed(FailureCause::NobodyLeft)),
             None => Action::Resume,
             Some(source) => {
                 let (mine, most) = (progress[rank], progress[source]);
@@ -45,7 +45,7 @@ impl TrainingLoop {
                 Action::Follow { source, in_flight, adopt, same_epoch }
             }
         };
-        self.go(State::Resuming, action)
+        self.go(LoopState::Resuming, action)
     }
 
     /// Training starts, after the evaluation that an earlier process was to make.
@@ -58,51 +58,51 @@ impl TrainingLoop {
     }
 
     /// A call of the group has failed: those that are left form the next one, unless the mode is `sync`.
-    pub(super) fn on_loss(&mut self, loss: Loss) -> Vec<Action> {
+    pub(super) fn on_loss(&mut self, loss: GroupFailure) -> Vec<Action> {
         self.member.generation = loss.generation;
         // Its state may be the most advanced, so it goes to the next group first. What an asynchronous worker that leaves has
         // done is counted, and the others have the same weights.
         self.leaving &= self.config.policy.is_asynchronous();
         let is_known = self.has_trained || self.config.is_replacement;
         if !(loss.about_others && is_known) || self.config.from_memory {
-            return self.end(Ending::Failed(Cause::LastEvent));
+            return self.end(LoopEnd::Failed(FailureCause::LastEvent));
         }
-        if !self.config.policy.regroups() {
-            return after_warning(self.end(Ending::Failed(Cause::LastEvent)));
+        if !self.config.policy.regroups_after_loss() {
+            return after_warning(self.end(LoopEnd::Failed(FailureCause::LastEvent)));
         }
         if loss.stop_requested {
-            return self.end(Ending::Failed(Cause::LastEvent));
+            return self.end(LoopEnd::Failed(FailureCause::LastEvent));
         }
-        if let State::Regrouping(Regroup::Forming { attempts }) = self.state
+        if let LoopState::Regrouping(RegroupPhase::Forming { attempts }) = self.state
             && attempts < FRUITLESS
         {
             return super::prepend(Action::ReportLost, self.form(attempts + 1));
         }
-        super::prepend(Action::ReportLost, self.leave_group(Cause::LastEvent))
+        super::prepend(Action::ReportLost, self.leave_group(FailureCause::LastEvent))
     }
 
     /// Another worker waits to join, or one leaves: all leave the group for one with it or without it.
     pub(super) fn on_join(&mut self) -> Vec<Action> {
         if self.config.from_memory {
-            return self.end(Ending::Failed(Cause::OnlyJoins));
+            return self.end(LoopEnd::Failed(FailureCause::OnlyJoins));
         }
-        super::prepend(Action::ReportJoin, self.leave_group(Cause::OnlyJoins))
+        super::prepend(Action::ReportJoin, self.leave_group(FailureCause::OnlyJoins))
     }
 
     /// An asynchronous worker leaves its group between two steps: once a newer one has formed, and when one of them leaves the run.
     pub(super) fn on_newer_group(&mut self) -> Vec<Action> {
-        let then = self.go(State::Regrouping(Regroup::Leaving), Action::LeaveGroup);
+        let then = self.go(LoopState::Regrouping(RegroupPhase::Leaving), Action::LeaveGroup);
         super::prepend(Action::ReportJoin, then)
     }
 
-    fn leave_group(&mut self, cause: Cause) -> Vec<Action> {
+    fn leave_group(&mut self, cause: FailureCause) -> Vec<Action> {
         let bore_fruit = self.counts.steps > self.group.steps_before;
         self.group.fruitless = if bore_fruit { 0 } else { self.group.fruitless + 1 };
         self.group.steps_before = self.counts.steps;
         if self.group.fruitless > FRUITLESS {
-            return self.end(Ending::Failed(cause));
+            return self.end(LoopEnd::Failed(cause));
         }
-        self.go(State::Regrouping(Regroup::Leaving), Action::LeaveGroup)
+        self.go(LoopState::Regrouping(RegroupPhase::Leaving), Action::LeaveGroup)
     }
 }
 

@@ -10,13 +10,13 @@ use zagros_protocol::control::{
     PositionRequest, PositionResponse, Progress,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
-use zagros_worker_core::{Action, Ending, Event, LoopConfig, Policy, StepFacts, TrainingLoop};
+use zagros_worker_core::{Action, LoopEnd, Event, LoopConfig, TrainingPolicy, StepFacts, TrainingLoop};
 
-use crate::dice::Dice;
+use crate::dice::SeededDice;
 use crate::server::{PushAnswer, PushPart};
-use crate::tables::{Bucket, PushId};
+use crate::tables::{BucketNumber, PushId};
 use crate::worker::{BatchId, OpenPush, SplitId, WorkerProcess};
-use crate::world::{BEAT, BUCKETS, LEASE, World};
+use crate::world::{BEAT, BUCKETS, LEASE, RunWorld};
 
 /// Pushes without an answer that a worker has at most.
 const STALENESS: usize = 4;
@@ -26,14 +26,14 @@ pub(crate) fn batches_of(split: SplitId) -> u64 {
 }
 
 /// The buckets with rows of a batch.
-fn buckets_of(batch: BatchId) -> BTreeSet<Bucket> {
-    let mut dice = Dice::new(u64::from(batch.0) << 32 | batch.1 << 8 | batch.2);
-    let mut buckets: BTreeSet<Bucket> = (0..BUCKETS).filter(|_| dice.one_in(3)).collect();
+fn buckets_of(batch: BatchId) -> BTreeSet<BucketNumber> {
+    let mut dice = SeededDice::new(u64::from(batch.0) << 32 | batch.1 << 8 | batch.2);
+    let mut buckets: BTreeSet<BucketNumber> = (0..BUCKETS).filter(|_| dice.one_in(3)).collect();
     buckets.insert(dice.below(u64::from(BUCKETS)) as u32);
     buckets
 }
 
-impl World {
+impl RunWorld {
     pub(crate) fn worker(&mut self, index: usize) -> &mut WorkerProcess {
         self.workers[index].as_mut().expect("it runs")
     }
@@ -87,11 +87,11 @@ impl World {
         let (now, epochs) = (self.now, self.plan.epochs);
         let worker = self.worker(index);
         if joined.over {
-            (worker.ending, worker.has_left) = (Some(Ending::Finished), true);
+            (worker.ending, worker.has_left) = (Some(LoopEnd::Finished), true);
             return;
         }
         let mut training = TrainingLoop::new(LoopConfig {
-            policy: Policy::SynchronousGroup { in_turns: false },
+            policy: TrainingPolicy::SynchronousGroup { in_turns: false },
             from_memory: false,
             epochs,
             max_steps: None,
@@ -120,7 +120,7 @@ impl World {
             Some(Ok(answer)) if answer.finished => {
                 // It has come too late to train.
                 let worker = self.worker(index);
-                (worker.ending, worker.has_left) = (Some(Ending::Finished), true);
+                (worker.ending, worker.has_left) = (Some(LoopEnd::Finished), true);
             }
             Some(Ok(answer)) => {
                 let worker = self.worker(index);
@@ -169,10 +169,10 @@ impl World {
         let chosen = self.dice.below(count) as usize;
         let Some(map) = self.worker(index).map.clone() else { return };
         let push = self.worker(index).pushes[chosen].clone();
-        let owner = |bucket: Bucket| map.bucket_owner(bucket).expect("every bucket has one").0 as usize;
+        let owner = |bucket: BucketNumber| map.bucket_owner(bucket).expect("every bucket has one").0 as usize;
         let servers: Vec<usize> = push.left.iter().map(|bucket| owner(*bucket)).collect();
         let server = servers[self.dice.below(servers.len() as u64) as usize];
-        let buckets: BTreeSet<Bucket> = push.left.iter().copied().filter(|bucket| owner(*bucket) == server).collect();
+        let buckets: BTreeSet<BucketNumber> = push.left.iter().copied().filter(|bucket| owner(*bucket) == server).collect();
         let part = PushPart { generation: map.generation().0, id: push.id, buckets };
         self.copy_of_push(server, &part);
         if self.loses() {
@@ -228,7 +228,6 @@ impl World {
         }
     }
 
-    /// Performs the action of the training loop, or a part of it.
     fn act(&mut self, index: usize) {
         let action = self.worker(index).at;
         if let Action::End(ending) = action {
@@ -266,7 +265,6 @@ impl World {
         }
     }
 
-    /// Gives an event to the training loop, and takes its next actions.
     pub(crate) fn tell(&mut self, index: usize, event: Event) {
         let worker = self.worker(index);
         let actions = worker.training.as_mut().expect("it has joined").on_event(event);
@@ -285,8 +283,8 @@ impl World {
         }
     }
 
-    fn leave(&mut self, index: usize, ending: Ending) {
-        assert_eq!(ending, Ending::Finished, "worker {index}");
+    fn leave(&mut self, index: usize, ending: LoopEnd) {
+        assert_eq!(ending, LoopEnd::Finished, "worker {index}");
         let worker = self.worker(index);
         let (member, incarnation) = (worker.member, worker.incarnation);
         let request =

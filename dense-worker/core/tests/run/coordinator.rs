@@ -5,14 +5,14 @@ use std::time::Duration;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
 use zagros_protocol::control::PlacementResponse;
 
-pub(crate) struct Coordinator {
+pub(crate) struct JournaledCoordinator {
     config: CoreConfig,
     journal: Vec<(Duration, CoreInput)>,
     /// `None` while there is no process.
     core: Option<Core>,
 }
 
-impl Coordinator {
+impl JournaledCoordinator {
     pub(crate) fn new(config: CoreConfig) -> Self {
         Self { core: Some(Core::new(config.clone())), config, journal: Vec::new() }
     }
@@ -21,7 +21,6 @@ impl Coordinator {
         self.core.is_some()
     }
 
-    /// `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.core = None;
     }
@@ -34,7 +33,7 @@ impl Coordinator {
         self.take(now, CoreInput::Recover, |core| core.recover(now));
     }
 
-    /// An input and its answer; `None` while there is no process.
+    /// `None` while there is no process.
     pub(crate) fn take<A>(&mut self, now: Duration, input: CoreInput, call: impl FnOnce(&mut Core) -> A) -> Option<A> {
         let core = self.core.as_mut()?;
         self.journal.push((now, input));

@@ -2,9 +2,9 @@
 
 /// `SplitMix64`.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededDice(u64);
 
-impl Dice {
+impl SeededDice {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use zagros_worker_core::{
-    Action, Event, GroupMember, InFlight, LoopCounts, Loss, MeasuredState, RankProgress, StepAgreement,
+    Action, Event, GroupMember, InFlight, LoopCounts, GroupFailure, MeasuredState, RankProgress, StepAgreement,
 };
 
 use zagros_zip::ZipEq;
 
-use crate::world::World;
+use crate::world::RunWorld;
 
-impl World {
+impl RunWorld {
     pub(crate) fn is_collective(&self, action: &Action) -> bool {
         matches!(
             action,
@@ -75,7 +75,7 @@ impl World {
         if let Action::Step { batch: true, .. } = worker.at {
             worker.in_flight = worker.batch.take();
         }
-        self.tell(index, Event::Lost(Loss { generation, about_others: true, stop_requested: false }));
+        self.tell(index, Event::Lost(GroupFailure { generation, about_others: true, stop_requested: false }));
     }
 
     /// A worker is about to die in a step. Some of the others may have made it.
@@ -174,7 +174,7 @@ impl World {
     fn follow(&mut self, ranks: &[usize], source: usize) -> Vec<Event> {
         let lead = self.worker(ranks[source]);
         let (steps, evaluated, epoch) = (lead.steps, lead.evaluated, lead.epoch());
-        let search = lead.training.as_ref().map(|lead| lead.search()).unwrap_or_default();
+        let search = lead.training.as_ref().map(|lead| lead.search_state()).unwrap_or_default();
         let follow_one = |world: &mut Self, index: usize| {
             let Action::Follow { in_flight, adopt, same_epoch, .. } = world.worker(index).at else { unreachable!() };
             if let Some(batch) = world.worker(index).in_flight.take() {

@@ -26,15 +26,15 @@ mod tables;
 mod worker;
 mod world;
 
-use dice::Dice;
-use world::{Did, Plan, World};
+use dice::SeededDice;
+use world::{FaultCounts, HistoryPlan, RunWorld};
 
 /// Histories in the gate; `make nightly` plays more.
 const HISTORIES: u64 = 2000;
 
-fn plan(seed: u64) -> Plan {
-    let mut dice = Dice::new(seed ^ 0x5eed);
-    Plan {
+fn plan(seed: u64) -> HistoryPlan {
+    let mut dice = SeededDice::new(seed ^ 0x5eed);
+    HistoryPlan {
         seed,
         workers: 2 + dice.below(2) as u32,
         servers: 1 + dice.below(3) as u32,
@@ -54,10 +54,10 @@ fn whatever_dies_and_whatever_is_lost_the_run_ends_and_each_push_and_sample_coun
         None => 0..number("ZAGROS_SEEDS").unwrap_or(HISTORIES),
     };
     let histories = seeds.end - seeds.start;
-    let mut all = Did::default();
+    let mut all = FaultCounts::default();
     for seed in seeds {
         let played = std::panic::catch_unwind(|| {
-            let mut world = World::play(plan(seed));
+            let mut world = RunWorld::play(plan(seed));
             world.check();
             world.did
         });

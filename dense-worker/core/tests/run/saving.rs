@@ -5,9 +5,9 @@ use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{BarrierReason, BarrierRequest, BarrierVote};
 use zagros_worker_core::Event;
 
-use crate::world::World;
+use crate::world::RunWorld;
 
-impl World {
+impl RunWorld {
     /// A part of the save, or of the wait for it.
     pub(crate) fn save_together(&mut self, index: usize) -> Option<Event> {
         if index > 0 {

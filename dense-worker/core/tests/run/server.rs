@@ -6,14 +6,14 @@ use std::time::Duration;
 use zagros_protocol::control::PlacementResponse;
 use zagros_protocol::{BucketMap, Generation};
 
-use crate::tables::{Applied, Bucket, PushId, Tables};
+use crate::tables::{PushOutcome, BucketNumber, PushId, ServerTables};
 
 /// A part of a push, as a worker sends it.
 #[derive(Clone, Debug)]
 pub(crate) struct PushPart {
     pub(crate) generation: u64,
     pub(crate) id: PushId,
-    pub(crate) buckets: BTreeSet<Bucket>,
+    pub(crate) buckets: BTreeSet<BucketNumber>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,9 @@ pub(crate) enum PushAnswer {
     Died,
 }
 
-/// A server: its log, and its process if it has one.
 #[derive(Debug, Default)]
-pub(crate) struct Server {
-    pub(crate) tables: Tables,
+pub(crate) struct RunServer {
+    pub(crate) tables: ServerTables,
     /// Which log it is; another one is made after the log was deleted.
     pub(crate) lineage: u64,
     /// It has joined with this log before.
@@ -48,34 +47,34 @@ pub(crate) struct ServerProcess {
     /// 0 until it has joined.
     pub(crate) incarnation: u32,
     pub(crate) next_beat: Duration,
-    /// The placement that it has; the generation is 0 without one.
+    /// The generation is 0 without a placement.
     pub(crate) generation: u64,
     owners: Option<BucketMap>,
     writers: BTreeMap<u64, u32>,
     /// It has heard that its placement is old.
     pub(crate) is_outdated: bool,
-    pub(crate) outgoing: Option<Outgoing>,
-    pub(crate) incoming: Option<Incoming>,
+    pub(crate) outgoing: Option<SourceMove>,
+    pub(crate) incoming: Option<TargetMove>,
     /// The newest move whose end it knows.
     ended: u64,
 }
 
 /// Buckets that another server copies.
 #[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct SourceMove {
     pub(crate) id: u64,
-    pub(crate) buckets: BTreeSet<Bucket>,
+    pub(crate) buckets: BTreeSet<BucketNumber>,
     /// Buckets that have changed since they were sent, or were not sent.
-    pub(crate) changed: BTreeSet<Bucket>,
+    pub(crate) changed: BTreeSet<BucketNumber>,
     pub(crate) is_frozen: bool,
 }
 
 /// Buckets that come from another server.
 #[derive(Clone, Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct TargetMove {
     pub(crate) id: u64,
     pub(crate) source: usize,
-    pub(crate) buckets: BTreeSet<Bucket>,
+    pub(crate) buckets: BTreeSet<BucketNumber>,
     pub(crate) stage: CopyStage,
 }
 
@@ -88,8 +87,7 @@ pub(crate) enum CopyStage {
     Report,
 }
 
-impl Server {
-    /// Answers a push of a worker.
+impl RunServer {
     pub(crate) fn push(&mut self, index: usize, part: &PushPart, dies_after: Option<u64>) -> PushAnswer {
         let Some(process) = self.process.as_mut().filter(|process| process.generation > 0) else {
             return PushAnswer::Unavailable;
@@ -119,8 +117,8 @@ impl Server {
             "server {index} has no window for {part:?}"
         );
         match self.tables.apply(part.id, &part.buckets, dies_after) {
-            Applied::HalfWay => PushAnswer::Died,
-            Applied::Whole => {
+            PushOutcome::HalfWay => PushAnswer::Died,
+            PushOutcome::Whole => {
                 if let Some(outgoing) = &mut process.outgoing {
                     outgoing.changed.extend(outgoing.buckets.intersection(&part.buckets));
                 }
@@ -129,7 +127,6 @@ impl Server {
         }
     }
 
-    /// Takes a placement over.
     pub(crate) fn adopt(&mut self, index: usize, placement: &PlacementResponse) {
         let Some(process) = self.process.as_mut() else { return };
         if placement.generation == 0 || placement.generation < process.generation {
@@ -144,20 +141,20 @@ impl Server {
         process.outgoing = process.outgoing.take().filter(|outgoing| is_active(outgoing.id));
         process.incoming = process.incoming.take().filter(|incoming| is_active(incoming.id));
         if let Some(active) = active.filter(|active| active.id > process.ended) {
-            let buckets: BTreeSet<Bucket> =
+            let buckets: BTreeSet<BucketNumber> =
                 active.buckets.as_chunks::<4>().0.iter().map(|bucket| u32::from_le_bytes(*bucket)).collect();
             if active.target as usize == index && process.incoming.is_none() {
                 let (id, source) = (active.id, active.source as usize);
-                process.incoming = Some(Incoming { id, source, buckets, stage: CopyStage::Begin });
+                process.incoming = Some(TargetMove { id, source, buckets, stage: CopyStage::Begin });
             }
         }
         let coming = process.incoming.as_ref().filter(|incoming| incoming.stage != CopyStage::Begin);
         let coming = coming.map(|incoming| incoming.buckets.clone()).unwrap_or_default();
-        let owns = |bucket: Bucket| process.owns(index, bucket);
+        let owns = |bucket: BucketNumber| process.owns(index, bucket);
         self.tables.purge(|bucket| !owns(bucket) && !coming.contains(&bucket));
         // At first a server has one group: what it owns. Later buckets come with theirs.
         if !std::mem::replace(&mut self.tables.has_served, true) {
-            let buckets: BTreeSet<Bucket> = (0..crate::world::BUCKETS).filter(|bucket| owns(*bucket)).collect();
+            let buckets: BTreeSet<BucketNumber> = (0..crate::world::BUCKETS).filter(|bucket| owns(*bucket)).collect();
             self.tables.groups.push(crate::tables::WindowGroup { buckets, applied: BTreeSet::new() });
         }
         // A process that is gone does not repeat what died half-way.
@@ -166,7 +163,7 @@ impl Server {
     }
 
     /// The source of a move notes what changes from now on.
-    pub(crate) fn begin(&mut self, id: u64, buckets: &BTreeSet<Bucket>) -> bool {
+    pub(crate) fn begin(&mut self, id: u64, buckets: &BTreeSet<BucketNumber>) -> bool {
         let Some(process) = self.process.as_mut().filter(|process| process.generation > 0) else { return false };
         if process.outgoing.as_ref().is_some_and(|outgoing| outgoing.id == id) {
             return true;
@@ -175,12 +172,11 @@ impl Server {
             return false;
         }
         let changed = buckets.clone();
-        process.outgoing = Some(Outgoing { id, buckets: buckets.clone(), changed, is_frozen: false });
+        process.outgoing = Some(SourceMove { id, buckets: buckets.clone(), changed, is_frozen: false });
         true
     }
 
-    /// The move of this number, if this is its source.
-    pub(crate) fn outgoing(&mut self, id: u64) -> Option<&mut Outgoing> {
+    pub(crate) fn outgoing(&mut self, id: u64) -> Option<&mut SourceMove> {
         self.process.as_mut()?.outgoing.as_mut().filter(|outgoing| outgoing.id == id)
     }
 
@@ -199,7 +195,7 @@ impl ServerProcess {
         Self { instance, ..Self::default() }
     }
 
-    fn owns(&self, index: usize, bucket: Bucket) -> bool {
+    fn owns(&self, index: usize, bucket: BucketNumber) -> bool {
         self.owners.as_ref().and_then(|map| map.bucket_owner(bucket)).is_some_and(|owner| owner.0 as usize == index)
     }
 }

@@ -6,11 +6,11 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
 
-use crate::server::{CopyStage, Incoming, PushAnswer, PushPart, Server};
-use crate::tables::Tables;
-use crate::world::{BEAT, World};
+use crate::server::{CopyStage, TargetMove, PushAnswer, PushPart, RunServer};
+use crate::tables::ServerTables;
+use crate::world::{BEAT, RunWorld};
 
-impl World {
+impl RunWorld {
     pub(crate) fn server_turn(&mut self, index: usize) {
         let Some(process) = self.servers[index].process.as_ref() else { return };
         if process.incarnation == 0 {
@@ -55,7 +55,7 @@ impl World {
                 // It had handed everything over, and died before it could delete its log.
                 self.instances += 1;
                 let (server, lineage) = (&mut self.servers[index], self.instances);
-                (server.tables, server.is_known, server.lineage) = (Tables::default(), false, lineage);
+                (server.tables, server.is_known, server.lineage) = (ServerTables::default(), false, lineage);
                 return;
             }
             let server = &mut self.servers[index];
@@ -83,7 +83,7 @@ impl World {
                 if is_over {
                     self.servers[index].process.as_mut().expect("it beats").next_beat = now + BEAT;
                 } else {
-                    self.servers[index] = Server::default();
+                    self.servers[index] = RunServer::default();
                 }
             }
             Some(Ok(answer)) => {
@@ -101,8 +101,7 @@ impl World {
         }
     }
 
-    /// One step of a target.
-    fn copy(&mut self, index: usize, incoming: &Incoming) {
+    fn copy(&mut self, index: usize, incoming: &TargetMove) {
         match incoming.stage {
             CopyStage::Begin => {
                 let buckets = incoming.buckets.clone();
@@ -127,7 +126,7 @@ impl World {
         }
     }
 
-    fn source(&mut self, incoming: &Incoming) -> &mut Server {
+    fn source(&mut self, incoming: &TargetMove) -> &mut RunServer {
         &mut self.servers[incoming.source]
     }
 
@@ -138,7 +137,7 @@ impl World {
     }
 
     /// Rows of a bucket that were not sent, or have changed since.
-    fn copy_bucket(&mut self, index: usize, incoming: &Incoming) {
+    fn copy_bucket(&mut self, index: usize, incoming: &TargetMove) {
         let is_lost = self.loses();
         let source = self.source(incoming);
         let Some(outgoing) = source.outgoing(incoming.id) else {
@@ -156,7 +155,7 @@ impl World {
     }
 
     /// The source serves no more. Its last rows and its windows are taken over.
-    fn freeze(&mut self, index: usize, incoming: &Incoming) {
+    fn freeze(&mut self, index: usize, incoming: &TargetMove) {
         let (is_lost, is_answer_lost) = (self.loses(), self.loses());
         let source = self.source(incoming);
         if is_lost {
@@ -185,7 +184,7 @@ impl World {
         self.go_on(index, CopyStage::Report);
     }
 
-    fn report(&mut self, index: usize, incoming: &Incoming, stage: MoveStage) -> Option<MoveVerdict> {
+    fn report(&mut self, index: usize, incoming: &TargetMove, stage: MoveStage) -> Option<MoveVerdict> {
         let process = self.servers[index].process.as_ref()?;
         let request = ReportMoveRequest {
             member: process.member,

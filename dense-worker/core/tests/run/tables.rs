@@ -4,9 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) type Bucket = u32;
+pub(crate) type BucketNumber = u32;
 
-/// What identifies a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PushId {
     pub(crate) writer: u64,
@@ -17,35 +16,34 @@ pub(crate) struct PushId {
 /// Buckets that always moved together, and the pushes that they have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WindowGroup {
-    pub(crate) buckets: BTreeSet<Bucket>,
+    pub(crate) buckets: BTreeSet<BucketNumber>,
     pub(crate) applied: BTreeSet<PushId>,
 }
 
 /// What the log of a server has: another process starts from it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tables {
+pub(crate) struct ServerTables {
     /// It has served a map before.
     pub(crate) has_served: bool,
-    pub(crate) rows: BTreeMap<Bucket, Vec<PushId>>,
+    pub(crate) rows: BTreeMap<BucketNumber, Vec<PushId>>,
     pub(crate) groups: Vec<WindowGroup>,
     /// Pushes that died half-way with the process, and the buckets that have them.
-    pub(crate) partial: BTreeMap<PushId, BTreeSet<Bucket>>,
+    pub(crate) partial: BTreeMap<PushId, BTreeSet<BucketNumber>>,
 }
 
 /// How far a push came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Applied {
+pub(crate) enum PushOutcome {
     Whole,
-    /// The process died.
     HalfWay,
 }
 
-impl Tables {
+impl ServerTables {
     /// Applies a push to the buckets that do not have it. Dies after `dies_after` records, if that is said.
-    pub(crate) fn apply(&mut self, id: PushId, buckets: &BTreeSet<Bucket>, dies_after: Option<u64>) -> Applied {
+    pub(crate) fn apply(&mut self, id: PushId, buckets: &BTreeSet<BucketNumber>, dies_after: Option<u64>) -> PushOutcome {
         let mut records = 0;
         let is_new = |group: &WindowGroup| !group.applied.contains(&id);
-        let todo: Vec<Bucket> =
+        let todo: Vec<BucketNumber> =
             self.groups.iter().filter(|group| is_new(group)).flat_map(|group| &group.buckets).copied().collect();
         for bucket in todo.into_iter().filter(|bucket| buckets.contains(bucket)) {
             let half = self.partial.entry(id).or_default();
@@ -53,7 +51,7 @@ impl Tables {
                 continue;
             }
             if dies_after.is_some_and(|most| records >= most) {
-                return Applied::HalfWay;
+                return PushOutcome::HalfWay;
             }
             half.insert(bucket);
             self.rows.entry(bucket).or_default().push(id);
@@ -64,16 +62,16 @@ impl Tables {
             group.applied.insert(id);
         }
         self.partial.remove(&id);
-        Applied::Whole
+        PushOutcome::Whole
     }
 
     /// Whether a bucket belongs to a group here.
-    pub(crate) fn has(&self, bucket: Bucket) -> bool {
+    pub(crate) fn has(&self, bucket: BucketNumber) -> bool {
         self.groups.iter().any(|group| group.buckets.contains(&bucket))
     }
 
     /// The groups of some buckets, for their next owner.
-    pub(crate) fn groups_of(&self, buckets: &BTreeSet<Bucket>) -> Vec<WindowGroup> {
+    pub(crate) fn groups_of(&self, buckets: &BTreeSet<BucketNumber>) -> Vec<WindowGroup> {
         let part = |group: &WindowGroup| WindowGroup {
             buckets: group.buckets.intersection(buckets).copied().collect(),
             applied: group.applied.clone(),
@@ -81,8 +79,7 @@ impl Tables {
         self.groups.iter().map(part).filter(|group| !group.buckets.is_empty()).collect()
     }
 
-    /// Drops the rows and windows of buckets.
-    pub(crate) fn purge(&mut self, is_gone: impl Fn(Bucket) -> bool) {
+    pub(crate) fn purge(&mut self, is_gone: impl Fn(BucketNumber) -> bool) {
         self.rows.retain(|bucket, _| !is_gone(*bucket));
         self.groups.iter_mut().for_each(|group| group.buckets.retain(|bucket| !is_gone(*bucket)));
         self.groups.retain(|group| !group.buckets.is_empty());

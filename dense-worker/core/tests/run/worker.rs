@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use zagros_protocol::BucketMap;
 use zagros_protocol::control::GroupResponse;
-use zagros_worker_core::{Action, Ending, TrainingLoop};
+use zagros_worker_core::{Action, LoopEnd, TrainingLoop};
 
-use crate::tables::{Bucket, PushId};
+use crate::tables::{BucketNumber, PushId};
 
 /// A batch: epoch, split, number in the split.
 pub(crate) type BatchId = (u32, u64, u64);
@@ -19,7 +19,7 @@ pub(crate) type SplitId = (u32, u64);
 pub(crate) struct OpenPush {
     pub(crate) id: PushId,
     pub(crate) split: SplitId,
-    pub(crate) left: BTreeSet<Bucket>,
+    pub(crate) left: BTreeSet<BucketNumber>,
 }
 
 pub(crate) struct WorkerProcess {
@@ -33,7 +33,6 @@ pub(crate) struct WorkerProcess {
     pub(crate) newest_group: u64,
     pub(crate) broken_group: u64,
     pub(crate) training: Option<TrainingLoop>,
-    /// What its driver is at.
     pub(crate) at: Action,
     pub(crate) group: Option<GroupResponse>,
     pub(crate) is_forming: bool,
@@ -52,7 +51,7 @@ pub(crate) struct WorkerProcess {
     pub(crate) evaluated: Option<u64>,
     /// Turns that it takes to save; `None` before it begins.
     pub(crate) unsaved: Option<u64>,
-    pub(crate) ending: Option<Ending>,
+    pub(crate) ending: Option<LoopEnd>,
     pub(crate) has_left: bool,
 }
 
@@ -113,6 +112,6 @@ impl WorkerProcess {
     }
 
     pub(crate) fn has_trained(&self) -> bool {
-        self.training.as_ref().is_some_and(|training| training.progress().has_trained)
+        self.training.as_ref().is_some_and(|training| training.rank_progress().has_trained)
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome, SplitOrder};
 use zagros_protocol::RunId;
 use zagros_protocol::control::{CompleteRequest, DataFile, ScaleRequest};
-use zagros_worker_core::{Action, Ending};
+use zagros_worker_core::{Action, LoopEnd};
 use zagros_zip::number_from;
 
-use crate::coordinator::Coordinator;
-use crate::dice::Dice;
-use crate::server::{PushPart, Server, ServerProcess};
-use crate::tables::{Bucket, PushId};
+use crate::coordinator::JournaledCoordinator;
+use crate::dice::SeededDice;
+use crate::server::{PushPart, RunServer, ServerProcess};
+use crate::tables::{BucketNumber, PushId};
 use crate::worker::{BatchId, SplitId, WorkerProcess};
 
 pub(crate) const BUCKETS: u32 = 8;
@@ -28,7 +28,7 @@ const SERVERS: usize = 4;
 
 /// What a history is to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct HistoryPlan {
     pub(crate) seed: u64,
     pub(crate) workers: u32,
     pub(crate) servers: u32,
@@ -47,13 +47,13 @@ pub(crate) enum LateMessage {
     Push(usize, PushPart),
 }
 
-pub(crate) struct World {
-    pub(crate) plan: Plan,
-    pub(crate) dice: Dice,
+pub(crate) struct RunWorld {
+    pub(crate) plan: HistoryPlan,
+    pub(crate) dice: SeededDice,
     pub(crate) now: Duration,
-    pub(crate) coordinator: Coordinator,
+    pub(crate) coordinator: JournaledCoordinator,
     coordinator_due: Option<Duration>,
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<RunServer>,
     wanted: u32,
     /// By index; `None` while it is dead.
     pub(crate) workers: Vec<Option<WorkerProcess>>,
@@ -65,27 +65,25 @@ pub(crate) struct World {
     /// Steps of the run when a worker was last killed: with four groups in a row that make no step, a run ends.
     steps_at_kill: u64,
     kills_while_saving: u32,
-    pub(crate) ledger: Ledger,
-    pub(crate) did: Did,
+    pub(crate) ledger: OracleLedger,
+    pub(crate) did: FaultCounts,
 }
 
 /// What the oracle knows.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    pub(crate) made: BTreeMap<PushId, BTreeSet<Bucket>>,
-    pub(crate) acknowledged: BTreeSet<(PushId, Bucket)>,
+pub(crate) struct OracleLedger {
+    pub(crate) made: BTreeMap<PushId, BTreeSet<BucketNumber>>,
+    pub(crate) acknowledged: BTreeSet<(PushId, BucketNumber)>,
     /// Who trained on a batch: slot and incarnation.
     pub(crate) trained: BTreeMap<BatchId, Vec<(u32, u32)>>,
     pub(crate) completed: BTreeMap<SplitId, (u32, u32)>,
-    /// Processes that were killed.
     pub(crate) killed: BTreeSet<(u32, u32)>,
-    /// The model is saved.
     pub(crate) is_saved: bool,
 }
 
 /// What happened, so that a test sees that something did.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Did {
+pub(crate) struct FaultCounts {
     pub(crate) killed_workers: u32,
     /// After the last step.
     pub(crate) killed_at_end: u32,
@@ -97,7 +95,7 @@ pub(crate) struct Did {
     pub(crate) duplicates: u32,
 }
 
-impl Did {
+impl FaultCounts {
     pub(crate) fn add(&mut self, more: Self) {
         self.killed_workers += more.killed_workers;
         self.killed_at_end += more.killed_at_end;
@@ -119,9 +117,8 @@ impl Did {
     }
 }
 
-impl World {
-    /// Plays a history to its end.
-    pub(crate) fn play(plan: Plan) -> Self {
+impl RunWorld {
+    pub(crate) fn play(plan: HistoryPlan) -> Self {
         let mut world = Self::new(plan);
         while !world.is_over() {
             assert!(world.now < LONGEST, "seed {}: no end: {}", plan.seed, world.describe());
@@ -130,7 +127,7 @@ impl World {
         world
     }
 
-    fn new(plan: Plan) -> Self {
+    fn new(plan: HistoryPlan) -> Self {
         let config = CoreConfig {
             run: RunId(1),
             job: "simulation".to_owned(),
@@ -152,11 +149,11 @@ impl World {
         };
         Self {
             plan,
-            dice: Dice::new(plan.seed),
+            dice: SeededDice::new(plan.seed),
             now: Duration::ZERO,
-            coordinator: Coordinator::new(config),
+            coordinator: JournaledCoordinator::new(config),
             coordinator_due: None,
-            servers: (0..SERVERS).map(|_| Server::default()).collect(),
+            servers: (0..SERVERS).map(|_| RunServer::default()).collect(),
             wanted: plan.servers,
             workers: (0..plan.workers).map(|_| None).collect(),
             due: vec![Some(Duration::ZERO); plan.workers as usize],
@@ -166,8 +163,8 @@ impl World {
             scales_left: plan.scales,
             steps_at_kill: 0,
             kills_while_saving: 0,
-            ledger: Ledger::default(),
-            did: Did::default(),
+            ledger: OracleLedger::default(),
+            did: FaultCounts::default(),
         }
     }
 
@@ -386,8 +383,8 @@ impl World {
 
     /// What is wrong at the end of a history: nothing.
     pub(crate) fn check(&mut self) {
-        let endings: Vec<Option<Ending>> = self.workers.iter().flatten().map(|worker| worker.ending).collect();
-        assert!(endings.iter().all(|ending| *ending == Some(Ending::Finished)), "{endings:?}");
+        let endings: Vec<Option<LoopEnd>> = self.workers.iter().flatten().map(|worker| worker.ending).collect();
+        assert!(endings.iter().all(|ending| *ending == Some(LoopEnd::Finished)), "{endings:?}");
         self.check_rows();
         self.check_samples();
         if !self.coordinator.is_up() {

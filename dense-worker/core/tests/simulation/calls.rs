@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use zagros_protocol::control;
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, Policy,
+    Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, TrainingPolicy,
     RankProgress, StepAgreement, StepFacts,
 };
 use zagros_zip::{ZipEq, number_from};
 
-use super::{BatchId, Split, World};
+use super::{BatchId, SplitState, LoopWorld};
 
-impl World {
+impl LoopWorld {
     pub(super) fn is_collective(&self, action: &Action) -> bool {
-        let several = !matches!(self.plan.policy, Policy::OneWorker { .. });
+        let several = !matches!(self.plan.policy, TrainingPolicy::OneWorker { .. });
         match action {
             Action::Step { .. } => self.plan.policy.is_group(),
             Action::Form { .. } => true,
@@ -106,7 +106,7 @@ impl World {
             .map(|(rank, index)| {
                 let worker = self.worker(*index);
                 (worker.rank, worker.generation) = (rank, generation);
-                let several = !matches!(self.plan.policy, Policy::OneWorker { .. });
+                let several = !matches!(self.plan.policy, TrainingPolicy::OneWorker { .. });
                 let group = several.then_some(GroupMember { rank, generation });
                 Event::Formed { group, progress: if several { progress.clone() } else { Vec::new() } }
             })
@@ -116,7 +116,7 @@ impl World {
     fn follow(&mut self, ranks: &[usize], source: usize) -> Vec<Event> {
         let (steps, evaluated, search, epoch) = {
             let lead = self.worker(ranks[source]);
-            (lead.steps, lead.evaluated, lead.training.search(), lead.training.epoch())
+            (lead.steps, lead.evaluated, lead.training.search_state(), lead.training.epoch())
         };
         let is_asynchronous = self.plan.policy.is_asynchronous();
         self.count_those_that_are_gone(ranks);
@@ -143,7 +143,7 @@ impl World {
                 }
                 assert!(is_asynchronous || worker.steps == steps);
                 let (steps, evaluated) = (worker.steps, worker.evaluated);
-                let own = (worker.training.epoch(), worker.training.search());
+                let own = (worker.training.epoch(), worker.training.search_state());
                 let (epoch, search) = if adopt { (epoch, search) } else { own };
                 let others_steps = if is_asynchronous { self.others_steps(*index) } else { 0 };
                 Event::Ready(LoopCounts { epoch, steps, others_steps, evaluated, search, untouched: false })
@@ -153,7 +153,7 @@ impl World {
 
     fn count_those_that_are_gone(&mut self, ranks: &[usize]) {
         let is_gone = |world: &mut Self, index: usize| {
-            !ranks.contains(&index) || !world.worker(index).training.progress().has_trained
+            !ranks.contains(&index) || !world.worker(index).training.rank_progress().has_trained
         };
         for index in self.voted.keys().copied().collect::<Vec<_>>() {
             if is_gone(self, index) {
@@ -228,7 +228,6 @@ impl World {
         ranks.iter().map(|index| decided(self.others_steps(*index))).collect()
     }
 
-    /// A measure; sometimes it is not defined.
     fn measure(&mut self) -> Option<MeasuredState> {
         let merit = self.draw(8) as f64;
         (merit > 0.0).then_some(MeasuredState { value: merit, merit })
@@ -247,7 +246,7 @@ impl World {
 
     pub(super) fn step(&mut self, index: usize, ahead: Option<StepAgreement>) -> Event {
         let Action::Step { batch, .. } = self.worker(index).at else { unreachable!() };
-        let search = self.worker(index).training.search();
+        let search = self.worker(index).training.search_state();
         assert!(!self.plan.early_stop.is_some_and(|rule| search.is_over(rule)), "a step after the search is over");
         self.worker(index).steps += 1;
         if let Some(trained) = self.worker(index).batch.take().filter(|_| batch) {
@@ -260,7 +259,7 @@ impl World {
         assert!(self.pushed.insert(batch), "{batch:?} is pushed twice");
         self.worker(index).unacknowledged.push(batch);
         // What is pushed is complete for the coordinator even where its worker is lost before it hears so.
-        self.splits.get_mut(&batch.0).expect("dealt")[batch.1 as usize] = Split::Done;
+        self.splits.get_mut(&batch.0).expect("dealt")[batch.1 as usize] = SplitState::Done;
     }
 
     fn acknowledge(&mut self, index: usize) {
@@ -312,7 +311,7 @@ impl World {
             Action::WaitForAll => Event::AllHere,
             Action::CloseEpoch { epoch, check_books } => {
                 let all_done =
-                    self.splits.get(&epoch).is_none_or(|splits| splits.iter().all(|split| *split == Split::Done));
+                    self.splits.get(&epoch).is_none_or(|splits| splits.iter().all(|split| *split == SplitState::Done));
                 assert!(!check_books || all_done, "epoch {epoch} ends with splits that no worker read");
                 Event::EpochClosed
             }
@@ -335,14 +334,14 @@ impl World {
         }
         let count = self.plan.splits as usize;
         let most = 1 + self.draw(3) as usize;
-        let splits = self.splits.entry(epoch).or_insert_with(|| vec![Split::Free; count]);
-        let free: Vec<usize> = (0..count).filter(|split| splits[*split] == Split::Free).take(most).collect();
+        let splits = self.splits.entry(epoch).or_insert_with(|| vec![SplitState::Free; count]);
+        let free: Vec<usize> = (0..count).filter(|split| splits[*split] == SplitState::Free).take(most).collect();
         if free.is_empty() {
-            let is_done = splits.iter().all(|split| *split == Split::Done);
+            let is_done = splits.iter().all(|split| *split == SplitState::Done);
             let held = Event::SplitsHeld { pause: Duration::from_millis(1), checkpoint_by_time: false };
             return if is_done { Event::NoSplits } else { held };
         }
-        free.iter().for_each(|split| splits[*split] = Split::Held(index));
+        free.iter().for_each(|split| splits[*split] = SplitState::Held(index));
         self.worker(index).stream = free.into_iter().map(|split| (epoch, split as u32)).collect();
         Event::StreamFound
     }

@@ -6,7 +6,7 @@ mod calls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use zagros_worker_core::{
-    Action, BarrierDecision, EarlyStopRule, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop,
+    Action, BarrierDecision, EarlyStopRule, LoopEnd, Event, LoopConfig, GroupFailure, TrainingPolicy, TrainingLoop,
 };
 use zagros_zip::ZipEq;
 
@@ -15,9 +15,9 @@ const MOST_EVENTS: u32 = 40_000;
 
 /// What a run is to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LoopPlan {
     pub(crate) seed: u64,
-    pub(crate) policy: Policy,
+    pub(crate) policy: TrainingPolicy,
     pub(crate) workers: usize,
     pub(crate) epochs: u32,
     /// Splits of an epoch. A split is one batch.
@@ -32,10 +32,9 @@ pub(crate) struct Plan {
     pub(crate) leaver: bool,
 }
 
-/// A batch, by epoch and split.
 type BatchId = (u32, u32);
 
-impl Plan {
+impl LoopPlan {
     pub(crate) fn batches(&self) -> BTreeSet<BatchId> {
         (0..self.epochs).flat_map(|epoch| (0..self.splits).map(move |split| (epoch, split))).collect()
     }
@@ -43,16 +42,14 @@ impl Plan {
 
 /// What the coordinator knows of a split.
 #[derive(Clone, Copy, PartialEq)]
-enum Split {
+enum SplitState {
     Free,
     Held(usize),
     Done,
 }
 
-/// One worker, its driver and its machine.
-struct Worker {
+struct LoopWorker {
     training: TrainingLoop,
-    /// What its driver is at.
     at: Action,
     epoch: u32,
     steps: u64,
@@ -68,21 +65,20 @@ struct Worker {
     heard: u64,
     rank: u32,
     generation: u64,
-    ending: Option<Ending>,
+    ending: Option<LoopEnd>,
 }
 
-pub(crate) struct World {
-    plan: Plan,
+pub(crate) struct LoopWorld {
+    plan: LoopPlan,
     random: u64,
     /// By index; `None` is not started.
-    workers: Vec<Option<Worker>>,
-    splits: BTreeMap<u32, Vec<Split>>,
+    workers: Vec<Option<LoopWorker>>,
+    splits: BTreeMap<u32, Vec<SplitState>>,
     pushed: BTreeSet<BatchId>,
     generation: u64,
     /// The newest group in which a worker was lost.
     broken: u64,
     barrier: u64,
-    /// Workers that were ever started.
     expected: usize,
     losses_left: u32,
     losses_made: u32,
@@ -92,8 +88,8 @@ pub(crate) struct World {
     gone: u64,
 }
 
-impl World {
-    pub(crate) fn run(plan: Plan) -> Self {
+impl LoopWorld {
+    pub(crate) fn run(plan: LoopPlan) -> Self {
         let (random, losses_left) = (plan.seed | 1, plan.losses);
         let mut world = Self {
             plan,
@@ -121,12 +117,12 @@ impl World {
         world
     }
 
-    pub(crate) fn endings(&self) -> Vec<Ending> {
+    pub(crate) fn endings(&self) -> Vec<LoopEnd> {
         self.workers.iter().flatten().filter_map(|worker| worker.ending).collect()
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.endings().iter().any(|ending| matches!(ending, Ending::Failed(_)))
+        self.endings().iter().any(|ending| matches!(ending, LoopEnd::Failed(_)))
     }
 
     pub(crate) fn pushed(&self) -> BTreeSet<BatchId> {
@@ -183,7 +179,7 @@ impl World {
         let mut training = TrainingLoop::new(config);
         let actions = training.start();
         let action = *actions.last().expect("a first action");
-        self.workers[index] = Some(Worker {
+        self.workers[index] = Some(LoopWorker {
             training,
             at: action,
             epoch: 0,
@@ -204,15 +200,15 @@ impl World {
 
     /// Workers that have left are expected no more.
     fn left(&self) -> usize {
-        self.endings().iter().filter(|ending| **ending == Ending::Left).count()
+        self.endings().iter().filter(|ending| **ending == LoopEnd::Left).count()
     }
 
     fn live(&self) -> Vec<usize> {
-        let is_live = |worker: &Option<Worker>| worker.as_ref().is_some_and(|worker| worker.ending.is_none());
+        let is_live = |worker: &Option<LoopWorker>| worker.as_ref().is_some_and(|worker| worker.ending.is_none());
         (0..self.workers.len()).filter(|index| is_live(&self.workers[*index])).collect()
     }
 
-    fn worker(&mut self, index: usize) -> &mut Worker {
+    fn worker(&mut self, index: usize) -> &mut LoopWorker {
         self.workers[index].as_mut().expect("started")
     }
 
@@ -274,7 +270,7 @@ impl World {
 
     /// No worker joins asynchronous workers before they have started.
     fn all_have_trained(&self) -> bool {
-        self.workers.iter().flatten().all(|worker| worker.training.progress().has_trained)
+        self.workers.iter().flatten().all(|worker| worker.training.rank_progress().has_trained)
     }
 
     fn inject_faults(&mut self) {
@@ -301,7 +297,7 @@ impl World {
         let others_have_trained = live
             .iter()
             .filter(|other| **other != index)
-            .all(|other| self.workers[*other].as_ref().expect("live").training.progress().has_trained);
+            .all(|other| self.workers[*other].as_ref().expect("live").training.rank_progress().has_trained);
         // A worker with the state stays.
         let stays = |other: &usize| *other != index && !self.workers[*other].as_ref().expect("live").leaves;
         if may_lose && others_have_trained && live.iter().any(stays) && self.draw(12) == 0 {
@@ -312,7 +308,7 @@ impl World {
     /// The coordinator lets one worker go that has trained, but not the first, which reports.
     fn let_go(&mut self, index: usize) {
         let is_wanted = self.workers.iter().flatten().any(|worker| worker.leaves);
-        let has_trained = self.worker(index).training.progress().has_trained;
+        let has_trained = self.worker(index).training.rank_progress().has_trained;
         if index > 0 && has_trained && !is_wanted && self.live().len() == self.workers.len() {
             self.worker(index).leaves = true;
         }
@@ -338,7 +334,7 @@ impl World {
         }
         self.broken = self.generation;
         for splits in self.splits.values_mut() {
-            splits.iter_mut().filter(|split| **split == Split::Held(index)).for_each(|split| *split = Split::Free);
+            splits.iter_mut().filter(|split| **split == SplitState::Held(index)).for_each(|split| *split = SplitState::Free);
         }
         self.workers[index] = None;
     }
@@ -375,7 +371,7 @@ impl World {
         if let Action::Step { batch: true, .. } = worker.at {
             worker.in_flight = worker.batch.take();
         }
-        let loss = Loss { generation: worker.generation, about_others: true, stop_requested: worker.stop };
+        let loss = GroupFailure { generation: worker.generation, about_others: true, stop_requested: worker.stop };
         self.report(index, Event::Lost(loss));
     }
 
@@ -396,12 +392,12 @@ impl World {
         self.worker(index).at = *last;
         if let Action::End(ending) = last {
             self.worker(index).ending = Some(*ending);
-            if *ending == Ending::Left {
-                let holds = self.splits.values().flatten().any(|split| *split == Split::Held(index));
+            if *ending == LoopEnd::Left {
+                let holds = self.splits.values().flatten().any(|split| *split == SplitState::Held(index));
                 assert!(!holds, "worker {index} leaves with splits");
                 self.expected -= 1;
             }
-            if matches!(ending, Ending::Failed(_)) {
+            if matches!(ending, LoopEnd::Failed(_)) {
                 // The coordinator counts it as lost.
                 self.broken = self.generation;
             }

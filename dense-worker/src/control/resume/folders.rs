@@ -39,7 +39,7 @@ pub(crate) fn folder_of(checkpoints: &Folder, step: u64) -> Folder {
 /// Files that the kept ones need stay where they are, in folders without a manifest. The manifests are the only count of who
 /// needs a file, so a process that ends half-way leaves nothing that the next call does not see. The newest goes first: no
 /// manifest names files that are gone already.
-pub(super) fn retain(checkpoints: &Folder, keep: usize, newest: u64) -> Result<(), WorkerError> {
+pub(super) fn retain_newest(checkpoints: &Folder, keep: usize, newest: u64) -> Result<(), WorkerError> {
     let mut complete = complete(checkpoints)?;
     complete.retain(|(step, _)| *step <= newest);
     let kept = &complete[complete.len().saturating_sub(keep)..];
@@ -57,7 +57,6 @@ pub(super) fn retain(checkpoints: &Folder, keep: usize, newest: u64) -> Result<(
     Ok(())
 }
 
-/// Files of other folders that these checkpoints need, by folder.
 fn needed_by(kept: &[(u64, Folder)]) -> Result<BTreeMap<String, BTreeSet<String>>, WorkerError> {
     let mut needed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (_, folder) in kept {
@@ -73,9 +72,8 @@ fn needed_by(kept: &[(u64, Folder)]) -> Result<BTreeMap<String, BTreeSet<String>
     Ok(needed)
 }
 
-/// Deletes every checkpoint.
 pub(crate) fn delete_all(checkpoints: &Folder) -> Result<(), WorkerError> {
-    retain(checkpoints, 0, u64::MAX)
+    retain_newest(checkpoints, 0, u64::MAX)
 }
 
 #[cfg(test)]
@@ -112,7 +110,7 @@ mod tests {
         for step in [600, 620, 800] {
             folder_of(&disk, step).make().unwrap().write(MANIFEST, b"{}").unwrap();
         }
-        retain(&disk, 1, 620).unwrap();
+        retain_newest(&disk, 1, 620).unwrap();
         let left: Vec<u64> = all(&disk).unwrap().into_iter().map(|(step, _)| step).collect();
         assert_eq!(left, [620]);
     }
@@ -128,7 +126,7 @@ mod tests {
         folder_of(&disk, 7).make().unwrap();
         fs::create_dir(folder.path().join("step-000000007")).unwrap();
         let left = || all(&disk).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
-        retain(&disk, 2, 100).unwrap();
+        retain_newest(&disk, 2, 100).unwrap();
         assert_eq!(left(), [20, 100]);
         delete_all(&disk).unwrap();
         assert!(left().is_empty());
@@ -139,7 +137,7 @@ mod tests {
         let dense = "dense.safetensors";
         let files = row_files.iter().chain([&dense]).map(|name| FileRecord::new(name, b"rows")).collect();
         let row_files = row_files.iter().map(|name| (*name).to_owned()).collect();
-        Manifest { row_files, ..Manifest::of_test(dense, files) }.sealed().1
+        Manifest { row_files, ..Manifest::of_test(dense, files) }.into_sealed().1
     }
 
     /// Invariant CK-6: a process may end after any of the deletions. Each checkpoint with a manifest then has its files.
@@ -166,19 +164,19 @@ mod tests {
             let whole = |step: u64| complete(&root).unwrap().iter().any(|(found, _)| *found == step);
             let has = |step: u64, file: &str| folder_of(&root, step).has_file(file).unwrap();
             for keep in [2, 1, 1] {
-                retain(&root, keep, 30).unwrap();
+                retain_newest(&root, keep, 30).unwrap();
                 assert_eq!(steps(), [10, 20, 25, 30]);
                 assert!(has(10, "a.zrows") && has(20, "a.delta-1.zrows") && has(25, "a.delta-2.zrows"));
                 assert!(!whole(10) && !has(10, "training.json") && whole(20) == (keep == 2));
             }
             // All rows again.
             write(40, "a.zrows", &["a.zrows"]);
-            retain(&root, 1, 40).unwrap();
+            retain_newest(&root, 1, 40).unwrap();
             assert_eq!(steps(), [40]);
             // A manifest that is damaged needs nothing, and stops no deletion.
             write(50, "a.zrows", &["a.zrows"]);
             folder_of(&root, 40).write(MANIFEST, b"{").unwrap();
-            retain(&root, 2, 50).unwrap();
+            retain_newest(&root, 2, 50).unwrap();
             assert_eq!(steps(), [40, 50]);
             delete_all(&root).unwrap();
             assert_eq!(steps(), [0; 0]);
@@ -188,7 +186,7 @@ mod tests {
         folder_of(&root, 10).write(MANIFEST, &manifest(&["a.zrows"])).unwrap();
         folder_of(&root, 20).write(MANIFEST, &manifest(&["a.zrows"])).unwrap();
         store.inject_fault(zagros_fake_s3::S3Fault::Denies, "GET /models/run/resume-000000000020/", usize::MAX);
-        assert!(retain(&root, 1, 20).is_err());
+        assert!(retain_newest(&root, 1, 20).is_err());
         assert!(store.object_keys().contains(&"run/resume-000000000010/manifest.json".to_owned()));
     }
 }

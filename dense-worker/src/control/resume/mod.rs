@@ -12,7 +12,7 @@ mod root;
 mod writer;
 
 pub(crate) use folders::{delete_all, folder_of};
-pub use point::{Earlier, LastRun, ResumePoint};
+pub use point::{EarlierRun, LastRun, ResumePoint};
 pub(crate) use position::{FORMAT, FileSize, ResumeCursor, TrainingPosition};
 pub(crate) use root::CheckpointRoot;
 pub(crate) use writer::{CapturedCheckpoint, CheckpointWriter};

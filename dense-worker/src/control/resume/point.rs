@@ -22,7 +22,6 @@ const MOST_COMPARED: u64 = 1 << 30;
 /// Beside the model.
 pub(crate) const TRAINING: &str = "training.json";
 
-/// A checkpoint that a run can go on from.
 #[derive(Clone, Debug)]
 pub struct ResumePoint {
     folder: Folder,
@@ -31,7 +30,6 @@ pub struct ResumePoint {
     job: Job,
 }
 
-/// A run to go on with.
 #[derive(Debug)]
 pub struct LastRun {
     pub folder: RunFolder,
@@ -42,10 +40,9 @@ pub struct LastRun {
 
 /// What earlier runs of a job's name have left for it.
 #[derive(Debug)]
-pub enum Earlier {
+pub enum EarlierRun {
     /// Nothing: there is none, or the last one is over.
     Nothing,
-    /// A run that was interrupted.
     GoOn(LastRun),
     /// Runs that were interrupted and learned otherwise; the newest checkpoint of the last of them.
     Differs(ResumePoint),
@@ -54,8 +51,7 @@ pub enum Earlier {
 /// What is wanted of a checkpoint, besides that it is intact.
 type PointFilter<'a> = &'a dyn Fn(&ResumePoint) -> bool;
 
-/// The newest checkpoint of a run.
-enum Newest {
+enum NewestPoint {
     Intact(ResumePoint),
     /// Not what was wanted, and so not read any further.
     Unwanted(ResumePoint),
@@ -67,12 +63,12 @@ impl ResumePoint {
     ///
     /// # Errors
     /// When there are some and none is intact, or the job's `checkpoint.folder` cannot be read.
-    pub fn newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
+    pub fn find_newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
         let newest = Self::newest_in(&CheckpointRoot::new(job)?.of_run(run), &|_| true)?;
-        Ok(newest.map(|(Newest::Intact(point) | Newest::Unwanted(point))| point))
+        Ok(newest.map(|(NewestPoint::Intact(point) | NewestPoint::Unwanted(point))| point))
     }
 
-    fn newest_in(checkpoints: &Folder, wanted: PointFilter<'_>) -> Result<Option<Newest>, WorkerError> {
+    fn newest_in(checkpoints: &Folder, wanted: PointFilter<'_>) -> Result<Option<NewestPoint>, WorkerError> {
         let mut damaged: Vec<WorkerError> = Vec::new();
         for (_, folder) in complete(checkpoints)?.into_iter().rev() {
             match Self::open(folder).and_then(|point| point.compared(wanted)) {
@@ -89,35 +85,32 @@ impl ResumePoint {
     }
 
     /// With every file of it compared with what was saved, where it is wanted.
-    fn compared(self, wanted: PointFilter<'_>) -> Result<Newest, WorkerError> {
+    fn compared(self, wanted: PointFilter<'_>) -> Result<NewestPoint, WorkerError> {
         if !wanted(&self) {
-            return Ok(Newest::Unwanted(self));
+            return Ok(NewestPoint::Unwanted(self));
         }
         Manifest::read(&self.folder)?.check_files(&self.folder)?;
-        Ok(Newest::Intact(self))
+        Ok(NewestPoint::Intact(self))
     }
 
     /// The run of this job's name that was started last and came to no end, with its newest checkpoint. Runs that
     /// another process is at now, such as ended before their first checkpoint, and such as learned otherwise than this
     /// job does are skipped; the latter not where `changed` runs may go on. A run of another machine, whose
     /// checkpoints lie where this one reaches them, gets a folder here.
-    ///
-    /// # Errors
-    /// When folders cannot be read, or no checkpoint of the run is intact.
-    pub fn of_last_run(job: &Job, changed: bool) -> Result<Earlier, WorkerError> {
+    pub fn of_last_run(job: &Job, changed: bool) -> Result<EarlierRun, WorkerError> {
         let root = CheckpointRoot::new(job)?;
-        let wanted = |point: &Self| changed || !point.changes(job).iter().any(KeyChange::is_learning);
-        let mut earlier = Earlier::Nothing;
-        for folder in RunFolder::of_job(job, &root.runs()?)?.into_iter().rev() {
+        let wanted = |point: &Self| changed || !point.changed_keys(job).iter().any(KeyChange::is_learning);
+        let mut earlier = EarlierRun::Nothing;
+        for folder in RunFolder::of_job(job, &root.run_names()?)?.into_iter().rev() {
             let checkpoints = root.of_run(&folder);
             let is_here = folder.path().is_dir();
             if !is_here {
                 if complete(&checkpoints)?.is_empty() {
                     continue;
                 }
-                folder.make()?;
+                folder.ensure_exists()?;
             }
-            let Some(lock) = folder.lock()? else { continue };
+            let Some(lock) = folder.try_lock()? else { continue };
             if folder.is_complete() {
                 delete_left_over(&checkpoints);
                 if changed || !folder.learned_otherwise(job) {
@@ -126,13 +119,13 @@ impl ResumePoint {
                 continue;
             }
             match Self::newest_in(&checkpoints, &wanted)? {
-                Some(Newest::Intact(point)) => return Ok(Earlier::GoOn(LastRun { folder, lock, point })),
-                Some(Newest::Unwanted(point)) if matches!(earlier, Earlier::Nothing) => {
-                    earlier = Earlier::Differs(point);
+                Some(NewestPoint::Intact(point)) => return Ok(EarlierRun::GoOn(LastRun { folder, lock, point })),
+                Some(NewestPoint::Unwanted(point)) if matches!(earlier, EarlierRun::Nothing) => {
+                    earlier = EarlierRun::Differs(point);
                 }
                 // It ended without one that was to be kept; there is nothing to go on with.
                 None if folder.summary_file().is_file() && !folder.learned_otherwise(job) => return Ok(earlier),
-                Some(Newest::Unwanted(_)) | None => {}
+                Some(NewestPoint::Unwanted(_)) | None => {}
             }
         }
         Ok(earlier)
@@ -140,11 +133,8 @@ impl ResumePoint {
 
     /// The folder of a run that starts from nothing: the newest of the job's name, also where checkpoints of others lie
     /// elsewhere.
-    ///
-    /// # Errors
-    /// When it cannot be made, or the job's `checkpoint.folder` cannot be read.
     pub fn new_run(job: &Job) -> Result<RunFolder, WorkerError> {
-        RunFolder::create_after(job, &CheckpointRoot::new(job)?.runs()?)
+        RunFolder::create_after(job, &CheckpointRoot::new(job)?.run_names()?)
     }
 
     fn open(folder: Folder) -> Result<Self, WorkerError> {
@@ -164,7 +154,6 @@ impl ResumePoint {
         Ok(Self { folder, training, job })
     }
 
-    /// Steps made before it.
     #[must_use]
     pub fn step(&self) -> u64 {
         self.training.tracker.steps
@@ -176,15 +165,13 @@ impl ResumePoint {
         self.training.epoch
     }
 
-    /// The checkpoint's folder.
     #[must_use]
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// What is different in a job that is to go on from it.
     #[must_use]
-    pub fn changes(&self, job: &Job) -> Vec<KeyChange> {
+    pub fn changed_keys(&self, job: &Job) -> Vec<KeyChange> {
         job.changes_since(&self.job)
     }
 
@@ -194,7 +181,7 @@ impl ResumePoint {
         self.job.train.epoch_steps
     }
 
-    pub(crate) fn training(&self) -> &TrainingPosition {
+    pub(crate) fn training_position(&self) -> &TrainingPosition {
         &self.training
     }
 
@@ -222,7 +209,7 @@ impl ResumePoint {
 }
 
 /// No checkpoint, or an error where there are some and each is damaged.
-fn none_intact(checkpoints: &Folder, damaged: &[WorkerError]) -> Result<Option<Newest>, WorkerError> {
+fn none_intact(checkpoints: &Folder, damaged: &[WorkerError]) -> Result<Option<NewestPoint>, WorkerError> {
     let Some(newest) = damaged.first() else { return Ok(None) };
     let reason = format!(
         "none of the {} checkpoint(s) here is intact, so this run cannot go on; the newest: {newest}; start over with \

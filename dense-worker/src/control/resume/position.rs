@@ -11,20 +11,17 @@ use zagros_zip::ZipEq;
 use crate::control::model_choice::ChoiceState;
 use crate::control::tracker::TrackerState;
 use crate::event::Evaluation;
-use crate::progress::Overall;
+use crate::progress::OverallMeasures;
 
 /// Layout of the file; counts up when an older release could not read it.
 pub(crate) const FORMAT: u32 = 1;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TrainingPosition {
-    /// Layout of the file.
     pub(crate) format: u32,
-    /// Counts and running measures.
     pub(crate) tracker: TrackerState,
     /// Epoch over the data, from 0.
     pub(crate) epoch: u32,
-    /// The training files, in their order.
     pub(crate) files: Vec<FileSize>,
     /// How an epoch is divided into splits, in the order of their ids.
     pub(crate) plan: Vec<SplitRange>,
@@ -42,10 +39,9 @@ pub(crate) struct TrainingPosition {
     /// Measures of the epoch so far, of every worker by rank: each has seen its own rows alone. Empty in checkpoints of
     /// releases that kept those of the first worker alone.
     #[serde(default)]
-    pub(crate) measures: Vec<Overall>,
+    pub(crate) measures: Vec<OverallMeasures>,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
-    /// Measures of the training rows of each epoch that is over.
     pub(crate) of_epochs: Vec<Evaluation>,
     /// Early stopping, and the states that are kept.
     pub(crate) choice: ChoiceState,
@@ -75,7 +71,6 @@ impl FileSize {
     }
 }
 
-/// A split of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SplitRange {
     file: u32,
@@ -83,14 +78,12 @@ pub(crate) struct SplitRange {
     end: u64,
 }
 
-/// Where one worker was in its stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ResumeCursor {
     /// What is left of the stream that it was in the middle of.
     pub(crate) rest: Option<StreamRemainder>,
     /// Whose order of rows the stream has: the worker that started it.
     pub(crate) order: u32,
-    /// Number of its next batch.
     pub(crate) next_seq: u64,
     /// Its part of [`TrainingPosition::contents`], until the first worker has put all parts together.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -117,8 +110,7 @@ impl TrainingPosition {
         }
     }
 
-    /// What is reported to the coordinator when the run goes on.
-    pub(crate) fn position(&self) -> Position {
+    pub(crate) fn reported_position(&self) -> Position {
         let id = |index: u32| u64::from(self.epoch) << 32 | u64::from(index);
         let split = |index: u32| {
             let SplitRange { file, start, end } = self.plan.get(index as usize).copied()?;
@@ -138,14 +130,12 @@ impl TrainingPosition {
         }
     }
 
-    /// What a worker knows, with what the coordinator answered.
     pub(crate) fn placed_at(self, position: &Position) -> Self {
         let range = |split: &Split| SplitRange { file: split.file, start: split.start, end: split.end };
         let (plan, done) = (position.plan.iter().map(range), position.done.iter().map(|id| *id as u32));
         Self { plan: plan.collect(), done: done.collect(), bad_rows: position.bad_rows, ..self }
     }
 
-    /// Why the files are not those that were trained on, in words.
     pub(crate) fn other_files(&self, now: &[FileSize]) -> Option<String> {
         if self.files.len() != now.len() {
             return Some(format!("{} training files then, {} now", self.files.len(), now.len()));
@@ -171,15 +161,15 @@ impl TrainingPosition {
 
     /// The measures that worker `rank` of `world` goes on from: its own; the first worker adds those of workers that are
     /// no more. All of them together are those of all rows of the epoch.
-    pub(crate) fn measures(&self, rank: usize, world: usize) -> Overall {
+    pub(crate) fn measures_of_rank(&self, rank: usize, world: usize) -> OverallMeasures {
         let own = self.measures.get(rank).cloned();
         match rank {
             0 if self.measures.is_empty() => self.tracker.overall().clone(),
             0 if self.measures.len() > world => {
                 let gone = self.measures.iter().skip(world).cloned();
-                Overall::sum(&own.into_iter().chain(gone).collect::<Vec<_>>())
+                OverallMeasures::sum(&own.into_iter().chain(gone).collect::<Vec<_>>())
             }
-            _ => own.unwrap_or_else(Overall::new),
+            _ => own.unwrap_or_else(OverallMeasures::new),
         }
     }
 
@@ -194,14 +184,14 @@ impl TrainingPosition {
 mod tests {
     use super::*;
     use crate::control::main_target::MainTarget;
-    use crate::control::tracker::{MadeStep, Tracker};
+    use crate::control::tracker::{MadeStep, TrainingTracker};
 
     fn training() -> TrainingPosition {
         let range = |index: u64| SplitRange { file: 0, start: index * 10, end: index * 10 + 10 };
         let rest = StreamRemainder { splits: vec![(2 << 32) | 1], start: StreamStart { drop: 3, windows: 2, skip: 1 } };
         TrainingPosition {
             format: FORMAT,
-            tracker: Tracker::new(9).state(),
+            tracker: TrainingTracker::new(9).state(),
             epoch: 2,
             files: vec![FileSize { path: "a".into(), bytes: 30, fingerprint: Some(5), changed: Some(7) }],
             plan: (0..3).map(range).collect(),
@@ -221,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_position_names_splits_as_the_coordinator_does() {
-        let position = training().position();
+        let position = training().reported_position();
         let second = Split { id: (2 << 32) | 1, file: 0, start: 10, end: 20 };
         assert_eq!((position.plan.len(), position.plan[1], position.done.as_slice()), (3, second, &[2 << 32][..]));
         assert_eq!(position.bad_rows, 4);
@@ -265,17 +255,17 @@ mod tests {
     #[test]
     fn the_measures_of_all_workers_add_up_for_any_number_of_them() {
         let part = |loss: f64| {
-            let mut tracker = Tracker::new(9);
+            let mut tracker = TrainingTracker::new(9);
             let (labels, logits) = (&[1.0_f32][..], &[0.5_f32][..]);
             (0..loss as u64).for_each(|_| {
                 let main = MainTarget::CLICK;
-                tracker.stepped(MadeStep { samples: 1, labels, logits, main, loss: 1.0, staleness: 0, bytes: 1 });
+                tracker.count_step(MadeStep { samples: 1, labels, logits, main, loss: 1.0, staleness: 0, bytes: 1 });
             });
             tracker.overall().clone()
         };
         let training = TrainingPosition { measures: [2.0, 3.0, 5.0].map(part).to_vec(), ..training() };
         let samples = |training: &TrainingPosition, world: usize| {
-            (0..world).map(|rank| training.measures(rank, world).report().samples).collect::<Vec<_>>()
+            (0..world).map(|rank| training.measures_of_rank(rank, world).report().samples).collect::<Vec<_>>()
         };
         assert_eq!([1, 2, 3, 4].map(|world| samples(&training, world).iter().sum::<u64>()), [10; 4]);
         assert_eq!(samples(&training, 3), [2, 3, 5]);

@@ -14,24 +14,20 @@ pub(crate) struct CheckpointRoot {
 
 impl CheckpointRoot {
     /// As the job has it. Requests to a store take as long as the job is patient.
-    ///
-    /// # Errors
-    /// When it names no folder, or the environment contradicts itself.
     pub(crate) fn new(job: &Job) -> Result<Self, WorkerError> {
         let open = |text: &String| Folder::open(text, job.cluster.timeout);
         Ok(Self { parent: job.checkpoint.folder.as_ref().map(open).transpose()? })
     }
 
-    /// Where one run's are.
     pub(crate) fn of_run(&self, run: &RunFolder) -> Folder {
         match &self.parent {
             Some(parent) => parent.join(&run.name()),
-            None => Folder::on_disk(run.checkpoints()),
+            None => Folder::on_disk(run.checkpoints_folder()),
         }
     }
 
     /// Names of the runs that have some there; none where each run has its own folder.
-    pub(super) fn runs(&self) -> Result<Vec<String>, WorkerError> {
+    pub(super) fn run_names(&self) -> Result<Vec<String>, WorkerError> {
         Ok(self.parent.as_ref().map_or_else(|| Ok(Vec::new()), Folder::folder_names)?)
     }
 }
@@ -48,13 +44,13 @@ mod tests {
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
         let own = CheckpointRoot::new(&job).unwrap();
-        assert_eq!(own.of_run(&run).path(), Some(run.checkpoints().as_path()));
-        assert_eq!(own.runs().unwrap(), [""; 0]);
+        assert_eq!(own.of_run(&run).path(), Some(run.checkpoints_folder().as_path()));
+        assert_eq!(own.run_names().unwrap(), [""; 0]);
         let shared = folder.path().join("shared");
         job.checkpoint.folder = Some(shared.display().to_string());
         let root = CheckpointRoot::new(&job).unwrap();
         root.of_run(&run).make().unwrap();
-        assert_eq!(root.runs().unwrap(), [run.name()]);
+        assert_eq!(root.run_names().unwrap(), [run.name()]);
         assert!(shared.join(run.name()).is_dir());
     }
 }

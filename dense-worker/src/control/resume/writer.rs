@@ -14,16 +14,15 @@ use zagros_job::Job;
 use zagros_protocol::control::SaveStage;
 use zagros_store::Folder;
 
-use super::folders::retain;
+use super::folders::retain_newest;
 use super::point::TRAINING;
 use super::position::{FileSize, TrainingPosition};
-use crate::control::blocking::blocking;
-use crate::control::saved_model::{self, Trained, WrittenModel};
+use crate::control::blocking::run_blocking;
+use crate::control::saved_model::{self, TrainedModel, WrittenModel};
 use crate::error::WorkerError;
 use crate::report::files::to_json;
-use crate::summary::Outcome;
+use crate::summary::TrainingOutcome;
 
-/// When checkpoints are due, and the one that is being written.
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {
     every: Option<Duration>,
@@ -39,7 +38,6 @@ pub(crate) struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// As the job wants it, below `folder`, of training on `files`.
     pub(crate) fn new(job: &Job, folder: Option<Folder>, files: Vec<FileSize>) -> Self {
         let rule = &job.checkpoint;
         Self {
@@ -54,7 +52,6 @@ impl CheckpointWriter {
         }
     }
 
-    /// Steps between two checkpoints, where this worker writes them.
     pub(crate) fn every_steps(&self) -> Option<u64> {
         self.every_steps.filter(|_| self.folder.is_some())
     }
@@ -64,23 +61,21 @@ impl CheckpointWriter {
         self.folder.is_some() && self.every.is_some_and(|every| self.last.elapsed() >= every)
     }
 
-    /// Step of the newest checkpoint that is complete; 0 before the first.
-    pub(crate) fn newest(&self) -> u64 {
+    pub(crate) fn newest_step(&self) -> u64 {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Training continues from the checkpoint of this step.
     pub(crate) fn resumed_at(&mut self, step: u64) {
         self.complete.store(step, Ordering::Release);
     }
 
     /// Makes the folder of a checkpoint. A disk is looked at for an older manifest; a store, which may take its time while
     /// training stands still, is asked only where one is known to be.
-    pub(crate) async fn prepare(&self, folder: Folder, step: u64) -> Result<Folder, WorkerError> {
-        if folder.path().is_none() && step != self.newest() {
+    pub(crate) async fn prepare_folder(&self, folder: Folder, step: u64) -> Result<Folder, WorkerError> {
+        if folder.path().is_none() && step != self.newest_step() {
             return Ok(folder);
         }
-        saved_model::prepare(folder).await
+        saved_model::prepare_folder(folder).await
     }
 
     /// Takes note of a checkpoint that is written now, and says whether none is being written.
@@ -96,13 +91,13 @@ impl CheckpointWriter {
         let Some(writing) = self.under_way.take() else { return };
         match writing.await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(%error, newest = self.newest(), "no checkpoint was written; training goes on"),
-            Err(error) => warn!(%error, newest = self.newest(), "writing a checkpoint ended; training goes on"),
+            Ok(Err(error)) => warn!(%error, newest = self.newest_step(), "no checkpoint was written; training goes on"),
+            Err(error) => warn!(%error, newest = self.newest_step(), "writing a checkpoint ended; training goes on"),
         }
     }
 }
 
-/// A checkpoint whose content is fixed and that is not yet on disk.
+/// Its content is fixed, and it is not yet on disk.
 pub(crate) struct CapturedCheckpoint {
     pub(crate) job: Arc<Job>,
     pub(crate) step: u64,
@@ -124,11 +119,11 @@ impl CapturedCheckpoint {
         let saved = try_join_all(saved).await?;
         let own =
             vec![(saved_model::DENSE, weights), (saved_model::OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
-        let outcome = Outcome::Interrupted;
+        let outcome = TrainingOutcome::Interrupted;
         let trained =
-            Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrators: None };
-        let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;
-        let retained = blocking("checkpoints", move || retain(&checkpoints, keep, step)).await;
+            TrainedModel { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrators: None };
+        let manifest = saved_model::write_files(&folder, trained, WrittenModel { own, saved }).await?;
+        let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {
             // The new one is there all the same.
             warn!(%error, step, "older checkpoints are still there");
@@ -167,10 +162,10 @@ mod tests {
         let open = || Folder::open_in(&store.environment_variables(), "s3://models/run", Duration::from_secs(20)).unwrap();
         store.put_object("run/resume-000000000005/manifest.json", "{}");
         let mut writer = writer(Some(5), 1);
-        writer.prepare(folder_of(&open(), 10), 10).await.unwrap();
+        writer.prepare_folder(folder_of(&open(), 10), 10).await.unwrap();
         assert_eq!(store.request_log(), [""; 0]);
         writer.resumed_at(5);
-        writer.prepare(folder_of(&open(), 5), 5).await.unwrap();
-        assert_eq!((store.object_keys(), writer.newest()), (Vec::new(), 5));
+        writer.prepare_folder(folder_of(&open(), 5), 5).await.unwrap();
+        assert_eq!((store.object_keys(), writer.newest_step()), (Vec::new(), 5));
     }
 }

@@ -15,10 +15,9 @@ use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_transport::Credentials;
 use zagros_zip::ZipEq;
 
-use super::{Caller, apply, transforms};
-use crate::control::stop::Stop;
+use super::{TransformsCaller, apply, transforms};
+use crate::control::stop::StopSignal;
 
-/// Long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An encoding of the default size, and a vocabulary of the largest.
@@ -32,7 +31,7 @@ fn job(workers: u32) -> Job {
     Job::parse(&text, std::path::Path::new("job.toml"), &Overrides::none()).unwrap()
 }
 
-async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> Caller {
+async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> TransformsCaller {
     let request = JoinRequest {
         role: Role::DenseWorker.into(),
         index,
@@ -44,7 +43,7 @@ async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> Calle
     };
     let joined = control.join(request).await.unwrap();
     let (member, incarnation) = (joined.member, joined.incarnation);
-    Caller { control: Arc::clone(control), member, incarnation, timeout: TIMEOUT, stop: Stop::alone(Shutdown::new()) }
+    TransformsCaller { control: Arc::clone(control), member, incarnation, timeout: TIMEOUT, stop: StopSignal::from_shutdown(Shutdown::new()) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

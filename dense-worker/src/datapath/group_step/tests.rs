@@ -12,8 +12,8 @@ use zagros_protocol::datapath::Access;
 
 use super::*;
 use crate::datapath::buckets::GradientBuckets;
-use crate::datapath::prepared::Preparer;
-use crate::metrics::Metrics;
+use crate::datapath::prepared::BatchPreparer;
+use crate::metrics::WorkerMetrics;
 use crate::testing::{batch, job, normed_net};
 use zagros_worker_core::{RankProgress, StepAgreement, StepVote};
 use zagros_zip::ZipEq;
@@ -26,15 +26,15 @@ fn job_of(seed: u64) -> Job {
 }
 
 /// Plays one rank per job, each on a thread. Returns their answers, by rank.
-fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<Result<T, WorkerError>> {
+fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, DenseStage) -> T + Sync) -> Vec<Result<T, WorkerError>> {
     let barrier = InProcess::default();
     let rank = |rank: usize| -> Result<T, WorkerError> {
         let (world, store, timeout) = (jobs.len(), String::new(), Duration::from_secs(60));
         let (interrupt, lane) = (GroupInterrupt::default(), GroupLane::Steps);
         let group =
             barrier.form_group(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
-        let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
-        dense.join((group, None), 11, b"same", RankProgress::default())?;
+        let mut dense = DenseStage::new(&jobs[rank], WorkerMetrics::new(&prometheus::Registry::new()))?;
+        dense.join_group((group, None), 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))
     };
     thread::scope(|scope| {
@@ -44,24 +44,23 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
     })
 }
 
-fn samples(values: &[f32]) -> (Prepared, BatchRows) {
+fn samples(values: &[f32]) -> (PreparedBatch, BatchRows) {
     let ids: Vec<u64> = (0..values.len() as u64).collect();
     let mut batch = batch(values.len(), &[&ids]);
     batch.numeric = values.to_vec();
     batch.labels = values.iter().map(|value| f32::from(*value > 0.0)).collect();
-    let prepared = Preparer::new(&job_of(1), Access::Train).prepare(batch).unwrap();
+    let prepared = BatchPreparer::new(&job_of(1), Access::Train).prepare(batch).unwrap();
     (prepared, BatchRows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
 }
 
-/// A step with these samples on this rank. Returns loss and row gradients.
-fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
+fn step(dense: &mut DenseStage, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
     let mine =
         RankTurn { samples: values.len() as u32, weight: values.len() as f32, bytes: 10.0, ..RankTurn::default() };
-    let agreed = dense.agree(mine)?;
+    let agreed = dense.agree_on_step(mine)?;
     let (prepared, rows) = samples(values);
     let batch = (!values.is_empty()).then_some((&prepared, rows));
     let rank = dense.process_group.as_ref().map_or(0, |process_group| process_group.group.rank());
-    let (stepped, _) = dense.group_step(batch, agreed.share(rank), 1, &TurnAhead::default())?;
+    let (stepped, _) = dense.group_step(batch, agreed.share_of_rank(rank), 1, &TurnAhead::default())?;
     Ok((stepped.loss, stepped.gradients.tables.concat()))
 }
 
@@ -73,7 +72,7 @@ fn near(found: &[f32], expected: &[f32]) -> bool {
 #[test]
 fn workers_make_the_step_that_one_makes_with_all_their_samples() {
     let all = [0.5, -1.0, 2.0, 0.25, -0.75];
-    let steps = |dense: &mut Dense, mine: &[f32]| -> Vec<(f32, Vec<f32>)> {
+    let steps = |dense: &mut DenseStage, mine: &[f32]| -> Vec<(f32, Vec<f32>)> {
         (0..5).map(|_| step(dense, mine).unwrap()).collect()
     };
     let alone = ranks(&[job_of(1)], |_, mut dense| steps(&mut dense, &all)).remove(0).unwrap();
@@ -93,7 +92,7 @@ fn workers_make_the_step_that_one_makes_with_all_their_samples() {
 }
 
 /// Clicks and a number that some samples do not have, whose samples have weights: those of the given numbers.
-fn weighted(job: &Job, numbers: &[usize]) -> (Prepared, BatchRows) {
+fn weighted(job: &Job, numbers: &[usize]) -> (PreparedBatch, BatchRows) {
     let ids: Vec<u64> = numbers.iter().map(|number| *number as u64).collect();
     let mut batch = batch(numbers.len(), &[&ids]);
     let value = |number: &usize| (*number as f32 * 0.7).sin();
@@ -102,7 +101,7 @@ fn weighted(job: &Job, numbers: &[usize]) -> (Prepared, BatchRows) {
     batch.labels = numbers.iter().flat_map(|number| [(number % 2) as f32, second(*number)]).collect();
     batch.weights = numbers.iter().map(|number| (number % 4) as f32 / 2.0).collect();
     let rows = numbers.iter().flat_map(|number| [value(number) / 2.0, -value(number)]).collect();
-    (Preparer::new(job, Access::Train).prepare(batch).unwrap(), BatchRows { tables: vec![rows] })
+    (BatchPreparer::new(job, Access::Train).prepare(batch).unwrap(), BatchRows { tables: vec![rows] })
 }
 
 /// Invariant RK-1, of samples that have weights and of labels that are missing.
@@ -120,8 +119,8 @@ fn workers_share_a_step_by_the_weights_of_their_samples() {
             let mut made = Vec::new();
             for _ in 0..4 {
                 let (prepared, rows) = weighted(&jobs[rank], numbers[rank]);
-                let agreed = dense.agree(RankTurn::default().with_batch(&prepared.batch)).unwrap();
-                let share = agreed.share(rank);
+                let agreed = dense.agree_on_step(RankTurn::default().with_batch(&prepared.batch)).unwrap();
+                let share = agreed.share_of_rank(rank);
                 let (stepped, _) = dense.group_step(Some((&prepared, rows)), share, 1, &TurnAhead::default()).unwrap();
                 made.push((stepped.loss, stepped.gradients.tables.concat()));
             }
@@ -180,16 +179,16 @@ fn every_rank_gets_the_turns_of_all_ranks() {
     let turns = [(4, false), (0, true), (2, false)];
     let reported = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
         let (samples, stop) = turns[rank];
-        dense.barrier().unwrap();
+        dense.wait_for_all().unwrap();
         assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
         let vote = StepVote { stop, ..StepVote::default() };
-        dense.agree(RankTurn { samples, weight: 2.0 * samples as f32, bytes: 10.0, vote }).unwrap()
+        dense.agree_on_step(RankTurn { samples, weight: 2.0 * samples as f32, bytes: 10.0, vote }).unwrap()
     });
     for agreed in reported {
         let agreed = agreed.unwrap();
-        assert!(agreed.agreement().stop);
-        assert_eq!((agreed.samples(), agreed.bytes(), agreed.busy().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
-        assert_eq!([0, 1, 2].map(|rank| agreed.share(rank).weight), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
+        assert!(agreed.step_agreement().stop);
+        assert_eq!((agreed.sample_count(), agreed.bytes_read(), agreed.busy_ranks().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
+        assert_eq!([0, 1, 2].map(|rank| agreed.share_of_rank(rank).weight), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
     }
 }
 
@@ -213,7 +212,7 @@ fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
     let (known, unknown) = (next(&[0, 1]), next(&[1]));
     let agreed = known[0].1.as_ref().unwrap();
     let all = StepAgreement { samples: 7, checkpoint: true, ..StepAgreement::default() };
-    assert_eq!(agreed.agreement(), all);
+    assert_eq!(agreed.step_agreement(), all);
     assert_eq!(known[1], known[0]);
     assert_eq!(unknown, [(known[0].0, None), (known[0].0, None)]);
 }
@@ -262,7 +261,7 @@ fn values_arrive_by_rank_and_a_worker_that_sends_another_kind_is_named() {
     });
     let refused = said[0].as_ref().unwrap().as_ref().unwrap_err().to_string();
     assert!(refused.contains("what dense worker 1 sent"), "{refused}");
-    let mut alone = Dense::new(&job_of(1), Metrics::new(&prometheus::Registry::new())).unwrap();
+    let mut alone = DenseStage::new(&job_of(1), WorkerMetrics::new(&prometheus::Registry::new())).unwrap();
     assert_eq!(alone.all_gather_values(&"here".to_owned()).unwrap(), ["here"]);
 }
 

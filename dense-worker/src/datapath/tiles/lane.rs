@@ -11,7 +11,7 @@ use crate::error::WorkerError;
 
 type LaneCall = Box<dyn FnOnce(&mut dyn CollectiveGroup) + Send>;
 
-/// A handle to the thread. The thread ends once the handle is dropped and all calls are made.
+/// The thread ends once the handle is dropped and all calls are made.
 #[derive(Debug)]
 pub(super) struct LayerLane {
     pub(super) rank: usize,
@@ -21,9 +21,6 @@ pub(super) struct LayerLane {
 
 impl LayerLane {
     /// Starts the thread with a process group of its own.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
     pub(super) fn start(mut group: Box<dyn CollectiveGroup>) -> Result<Self, WorkerError> {
         let (rank, world) = (group.rank(), group.world_size());
         let (send, calls) = mpsc::channel::<LaneCall>();

@@ -25,20 +25,16 @@ pub(super) struct TiledLayer {
 struct TiledTensor {
     table: u32,
     dim: usize,
-    /// The first tile in the table.
     tile: usize,
-    /// The first weight in the layer.
     first: usize,
     weights: usize,
 }
 
-/// One rank's share of a layer: whole tiles that follow each other.
 #[derive(Debug)]
 pub(super) struct LayerPart {
     pub(super) requests: Vec<TileRequest>,
 }
 
-/// Some tiles of a layer.
 #[derive(Debug)]
 pub(super) struct TileRequest {
     pub(super) ids: RoutedIds,
@@ -63,7 +59,7 @@ impl TiledLayer {
 
     /// Where each rank's part of the weights begins, and where the last one ends: `[world + 1]`. Parts are whole tiles of nearly
     /// equally many weights.
-    pub(super) fn bounds(&self, world: usize) -> Vec<usize> {
+    pub(super) fn part_bounds(&self, world: usize) -> Vec<usize> {
         let starts: Vec<usize> = self.tensors.iter().flat_map(TiledTensor::starts).chain([self.weights]).collect();
         let nearest = |rank: usize| {
             let wanted = self.weights * rank / world;
@@ -75,13 +71,12 @@ impl TiledLayer {
     }
 
     /// The tiles of these weights, which begin and end between tiles.
-    pub(super) fn part(&self, weights: &Range<usize>) -> LayerPart {
+    pub(super) fn cut_part(&self, weights: &Range<usize>) -> LayerPart {
         LayerPart::new(&self.tensors, weights)
     }
 }
 
 impl TiledTensor {
-    /// The first weight of each tile.
     fn starts(&self) -> impl Iterator<Item = usize> {
         (self.first..self.first + self.weights).step_by(self.dim)
     }
@@ -111,7 +106,6 @@ impl LayerPart {
     }
 }
 
-/// A request while tiles are added.
 #[derive(Default)]
 struct RequestTiles {
     tables: Vec<TableIds>,
@@ -138,7 +132,7 @@ impl RequestTiles {
 
 impl TileRequest {
     /// Has `write` write the weights of an answer, table after table, to their places in the layer.
-    pub(super) fn take<E>(
+    pub(super) fn write_weights<E>(
         &self,
         layer: &mut [f32],
         write: impl FnOnce(&mut [&mut [f32]]) -> Result<(), E>,
@@ -156,7 +150,7 @@ impl TileRequest {
     }
 
     /// The gradients of this request's tiles, table after table.
-    pub(super) fn give<'a>(&self, gradient: &'a [f32]) -> Vec<Cow<'a, [f32]>> {
+    pub(super) fn gradient_slices<'a>(&self, gradient: &'a [f32]) -> Vec<Cow<'a, [f32]>> {
         let tile_values = |(table, range): (&TableIds, &Range<usize>)| {
             let (values, length) = (&gradient[range.clone()], table.ids.len() * table.dim as usize);
             if values.len() == length {
@@ -219,11 +213,11 @@ mod tests {
             let layer = layer(&tensors);
             let (all, tiles) = content(&layer.whole);
             prop_assert_eq!(&all, &(0..layer.weights).collect::<Vec<_>>());
-            let bounds = layer.bounds(world);
+            let bounds = layer.part_bounds(world);
             prop_assert_eq!((bounds.len(), bounds[0], bounds[world]), (world + 1, 0, layer.weights));
             let (mut found, mut found_tiles) = (Vec::new(), Vec::new());
             for rank in bounds.windows(2) {
-                let part = layer.part(&(rank[0]..rank[1]));
+                let part = layer.cut_part(&(rank[0]..rank[1]));
                 let (weights, tiles) = content(&part);
                 prop_assert_eq!(&weights, &(rank[0]..rank[1]).collect::<Vec<_>>());
                 let largest = part.requests.iter().map(|request| request.ids.tables.iter().map(|table| table.ids.len()).sum());
@@ -243,7 +237,7 @@ mod tests {
         let layer = layer(&[(4, 10), (2, 3)]);
         let gradient: Vec<f32> = (0..13_u16).map(f32::from).collect();
         let [whole, ends] = &layer.whole.requests[..] else { panic!("{:?}", layer.whole) };
-        let given = [whole, ends].map(|request| request.give(&gradient));
+        let given = [whole, ends].map(|request| request.gradient_slices(&gradient));
         assert_eq!(given[0], [vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], vec![10.0, 11.0]]);
         assert_eq!(given[1], [vec![8.0, 9.0, 0.0, 0.0], vec![12.0, 0.0]]);
         let mut back = vec![-1.0; 13];
@@ -252,7 +246,7 @@ mod tests {
                 tables.iter_mut().zip_eq(given).for_each(|(table, values)| table.copy_from_slice(values));
                 Ok::<_, ()>(())
             };
-            request.take(&mut back, write).unwrap();
+            request.write_weights(&mut back, write).unwrap();
         }
         assert_eq!(back, gradient);
     }

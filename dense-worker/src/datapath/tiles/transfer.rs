@@ -19,7 +19,6 @@ const REQUESTS_AT_ONCE: usize = 4;
 pub(super) enum TransferError {
     #[error(transparent)]
     Servers(#[from] ClientError),
-    /// At the other workers.
     #[error(transparent)]
     Workers(#[from] CollectiveError),
     /// The task that was to answer is gone.
@@ -28,7 +27,7 @@ pub(super) enum TransferError {
 }
 
 /// What a push answers once all servers have acknowledged it.
-pub(super) type Receipt = oneshot::Receiver<Result<(), TransferError>>;
+pub(super) type PushReceipt = oneshot::Receiver<Result<(), TransferError>>;
 
 /// Writes the weights of a part of a layer, after the layer's push before, to their places in `layer`.
 pub(super) async fn pull(
@@ -36,13 +35,13 @@ pub(super) async fn pull(
     access: Access,
     part: &LayerPart,
     mut layer: LayerValues,
-    before: Option<Receipt>,
+    before: Option<PushReceipt>,
 ) -> Result<LayerValues, TransferError> {
     acknowledged(before).await?;
     for group in part.requests.chunks(REQUESTS_AT_ONCE) {
         let answers = try_join_all(group.iter().map(|request| client.lookup_answers(&request.ids, access))).await?;
         for (request, answers) in group.iter().zip_eq(answers) {
-            request.take(&mut layer, |tables| answers.write_rows(tables))?;
+            request.write_weights(&mut layer, |tables| answers.write_rows(tables))?;
         }
     }
     Ok(layer)
@@ -54,13 +53,13 @@ pub(super) async fn push(
     batch: PushedBatch,
     part: &LayerPart,
     gradient: LayerValues,
-    before: Option<Receipt>,
+    before: Option<PushReceipt>,
 ) -> Result<(), TransferError> {
     acknowledged(before).await?;
     for (first, group) in number_from(0, part.requests.chunks(REQUESTS_AT_ONCE)) {
         let numbered = number_from(batch.seq + first * REQUESTS_AT_ONCE as u64, group);
         let each = numbered.map(async |(seq, request): (u64, &TileRequest)| {
-            let given = request.give(&gradient);
+            let given = request.gradient_slices(&gradient);
             let gradients: Vec<&[f32]> = given.iter().map(|values| &**values).collect();
             client.push_slices(PushedBatch { seq, ..batch }, &request.ids, &gradients).await
         });
@@ -74,7 +73,7 @@ pub(super) async fn commit(
     client: &EmbeddingClient,
     batch: PushedBatch,
     part: &LayerPart,
-    before: Option<Receipt>,
+    before: Option<PushReceipt>,
 ) -> Result<(), TransferError> {
     acknowledged(before).await?;
     let each = number_from(batch.seq, &part.requests)
@@ -83,8 +82,7 @@ pub(super) async fn commit(
     Ok(())
 }
 
-/// Waits for an earlier push.
-async fn acknowledged(before: Option<Receipt>) -> Result<(), TransferError> {
+async fn acknowledged(before: Option<PushReceipt>) -> Result<(), TransferError> {
     match before {
         // A push whose task is gone belongs to a run that ends.
         Some(receipt) => receipt.await.unwrap_or(Ok(())),

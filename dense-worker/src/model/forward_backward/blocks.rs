@@ -8,21 +8,18 @@ use tch::Tensor;
 use super::CHUNK;
 use crate::model::{ModelError, int};
 
-/// Rows of a block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks(usize);
+pub(super) struct SampleBlocks(usize);
 
-impl Blocks {
-    /// Those of a training step.
+impl SampleBlocks {
     pub(super) const TRAINING: Self = Self(CHUNK);
 
-    /// Blocks of so many rows.
     pub(super) fn new(rows: usize) -> Self {
         Self(rows)
     }
 
     /// Calls `work` with each block's rows of the matrices, which have equally many rows, and its number.
-    pub(super) fn each<const N: usize>(
+    pub(super) fn for_each_block<const N: usize>(
         self,
         matrices: [&Tensor; N],
         mut work: impl FnMut([&mut Tensor; N], usize) -> Result<(), ModelError>,
@@ -31,7 +28,7 @@ impl Blocks {
         if rows <= self.0 {
             return work(matrices.map(Tensor::shallow_clone).each_mut(), 0);
         }
-        for (block, (start, count)) in self.ranges(rows).enumerate() {
+        for (block, (start, count)) in self.row_ranges(rows).enumerate() {
             let part = |matrix: &Tensor| matrix.f_narrow(0, int(start), int(count));
             let mut parts = Vec::with_capacity(N);
             for matrix in matrices {
@@ -44,8 +41,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// The first row and the number of rows of each block.
-    pub(super) fn ranges(self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn row_ranges(self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
         (0..rows).step_by(self.0).map(move |start| (start, self.0.min(rows - start)))
     }
 }
@@ -56,7 +52,7 @@ mod tests {
 
     #[test]
     fn blocks_cover_all_rows_once() {
-        let ranges = |size, rows| Blocks::new(size).ranges(rows).collect::<Vec<_>>();
+        let ranges = |size, rows| SampleBlocks::new(size).row_ranges(rows).collect::<Vec<_>>();
         assert_eq!(ranges(4, 10), [(0, 4), (4, 4), (8, 2)]);
         assert_eq!(ranges(4, 4), [(0, 4)]);
         assert!(ranges(4, 0).is_empty());
@@ -75,7 +71,7 @@ mod tests {
                 to.copy_(from);
                 Ok(())
             };
-            Blocks::new(size).each([&from, &to], copy).unwrap();
+            SampleBlocks::new(size).for_each_block([&from, &to], copy).unwrap();
             assert_eq!(numbers.len(), 10_usize.div_ceil(size));
             assert_eq!(to, from);
         }

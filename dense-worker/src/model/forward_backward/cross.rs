@@ -10,20 +10,18 @@ use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
-use super::blocks::Blocks;
-use super::layer::{LayerUse, Parts};
+use super::blocks::SampleBlocks;
+use super::layer::{LayerUse, StepParts};
 use super::matrix::{Matrix, values, values_mut};
-use super::product::Products;
+use super::product::LayerProducts;
 use crate::model::ModelError;
-use crate::model::dcnv2::Cross;
+use crate::model::dcnv2::CrossMatrix;
 
-/// The cross layers of a network, with memory for one chunk.
 #[derive(Debug)]
 pub(super) struct CrossLayers {
     /// x₀, `[chunk, width]`.
     first: Matrix,
     layers: Vec<CrossLayer>,
-    /// dz of the present layer.
     d_affine: Matrix,
     /// d loss / d x₀ without its way through the first layer.
     d_first: Matrix,
@@ -38,14 +36,13 @@ struct CrossLayer {
     bias: Tensor,
     d_bias: Tensor,
     affine: Matrix,
-    /// x of the next layer.
     output: Matrix,
 }
 
 /// The products of a layer, and views of their gradients.
 #[derive(Debug)]
 enum CrossMap {
-    Full { matrix: Products, d_matrix: Tensor },
+    Full { matrix: LayerProducts, d_matrix: Tensor },
     LowRank(Box<LowRank>),
 }
 
@@ -53,19 +50,19 @@ enum CrossMap {
 #[derive(Debug)]
 struct LowRank {
     down_present: LayerUse,
-    down: Products,
+    down: LayerProducts,
     d_down: Tensor,
-    up: Products,
+    up: LayerProducts,
     d_up: Tensor,
     hidden: Matrix,
     d_hidden: Matrix,
 }
 
 impl CrossLayers {
-    /// The next layers of `parts`.
-    pub(super) fn new(layers: &[Cross], width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    /// Takes the next layers of `parts`.
+    pub(super) fn new(layers: &[CrossMatrix], width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let layers = layers.iter().map(|layer| CrossLayer::new(layer, width, parts)).collect::<Result<_, _>>()?;
-        let matrix = || Matrix::aligned(parts.rows(), width);
+        let matrix = || Matrix::aligned(parts.row_count(), width);
         Ok(Self { first: matrix()?, layers, d_affine: matrix()?, d_first: matrix()? })
     }
 
@@ -86,7 +83,6 @@ impl CrossLayers {
         &self.first
     }
 
-    /// x after the last layer.
     pub(super) fn output(&self) -> &Matrix {
         self.layers.last().map_or(&self.first, |layer| &layer.output)
     }
@@ -96,8 +92,7 @@ impl CrossLayers {
         &mut self.d_first
     }
 
-    /// Forward from [`Self::first`].
-    pub(super) fn forward(&mut self, rows: usize, by: Blocks) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
         let Self { first, layers, .. } = self;
         for index in 0..layers.len() {
             let (before, rest) = layers.split_at_mut(index);
@@ -130,25 +125,25 @@ impl CrossLayers {
 }
 
 impl CrossLayer {
-    fn new(layer: &Cross, width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    fn new(layer: &CrossMatrix, width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let below = match layer {
-            Cross::Full(_) => None,
-            Cross::LowRank { down, .. } => {
+            CrossMatrix::Full(_) => None,
+            CrossMatrix::LowRank { down, .. } => {
                 let shape = [down.size()[0], down.size()[1]];
-                let (present, [down]) = parts.layer([down])?;
-                Some((present, Products::new(down.value, shape, None, parts)?, down.gradient))
+                let (present, [down]) = parts.next_layer([down])?;
+                Some((present, LayerProducts::new(down.value, shape, None, parts)?, down.gradient))
             }
         };
-        let (Cross::Full(linear) | Cross::LowRank { up: linear, .. }) = layer;
+        let (CrossMatrix::Full(linear) | CrossMatrix::LowRank { up: linear, .. }) = layer;
         let (weight, bias) = linear.parts();
         let shape = [weight.size()[0], weight.size()[1]];
-        let (present, [weight, bias]) = parts.layer([weight, bias])?;
-        let products = Products::new(weight.value, shape, None, parts)?;
-        let matrix = |columns: usize| Matrix::aligned(parts.rows(), columns);
+        let (present, [weight, bias]) = parts.next_layer([weight, bias])?;
+        let products = LayerProducts::new(weight.value, shape, None, parts)?;
+        let matrix = |columns: usize| Matrix::aligned(parts.row_count(), columns);
         let map = match below {
             None => CrossMap::Full { matrix: products, d_matrix: weight.gradient },
             Some((down_present, down, d_down)) => {
-                let (hidden, d_hidden) = (matrix(down.outputs())?, matrix(down.outputs())?);
+                let (hidden, d_hidden) = (matrix(down.output_count())?, matrix(down.output_count())?);
                 let (up, d_up) = (products, weight.gradient);
                 CrossMap::LowRank(Box::new(LowRank { down_present, down, d_down, up, d_up, hidden, d_hidden }))
             }
@@ -158,7 +153,7 @@ impl CrossLayer {
     }
 
     /// From x₀ and x_l to z_l and x_{l+1}.
-    fn forward(&mut self, first: &Matrix, input: &Matrix, rows: usize, by: Blocks) -> Result<(), ModelError> {
+    fn forward(&mut self, first: &Matrix, input: &Matrix, rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
         let (x, mut affine) = (input.rows(rows)?, self.affine.rows(rows)?);
         match &mut self.map {
             CrossMap::Full { matrix, .. } => {
@@ -174,7 +169,7 @@ impl CrossLayer {
                 maps.up.forward(&hidden, &mut affine, by)?;
             }
         }
-        let (stride, bias) = (first.stride(), values(&self.bias));
+        let (stride, bias) = (first.row_stride(), values(&self.bias));
         let (affine, output) = (self.affine.values_mut(rows), self.output.values_mut(rows));
         let (first, input) = (first.values(rows), input.values(rows));
         run_wide(
@@ -201,7 +196,7 @@ impl CrossLayer {
         rows: usize,
         earlier: bool,
     ) {
-        let stride = first.stride();
+        let stride = first.row_stride();
         let d_bias = values_mut(&mut self.d_bias);
         if !earlier {
             d_bias.fill(0.0);
@@ -225,7 +220,7 @@ impl CrossLayer {
         );
     }
 
-    /// The gradients of the matrices. Adds Wᵀ·dz to `slopes`.
+    /// Adds Wᵀ·dz to `slopes`.
     fn map_backward(
         &mut self,
         d_affine: &Tensor,

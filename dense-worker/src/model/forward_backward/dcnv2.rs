@@ -4,12 +4,12 @@ use zagros_job::CrossStructure;
 use zagros_zip::ZipEq;
 
 use super::cross::CrossLayers;
-use super::layer::Parts;
+use super::layer::StepParts;
 use super::matrix::Matrix;
-use super::stack::{InputSlopes, Stack};
+use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::dcnv2::Dcnv2;
-use crate::model::dropout::Dropout;
+use crate::model::dropout::UnitDropout;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -21,41 +21,40 @@ pub(in crate::model) struct Dcnv2ForwardBackward {
     after: AfterCross,
 }
 
-/// What reads the output of the cross layers.
 #[derive(Debug)]
 enum AfterCross {
     /// The deep MLP, if there is one, and the output layer.
-    Stacked(Stack),
-    Parallel(Box<Parallel>),
+    Stacked(LayerStack),
+    Parallel(Box<ParallelDeep>),
 }
 
 /// The deep MLP beside the cross layers, and the output layer over both.
 #[derive(Debug)]
-struct Parallel {
-    deep: Stack,
+struct ParallelDeep {
+    deep: LayerStack,
     /// d loss / d x₀ through the deep MLP, `[chunk, width]`.
     d_first: Matrix,
     /// `[chunk, width + last]`: the outputs of the cross layers and of the deep MLP.
     both: Matrix,
     d_both: Matrix,
-    output: Stack,
+    output: LayerStack,
 }
 
 impl Dcnv2ForwardBackward {
-    pub(super) fn new(dcnv2: &Dcnv2, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(dcnv2: &Dcnv2, shape: &InputShape, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.width();
         let cross = CrossLayers::new(&dcnv2.cross, width, parts)?;
         let after_cross = match (&dcnv2.deep, dcnv2.structure) {
-            (Some(deep), CrossStructure::Parallel) => AfterCross::Parallel(Box::new(Parallel {
-                deep: Stack::new(deep, true, parts)?,
-                d_first: Matrix::aligned(parts.rows(), width)?,
-                both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
-                d_both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
-                output: Stack::new(&dcnv2.output, true, parts)?,
+            (Some(deep), CrossStructure::Parallel) => AfterCross::Parallel(Box::new(ParallelDeep {
+                deep: LayerStack::new(deep, true, parts)?,
+                d_first: Matrix::aligned(parts.row_count(), width)?,
+                both: Matrix::aligned(parts.row_count(), dcnv2.output.input_count())?,
+                d_both: Matrix::aligned(parts.row_count(), dcnv2.output.input_count())?,
+                output: LayerStack::new(&dcnv2.output, true, parts)?,
             })),
-            (deep, _) => AfterCross::Stacked(Stack::from_mlps(deep.iter().chain([&dcnv2.output]), true, parts)?),
+            (deep, _) => AfterCross::Stacked(LayerStack::from_mlps(deep.iter().chain([&dcnv2.output]), true, parts)?),
         };
-        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.rows(), width)?, after: after_cross })
+        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.row_count(), width)?, after: after_cross })
     }
 }
 
@@ -72,7 +71,7 @@ impl ChunkStep for Dcnv2ForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { numeric, cross, d_crossed, after } = self;
         let (rows, share_of) = (share.samples, &mut share);
@@ -98,7 +97,7 @@ impl ChunkStep for Dcnv2ForwardBackward {
     }
 }
 
-impl Parallel {
+impl ParallelDeep {
     /// Forward of the deep MLP and of the output layer, and both back. `d_crossed` is written.
     fn through_loss(
         &mut self,
@@ -106,13 +105,13 @@ impl Parallel {
         d_crossed: &mut Matrix,
         share: &mut BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { deep, d_first, both, d_both, output } = self;
-        let (rows, width, stride) = (share.samples, d_crossed.columns(), d_crossed.stride());
+        let (rows, width, stride) = (share.samples, d_crossed.column_count(), d_crossed.row_stride());
         let first = cross.first().rows(rows)?;
         deep.forward(&first, rows, progress.blocks, Some(dropout))?;
-        let (of_both, last) = (both.stride(), both.columns() - width);
+        let (of_both, last) = (both.row_stride(), both.column_count() - width);
         let crossed = cross.output().values(rows).chunks_exact(stride);
         let read = crossed.zip_eq(deep.output(rows).chunks_exact(last));
         for (into, (crossed, deep)) in both.values_mut(rows).chunks_exact_mut(of_both).zip_eq(read) {
@@ -123,7 +122,7 @@ impl Parallel {
         if progress.ends_at_outputs() {
             return Ok(loss);
         }
-        let (_, d_deep) = deep.ends(rows);
+        let (_, d_deep) = deep.output_and_slopes(rows);
         let made = d_crossed.values_mut(rows).chunks_exact_mut(stride).zip_eq(d_deep.chunks_exact_mut(last));
         for (slopes, (d_crossed, d_deep)) in d_both.values(rows).chunks_exact(of_both).zip_eq(made) {
             d_crossed[..width].copy_from_slice(&slopes[..width]);

@@ -4,15 +4,15 @@ use tch::Tensor;
 use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
-use super::layer::{LayerUse, Parts};
+use super::layer::{LayerUse, StepParts};
 use super::linear_term::LinearTerm;
 use super::matrix::{Matrix, values, values_mut};
-use super::stack::Stack;
+use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::deepfm::DeepFm;
-use crate::model::dropout::Dropout;
-use crate::model::mlp::Linear;
+use crate::model::dropout::UnitDropout;
+use crate::model::mlp::LinearLayer;
 
 #[derive(Debug)]
 pub(in crate::model) struct DeepFmForwardBackward {
@@ -28,10 +28,9 @@ pub(in crate::model) struct DeepFmForwardBackward {
     sums: Vec<f32>,
     /// The first-order and second-order terms of each logit, `[chunk]`.
     terms: Vec<f32>,
-    deep: Stack,
+    deep: LayerStack,
 }
 
-/// What the dense network has for the numeric columns.
 #[derive(Debug)]
 struct NumericFactors {
     first_order: LinearTerm,
@@ -43,21 +42,21 @@ struct NumericFactors {
 }
 
 impl DeepFmForwardBackward {
-    pub(super) fn new(network: &DeepFm, numeric: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(network: &DeepFm, numeric: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let of_numeric = match (&network.first_order, &network.factors) {
             (Some(first_order), Some(factors)) => Some(NumericFactors::new(first_order, factors, parts)?),
             _ => None,
         };
-        let inputs = network.deep.inputs();
+        let inputs = network.deep.input_count();
         Ok(Self {
             numeric: of_numeric,
             fields: (numeric, network.features),
             dim: network.dim,
-            input: Matrix::aligned(parts.rows(), inputs)?,
-            d_input: Matrix::aligned(parts.rows(), inputs)?,
+            input: Matrix::aligned(parts.row_count(), inputs)?,
+            d_input: Matrix::aligned(parts.row_count(), inputs)?,
             sums: Vec::new(),
             terms: Vec::new(),
-            deep: Stack::new(&network.deep, true, parts)?,
+            deep: LayerStack::new(&network.deep, true, parts)?,
         })
     }
 
@@ -65,7 +64,7 @@ impl DeepFmForwardBackward {
     fn forward(&mut self, share: &BatchShare<'_>) -> Result<(), ModelError> {
         let Self { numeric, fields, dim, input, sums, terms, .. } = self;
         numeric.as_mut().map_or(Ok(()), |numeric| numeric.present.forward())?;
-        let (rows, stride, k, (columns, features)) = (share.samples, input.stride(), *dim - 1, *fields);
+        let (rows, stride, k, (columns, features)) = (share.samples, input.row_stride(), *dim - 1, *fields);
         sums.clear();
         sums.resize(rows * k, 0.0);
         terms.clear();
@@ -103,8 +102,8 @@ impl DeepFmForwardBackward {
 
     /// Adds the slopes of the second-order term to those of the deep MLP: d f_ik = slope · (Σ_j f_jk − f_ik).
     fn second_order_backward(&mut self, rows: usize) {
-        let (k, stride) = (self.dim - 1, self.input.stride());
-        let width = self.input.columns();
+        let (k, stride) = (self.dim - 1, self.input.row_stride());
+        let width = self.input.column_count();
         let (slopes, sums, fields) = (self.deep.d_logits(rows), &self.sums, self.input.values(rows));
         let d_fields = self.d_input.values_mut(rows);
         run_wide(
@@ -134,7 +133,7 @@ impl ChunkStep for DeepFmForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         self.forward(&share)?;
         let rows = share.samples;
@@ -145,7 +144,7 @@ impl ChunkStep for DeepFmForwardBackward {
         }
         self.second_order_backward(rows);
         let Self { numeric, fields, dim, d_input, deep, .. } = self;
-        let (k, stride, (columns, features), slopes) = (*dim - 1, d_input.stride(), *fields, deep.d_logits(rows));
+        let (k, stride, (columns, features), slopes) = (*dim - 1, d_input.row_stride(), *fields, deep.d_logits(rows));
         let d_fields = d_input.values(rows).chunks_exact(stride);
         if let Some(numeric) = numeric {
             numeric.backward(slopes, share.numeric, d_fields.clone(), progress)?;
@@ -164,10 +163,10 @@ impl ChunkStep for DeepFmForwardBackward {
 
 impl NumericFactors {
     /// The next two layers of `parts`.
-    fn new(first_order: &Linear, factors: &Tensor, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    fn new(first_order: &LinearLayer, factors: &Tensor, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let first_order = LinearTerm::new(first_order, parts)?;
         let columns = usize::try_from(factors.size()[0]).unwrap_or(0);
-        let (present, [factors]) = parts.layer([factors])?;
+        let (present, [factors]) = parts.next_layer([factors])?;
         Ok(Self { first_order, present, columns, factors: factors.value, d_factors: factors.gradient })
     }
 

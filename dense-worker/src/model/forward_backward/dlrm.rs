@@ -2,47 +2,47 @@
 
 use zagros_zip::ZipEq;
 
-use super::blocks::Blocks;
-use super::layer::Parts;
+use super::blocks::SampleBlocks;
+use super::layer::StepParts;
 use super::matrix::Matrix;
-use super::pairs::{Pairs, PairsPlace};
-use super::stack::{InputSlopes, Stack};
+use super::pairs::{PairProducts, PairsPlace};
+use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::dlrm::Dlrm;
-use crate::model::dropout::Dropout;
+use crate::model::dropout::UnitDropout;
 
 #[derive(Debug)]
 pub(in crate::model) struct DlrmForwardBackward {
-    bottom: Option<Bottom>,
-    pairs: Pairs,
+    bottom: Option<BottomMlp>,
+    pairs: PairProducts,
     /// `[chunk, D + pairs]`: the bottom's output, if there is a bottom, and the dot products.
     input: Matrix,
     d_input: Matrix,
-    top: Stack,
+    top: LayerStack,
 }
 
 #[derive(Debug)]
-struct Bottom {
+struct BottomMlp {
     numeric: Matrix,
-    stack: Stack,
+    stack: LayerStack,
     dim: usize,
 }
 
 impl DlrmForwardBackward {
-    pub(super) fn new(dlrm: &Dlrm, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(dlrm: &Dlrm, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let dim = dlrm.dim;
         let bottom = match &dlrm.bottom {
             Some(mlp) => {
-                let numeric = Matrix::dense(parts.rows(), mlp.inputs())?;
-                Some(Bottom { numeric, stack: Stack::new(mlp, false, parts)?, dim })
+                let numeric = Matrix::dense(parts.row_count(), mlp.input_count())?;
+                Some(BottomMlp { numeric, stack: LayerStack::new(mlp, false, parts)?, dim })
             }
             None => None,
         };
-        let pairs = Pairs::new(dlrm.features + usize::from(bottom.is_some()), dim);
+        let pairs = PairProducts::new(dlrm.features + usize::from(bottom.is_some()), dim);
         let inputs = pairs.count() + if bottom.is_some() { dim } else { 0 };
-        let (input, d_input) = (Matrix::aligned(parts.rows(), inputs)?, Matrix::aligned(parts.rows(), inputs)?);
-        let top = Stack::new(&dlrm.top, true, parts)?;
+        let (input, d_input) = (Matrix::aligned(parts.row_count(), inputs)?, Matrix::aligned(parts.row_count(), inputs)?);
+        let top = LayerStack::new(&dlrm.top, true, parts)?;
         Ok(Self { bottom, pairs, input, d_input, top })
     }
 }
@@ -57,11 +57,11 @@ impl ChunkStep for DlrmForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { bottom, pairs, input, d_input, top } = self;
         let (rows, place) =
-            (share.samples, PairsPlace { stride: input.stride(), offset: input.columns() - pairs.count() });
+            (share.samples, PairsPlace { stride: input.row_stride(), offset: input.column_count() - pairs.count() });
         let dense = match bottom {
             Some(bottom) => bottom.forward(share.numeric, rows, progress.blocks, input)?,
             None => &[],
@@ -80,10 +80,10 @@ impl ChunkStep for DlrmForwardBackward {
     }
 }
 
-impl Bottom {
+impl BottomMlp {
     /// Forward through the bottom. Returns its output and copies it to the start of each row of `input`.
-    fn forward(&mut self, numeric: &[f32], rows: usize, by: Blocks, input: &mut Matrix) -> Result<&[f32], ModelError> {
-        let stride = input.stride();
+    fn forward(&mut self, numeric: &[f32], rows: usize, by: SampleBlocks, input: &mut Matrix) -> Result<&[f32], ModelError> {
+        let stride = input.row_stride();
         self.numeric.values_mut(rows).copy_from_slice(numeric);
         self.stack.forward(&self.numeric.rows(rows)?, rows, by, None)?;
         let output = self.stack.output(rows);
@@ -93,16 +93,15 @@ impl Bottom {
         Ok(output)
     }
 
-    /// Backward to the bottom, through the copy and through the pairs.
     fn backward(
         &mut self,
-        pairs: &mut Pairs,
+        pairs: &mut PairProducts,
         (embeddings, gradients): (&[f32], &mut [f32]),
         (slopes, place): (&[f32], PairsPlace),
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
         let rows = slopes.len() / place.stride;
-        let (dense, d_dense) = self.stack.ends(rows);
+        let (dense, d_dense) = self.stack.output_and_slopes(rows);
         for (into, slopes) in d_dense.chunks_exact_mut(self.dim).zip_eq(slopes.chunks_exact(place.stride)) {
             into.copy_from_slice(&slopes[..self.dim]);
         }

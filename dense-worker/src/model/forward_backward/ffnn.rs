@@ -1,11 +1,11 @@
 //! A chunk through the feed-forward network and back.
 
-use super::layer::Parts;
+use super::layer::StepParts;
 use super::matrix::Matrix;
-use super::stack::Stack;
+use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::dropout::Dropout;
+use crate::model::dropout::UnitDropout;
 use crate::model::ffnn::Ffnn;
 
 #[derive(Debug)]
@@ -15,15 +15,15 @@ pub(in crate::model) struct FfnnForwardBackward {
     /// `[chunk, ΣD]`: the slopes of the numeric inputs are not needed. `None` if there are only numeric inputs.
     d_input: Option<Matrix>,
     numeric: usize,
-    layers: Stack,
+    layers: LayerStack,
 }
 
 impl FfnnForwardBackward {
-    pub(super) fn new(ffnn: &Ffnn, numeric: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
-        let inputs = ffnn.layers.inputs();
-        let input = Matrix::aligned(parts.rows(), inputs)?;
-        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.rows(), inputs - numeric)).transpose()?;
-        Ok(Self { input, d_input, numeric, layers: Stack::new(&ffnn.layers, true, parts)? })
+    pub(super) fn new(ffnn: &Ffnn, numeric: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
+        let inputs = ffnn.layers.input_count();
+        let input = Matrix::aligned(parts.row_count(), inputs)?;
+        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.row_count(), inputs - numeric)).transpose()?;
+        Ok(Self { input, d_input, numeric, layers: LayerStack::new(&ffnn.layers, true, parts)? })
     }
 }
 
@@ -36,7 +36,7 @@ impl ChunkStep for FfnnForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { input, d_input, numeric, layers } = self;
         let rows = share.samples;

@@ -1,12 +1,12 @@
 //! A chunk through FinalMLP ([`crate::model::finalmlp`]) and back, without gates.
 
 use super::fusion::FusionStep;
-use super::layer::Parts;
+use super::layer::StepParts;
 use super::matrix::Matrix;
-use super::stack::{InputSlopes, Stack};
+use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::Dropout;
-use crate::model::finalmlp::{FinalMlp, Gate};
+use crate::model::dropout::UnitDropout;
+use crate::model::finalmlp::{FinalMlp, StreamGate};
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -15,8 +15,8 @@ pub(in crate::model) struct FinalMlpForwardBackward {
     /// `[chunk, numeric + ΣD]`.
     input: Matrix,
     d_input: Matrix,
-    first: Stack,
-    second: Stack,
+    first: LayerStack,
+    second: LayerStack,
     fusion: FusionStep,
 }
 
@@ -25,19 +25,19 @@ impl FinalMlpForwardBackward {
     pub(super) fn new(
         network: &FinalMlp,
         shape: &InputShape,
-        parts: &mut Parts<'_>,
+        parts: &mut StepParts<'_>,
     ) -> Result<Option<Self>, ModelError> {
         let FinalMlp { first, second, fusion } = network;
-        if !matches!((&first.gate, &second.gate), (Gate::None, Gate::None)) {
+        if !matches!((&first.gate, &second.gate), (StreamGate::None, StreamGate::None)) {
             return Ok(None);
         }
-        let inputs = shape.numeric + shape.vectors();
+        let inputs = shape.numeric + shape.vectors_width();
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(parts.rows(), inputs)?,
-            d_input: Matrix::aligned(parts.rows(), inputs)?,
-            first: Stack::new(&first.layers, true, parts)?,
-            second: Stack::new(&second.layers, true, parts)?,
+            input: Matrix::aligned(parts.row_count(), inputs)?,
+            d_input: Matrix::aligned(parts.row_count(), inputs)?,
+            first: LayerStack::new(&first.layers, true, parts)?,
+            second: LayerStack::new(&second.layers, true, parts)?,
             fusion: FusionStep::new(fusion, parts)?,
         }))
     }
@@ -53,7 +53,7 @@ impl ChunkStep for FinalMlpForwardBackward {
         &mut self,
         share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { numeric, input, d_input, first, second, fusion } = self;
         let rows = share.samples;

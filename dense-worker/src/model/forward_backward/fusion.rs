@@ -9,11 +9,11 @@ use tch::Tensor;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
-use super::blocks::Blocks;
-use super::layer::{LayerUse, Parts, Variable};
+use super::blocks::SampleBlocks;
+use super::layer::{LayerUse, StepParts, LayerVariable};
 use super::matrix::{Matrix, values, values_mut};
-use super::product::Products;
-use crate::model::finalmlp::Fusion;
+use super::product::LayerProducts;
+use crate::model::finalmlp::BilinearFusion;
 use crate::model::{ModelError, int};
 
 #[derive(Debug)]
@@ -30,41 +30,39 @@ pub(super) struct FusionStep {
     heads: usize,
     /// l of each output and head, `[chunk, b/heads]`.
     left: Vec<Matrix>,
-    /// dl of the present one.
     d_left: Matrix,
     logits: Matrix,
     d_logits: Matrix,
-    /// A term of the logits.
     term: Matrix,
 }
 
 #[derive(Debug)]
 struct FusionTerm {
     present: LayerUse,
-    products: Products,
+    products: LayerProducts,
     d_weight: Tensor,
 }
 
 impl FusionStep {
-    /// The next three layers of `parts`.
-    pub(super) fn new(fusion: &Fusion, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    /// Takes the next three layers of `parts`.
+    pub(super) fn new(fusion: &BilinearFusion, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = fusion.of_first.parts();
         let (outputs, heads) = (fusion.outputs, fusion.heads);
         let width = |weight: &Tensor| usize::try_from(weight.size()[1]).unwrap_or(0) / heads;
         let (a, b) = (width(weight), width(&fusion.of_second));
         let shape = [int(outputs * heads), int(a), int(b)];
-        let (of_first, [weight, bias]) = parts.layer([weight, bias])?;
-        let (of_second, [second]) = parts.layer([&fusion.of_second])?;
+        let (of_first, [weight, bias]) = parts.next_layer([weight, bias])?;
+        let (of_second, [second]) = parts.next_layer([&fusion.of_second])?;
         let (present, [products]) = parts.layer_as([(&fusion.products, shape.to_vec())])?;
-        let term = |present, Variable { value, gradient }, width: usize| {
+        let term = |present, LayerVariable { value, gradient }, width: usize| {
             let shape = [int(outputs), int(width * heads)];
             Ok::<_, ModelError>(FusionTerm {
                 present,
-                products: Products::new(value, shape, None, parts)?,
+                products: LayerProducts::new(value, shape, None, parts)?,
                 d_weight: gradient,
             })
         };
-        let matrix = |columns| Matrix::dense(parts.rows(), columns);
+        let matrix = |columns| Matrix::dense(parts.row_count(), columns);
         Ok(Self {
             of_first: term(of_first, weight, a)?,
             of_second: term(of_second, second, b)?,
@@ -87,19 +85,18 @@ impl FusionStep {
         self.logits.values(rows)
     }
 
-    /// The buffer of the logits' slopes.
     pub(super) fn d_logits(&mut self, rows: usize) -> &mut [f32] {
         self.d_logits.values_mut(rows)
     }
 
     /// Forward of `[rows, a]` and `[rows, b]`, without space between rows.
-    pub(super) fn forward(&mut self, [first, second]: [&Tensor; 2], rows: usize, by: Blocks) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, [first, second]: [&Tensor; 2], rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
         self.of_second.present.forward()?;
         self.of_second.products.forward(second, &mut self.term.rows(rows)?, by)?;
         self.of_second.present.forward_done()?;
         self.of_first.present.forward()?;
         self.of_first.products.forward(first, &mut self.logits.rows(rows)?, by)?;
-        let (bias, outputs) = (values(&self.bias), self.logits.columns());
+        let (bias, outputs) = (values(&self.bias), self.logits.column_count());
         let terms = self.term.values(rows).chunks_exact(outputs);
         for (logits, terms) in self.logits.values_mut(rows).chunks_exact_mut(outputs).zip_eq(terms) {
             let terms = terms.iter().zip_eq(bias);
@@ -107,11 +104,11 @@ impl FusionStep {
         }
         self.of_first.present.forward_done()?;
         self.present.forward()?;
-        let (b, all) = (self.d_left.columns(), values(second));
+        let (b, all) = (self.d_left.column_count(), values(second));
         for (place, left) in self.left.iter_mut().enumerate() {
             let (output, head) = (place / self.heads, place % self.heads);
             let matrix = self.products.f_select(0, int(place))?;
-            by.each([&part(first, head, matrix.size()[0])?, &left.rows(rows)?], |[first, left], _| {
+            by.for_each_block([&part(first, head, matrix.size()[0])?, &left.rows(rows)?], |[first, left], _| {
                 let _ = first.f_mm_out(left, &matrix)?;
                 Ok(())
             })?;
@@ -160,7 +157,6 @@ impl FusionStep {
         self.of_first.present.backward_done()
     }
 
-    /// Through the product of one output and head.
     fn head_backward(
         &mut self,
         place: usize,
@@ -168,8 +164,8 @@ impl FusionStep {
         rows: usize,
         progress: &ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        let (output, head, b, heads) = (place / self.heads, place % self.heads, self.d_left.columns(), self.heads);
-        let outputs = self.d_logits.columns();
+        let (output, head, b, heads) = (place / self.heads, place % self.heads, self.d_left.column_count(), self.heads);
+        let outputs = self.d_logits.column_count();
         let slopes = self.d_logits.values(rows).chunks_exact(outputs).map(|slopes| slopes[output]);
         let read = values(second).chunks_exact(b * heads).zip_eq(self.left[place].values(rows).chunks_exact(b));
         let made = self.d_left.values_mut(rows).chunks_exact_mut(b);
@@ -183,7 +179,7 @@ impl FusionStep {
         let (first, a) = (part(first, head, matrix.size()[0])?, matrix.size()[0]);
         let (d_left, mut d_matrix) = (self.d_left.rows(rows)?, self.d_products.f_select(0, int(place))?);
         let transposed = matrix.f_tr()?;
-        progress.blocks.each([&first, &d_left, &part(d_first, head, a)?], |[first, d_left, d_first], block| {
+        progress.blocks.for_each_block([&first, &d_left, &part(d_first, head, a)?], |[first, d_left, d_first], block| {
             let _ = match progress.earlier || block > 0 {
                 true => d_matrix.f_addmm_(&first.f_tr()?, d_left)?,
                 false => first.f_tr()?.f_mm_out(&d_matrix, d_left)?,
@@ -194,7 +190,6 @@ impl FusionStep {
     }
 }
 
-/// The columns of a head.
 fn part(of: &Tensor, head: usize, width: i64) -> Result<Tensor, ModelError> {
     Ok(of.f_narrow(1, int(head) * width, width)?)
 }

@@ -12,11 +12,9 @@ use super::matrix::Matrix;
 use super::window::{LayerWindow, UseNumber};
 use crate::model::{ModelError, int};
 
-/// What the parts of a step are built from.
-pub(super) struct Parts<'a> {
+pub(super) struct StepParts<'a> {
     source: PartSource<'a>,
     rows: usize,
-    /// Layers that were built.
     built: usize,
     /// Of them, those with dropout.
     dropouts: usize,
@@ -31,9 +29,8 @@ enum PartSource<'a> {
     Streamed(&'a Arc<LayerWindow>, usize),
 }
 
-/// A variable's value and gradient.
 #[derive(Debug)]
-pub(super) struct Variable {
+pub(super) struct LayerVariable {
     pub(super) value: Tensor,
     pub(super) gradient: Tensor,
 }
@@ -42,29 +39,26 @@ pub(super) struct Variable {
 /// last slice.
 #[derive(Debug)]
 pub(super) struct SlicedLayer {
-    pub(super) slices: Vec<Slice>,
-    pub(super) bias: Variable,
+    pub(super) slices: Vec<LayerSlice>,
+    pub(super) bias: LayerVariable,
 }
 
-/// Some outputs of a layer.
 #[derive(Debug)]
-pub(super) struct Slice {
+pub(super) struct LayerSlice {
     pub(super) present: LayerUse,
-    pub(super) weight: Variable,
+    pub(super) weight: LayerVariable,
     /// `[outputs, inputs]`.
     pub(super) shape: [i64; 2],
     /// The first output among those of the layer.
     pub(super) start: i64,
 }
 
-/// When a layer's variables are there.
 #[derive(Debug)]
 pub(super) enum LayerUse {
     Always,
     Between(StreamedLayer),
 }
 
-/// A layer whose variables come and go.
 #[derive(Debug)]
 pub(super) struct StreamedLayer {
     window: Arc<LayerWindow>,
@@ -72,11 +66,10 @@ pub(super) struct StreamedLayer {
     layer: usize,
     variables: Vec<StreamedVariable>,
     present: Option<UseNumber>,
-    /// All gradients of the layer, one after another.
     gradients: Option<LayerValues>,
 }
 
-/// Second handles of a [`Variable`]'s tensors: what is set here, is seen there.
+/// Second handles of a [`LayerVariable`]'s tensors: what is set here, is seen there.
 #[derive(Debug)]
 struct StreamedVariable {
     value: Tensor,
@@ -84,23 +77,20 @@ struct StreamedVariable {
     shape: Vec<i64>,
 }
 
-impl<'a> Parts<'a> {
-    /// Parts for chunks of resident layers.
-    pub(super) fn resident(gradients: &'a mut dyn Iterator<Item = Tensor>) -> Self {
+impl<'a> StepParts<'a> {
+    pub(super) fn for_resident(gradients: &'a mut dyn Iterator<Item = Tensor>) -> Self {
         Self { source: PartSource::Resident(gradients), rows: CHUNK, built: 0, dropouts: 0, slopes: None }
     }
 
-    /// Parts for up to `rows` samples that go through one layer after another.
-    pub(super) fn streamed(window: &'a Arc<LayerWindow>, thread: usize, rows: usize) -> Self {
+    /// Up to `rows` samples go through one layer after another.
+    pub(super) fn for_streamed(window: &'a Arc<LayerWindow>, thread: usize, rows: usize) -> Self {
         Self { source: PartSource::Streamed(window, thread), rows, built: 0, dropouts: 0, slopes: None }
     }
 
-    /// The most samples that go through the network together.
-    pub(super) fn rows(&self) -> usize {
+    pub(super) fn row_count(&self) -> usize {
         self.rows
     }
 
-    /// The number of the next layer with dropout.
     pub(super) fn next_dropout(&mut self) -> usize {
         self.dropouts += 1;
         self.dropouts - 1
@@ -108,9 +98,9 @@ impl<'a> Parts<'a> {
 
     /// The length of the segments of a stack of so many layers: one layer of each keeps its output. About as many segments as layers in
     /// a segment take the least memory.
-    pub(super) fn segment(&self, layers: usize) -> usize {
+    pub(super) fn segment_length(&self, layers: usize) -> usize {
         match &self.source {
-            PartSource::Streamed(window, _) if window.recomputes() => layers.isqrt().max(1),
+            PartSource::Streamed(window, _) if window.recomputes_outputs() => layers.isqrt().max(1),
             PartSource::Streamed(..) | PartSource::Resident(_) => 1,
         }
     }
@@ -120,7 +110,7 @@ impl<'a> Parts<'a> {
     pub(super) fn inner_slopes(&mut self, index: usize, width: usize) -> Result<Matrix, ModelError> {
         let PartSource::Streamed(window, _) = &self.source else { return Matrix::dense(self.rows, width) };
         if self.slopes.is_none() {
-            let memory = || Matrix::dense(self.rows, window.widest());
+            let memory = || Matrix::dense(self.rows, window.most_outputs());
             self.slopes = Some([memory()?, memory()?]);
         }
         match &self.slopes {
@@ -135,14 +125,14 @@ impl<'a> Parts<'a> {
     }
 
     /// The next layer, in the order in which the network made its weights.
-    pub(super) fn layer<const N: usize>(
+    pub(super) fn next_layer<const N: usize>(
         &mut self,
         variables: [&Tensor; N],
-    ) -> Result<(LayerUse, [Variable; N]), ModelError> {
+    ) -> Result<(LayerUse, [LayerVariable; N]), ModelError> {
         self.layer_as(variables.map(|variable| (variable, variable.size())))
     }
 
-    /// As [`Self::layer`], of a weight `[outputs, inputs]` and a bias `[outputs]` that may come in slices.
+    /// As [`Self::next_layer`], of a weight `[outputs, inputs]` and a bias `[outputs]` that may come in slices.
     pub(super) fn sliced_layer(&mut self, weight: &Tensor, bias: &Tensor) -> Result<SlicedLayer, ModelError> {
         let (all, inputs) = (weight.size()[0], weight.size()[1]);
         let (mut slices, mut start) = (Vec::new(), 0);
@@ -151,11 +141,11 @@ impl<'a> Parts<'a> {
             let shape = [outputs, inputs];
             if start + outputs == all {
                 let (present, [weight, bias]) = self.layer_as([(weight, shape.to_vec()), (bias, vec![all])])?;
-                slices.push(Slice { present, weight, shape, start });
+                slices.push(LayerSlice { present, weight, shape, start });
                 return Ok(SlicedLayer { slices, bias });
             }
             let (present, [weight]) = self.layer_as([(weight, shape.to_vec())])?;
-            slices.push(Slice { present, weight, shape, start });
+            slices.push(LayerSlice { present, weight, shape, start });
             start += outputs;
         }
     }
@@ -166,11 +156,11 @@ impl<'a> Parts<'a> {
         window.weights_of_first(self.built).map(|weights| (int(weights) / inputs.max(1)).max(1))
     }
 
-    /// As [`Self::layer`], with the variables seen in these shapes.
+    /// As [`Self::next_layer`], with the variables seen in these shapes.
     pub(super) fn layer_as<const N: usize>(
         &mut self,
         variables: [(&Tensor, Vec<i64>); N],
-    ) -> Result<(LayerUse, [Variable; N]), ModelError> {
+    ) -> Result<(LayerUse, [LayerVariable; N]), ModelError> {
         let lost = ModelError::Shape { what: "a layer has no gradient" };
         let layer = self.built;
         self.built += 1;
@@ -180,7 +170,7 @@ impl<'a> Parts<'a> {
                 for (variable, shape) in variables {
                     let gradient = gradients.next().ok_or(ModelError::Shape { what: "a layer has no gradient" })?;
                     let value = variable.f_detach()?.f_view_(shape.as_slice())?;
-                    made.push(Variable { value, gradient: gradient.f_view_(shape.as_slice())? });
+                    made.push(LayerVariable { value, gradient: gradient.f_view_(shape.as_slice())? });
                 }
                 Ok((LayerUse::Always, made.try_into().map_err(|_| lost)?))
             }
@@ -190,7 +180,7 @@ impl<'a> Parts<'a> {
                     let (value, gradient) = (nothing()?, nothing()?);
                     let handles = (value.shallow_clone(), gradient.shallow_clone());
                     streamed.push(StreamedVariable { value: handles.0, gradient: handles.1, shape });
-                    made.push(Variable { value, gradient });
+                    made.push(LayerVariable { value, gradient });
                 }
                 let streamed = StreamedLayer {
                     window: Arc::clone(window),
@@ -242,7 +232,7 @@ impl LayerUse {
 
 impl StreamedLayer {
     fn begin(&mut self) -> Result<(), ModelError> {
-        let (number, values) = self.window.begin(self.thread, self.layer)?;
+        let (number, values) = self.window.begin_use(self.thread, self.layer)?;
         self.present = Some(number);
         self.view(&values, |variable| &mut variable.value)
     }
@@ -251,12 +241,12 @@ impl StreamedLayer {
         for variable in &mut self.variables {
             variable.value.f_set_data(&nothing()?)?;
         }
-        self.present.take().map_or(Ok(()), |number| self.window.end(number))
+        self.present.take().map_or(Ok(()), |number| self.window.end_use(number))
     }
 
     fn begin_gradients(&mut self) -> Result<(), ModelError> {
-        let mut gradients = self.window.memory(self.layer);
-        self.view(&gradients.tensor()?, |variable| &mut variable.gradient)?;
+        let mut gradients = self.window.layer_memory(self.layer);
+        self.view(&gradients.as_tensor()?, |variable| &mut variable.gradient)?;
         self.gradients = Some(gradients);
         Ok(())
     }
@@ -265,7 +255,7 @@ impl StreamedLayer {
         for variable in &mut self.variables {
             variable.gradient.f_set_data(&nothing()?)?;
         }
-        self.gradients.take().map_or(Ok(()), |gradients| self.window.give(self.thread, self.layer, gradients))
+        self.gradients.take().map_or(Ok(()), |gradients| self.window.give_gradients(self.thread, self.layer, gradients))
     }
 
     /// Makes tensors of the variables views of their parts of `all`.

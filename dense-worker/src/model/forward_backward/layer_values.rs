@@ -7,18 +7,17 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::{ModelError, int};
 
-/// The values of a layer. Their memory goes back where it came from.
+/// Their memory goes back where it came from.
 #[derive(Debug)]
 pub struct LayerValues {
     /// Perhaps longer than the layer.
     all: Vec<f32>,
-    /// The first value.
     start: usize,
     length: usize,
     spare: SpareMemory,
 }
 
-/// Memory that no layer uses at the moment.
+/// No layer uses this memory at the moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpareMemory(Arc<Mutex<Vec<Vec<f32>>>>);
 
@@ -59,7 +58,7 @@ impl LayerValues {
     ///
     /// # Errors
     /// Those of the call, which keeps the memory then.
-    pub(crate) fn through<E>(
+    pub(crate) fn lend_to<E>(
         mut self,
         bounds: &[usize],
         call: impl FnOnce(Vec<f32>, &[usize]) -> Result<Vec<f32>, E>,
@@ -70,7 +69,7 @@ impl LayerValues {
     }
 
     /// `[length]`, for libtorch to read or write while these values live.
-    pub(super) fn tensor(&mut self) -> Result<Tensor, ModelError> {
+    pub(super) fn as_tensor(&mut self) -> Result<Tensor, ModelError> {
         let (data, size) = (self.as_mut_ptr().cast::<u8>(), [int(self.length)]);
         #[expect(unsafe_code, reason = "a copy of every layer that comes costs as much as its way here")]
         // SAFETY: the memory has `length` values of f32, is aligned for them, and stays where it is while these values live. All
@@ -116,7 +115,7 @@ mod tests {
         let place = first.as_ptr();
         // Five values after the start of a line of 64 bytes.
         assert_eq!(place.addr() % 64, 20);
-        assert_eq!(first.tensor().unwrap().size(), [10]);
+        assert_eq!(first.as_tensor().unwrap().size(), [10]);
         drop(first);
         let second = spare.take(5, 7);
         assert_eq!((second.as_ptr(), second.len()), (place, 7));
@@ -124,9 +123,9 @@ mod tests {
             assert_eq!((values[bounds[0]..].as_ptr(), bounds[1] - bounds[0]), (place, 3));
             Ok::<_, ()>(values)
         };
-        let second = second.through(&[0, 3], bounds).unwrap();
+        let second = second.lend_to(&[0, 3], bounds).unwrap();
         assert_eq!(second.as_ptr(), place);
-        second.through(&[0], |_, _| Err(())).unwrap_err();
+        second.lend_to(&[0], |_, _| Err(())).unwrap_err();
         assert!(spare.lock().is_empty(), "memory that a call has kept is gone");
         let second = spare.take(5, 10);
         // A longer layer needs more, and the shorter memory is not kept beside it.

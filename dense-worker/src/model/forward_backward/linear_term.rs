@@ -4,10 +4,10 @@ use tch::Tensor;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
-use super::layer::{LayerUse, Parts};
+use super::layer::{LayerUse, StepParts};
 use super::matrix::{values, values_mut};
 use crate::model::ModelError;
-use crate::model::mlp::Linear;
+use crate::model::mlp::LinearLayer;
 
 #[derive(Debug)]
 pub(super) struct LinearTerm {
@@ -20,10 +20,9 @@ pub(super) struct LinearTerm {
 }
 
 impl LinearTerm {
-    /// The next layer of `parts`.
-    pub(super) fn new(linear: &Linear, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(linear: &LinearLayer, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = linear.parts();
-        let (present, [weight, bias]) = parts.layer([weight, bias])?;
+        let (present, [weight, bias]) = parts.next_layer([weight, bias])?;
         Ok(Self { present, weight: weight.value, bias: bias.value, d_weight: weight.gradient, d_bias: bias.gradient })
     }
 

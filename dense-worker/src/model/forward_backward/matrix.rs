@@ -13,7 +13,6 @@ pub(super) const LINE: usize = 16;
 pub(super) struct Matrix {
     tensor: Tensor,
     columns: usize,
-    /// Floats from one row's start to the next.
     stride: usize,
 }
 
@@ -40,12 +39,12 @@ impl Matrix {
         Ok(Self { tensor, columns, stride })
     }
 
-    pub(super) fn columns(&self) -> usize {
+    pub(super) fn column_count(&self) -> usize {
         self.columns
     }
 
     /// Floats from one row's start to the next.
-    pub(super) fn stride(&self) -> usize {
+    pub(super) fn row_stride(&self) -> usize {
         self.stride
     }
 
@@ -72,26 +71,22 @@ impl Matrix {
         Ok(self.tensor.f_narrow(0, 0, int(rows))?.f_narrow(1, 0, int(self.columns))?)
     }
 
-    /// The whole matrix, for libtorch to read or write.
-    pub(super) fn whole(&self) -> Result<Tensor, ModelError> {
+    /// For libtorch to read or write.
+    pub(super) fn all_rows(&self) -> Result<Tensor, ModelError> {
         Ok(self.tensor.f_narrow(1, 0, int(self.columns))?)
     }
 
-    /// The first `rows` rows, including the space between them.
+    /// Includes the space between rows.
     pub(super) fn values(&self, rows: usize) -> &[f32] {
         &values(&self.tensor)[..rows * self.stride]
     }
 
-    /// As [`Self::values`], but writable.
     pub(super) fn values_mut(&mut self, rows: usize) -> &mut [f32] {
         &mut values_mut(&mut self.tensor)[..rows * self.stride]
     }
 }
 
-/// The values of a contiguous f32 tensor on the processor.
-///
-/// # Panics
-/// When the tensor is of another kind, which is a mistake in this module.
+/// Of a contiguous f32 tensor on the processor.
 pub(in crate::model) fn values(tensor: &Tensor) -> &[f32] {
     check(tensor);
     #[expect(
@@ -106,7 +101,6 @@ pub(in crate::model) fn values(tensor: &Tensor) -> &[f32] {
     }
 }
 
-/// As [`values`], but writable.
 pub(in crate::model) fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
     check(tensor);
     #[expect(unsafe_code, reason = "as above")]

@@ -10,18 +10,18 @@ use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
-use super::blocks::Blocks;
-use super::layer::{LayerUse, Parts};
+use super::blocks::SampleBlocks;
+use super::layer::{LayerUse, StepParts};
 use super::matrix::Matrix;
-use super::product::Products;
-use super::stack::Stack;
+use super::product::LayerProducts;
+use super::stack::LayerStack;
 use crate::model::ModelError;
 
-/// A gate over some experts, with memory for one chunk.
+/// Has memory for one chunk.
 #[derive(Debug)]
-pub(super) struct Mixture {
+pub(super) struct ExpertMixture {
     present: LayerUse,
-    gate: Products,
+    gate: LayerProducts,
     d_gate: Tensor,
     /// s, `[chunk, experts]`.
     shares: Matrix,
@@ -32,13 +32,13 @@ pub(super) struct Mixture {
     d_output: Matrix,
 }
 
-impl Mixture {
+impl ExpertMixture {
     /// `gate` is G, `[experts, inputs]`. Experts give `width` values. It is the next layer of `parts`.
-    pub(super) fn new(gate: &Tensor, width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(gate: &Tensor, width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let shape = [gate.size()[0], gate.size()[1]];
-        let (present, [gate]) = parts.layer([gate])?;
-        let products = Products::new(gate.value, shape, None, parts)?;
-        let (experts, matrix) = (products.outputs(), |columns| Matrix::dense(parts.rows(), columns));
+        let (present, [gate]) = parts.next_layer([gate])?;
+        let products = LayerProducts::new(gate.value, shape, None, parts)?;
+        let (experts, matrix) = (products.output_count(), |columns| Matrix::dense(parts.row_count(), columns));
         Ok(Self {
             present,
             gate: products,
@@ -59,15 +59,15 @@ impl Mixture {
         &self.d_output
     }
 
-    /// Forward of one chunk. The experts have been through theirs.
+    /// The experts have been through their forward.
     pub(super) fn forward<'a>(
         &mut self,
         x: &Tensor,
-        experts: impl Iterator<Item = &'a Stack>,
+        experts: impl Iterator<Item = &'a LayerStack>,
         rows: usize,
-        by: Blocks,
+        by: SampleBlocks,
     ) -> Result<(), ModelError> {
-        let (count, width) = (self.shares.columns(), self.output.columns());
+        let (count, width) = (self.shares.column_count(), self.output.column_count());
         self.present.forward()?;
         self.gate.forward(x, &mut self.shares.rows(rows)?, by)?;
         self.present.forward_done()?;
@@ -98,15 +98,15 @@ impl Mixture {
     pub(super) fn backward<'a>(
         &mut self,
         (x, d_x): (&Tensor, &Tensor),
-        experts: impl Iterator<Item = &'a mut Stack>,
+        experts: impl Iterator<Item = &'a mut LayerStack>,
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        let (count, width) = (self.shares.columns(), self.output.columns());
+        let (count, width) = (self.shares.column_count(), self.output.column_count());
         let (shares, d_output) = (self.shares.values(rows), self.d_output.values(rows));
         let d_shares = self.d_shares.values_mut(rows);
         for (expert, stack) in experts.enumerate() {
-            let (given, d_given) = stack.ends(rows);
+            let (given, d_given) = stack.output_and_slopes(rows);
             run_wide(
                 #[inline(always)]
                 || {

@@ -28,16 +28,16 @@ mod threads;
 mod wide_deep;
 mod window;
 
-use super::dropout::Dropout;
+use super::dropout::UnitDropout;
 use super::loss::MeanLoss;
-use super::{InputShape, ModelError, Network};
-use blocks::Blocks;
+use super::{InputShape, ModelError, DenseNetwork};
+use blocks::SampleBlocks;
 use dcnv2::Dcnv2ForwardBackward;
 use deepfm::DeepFmForwardBackward;
 use dlrm::DlrmForwardBackward;
 use ffnn::FfnnForwardBackward;
 use finalmlp::FinalMlpForwardBackward;
-use layer::Parts;
+use layer::StepParts;
 pub use layer_values::LayerValues;
 pub(super) use matrix::{values, values_mut};
 pub(super) use streamed::StreamedThreads;
@@ -62,11 +62,10 @@ trait ChunkStep: std::fmt::Debug + Send {
         &mut self,
         share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError>;
 }
 
-/// The step of a network on one thread.
 #[derive(Debug)]
 struct ForwardBackward(Box<dyn ChunkStep>);
 
@@ -88,23 +87,19 @@ pub(super) struct BatchShare<'a> {
     pub(super) gradients: &'a mut [f32],
 }
 
-/// The position of a chunk in its batch.
 struct ChunkProgress<'a> {
     /// The mean over the batch.
     mean: MeanLoss<'a>,
     /// Whether earlier chunks of the batch left gradients.
     earlier: bool,
-    /// Whether this is the last chunk.
     last: bool,
-    /// Blocks of the products' rows.
-    blocks: Blocks,
-    purpose: Purpose,
+    blocks: SampleBlocks,
+    purpose: TraversalPurpose,
     on_gradients: &'a mut dyn FnMut(usize),
 }
 
-/// What samples go through the network for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum TraversalPurpose {
     /// Forward, loss and backward.
     Training,
     /// Forward alone: the outputs are written, and no gradient.
@@ -112,30 +107,28 @@ pub enum Purpose {
 }
 
 impl ChunkProgress<'_> {
-    /// Whether only the outputs are wanted.
     fn ends_at_outputs(&self) -> bool {
-        self.purpose == Purpose::Scoring
+        self.purpose == TraversalPurpose::Scoring
     }
 
     /// The sum of the losses, with their slopes; when scoring, 0, and no slope. The outputs become those that are measured.
     fn loss(&self, outputs: &mut [f32], (labels, weights): (&[f32], &[f32]), slopes: &mut [f32]) -> f64 {
         let MeanLoss { losses, factor } = self.mean;
         if self.ends_at_outputs() {
-            losses.finish(outputs);
+            losses.finish_outputs(outputs);
             return 0.0;
         }
-        let (targets, width) = (losses.targets(), losses.outputs());
+        let (targets, width) = (losses.target_count(), losses.output_count());
         let rows = outputs.len() / width;
         let of_block = |(start, count): (usize, usize)| {
             let part = |values: usize| start * values..(start + count) * values;
             let weights = if weights.is_empty() { weights } else { &weights[part(1)] };
             let slopes = &mut slopes[part(width)];
-            losses.sum(&mut outputs[part(width)], (&labels[part(targets)], weights), factor, slopes)
+            losses.sum_losses(&mut outputs[part(width)], (&labels[part(targets)], weights), factor, slopes)
         };
-        self.blocks.ranges(rows).map(of_block).sum()
+        self.blocks.row_ranges(rows).map(of_block).sum()
     }
 
-    /// Reports that a layer of so many weights has its gradients.
     fn finished(&mut self, weights: usize) {
         if self.last {
             (self.on_gradients)(weights);
@@ -146,26 +139,26 @@ impl ChunkProgress<'_> {
 impl ForwardBackward {
     /// `None` for networks that have only autograd.
     pub(super) fn from_network(
-        network: &Network,
+        network: &DenseNetwork,
         shape: &InputShape,
-        parts: &mut Parts<'_>,
+        parts: &mut StepParts<'_>,
     ) -> Result<Option<Self>, ModelError> {
         let numeric = shape.numeric;
         let step: Box<dyn ChunkStep> = match network {
-            Network::Dlrm(dlrm) => Box::new(DlrmForwardBackward::new(dlrm, parts)?),
-            Network::Ffnn(ffnn) => Box::new(FfnnForwardBackward::new(ffnn, numeric, parts)?),
-            Network::Dcnv2(dcnv2) => Box::new(Dcnv2ForwardBackward::new(dcnv2, shape, parts)?),
-            Network::DeepFm(deepfm) => Box::new(DeepFmForwardBackward::new(deepfm, numeric, parts)?),
-            Network::WideDeep(wide_deep) => Box::new(WideDeepForwardBackward::new(wide_deep, shape, parts)?),
-            Network::Tasks(tasks) => match TasksForwardBackward::new(tasks, shape, parts)? {
+            DenseNetwork::Dlrm(dlrm) => Box::new(DlrmForwardBackward::new(dlrm, parts)?),
+            DenseNetwork::Ffnn(ffnn) => Box::new(FfnnForwardBackward::new(ffnn, numeric, parts)?),
+            DenseNetwork::Dcnv2(dcnv2) => Box::new(Dcnv2ForwardBackward::new(dcnv2, shape, parts)?),
+            DenseNetwork::DeepFm(deepfm) => Box::new(DeepFmForwardBackward::new(deepfm, numeric, parts)?),
+            DenseNetwork::WideDeep(wide_deep) => Box::new(WideDeepForwardBackward::new(wide_deep, shape, parts)?),
+            DenseNetwork::Tasks(tasks) => match TasksForwardBackward::new(tasks, shape, parts)? {
                 Some(step) => Box::new(step),
                 None => return Ok(None),
             },
-            Network::FinalMlp(finalmlp) => match FinalMlpForwardBackward::new(finalmlp, shape, parts)? {
+            DenseNetwork::FinalMlp(finalmlp) => match FinalMlpForwardBackward::new(finalmlp, shape, parts)? {
                 Some(step) => Box::new(step),
                 None => return Ok(None),
             },
-            Network::Wukong(_) | Network::Din(_) | Network::Bst(_) | Network::TorchScript(_) => {
+            DenseNetwork::Wukong(_) | DenseNetwork::Din(_) | DenseNetwork::Bst(_) | DenseNetwork::TorchScript(_) => {
                 return Ok(None);
             }
         };
@@ -179,7 +172,7 @@ impl ForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         mean: MeanLoss<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
         finished: &mut dyn FnMut(usize),
     ) -> Result<f64, ModelError> {
         let _no_grad = tch::no_grad_guard();
@@ -188,7 +181,7 @@ impl ForwardBackward {
         let mut earlier = false;
         while share.samples > 0 {
             let chunk = share.split_off(CHUNK.min(share.samples));
-            let (last, blocks, purpose) = (share.samples == 0, Blocks::TRAINING, Purpose::Training);
+            let (last, blocks, purpose) = (share.samples == 0, SampleBlocks::TRAINING, TraversalPurpose::Training);
             let mut progress = ChunkProgress { mean, earlier, last, blocks, purpose, on_gradients: finished };
             loss += self.0.chunk(chunk, &mut progress, dropout)?;
             earlier = true;

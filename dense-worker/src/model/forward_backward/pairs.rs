@@ -11,9 +11,9 @@ use zagros_zip::ZipEq;
 /// Floats of the widest vectors. Rows of the buffers are multiples of it.
 const LANES: usize = 16;
 
-/// The shapes, and memory for one sample.
+/// Has memory for one sample.
 #[derive(Clone, Debug)]
-pub(super) struct Pairs {
+pub(super) struct PairProducts {
     vectors: usize,
     dim: usize,
     /// `[D, V]` transposed, V rounded up.
@@ -28,7 +28,6 @@ pub(super) struct Pairs {
     gradients: Vec<f32>,
 }
 
-/// Where the products of each sample are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairsPlace {
     /// Floats from one sample to the next.
@@ -37,8 +36,7 @@ pub(super) struct PairsPlace {
     pub(super) offset: usize,
 }
 
-impl Pairs {
-    /// For V vectors of D values.
+impl PairProducts {
     pub(super) fn new(vectors: usize, dim: usize) -> Self {
         let (columns, width) = (vectors.next_multiple_of(LANES), dim.next_multiple_of(LANES));
         Self {
@@ -60,8 +58,8 @@ impl Pairs {
     /// Writes each sample's products. `dense` is `[batch, D]`, or empty if there is no such vector. `embeddings` is
     /// `[batch, (V or V−1)·D]`. `out` is `[batch, stride]`, and is written from the offset on.
     pub(super) fn forward(&mut self, dense: &[f32], embeddings: &[f32], out: &mut [f32], place: PairsPlace) {
-        let samples = Samples::new(self, dense, embeddings);
-        Arch::new().dispatch(Forward { pairs: self, samples, out, place });
+        let samples = PairSamples::new(self, dense, embeddings);
+        Arch::new().dispatch(PairsForward { pairs: self, samples, out, place });
     }
 
     /// The derivative of [`Self::forward`]. `out` of `[batch, stride]` is d loss / d products at the same positions. *Adds*
@@ -73,8 +71,8 @@ impl Pairs {
         d_dense: &mut [f32],
         d_embeddings: &mut [f32],
     ) {
-        let samples = Samples::new(self, dense, embeddings);
-        Arch::new().dispatch(Backward { pairs: self, samples, out, place, d_dense, d_embeddings });
+        let samples = PairSamples::new(self, dense, embeddings);
+        Arch::new().dispatch(PairsBackward { pairs: self, samples, out, place, d_dense, d_embeddings });
     }
 
     #[inline(always)]
@@ -166,14 +164,14 @@ impl Pairs {
     }
 }
 
-struct Forward<'a> {
-    pairs: &'a mut Pairs,
-    samples: Samples<'a>,
+struct PairsForward<'a> {
+    pairs: &'a mut PairProducts,
+    samples: PairSamples<'a>,
     out: &'a mut [f32],
     place: PairsPlace,
 }
 
-impl WithSimd for Forward<'_> {
+impl WithSimd for PairsForward<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -189,16 +187,16 @@ impl WithSimd for Forward<'_> {
     }
 }
 
-struct Backward<'a> {
-    pairs: &'a mut Pairs,
-    samples: Samples<'a>,
+struct PairsBackward<'a> {
+    pairs: &'a mut PairProducts,
+    samples: PairSamples<'a>,
     out: &'a [f32],
     place: PairsPlace,
     d_dense: &'a mut [f32],
     d_embeddings: &'a mut [f32],
 }
 
-impl WithSimd for Backward<'_> {
+impl WithSimd for PairsBackward<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -218,15 +216,15 @@ impl WithSimd for Backward<'_> {
 
 /// Splits the two inputs of a batch into samples. The first input may be empty.
 #[derive(Clone, Copy)]
-struct Samples<'a> {
+struct PairSamples<'a> {
     dense: &'a [f32],
     embeddings: &'a [f32],
     /// Values of a sample in each.
     widths: (usize, usize),
 }
 
-impl<'a> Samples<'a> {
-    fn new(pairs: &Pairs, dense: &'a [f32], embeddings: &'a [f32]) -> Self {
+impl<'a> PairSamples<'a> {
+    fn new(pairs: &PairProducts, dense: &'a [f32], embeddings: &'a [f32]) -> Self {
         let of_dense = if dense.is_empty() { 0 } else { pairs.dim };
         Self { dense, embeddings, widths: (of_dense, pairs.vectors * pairs.dim - of_dense) }
     }

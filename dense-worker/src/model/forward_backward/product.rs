@@ -3,19 +3,18 @@
 use tch::{Device, Kind, Tensor};
 
 use super::ChunkProgress;
-use super::blocks::Blocks;
-use super::layer::Parts;
+use super::blocks::SampleBlocks;
+use super::layer::StepParts;
 use super::matrix::{LINE, Matrix};
 use crate::model::{ModelError, int};
 
-/// A layer's weight for its products, and their buffers.
 #[derive(Debug)]
-pub(super) struct Products {
+pub(super) struct LayerProducts {
     /// `[outputs, inputs]`, the variable itself without autograd.
     weight: Tensor,
     shape: [i64; 2],
     sum: SumMemory,
-    half: Option<Half>,
+    half: Option<HalfCopies>,
 }
 
 /// Where the weight's gradient is while chunks add to it.
@@ -32,7 +31,7 @@ enum SumMemory {
 /// Copies in bf16, kept from chunk to chunk. If the processor has no units for bf16, they are f32 with bf16's digits: the
 /// products differ only by the order of their sums, and are many times faster there.
 #[derive(Debug)]
-struct Half {
+struct HalfCopies {
     /// `[outputs, inputs]`, the variable at the start of the batch.
     weight: Tensor,
     transposed: Tensor,
@@ -42,20 +41,20 @@ struct Half {
     slopes: Tensor,
 }
 
-impl Products {
+impl LayerProducts {
     /// For a weight of this shape and inputs of the rows of `parts`. With `half`, the products use copies of this kind.
     pub(super) fn new(
         weight: Tensor,
         shape: [i64; 2],
         half: Option<Kind>,
-        parts: &Parts<'_>,
+        parts: &StepParts<'_>,
     ) -> Result<Self, ModelError> {
         let half = match half {
             Some(kind) => {
                 let empty = |size: &[i64]| Tensor::f_zeros(size, (kind, Device::Cpu));
-                let (copy, rows) = (empty(&shape)?, int(parts.rows()));
+                let (copy, rows) = (empty(&shape)?, int(parts.row_count()));
                 let (input, slopes) = (empty(&[rows, shape[1]])?, empty(&[rows, shape[0]])?);
-                Some(Half { transposed: copy.f_tr()?, weight: copy, input, slopes })
+                Some(HalfCopies { transposed: copy.f_tr()?, weight: copy, input, slopes })
             }
             None => None,
         };
@@ -69,8 +68,7 @@ impl Products {
         Ok(Self { weight, shape, sum, half })
     }
 
-    /// Outputs of the layer.
-    pub(super) fn outputs(&self) -> usize {
+    pub(super) fn output_count(&self) -> usize {
         usize::try_from(self.shape[0]).unwrap_or(0)
     }
 
@@ -83,11 +81,11 @@ impl Products {
     }
 
     /// `output` = `input`·Wᵀ.
-    pub(super) fn forward(&mut self, input: &Tensor, output: &mut Tensor, by: Blocks) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, input: &Tensor, output: &mut Tensor, by: SampleBlocks) -> Result<(), ModelError> {
         match &mut self.half {
             None => {
                 let transposed = self.weight.f_tr()?;
-                by.each([input, output], |[input, output], _| {
+                by.for_each_block([input, output], |[input, output], _| {
                     let _ = input.f_mm_out(output, &transposed)?;
                     Ok(())
                 })
@@ -131,9 +129,9 @@ impl Products {
     ) -> Result<(), ModelError> {
         let mut sum = match &mut self.sum {
             SumMemory::Gradient => return add_products(slopes, input, gradient, progress),
-            SumMemory::Aligned(sum) => sum.whole()?,
-            SumMemory::AlignedForBatch(Some(sum)) => sum.whole()?,
-            SumMemory::AlignedForBatch(none) => none.insert(sum_of(self.shape)?).whole()?,
+            SumMemory::Aligned(sum) => sum.all_rows()?,
+            SumMemory::AlignedForBatch(Some(sum)) => sum.all_rows()?,
+            SumMemory::AlignedForBatch(none) => none.insert(sum_of(self.shape)?).all_rows()?,
         };
         add_products(slopes, input, &mut sum, progress)?;
         if progress.last {
@@ -150,12 +148,12 @@ impl Products {
         &mut self,
         slopes: &Tensor,
         d_input: &Tensor,
-        by: Blocks,
+        by: SampleBlocks,
     ) -> Result<(), ModelError> {
         match &self.half {
             None => {
                 let weight = self.of_last_inputs(&self.weight, d_input)?;
-                by.each([slopes, d_input], |[slopes, d_input], _| {
+                by.for_each_block([slopes, d_input], |[slopes, d_input], _| {
                     let _ = d_input.f_addmm_(slopes, &weight)?;
                     Ok(())
                 })
@@ -177,11 +175,11 @@ impl Products {
 
     /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
     /// `d_input` has columns.
-    pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &Tensor, by: Blocks) -> Result<(), ModelError> {
+    pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &Tensor, by: SampleBlocks) -> Result<(), ModelError> {
         match &self.half {
             None => {
                 let weight = self.of_last_inputs(&self.weight, d_input)?;
-                by.each([slopes, d_input], |[slopes, d_input], _| {
+                by.for_each_block([slopes, d_input], |[slopes, d_input], _| {
                     let _ = slopes.f_mm_out(d_input, &weight)?;
                     Ok(())
                 })
@@ -202,7 +200,7 @@ fn add_products(
     sum: &mut Tensor,
     progress: &ChunkProgress<'_>,
 ) -> Result<(), ModelError> {
-    progress.blocks.each([slopes, input], |[slopes, input], block| {
+    progress.blocks.for_each_block([slopes, input], |[slopes, input], block| {
         let slopes = slopes.f_tr()?;
         let adds = progress.earlier || block > 0;
         let _ = if adds { sum.f_addmm_(&slopes, input)? } else { slopes.f_mm_out(sum, input)? };
@@ -232,9 +230,9 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
 mod tests {
     use zagros_zip::ZipEq;
 
-    use super::super::Purpose;
+    use super::super::TraversalPurpose;
     use super::*;
-    use crate::model::loss::{Losses, MeanLoss};
+    use crate::model::loss::{TargetLosses, MeanLoss};
 
     #[test]
     fn rounded_values_multiply_as_bf16_do() {
@@ -245,19 +243,19 @@ mod tests {
         let zeros = |size: [i64; 2]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
         let all = |kind| {
             let mut none = std::iter::empty();
-            let parts = Parts::resident(&mut none);
-            let mut products = Products::new(weight.shallow_clone(), [12, 40], Some(kind), &parts).unwrap();
+            let parts = StepParts::for_resident(&mut none);
+            let mut products = LayerProducts::new(weight.shallow_clone(), [12, 40], Some(kind), &parts).unwrap();
             products.refresh().unwrap();
             let (mut output, mut d_weight, d_input) = (zeros([9, 12]), zeros([12, 40]), zeros([9, 33]));
-            products.forward(&input, &mut output, Blocks::TRAINING).unwrap();
-            let losses = Losses::new(&[]);
+            products.forward(&input, &mut output, SampleBlocks::TRAINING).unwrap();
+            let losses = TargetLosses::new(&[]);
             let mean = MeanLoss { losses: &losses, factor: 1.0 };
             for (earlier, last) in [(false, false), (true, true)] {
-                let (blocks, purpose) = (Blocks::TRAINING, Purpose::Training);
+                let (blocks, purpose) = (SampleBlocks::TRAINING, TraversalPurpose::Training);
                 let progress = ChunkProgress { mean, earlier, last, blocks, purpose, on_gradients: &mut |_| () };
                 products.weight_gradient(&slopes, &input, &mut d_weight, &progress).unwrap();
             }
-            products.input_gradient(&slopes, &d_input, Blocks::TRAINING).unwrap();
+            products.input_gradient(&slopes, &d_input, SampleBlocks::TRAINING).unwrap();
             [output, d_weight, d_input]
         };
         for (rounded, half) in all(Kind::Float).iter().zip_eq(&all(Kind::BFloat16)) {

@@ -5,20 +5,20 @@ use zagros_job::Precision;
 use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
-use super::blocks::Blocks;
-use super::layer::{LayerUse, Parts, Slice, SlicedLayer};
+use super::blocks::SampleBlocks;
+use super::layer::{LayerUse, StepParts, LayerSlice, SlicedLayer};
 use super::matrix::{Matrix, values, values_mut};
-use super::product::Products;
+use super::product::LayerProducts;
 use super::{BatchShare, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::device::has_units;
-use crate::model::dropout::Dropout;
+use crate::model::dropout::UnitDropout;
 use crate::model::mlp::Mlp;
 
-/// A stack's layers, with memory for one chunk.
+/// Has memory for one chunk.
 #[derive(Debug)]
-pub(super) struct Stack {
-    layers: Vec<Layer>,
+pub(super) struct LayerStack {
+    layers: Vec<StackLayer>,
     dropout: bool,
     /// Every layer of this number keeps its output until its backward, and so does the last one. The layers between have memory in
     /// common with those of other segments, and their outputs are computed again (Chen et al. 2016, "Training Deep Nets with Sublinear
@@ -27,7 +27,7 @@ pub(super) struct Stack {
 }
 
 #[derive(Debug)]
-struct Layer {
+struct StackLayer {
     /// Its number among the layers with dropout.
     number: usize,
     /// Its weight. All outputs are one slice, unless that is too large for the memory.
@@ -45,11 +45,10 @@ struct Layer {
     activate: bool,
 }
 
-/// The weight of some outputs of a layer.
 #[derive(Debug)]
 struct WeightSlice {
     present: LayerUse,
-    products: Products,
+    products: LayerProducts,
     /// View of the gradient, with the shape of the weight.
     d_weight: Tensor,
     /// Its first output among those of the layer, and their number.
@@ -63,9 +62,9 @@ fn half(precision: Precision) -> Option<Kind> {
     (precision == Precision::Bf16).then_some(kind)
 }
 
-impl Stack {
-    /// The next layers of `parts` are those of the MLP.
-    pub(super) fn new(mlp: &Mlp, dropout: bool, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+impl LayerStack {
+    /// Takes the next layers of `parts`.
+    pub(super) fn new(mlp: &Mlp, dropout: bool, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         Self::from_mlps([mlp], dropout, parts)
     }
 
@@ -73,17 +72,17 @@ impl Stack {
     pub(super) fn from_mlps<'a>(
         mlps: impl IntoIterator<Item = &'a Mlp>,
         dropout: bool,
-        parts: &mut Parts<'_>,
+        parts: &mut StepParts<'_>,
     ) -> Result<Self, ModelError> {
         let mut layers = Vec::new();
         let of_mlp = |mlp: &'a Mlp| mlp.parts().map(move |(weight, bias, activate)| (mlp, weight, bias, activate));
         let all: Vec<_> = mlps.into_iter().flat_map(of_mlp).collect();
-        let (last, segment) = (all.len().saturating_sub(1), parts.segment(all.len()));
+        let (last, segment) = (all.len().saturating_sub(1), parts.segment_length(all.len()));
         let widest = all.iter().map(|(_, weight, ..)| weight.size()[0]).max().unwrap_or(1);
-        let inner = || Matrix::dense(parts.rows(), usize::try_from(widest).unwrap_or(1));
+        let inner = || Matrix::dense(parts.row_count(), usize::try_from(widest).unwrap_or(1));
         let inner: Vec<Matrix> = (1..segment).map(|_| inner()).collect::<Result<_, _>>()?;
         for (index, (mlp, weight, bias, activate)) in all.into_iter().enumerate() {
-            let (rows, width) = (parts.rows(), usize::try_from(weight.size()[0]).unwrap_or(0));
+            let (rows, width) = (parts.row_count(), usize::try_from(weight.size()[0]).unwrap_or(0));
             let number = if activate && dropout { parts.next_dropout() } else { 0 };
             let SlicedLayer { slices, bias } = parts.sliced_layer(weight, bias)?;
             let slice = |slice| WeightSlice::new(slice, half(mlp.precision_of(activate)), parts);
@@ -94,7 +93,7 @@ impl Stack {
             };
             let d_output =
                 if index == last { Matrix::dense(rows, width)? } else { parts.inner_slopes(index, width)? };
-            layers.push(Layer {
+            layers.push(StackLayer {
                 number,
                 slices,
                 bias: bias.value,
@@ -114,13 +113,13 @@ impl Stack {
         slices.try_for_each(|slice| slice.products.refresh())
     }
 
-    /// Forward from `[rows, inputs]`. [`Self::output`] then holds the result.
+    /// The input is `[rows, inputs]`.
     pub(super) fn forward(
         &mut self,
         input: &Tensor,
         rows: usize,
-        by: Blocks,
-        dropout: Option<&mut Dropout>,
+        by: SampleBlocks,
+        dropout: Option<&mut UnitDropout>,
     ) -> Result<(), ModelError> {
         let mut dropout = dropout.filter(|_| self.dropout);
         let mut input = input.shallow_clone();
@@ -128,7 +127,7 @@ impl Stack {
             let output = layer.forward(&input, rows, by)?;
             layer.mask.clear();
             if let Some(dropout) = dropout.as_deref_mut().filter(|_| layer.activate) {
-                dropout.draw(layer.number, rows * layer.output.columns(), &mut layer.mask);
+                dropout.draw_factors(layer.number, rows * layer.output.column_count(), &mut layer.mask);
                 apply_mask(layer.output.values_mut(rows), &layer.mask);
             }
             input = output;
@@ -137,7 +136,7 @@ impl Stack {
     }
 
     /// Computes the outputs of the layers before `end` in its segment again, as the forward did.
-    fn recompute(&mut self, input: &Tensor, end: usize, rows: usize, by: Blocks) -> Result<(), ModelError> {
+    fn recompute(&mut self, input: &Tensor, end: usize, rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
         let (before, others) = self.layers.split_at_mut(end - end % self.segment);
         let mut input = before.last().map_or(Ok(input.shallow_clone()), |before| before.output.rows(rows))?;
         for layer in &mut others[..end % self.segment] {
@@ -154,7 +153,7 @@ impl Stack {
         (input, d_input): (&Matrix, Option<&Matrix>),
         share: &mut BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         self.through_loss_beside(&[], (input, d_input), share, progress, dropout)
     }
@@ -167,7 +166,7 @@ impl Stack {
         (input, d_input): (&Matrix, Option<&Matrix>),
         share: &mut BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let rows = share.samples;
         let input = input.rows(rows)?;
@@ -190,7 +189,6 @@ impl Stack {
         self.layers.last().map_or(&[], |layer| layer.output.values(rows))
     }
 
-    /// The buffer of d loss / d output for [`Self::backward`].
     fn d_output(&mut self, rows: usize) -> &mut [f32] {
         self.layers.last_mut().map_or(&mut [], |layer| layer.d_output.values_mut(rows))
     }
@@ -200,30 +198,26 @@ impl Stack {
         self.layers.last().map_or(&[], |layer| layer.d_output.values(rows))
     }
 
-    /// [`Self::output`] and the buffer of its slopes.
-    pub(super) fn ends(&mut self, rows: usize) -> (&[f32], &mut [f32]) {
+    pub(super) fn output_and_slopes(&mut self, rows: usize) -> (&[f32], &mut [f32]) {
         match self.layers.last_mut() {
-            Some(Layer { output, d_output, .. }) => (output.values(rows), d_output.values_mut(rows)),
+            Some(StackLayer { output, d_output, .. }) => (output.values(rows), d_output.values_mut(rows)),
             None => (&[], &mut []),
         }
     }
 
-    /// Values of an output.
-    pub(super) fn width(&self) -> usize {
-        self.layers.last().map_or(0, |layer| layer.output.columns())
+    pub(super) fn output_width(&self) -> usize {
+        self.layers.last().map_or(0, |layer| layer.output.column_count())
     }
 
-    /// [`Self::output`], for libtorch.
     pub(super) fn output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
         self.last()?.output.rows(rows)
     }
 
-    /// d loss / d output, for libtorch.
     pub(super) fn d_output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
         self.last()?.d_output.rows(rows)
     }
 
-    fn last(&self) -> Result<&Layer, ModelError> {
+    fn last(&self) -> Result<&StackLayer, ModelError> {
         self.layers.last().ok_or(ModelError::Shape { what: "a stack has no layer" })
     }
 
@@ -267,9 +261,9 @@ pub(super) enum InputSlopes<'a> {
 }
 
 impl WeightSlice {
-    fn new(slice: Slice, half: Option<Kind>, parts: &Parts<'_>) -> Result<Self, ModelError> {
-        let Slice { present, weight, shape, start } = slice;
-        let products = Products::new(weight.value, shape, half, parts)?;
+    fn new(slice: LayerSlice, half: Option<Kind>, parts: &StepParts<'_>) -> Result<Self, ModelError> {
+        let LayerSlice { present, weight, shape, start } = slice;
+        let products = LayerProducts::new(weight.value, shape, half, parts)?;
         Ok(Self { present, products, d_weight: weight.gradient, start, outputs: shape[0] })
     }
 
@@ -279,9 +273,9 @@ impl WeightSlice {
     }
 }
 
-impl Layer {
+impl StackLayer {
     /// Writes its output, without dropout.
-    fn forward(&mut self, input: &Tensor, rows: usize, by: Blocks) -> Result<Tensor, ModelError> {
+    fn forward(&mut self, input: &Tensor, rows: usize, by: SampleBlocks) -> Result<Tensor, ModelError> {
         let output = self.output.rows(rows)?;
         let last = self.slices.len() - 1;
         for (index, slice) in self.slices.iter_mut().enumerate() {
@@ -329,7 +323,7 @@ impl Layer {
 
     /// From d loss / d output to d loss / d product. The sum of its columns is the bias's gradient.
     fn undo_activation(&mut self, rows: usize, earlier: bool) {
-        let width = self.output.columns();
+        let width = self.output.column_count();
         let slopes = self.d_output.values_mut(rows);
         apply_mask(slopes, &self.mask);
         let d_bias = values_mut(&mut self.d_bias);

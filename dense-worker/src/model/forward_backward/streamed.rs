@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use zagros_zip::{ZipEq, number_from};
 
-use super::blocks::Blocks;
-use super::layer::Parts;
+use super::blocks::SampleBlocks;
+use super::layer::StepParts;
 use super::streamed_exchange::StreamedExchange;
 use super::threads::{most_samples, share_sizes};
 use super::window::LayerWindow;
-use super::{BatchShare, ChunkProgress, ForwardBackward, Purpose};
-use crate::model::dropout::Dropout;
-use crate::model::loss::{Losses, MeanLoss, mean_over};
+use super::{BatchShare, ChunkProgress, ForwardBackward, TraversalPurpose};
+use crate::model::dropout::UnitDropout;
+use crate::model::loss::{TargetLosses, MeanLoss, mean_over};
 use crate::model::scoring::BLOCK;
-use crate::model::{InputShape, ModelError, Network};
+use crate::model::{InputShape, ModelError, DenseNetwork};
 
 /// Threads that make a step together, each with a share of the batch.
 #[derive(Debug)]
@@ -31,66 +31,65 @@ pub(in crate::model) struct StreamedThreads {
 #[derive(Debug)]
 struct StreamedThread {
     step: ForwardBackward,
-    dropout: Dropout,
-    keep: Dropout,
+    dropout: UnitDropout,
+    keep: UnitDropout,
 }
 
-/// What all threads of a traversal have in common.
 #[derive(Clone, Copy, Debug)]
-struct Traversal<'a> {
-    purpose: Purpose,
-    blocks: Blocks,
+struct StreamedTraversal<'a> {
+    purpose: TraversalPurpose,
+    blocks: SampleBlocks,
     mean: MeanLoss<'a>,
 }
 
 impl StreamedThreads {
     /// For batches of up to `batch` samples; `None` for networks that have only autograd.
     pub(in crate::model) fn from_network(
-        network: &Network,
+        network: &DenseNetwork,
         shape: &InputShape,
         window: &Arc<LayerWindow>,
         (threads, batch): (usize, usize),
-        losses: &Losses,
-        dropout: impl Fn(u64) -> Dropout,
+        losses: &TargetLosses,
+        dropout: impl Fn(u64) -> UnitDropout,
     ) -> Result<Option<Self>, ModelError> {
         let rows = most_samples(batch, threads).next_multiple_of(BLOCK);
         let mut made = Vec::with_capacity(threads);
         for thread in 0..threads {
-            let mut parts = Parts::streamed(window, thread, rows);
+            let mut parts = StepParts::for_streamed(window, thread, rows);
             let Some(step) = ForwardBackward::from_network(network, shape, &mut parts)? else { return Ok(None) };
-            made.push(StreamedThread { step, dropout: dropout(thread as u64), keep: Dropout::new(0.0, 0, 0) });
+            made.push(StreamedThread { step, dropout: dropout(thread as u64), keep: UnitDropout::new(0.0, 0, 0) });
         }
         let mut all = Self { window: Arc::clone(window), threads: made, rows };
-        window.learn(|| all.traverse_one(shape, losses))?;
+        window.learn_order(|| all.traverse_one(shape, losses))?;
         Ok(Some(all))
     }
 
     /// Goes through the network with a sample of zeros: forward and backward, and forward.
-    fn traverse_one(&mut self, shape: &InputShape, losses: &Losses) -> Result<(), ModelError> {
+    fn traverse_one(&mut self, shape: &InputShape, losses: &TargetLosses) -> Result<(), ModelError> {
         let width = shape.width();
         let (numeric, embeddings, labels) =
-            (vec![0.0; BLOCK * shape.numeric], vec![0.0; BLOCK * width], vec![0.0; BLOCK * losses.targets()]);
-        let (mut logits, mut gradients) = (vec![0.0; BLOCK * losses.outputs()], vec![0.0; BLOCK * width]);
-        for (purpose, samples) in [(Purpose::Training, 1), (Purpose::Scoring, BLOCK)] {
-            let training = if purpose == Purpose::Training { samples } else { 0 };
+            (vec![0.0; BLOCK * shape.numeric], vec![0.0; BLOCK * width], vec![0.0; BLOCK * losses.target_count()]);
+        let (mut logits, mut gradients) = (vec![0.0; BLOCK * losses.output_count()], vec![0.0; BLOCK * width]);
+        for (purpose, samples) in [(TraversalPurpose::Training, 1), (TraversalPurpose::Scoring, BLOCK)] {
+            let training = if purpose == TraversalPurpose::Training { samples } else { 0 };
             let share = BatchShare {
                 samples,
                 numeric: &numeric[..samples * shape.numeric],
                 embeddings: &embeddings[..samples * width],
-                labels: &labels[..training * losses.targets()],
+                labels: &labels[..training * losses.target_count()],
                 weights: &[],
-                logits: &mut logits[..samples * losses.outputs()],
+                logits: &mut logits[..samples * losses.output_count()],
                 gradients: &mut gradients[..training * width],
             };
             self.window.start(purpose, (0, 0.0), 1);
-            let blocks = if purpose == Purpose::Training { Blocks::TRAINING } else { Blocks::new(BLOCK) };
-            self.run(Traversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, vec![share])?;
+            let blocks = if purpose == TraversalPurpose::Training { SampleBlocks::TRAINING } else { SampleBlocks::new(BLOCK) };
+            self.run(StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, vec![share])?;
         }
         Ok(())
     }
 
     /// Drops other units from now on. `dropout` makes each thread's.
-    pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> Dropout) {
+    pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> UnitDropout) {
         for (index, thread) in number_from(0, &mut self.threads) {
             thread.dropout = dropout(index);
         }
@@ -101,11 +100,11 @@ impl StreamedThreads {
         self.threads.iter_mut().for_each(|thread| thread.dropout.draw_for(step));
     }
 
-    /// Forward and backward at a step. The gradients go to where the weights are. Returns the mean loss of the batch.
+    /// The gradients go to where the weights are. Returns the mean loss of the batch.
     pub(in crate::model) fn train(
         &mut self,
         mut batch: BatchShare<'_>,
-        losses: &Losses,
+        losses: &TargetLosses,
         (exchange, step): (&mut StreamedExchange, u64),
     ) -> Result<f32, ModelError> {
         let (weight, factor) = mean_over(batch.weights, batch.samples);
@@ -113,7 +112,7 @@ impl StreamedThreads {
         let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
         exchange.start_step(step, shares.len());
         let mean = MeanLoss { losses, factor };
-        let sum = self.run(Traversal { purpose: Purpose::Training, blocks: Blocks::TRAINING, mean }, shares)?;
+        let sum = self.run(StreamedTraversal { purpose: TraversalPurpose::Training, blocks: SampleBlocks::TRAINING, mean }, shares)?;
         exchange.end_step()?;
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
@@ -125,9 +124,9 @@ impl StreamedThreads {
         (numeric, columns): (&[f32], usize),
         (embeddings, width): (&[f32], usize),
         samples: usize,
-        losses: &Losses,
+        losses: &TargetLosses,
     ) -> Result<Vec<f32>, ModelError> {
-        let outputs = losses.outputs();
+        let outputs = losses.output_count();
         let mut logits = Vec::with_capacity(samples * outputs);
         let most = self.rows * self.threads.len();
         for start in (0..samples).step_by(most) {
@@ -154,22 +153,22 @@ impl StreamedThreads {
             while batch.samples > 0 {
                 shares.push(batch.split_off(each.min(batch.samples)));
             }
-            self.window.start(Purpose::Scoring, (0, 0.0), shares.len());
+            self.window.start(TraversalPurpose::Scoring, (0, 0.0), shares.len());
             let mean = MeanLoss { losses, factor: 0.0 };
-            self.run(Traversal { purpose: Purpose::Scoring, blocks: Blocks::new(BLOCK), mean }, shares)?;
+            self.run(StreamedTraversal { purpose: TraversalPurpose::Scoring, blocks: SampleBlocks::new(BLOCK), mean }, shares)?;
             logits.extend_from_slice(&made[..count * outputs]);
         }
         Ok(logits)
     }
 
     /// Each share on a thread, the first on this one. Returns the sum of the losses.
-    fn run(&mut self, traversal: Traversal<'_>, shares: Vec<BatchShare<'_>>) -> Result<f64, ModelError> {
+    fn run(&mut self, traversal: StreamedTraversal<'_>, shares: Vec<BatchShare<'_>>) -> Result<f64, ModelError> {
         let busy = shares.len();
         let (window, mut shares) = (&self.window, shares.into_iter());
         let (lead, others) = self.threads[..busy].split_at_mut(1);
         let first = shares.next().ok_or(ModelError::Thread)?;
         let results = std::thread::scope(|scope| {
-            let work = |thread: &mut StreamedThread, share| thread.run(traversal, share).inspect_err(|_| window.fail());
+            let work = |thread: &mut StreamedThread, share| thread.run(traversal, share).inspect_err(|_| window.note_failure());
             let mut running = Vec::new();
             for (thread, share) in others.iter_mut().zip_eq(shares) {
                 running.push(scope.spawn(move || work(thread, share)));
@@ -193,14 +192,14 @@ impl StreamedThreads {
 }
 
 impl StreamedThread {
-    fn run(&mut self, traversal: Traversal<'_>, share: BatchShare<'_>) -> Result<f64, ModelError> {
+    fn run(&mut self, traversal: StreamedTraversal<'_>, share: BatchShare<'_>) -> Result<f64, ModelError> {
         // The parallelism is between shares. libtorch counts its threads by calling thread.
         tch::set_num_threads(1);
         let _no_grad = tch::no_grad_guard();
-        let Traversal { purpose, blocks, mean } = traversal;
+        let StreamedTraversal { purpose, blocks, mean } = traversal;
         let on_gradients: &mut dyn FnMut(usize) = &mut |_| ();
         let mut progress = ChunkProgress { mean, earlier: false, last: true, blocks, purpose, on_gradients };
-        let dropout = if purpose == Purpose::Training { &mut self.dropout } else { &mut self.keep };
+        let dropout = if purpose == TraversalPurpose::Training { &mut self.dropout } else { &mut self.keep };
         self.step.0.chunk(share, &mut progress, dropout)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Purpose;
+use super::TraversalPurpose;
 use super::window::LayerWindow;
 use crate::model::ModelError;
 
@@ -21,19 +21,17 @@ impl StreamedExchange {
         Self { window, share: 1.0, squares: 0.0 }
     }
 
-    /// The layers that are here.
     pub(in crate::model) fn window(&self) -> &Arc<LayerWindow> {
         &self.window
     }
 
-    /// Sets the share that this worker's samples have in the steps from now on.
-    pub(in crate::model) fn weigh(&mut self, share: f32) {
+    pub(in crate::model) fn set_share(&mut self, share: f32) {
         self.share = share;
     }
 
     /// Before a forward and a backward at a step, by so many threads.
     pub(in crate::model) fn start_step(&self, step: u64, threads: usize) {
-        self.window.start(Purpose::Training, (step, self.share), threads);
+        self.window.start(TraversalPurpose::Training, (step, self.share), threads);
     }
 
     /// After them: waits for the sums of all workers.
@@ -44,11 +42,11 @@ impl StreamedExchange {
 
     /// Before a forward that scores, by so many threads.
     pub(in crate::model) fn start_scoring(&self, threads: usize) {
-        self.window.start(Purpose::Scoring, (0, 0.0), threads);
+        self.window.start(TraversalPurpose::Scoring, (0, 0.0), threads);
     }
 
     /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit.
-    pub(in crate::model) fn squares(&self) -> f64 {
+    pub(in crate::model) fn pushed_squares(&self) -> f64 {
         self.squares
     }
 
@@ -62,8 +60,7 @@ impl StreamedExchange {
         self.window.store().commit(step, factor)
     }
 
-    /// Waits until all gradients have arrived where the weights are.
-    pub(in crate::model) fn settle(&self) -> Result<(), ModelError> {
-        self.window.store().settle()
+    pub(in crate::model) fn wait_for_pushes(&self) -> Result<(), ModelError> {
+        self.window.store().wait_for_pushes()
     }
 }

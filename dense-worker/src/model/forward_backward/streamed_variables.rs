@@ -13,7 +13,6 @@ use crate::model::ModelError;
 /// The thread of a step with autograd among those of the window: libtorch has threads of its own.
 const THREAD: usize = 0;
 
-/// The variables, layer by layer.
 #[derive(Debug)]
 pub(in crate::model) struct StreamedVariables {
     window: Arc<LayerWindow>,
@@ -43,11 +42,11 @@ impl StreamedVariables {
         layer: usize,
         work: impl FnOnce() -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
-        let (number, values) = self.window.begin(THREAD, layer)?;
+        let (number, values) = self.window.begin_use(THREAD, layer)?;
         let done = self.set(layer, &values).and_then(|()| work());
         drop(values);
         self.take_away(layer)?;
-        self.window.end(number)?;
+        self.window.end_use(number)?;
         done
     }
 
@@ -61,8 +60,8 @@ impl StreamedVariables {
         let variables: Vec<&Tensor> = self.layers[layer].iter().map(|variable| &variable.handle).collect();
         let mut made = self.forward(layer, || work(&variables))?;
         let others = made.split_off(variables.len());
-        let mut gradients = self.window.memory(layer);
-        let all = gradients.tensor()?;
+        let mut gradients = self.window.layer_memory(layer);
+        let all = gradients.as_tensor()?;
         for (mut into, gradient) in self.parts(layer, &all)?.into_iter().zip_eq(made) {
             if gradient.defined() {
                 into.f_copy_(&gradient)?;
@@ -71,7 +70,7 @@ impl StreamedVariables {
             }
         }
         drop(all);
-        self.window.give(THREAD, layer, gradients)?;
+        self.window.give_gradients(THREAD, layer, gradients)?;
         Ok(others)
     }
 
@@ -87,7 +86,6 @@ impl StreamedVariables {
         variables.try_for_each(|variable| Ok(variable.handle.shallow_clone().f_set_data(&nothing)?))
     }
 
-    /// Whether no variable has values.
     #[cfg(test)]
     pub(super) fn are_away(&self) -> bool {
         self.layers.iter().flatten().all(|variable| variable.handle.numel() == 0)

@@ -3,15 +3,15 @@
 use tch::Tensor;
 use zagros_zip::ZipEq;
 
-use super::blocks::Blocks;
-use super::layer::Parts;
+use super::blocks::SampleBlocks;
+use super::layer::StepParts;
 use super::matrix::Matrix;
-use super::mixture::Mixture;
-use super::stack::{InputSlopes, Stack};
+use super::mixture::ExpertMixture;
+use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::Dropout;
+use crate::model::dropout::UnitDropout;
 use crate::model::mlp::Mlp;
-use crate::model::tasks::{self, Gate, Tasks};
+use crate::model::tasks::{self, ExpertGate, TasksNetwork};
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -21,27 +21,26 @@ pub(in crate::model) struct TasksForwardBackward {
     input: Matrix,
     d_input: Matrix,
     shared: SharedStacks,
-    towers: Vec<Stack>,
+    towers: Vec<LayerStack>,
     /// `[chunk, outputs of all targets]`.
     d_logits: Vec<f32>,
 }
 
-/// What is between x and the towers.
 #[derive(Debug)]
 enum SharedStacks {
     Nothing,
-    Bottom(Stack),
+    Bottom(LayerStack),
     /// The one level of MMoE, or those of PLE.
     Levels(Vec<ExpertLevel>),
 }
 
 #[derive(Debug)]
 struct ExpertLevel {
-    shared: Vec<Stack>,
+    shared: Vec<LayerStack>,
     /// The experts of each target; none in MMoE.
-    own: Vec<Vec<Stack>>,
-    gates: Vec<Mixture>,
-    shared_gate: Option<Mixture>,
+    own: Vec<Vec<LayerStack>>,
+    gates: Vec<ExpertMixture>,
+    shared_gate: Option<ExpertMixture>,
 }
 
 /// What a level or a tower reads, or its slopes: that of each target, and that of all.
@@ -52,33 +51,33 @@ struct TargetInputs {
 
 impl TasksForwardBackward {
     /// `None` for experts without layers.
-    pub(super) fn new(network: &Tasks, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Option<Self>, ModelError> {
+    pub(super) fn new(network: &TasksNetwork, shape: &InputShape, parts: &mut StepParts<'_>) -> Result<Option<Self>, ModelError> {
         let inputs = shape.numeric + shape.width();
         let shared = match &network.shared {
-            tasks::Shared::Bottom(None) => SharedStacks::Nothing,
-            tasks::Shared::Bottom(Some(bottom)) => SharedStacks::Bottom(Stack::new(bottom, true, parts)?),
-            tasks::Shared::Mmoe(experts, gates) => {
-                if experts.iter().any(|expert| expert.inputs() == 0) {
+            tasks::SharedLayers::Bottom(None) => SharedStacks::Nothing,
+            tasks::SharedLayers::Bottom(Some(bottom)) => SharedStacks::Bottom(LayerStack::new(bottom, true, parts)?),
+            tasks::SharedLayers::Mmoe(experts, gates) => {
+                if experts.iter().any(|expert| expert.input_count() == 0) {
                     return Ok(None);
                 }
                 let none: Vec<Vec<Mlp>> = gates.iter().map(|_| Vec::new()).collect();
                 SharedStacks::Levels(vec![ExpertLevel::new((experts, &none), gates, None, parts)?])
             }
-            tasks::Shared::Ple(levels) => {
-                if levels.iter().flat_map(|level| &level.shared).any(|expert| expert.inputs() == 0) {
+            tasks::SharedLayers::Ple(levels) => {
+                if levels.iter().flat_map(|level| &level.shared).any(|expert| expert.input_count() == 0) {
                     return Ok(None);
                 }
-                let level = |level: &tasks::Level| {
+                let level = |level: &tasks::PleLevel| {
                     ExpertLevel::new((&level.shared, &level.own), &level.gates, level.shared_gate.as_ref(), parts)
                 };
                 SharedStacks::Levels(levels.iter().map(level).collect::<Result<_, _>>()?)
             }
         };
-        let towers = network.towers.iter().map(|tower| Stack::new(tower, true, parts)).collect::<Result<_, _>>()?;
+        let towers = network.towers.iter().map(|tower| LayerStack::new(tower, true, parts)).collect::<Result<_, _>>()?;
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(parts.rows(), inputs)?,
-            d_input: Matrix::aligned(parts.rows(), inputs)?,
+            input: Matrix::aligned(parts.row_count(), inputs)?,
+            d_input: Matrix::aligned(parts.row_count(), inputs)?,
             shared,
             towers,
             d_logits: Vec::new(),
@@ -86,14 +85,14 @@ impl TasksForwardBackward {
     }
 
     /// Forward to the towers. Answers what each reads.
-    fn forward_shared(&mut self, rows: usize, by: Blocks, dropout: &mut Dropout) -> Result<Vec<Tensor>, ModelError> {
+    fn forward_shared(&mut self, rows: usize, by: SampleBlocks, dropout: &mut UnitDropout) -> Result<Vec<Tensor>, ModelError> {
         let x = self.input.rows(rows)?;
         let targets = self.towers.len();
         match &mut self.shared {
             SharedStacks::Nothing => Ok(TargetInputs::the_same(&x, targets).own),
             SharedStacks::Bottom(bottom) => {
                 bottom.forward(&x, rows, by, Some(dropout))?;
-                bottom.ends(rows).1.fill(0.0);
+                bottom.output_and_slopes(rows).1.fill(0.0);
                 Ok(TargetInputs::the_same(&bottom.output_tensor(rows)?, targets).own)
             }
             SharedStacks::Levels(levels) => {
@@ -149,14 +148,14 @@ impl ChunkStep for TasksForwardBackward {
             SharedStacks::Bottom(bottom) => bottom.refresh()?,
             SharedStacks::Levels(levels) => levels.iter_mut().try_for_each(ExpertLevel::refresh)?,
         }
-        self.towers.iter_mut().try_for_each(Stack::refresh)
+        self.towers.iter_mut().try_for_each(LayerStack::refresh)
     }
 
     fn chunk(
         &mut self,
         share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let rows = share.samples;
         self.input.put_side_by_side(rows, (share.numeric, self.numeric), share.embeddings);
@@ -178,7 +177,7 @@ impl ChunkStep for TasksForwardBackward {
         let d_read = self.d_read(rows)?;
         let mut end = outputs;
         for (target, tower) in self.towers.iter_mut().enumerate().rev() {
-            let (_, slopes) = tower.ends(rows);
+            let (_, slopes) = tower.output_and_slopes(rows);
             let width = slopes.len() / rows;
             end -= width;
             for (into, slopes) in slopes.chunks_exact_mut(width).zip_eq(self.d_logits.chunks_exact(outputs)) {
@@ -202,36 +201,36 @@ impl TargetInputs {
 impl ExpertLevel {
     fn new(
         (shared, own): (&[Mlp], &[Vec<Mlp>]),
-        gates: &[Gate],
-        shared_gate: Option<&Gate>,
-        parts: &mut Parts<'_>,
+        gates: &[ExpertGate],
+        shared_gate: Option<&ExpertGate>,
+        parts: &mut StepParts<'_>,
     ) -> Result<Self, ModelError> {
         let mut stacks = |experts: &[Mlp]| {
-            experts.iter().map(|expert| Stack::new(expert, true, parts)).collect::<Result<Vec<_>, _>>()
+            experts.iter().map(|expert| LayerStack::new(expert, true, parts)).collect::<Result<Vec<_>, _>>()
         };
         let shared = stacks(shared)?;
-        let own: Vec<Vec<Stack>> = own.iter().map(|experts| stacks(experts)).collect::<Result<_, _>>()?;
-        let width = shared.iter().chain(own.iter().flatten()).next().map_or(0, Stack::width);
-        let gates = gates.iter().map(|gate| Mixture::new(&gate.weight, width, parts)).collect::<Result<_, _>>()?;
-        let shared_gate = shared_gate.map(|gate| Mixture::new(&gate.weight, width, parts)).transpose()?;
+        let own: Vec<Vec<LayerStack>> = own.iter().map(|experts| stacks(experts)).collect::<Result<_, _>>()?;
+        let width = shared.iter().chain(own.iter().flatten()).next().map_or(0, LayerStack::output_width);
+        let gates = gates.iter().map(|gate| ExpertMixture::new(&gate.weight, width, parts)).collect::<Result<_, _>>()?;
+        let shared_gate = shared_gate.map(|gate| ExpertMixture::new(&gate.weight, width, parts)).transpose()?;
         Ok(Self { shared, own, gates, shared_gate })
     }
 
-    fn experts_mut(&mut self) -> impl Iterator<Item = &mut Stack> {
+    fn experts_mut(&mut self) -> impl Iterator<Item = &mut LayerStack> {
         self.shared.iter_mut().chain(self.own.iter_mut().flatten())
     }
 
     fn refresh(&mut self) -> Result<(), ModelError> {
         // Gates have no copy in another precision.
-        self.experts_mut().try_for_each(Stack::refresh)
+        self.experts_mut().try_for_each(LayerStack::refresh)
     }
 
     fn forward(
         &mut self,
         read: &TargetInputs,
         rows: usize,
-        by: Blocks,
-        dropout: &mut Dropout,
+        by: SampleBlocks,
+        dropout: &mut UnitDropout,
     ) -> Result<(), ModelError> {
         for expert in &mut self.shared {
             expert.forward(&read.shared, rows, by, Some(dropout))?;
@@ -246,20 +245,19 @@ impl ExpertLevel {
         self.shared_gate.as_mut().map_or(Ok(()), |gate| gate.forward(&read.shared, all, rows, by))
     }
 
-    /// What the next level or the towers read.
     fn outputs(&self, x: &Tensor, rows: usize) -> Result<TargetInputs, ModelError> {
-        self.of_gates(Mixture::output, x, rows)
+        self.of_gates(ExpertMixture::output, x, rows)
     }
 
     /// The slopes of [`Self::outputs`].
     fn d_outputs(&self, d_x: &Tensor, rows: usize) -> Result<TargetInputs, ModelError> {
-        self.of_gates(Mixture::d_output, d_x, rows)
+        self.of_gates(ExpertMixture::d_output, d_x, rows)
     }
 
     /// Without a shared gate no code reads `unread`.
     fn of_gates(
         &self,
-        matrix: impl Fn(&Mixture) -> &Matrix,
+        matrix: impl Fn(&ExpertMixture) -> &Matrix,
         unread: &Tensor,
         rows: usize,
     ) -> Result<TargetInputs, ModelError> {
@@ -276,7 +274,7 @@ impl ExpertLevel {
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        self.experts_mut().for_each(|expert| expert.ends(rows).1.fill(0.0));
+        self.experts_mut().for_each(|expert| expert.output_and_slopes(rows).1.fill(0.0));
         let Self { shared, own, gates, shared_gate } = self;
         if let Some(gate) = shared_gate {
             let all = own.iter_mut().flatten().chain(&mut *shared);

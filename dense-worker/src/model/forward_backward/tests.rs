@@ -7,8 +7,8 @@ use zagros_job::{CrossStructure, DenseOptimizer, ExpertLayers, Job, Model, Preci
 use zagros_zip::{ZipEq, number_from};
 
 use super::CHUNK;
-use super::pairs::{Pairs, PairsPlace};
-use crate::model::{Compute, DenseModel, InputShape, ModelError, StepOutput};
+use super::pairs::{PairProducts, PairsPlace};
+use crate::model::{StepCompute, DenseModel, InputShape, ModelError, StepOutput};
 use crate::testing::job;
 
 fn dlrm(dropout: f64) -> Model {
@@ -58,9 +58,9 @@ pub(super) fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
 /// A step of the job's network, and the gradients of its weights.
 fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, Vec<f32>) {
     let mut model = DenseModel::new(job).unwrap();
-    assert!(matches!(model.compute, Compute::Threads(_)));
+    assert!(matches!(model.compute, StepCompute::Threads(_)));
     if by_autograd {
-        model.compute = Compute::Autograd;
+        model.compute = StepCompute::Autograd;
     }
     let run = |[numeric, embeddings, labels]: &[Vec<f32>; 3]| model.step(numeric, embeddings, labels).unwrap();
     let output = steps.iter().map(run).last().unwrap();
@@ -187,7 +187,7 @@ fn finalmlp_equals_autograd_with_one_and_more_heads_and_outputs() {
 #[test]
 fn experts_without_layers_have_autograd_alone() {
     let model = Model::Mmoe { experts: 3, layers: experts(vec![], 0.0) };
-    assert!(matches!(DenseModel::new(&tasks(model, 2, &[4])).unwrap().compute, Compute::Autograd));
+    assert!(matches!(DenseModel::new(&tasks(model, 2, &[4])).unwrap().compute, StepCompute::Autograd));
 }
 
 #[test]
@@ -275,7 +275,7 @@ proptest! {
     ) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
-        let mut pairs = Pairs::new(vectors, dim);
+        let mut pairs = PairProducts::new(vectors, dim);
         let place = PairsPlace { stride: (pairs.count() + 2 * extra).max(1), offset: extra };
         let stride = place.stride;
         let of_dense = if bottom { dim } else { 0 };

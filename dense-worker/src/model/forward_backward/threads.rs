@@ -2,13 +2,13 @@
 
 use zagros_zip::ZipEq;
 
-use super::layer::Parts;
+use super::layer::StepParts;
 use super::{BatchShare, ForwardBackward};
-use crate::model::Final;
-use crate::model::dropout::Dropout;
+use crate::model::FinalGradients;
+use crate::model::dropout::UnitDropout;
 use crate::model::flat::FlatParameters;
-use crate::model::loss::{Losses, MeanLoss, mean_over};
-use crate::model::{InputShape, ModelError, Network};
+use crate::model::loss::{TargetLosses, MeanLoss, mean_over};
+use crate::model::{InputShape, ModelError, DenseNetwork};
 
 /// The fewest samples for a thread: waking it takes as long as a few samples.
 const LEAST: usize = 64;
@@ -25,27 +25,27 @@ pub(in crate::model) struct ComputeThreads {
 #[derive(Debug)]
 struct ComputeThread {
     step: ForwardBackward,
-    dropout: Dropout,
+    dropout: UnitDropout,
 }
 
 impl ComputeThreads {
     /// `None` for networks that have only autograd. Steps write to `gradients`.
     pub(in crate::model) fn from_network(
-        network: &Network,
+        network: &DenseNetwork,
         shape: &InputShape,
         gradients: &FlatParameters,
         threads: usize,
-        dropout: impl Fn(u64) -> Dropout,
+        dropout: impl Fn(u64) -> UnitDropout,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(step) = ForwardBackward::from_network(network, shape, &mut Parts::resident(&mut gradients.views()))?
+        let Some(step) = ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut gradients.views()))?
         else {
             return Ok(None);
         };
         let lead = ComputeThread { step, dropout: dropout(0) };
         let mut others = Vec::new();
         for index in 1..threads {
-            let own = gradients.twin()?;
-            let Some(step) = ForwardBackward::from_network(network, shape, &mut Parts::resident(&mut own.views()))?
+            let own = gradients.with_same_shape()?;
+            let Some(step) = ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut own.views()))?
             else {
                 return Ok(None);
             };
@@ -55,14 +55,13 @@ impl ComputeThreads {
     }
 
     /// Drops other units from now on. `dropout` makes each thread's.
-    pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> Dropout) {
+    pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> UnitDropout) {
         self.lead.dropout = dropout(0);
         for (index, (thread, _)) in self.others.iter_mut().enumerate() {
             thread.dropout = dropout(index as u64 + 1);
         }
     }
 
-    /// Sets the dropout to that of this step.
     pub(in crate::model) fn draw_for(&mut self, step: u64) {
         self.lead.dropout.draw_for(step);
         self.others.iter_mut().for_each(|(thread, _)| thread.dropout.draw_for(step));
@@ -73,9 +72,9 @@ impl ComputeThreads {
     pub(in crate::model) fn run(
         &mut self,
         mut batch: BatchShare<'_>,
-        losses: &Losses,
+        losses: &TargetLosses,
         gradients: &mut FlatParameters,
-        ready: Final<'_>,
+        ready: FinalGradients<'_>,
     ) -> Result<f32, ModelError> {
         let samples = batch.samples;
         let (weight, factor) = mean_over(batch.weights, samples);

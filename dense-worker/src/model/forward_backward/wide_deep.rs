@@ -2,12 +2,12 @@
 
 use zagros_zip::ZipEq;
 
-use super::layer::Parts;
+use super::layer::StepParts;
 use super::linear_term::LinearTerm;
 use super::matrix::Matrix;
-use super::stack::Stack;
+use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::Dropout;
+use crate::model::dropout::UnitDropout;
 use crate::model::wide_deep::WideDeep;
 use crate::model::{InputShape, ModelError};
 
@@ -23,21 +23,21 @@ pub(in crate::model) struct WideDeepForwardBackward {
     d_input: Option<Matrix>,
     /// The wide part of each logit, `[chunk]`.
     wide_logits: Vec<f32>,
-    deep: Stack,
+    deep: LayerStack,
 }
 
 impl WideDeepForwardBackward {
-    pub(super) fn new(network: &WideDeep, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
-        let (numeric, inputs) = (shape.numeric, network.deep.inputs());
+    pub(super) fn new(network: &WideDeep, shape: &InputShape, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
+        let (numeric, inputs) = (shape.numeric, network.deep.input_count());
         let wide = network.wide.as_ref().map(|wide| LinearTerm::new(wide, parts)).transpose()?;
         Ok(Self {
             numeric,
             dims: shape.embeddings.clone(),
             wide,
-            input: Matrix::aligned(parts.rows(), inputs)?,
-            d_input: (inputs > numeric).then(|| Matrix::aligned(parts.rows(), inputs - numeric)).transpose()?,
+            input: Matrix::aligned(parts.row_count(), inputs)?,
+            d_input: (inputs > numeric).then(|| Matrix::aligned(parts.row_count(), inputs - numeric)).transpose()?,
             wide_logits: Vec::new(),
-            deep: Stack::new(&network.deep, true, parts)?,
+            deep: LayerStack::new(&network.deep, true, parts)?,
         })
     }
 }
@@ -51,10 +51,10 @@ impl ChunkStep for WideDeepForwardBackward {
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut Dropout,
+        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { numeric, dims, wide, input, d_input, wide_logits, deep } = self;
-        let (rows, stride, numeric, width) = (share.samples, input.stride(), *numeric, dims.iter().sum::<usize>());
+        let (rows, stride, numeric, width) = (share.samples, input.row_stride(), *numeric, dims.iter().sum::<usize>());
         wide_logits.clear();
         wide_logits.resize(rows, 0.0);
         for (sample, (into, logit)) in
@@ -80,7 +80,7 @@ impl ChunkStep for WideDeepForwardBackward {
         if let Some(wide) = wide {
             wide.backward(slopes, share.numeric, progress)?;
         }
-        let deep_slopes = d_input.as_ref().map(|d_input| (d_input.values(rows), d_input.stride()));
+        let deep_slopes = d_input.as_ref().map(|d_input| (d_input.values(rows), d_input.row_stride()));
         for (sample, slope) in slopes.iter().enumerate() {
             let (mut into, mut start) = (&mut share.gradients[sample * width..][..width], 0);
             for dim in dims.iter() {

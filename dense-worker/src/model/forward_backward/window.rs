@@ -21,7 +21,7 @@ use tch::Tensor;
 use zagros_job::{Job, StreamedLayer};
 use zagros_zip::ZipEq;
 
-use super::Purpose;
+use super::TraversalPurpose;
 use super::layer_values::{LayerValues, SpareMemory};
 use crate::model::ModelError;
 
@@ -29,7 +29,7 @@ use crate::model::ModelError;
 pub trait LayerStore: Send + Sync + Debug {
     /// Begins to fetch the weights of a layer, those after every gradient that was pushed before. They are written to `into`, in
     /// the order of the layer's tensors. Of several workers all fetch the same layers in the same order in training.
-    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer>;
+    fn pull(&self, layer: usize, purpose: TraversalPurpose, into: LayerValues) -> Box<dyn PendingLayer>;
 
     /// Begins to push the gradient of a layer at a step, summed over all workers. They push in the same order, too.
     ///
@@ -51,10 +51,7 @@ pub trait LayerStore: Send + Sync + Debug {
     fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError>;
 
     /// Waits until every push has arrived.
-    ///
-    /// # Errors
-    /// When one did not.
-    fn settle(&self) -> Result<(), ModelError>;
+    fn wait_for_pushes(&self) -> Result<(), ModelError>;
 }
 
 /// The weights of a layer that are on their way.
@@ -81,7 +78,7 @@ impl GradientLimit {
 
     /// Clips gradients. Returns whether all were finite.
     #[must_use]
-    pub fn apply(&self, gradients: &mut [f32]) -> bool {
+    pub fn clip_gradients(&self, gradients: &mut [f32]) -> bool {
         let are_finite = crate::model::all_finite(gradients);
         if let (Some(largest), true) = (self.largest, are_finite) {
             gradients.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-largest, largest));
@@ -90,12 +87,10 @@ impl GradientLimit {
     }
 }
 
-/// The layers that are here.
 #[derive(Debug)]
 pub(in crate::model) struct LayerWindow {
     store: Arc<dyn LayerStore>,
     layers: Vec<StreamedLayer>,
-    /// Whether a step computes some outputs twice, to keep fewer.
     recomputes: bool,
     spare: SpareMemory,
     state: Mutex<WindowState>,
@@ -118,14 +113,14 @@ struct WindowState {
     users: BTreeMap<UseNumber, usize>,
     /// By layer: the gradients of threads, with the number of the thread.
     gradients: BTreeMap<usize, Vec<(usize, LayerValues)>>,
-    /// Whether a thread has failed: the others need not wait.
+    /// The others need not wait.
     has_failed: bool,
 }
 
 /// What the threads do at the moment.
 #[derive(Debug)]
 struct UseCounts {
-    purpose: Purpose,
+    purpose: TraversalPurpose,
     step: u64,
     /// Factor of the gradients in the sum of all workers.
     share: f32,
@@ -143,10 +138,9 @@ enum LayerPresence {
 }
 
 impl LayerWindow {
-    /// A window on the layers of a job.
     pub(in crate::model) fn new(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = WindowState {
-            traversal: UseCounts { purpose: Purpose::Training, step: 0, share: 1.0, started: Vec::new() },
+            traversal: UseCounts { purpose: TraversalPurpose::Training, step: 0, share: 1.0, started: Vec::new() },
             orders: [Vec::new(), Vec::new()],
             is_learning: false,
             held: BTreeMap::new(),
@@ -159,23 +153,21 @@ impl LayerWindow {
         Self { store, layers, recomputes, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Where the weights are.
     pub(in crate::model) fn store(&self) -> &Arc<dyn LayerStore> {
         &self.store
     }
 
-    /// Whether a step computes some outputs twice, to keep fewer.
-    pub(super) fn recomputes(&self) -> bool {
+    /// To keep fewer outputs, it computes some twice.
+    pub(super) fn recomputes_outputs(&self) -> bool {
         self.recomputes
     }
 
-    /// Weights of the first tensor of a layer.
+    /// Of the first tensor.
     pub(super) fn weights_of_first(&self, layer: usize) -> Option<usize> {
         Some(self.layers.get(layer)?.tensors.first()?.segment.range.len())
     }
 
-    /// The most outputs of a layer.
-    pub(super) fn widest(&self) -> usize {
+    pub(super) fn most_outputs(&self) -> usize {
         let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
         let outputs = tensors.filter_map(|tensor| tensor.segment.tensor.shape.first());
         outputs.max().map_or(1, |outputs| usize::try_from(*outputs).unwrap_or(usize::MAX))
@@ -183,7 +175,7 @@ impl LayerWindow {
 
     /// Before a traversal by so many threads. What an earlier one left is gone. A training step's gradients count `share` in the
     /// sum of all workers.
-    pub(super) fn start(&self, purpose: Purpose, (step, share): (u64, f32), threads: usize) {
+    pub(super) fn start(&self, purpose: TraversalPurpose, (step, share): (u64, f32), threads: usize) {
         let mut state = self.lock();
         state.traversal = UseCounts { purpose, step, share, started: vec![0; threads] };
         state.held.clear();
@@ -194,7 +186,7 @@ impl LayerWindow {
     }
 
     /// Notes the order of the uses in the traversals that `work` makes on one thread. They get weights that are anything.
-    pub(in crate::model) fn learn<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(in crate::model) fn learn_order<T>(&self, work: impl FnOnce() -> T) -> T {
         self.lock().is_learning = true;
         let done = work();
         self.lock().is_learning = false;
@@ -202,19 +194,19 @@ impl LayerWindow {
     }
 
     /// Notes that a thread has failed. The others end when they next ask for a layer.
-    pub(super) fn fail(&self) {
+    pub(super) fn note_failure(&self) {
         self.lock().has_failed = true;
         self.changed.notify_all();
     }
 
     /// The weights of a layer, `[weights]`, for the next use of a thread. Waits for them.
-    pub(super) fn begin(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
+    pub(super) fn begin_use(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
         let mut state = self.lock();
         let number = state.traversal.started[thread];
         state.traversal.started[thread] += 1;
         if state.is_learning {
             state.order().push(layer);
-            let memory = self.memory(layer);
+            let memory = self.layer_memory(layer);
             state.held.insert(number, LayerPresence::Here(memory));
         }
         if state.order().get(number) != Some(&layer) {
@@ -229,7 +221,7 @@ impl LayerWindow {
             }
             match state.held.insert(number, LayerPresence::Awaited) {
                 Some(LayerPresence::Here(mut weights)) => {
-                    let view = weights.tensor()?;
+                    let view = weights.as_tensor()?;
                     state.held.insert(number, LayerPresence::Here(weights));
                     self.fetch(&mut state, number + 1);
                     return Ok((number, view));
@@ -255,12 +247,12 @@ impl LayerWindow {
         }
     }
 
-    fn pull(&self, layer: usize, purpose: Purpose) -> Box<dyn PendingLayer> {
-        self.store.pull(layer, purpose, self.memory(layer))
+    fn pull(&self, layer: usize, purpose: TraversalPurpose) -> Box<dyn PendingLayer> {
+        self.store.pull(layer, purpose, self.layer_memory(layer))
     }
 
     /// Memory for the gradients, or the weights, of a layer. It holds anything.
-    pub(super) fn memory(&self, layer: usize) -> LayerValues {
+    pub(super) fn layer_memory(&self, layer: usize) -> LayerValues {
         let StreamedLayer { tensors, .. } = &self.layers[layer];
         let first = tensors.first().map_or(0, |tensor| tensor.segment.range.start);
         self.spare.take(first, self.layers[layer].weight_count())
@@ -272,15 +264,14 @@ impl LayerWindow {
         number: UseNumber,
         pending: Box<dyn PendingLayer>,
     ) -> Result<MutexGuard<'_, WindowState>, ModelError> {
-        let fetched = pending.wait().inspect_err(|_| self.fail())?;
+        let fetched = pending.wait().inspect_err(|_| self.note_failure())?;
         let mut state = self.lock();
         state.held.insert(number, LayerPresence::Here(fetched));
         self.changed.notify_all();
         Ok(state)
     }
 
-    /// Ends a thread's use of a layer.
-    pub(super) fn end(&self, number: UseNumber) -> Result<(), ModelError> {
+    pub(super) fn end_use(&self, number: UseNumber) -> Result<(), ModelError> {
         let mut state = self.lock();
         let left = state.users.get_mut(&number).ok_or(ModelError::Thread)?;
         *left -= 1;
@@ -307,7 +298,7 @@ impl LayerWindow {
     }
 
     /// A thread's gradients of a layer. Those of the last thread complete the sum, which is pushed.
-    pub(super) fn give(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
+    pub(super) fn give_gradients(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
         let mut state = self.lock();
         if state.is_learning {
             return Ok(());
@@ -340,7 +331,7 @@ impl LayerWindow {
 
 impl WindowState {
     fn order(&mut self) -> &mut Vec<usize> {
-        &mut self.orders[usize::from(self.traversal.purpose == Purpose::Scoring)]
+        &mut self.orders[usize::from(self.traversal.purpose == TraversalPurpose::Scoring)]
     }
 
     /// Whether no earlier layer but one is still in use.

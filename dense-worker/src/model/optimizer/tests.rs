@@ -25,7 +25,7 @@ fn given(step: usize) -> [f32; 8] {
 /// Runs an optimiser beside `reference(weights, gradients, step)`, which updates all weights in f64.
 fn check(optimizer: DenseOptimizer, updates: DenseUpdates, mut reference: impl FnMut(&mut [f64], &[f64; 8], usize)) {
     let mut weights = WEIGHTS;
-    let mut updater = Updater::new(&optimizer, updates, 8);
+    let mut updater = WeightUpdater::new(&optimizer, updates, 8);
     let mut expected = weights.map(f64::from);
     for step in 0..STEPS {
         let old_weights = weights;
@@ -170,7 +170,7 @@ fn values_are_clipped_before_their_norm() {
 #[test]
 fn a_norm_beyond_f32_is_refused_and_changes_nothing() {
     let updates = DenseUpdates { clip_norm: Some(1.0), non_finite: NonFinitePolicy::Refuse, ..DenseUpdates::default() };
-    let mut updater = Updater::new(&plain_sgd(0.1), updates, 8);
+    let mut updater = WeightUpdater::new(&plain_sgd(0.1), updates, 8);
     let mut weights = WEIGHTS;
     let refused = updater.apply(0, &mut weights, &mut [3e38; 8]).unwrap_err();
     assert!(refused.to_string().starts_with("the norm of the dense network's gradients is not finite"), "{refused}");
@@ -204,7 +204,7 @@ fn each_range_has_its_rate() {
         }
     };
     for optimizer in each_optimizer() {
-        let new = |optimizer: DenseOptimizer| Updater::new(&optimizer, DenseUpdates::default(), 8);
+        let new = |optimizer: DenseOptimizer| WeightUpdater::new(&optimizer, DenseUpdates::default(), 8);
         let rates = vec![RateRange { weights: 0..3, factor: 0.5 }, RateRange { weights: 3..8, factor: 2.0 }];
         let mut both = new(optimizer).with_rates(rates);
         let (mut slow, mut fast) = (new(scaled(optimizer, 0.5)), new(scaled(optimizer, 2.0)));
@@ -223,7 +223,7 @@ fn each_range_has_its_rate() {
 #[test]
 fn an_optimiser_continues_from_a_restored_state() {
     for optimizer in each_optimizer() {
-        let new = || Updater::new(&optimizer, DenseUpdates::default(), 8);
+        let new = || WeightUpdater::new(&optimizer, DenseUpdates::default(), 8);
         let (mut whole, mut first, mut second) = (new(), new(), new());
         let (mut through, mut with_a_break) = (WEIGHTS, WEIGHTS);
         for step in 0..STEPS {
@@ -241,12 +241,12 @@ fn an_optimiser_continues_from_a_restored_state() {
 #[test]
 fn the_state_of_another_optimiser_is_refused() {
     let [sgd, adam, _, adagrad] =
-        each_optimizer().map(|optimizer| Updater::new(&optimizer, DenseUpdates::default(), 8));
-    let mut plain = Updater::new(&plain_sgd(0.1), DenseUpdates::default(), 8);
+        each_optimizer().map(|optimizer| WeightUpdater::new(&optimizer, DenseUpdates::default(), 8));
+    let mut plain = WeightUpdater::new(&plain_sgd(0.1), DenseUpdates::default(), 8);
     let refused = plain.restore(adagrad.state().clone()).unwrap_err().to_string();
     assert!(refused.contains("the optimiser's state is squares 8, not nothing"), "{refused}");
     assert!(plain.restore(sgd.state().clone()).is_err());
-    let mut short = Updater::new(&each_optimizer()[1], DenseUpdates::default(), 7);
+    let mut short = WeightUpdater::new(&each_optimizer()[1], DenseUpdates::default(), 7);
     let refused = short.restore(adam.state().clone()).unwrap_err().to_string();
     assert!(refused.contains("first_moment 8, second_moment 8, not first_moment 7"), "{refused}");
 }

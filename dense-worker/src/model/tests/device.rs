@@ -34,7 +34,7 @@ fn mirrored(job: &Job) -> DenseModel {
     DenseModel::new_at(job, DevicePlacement { device: Device::Cpu, mirrored: true }, None).unwrap()
 }
 
-fn step(model: &mut DenseModel, samples: &Samples) -> StepOutput {
+fn step(model: &mut DenseModel, samples: &TestSamples) -> StepOutput {
     model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap()
 }
 
@@ -43,10 +43,10 @@ fn a_mirrored_network_makes_the_same_steps_bit_for_bit() {
     for model in networks() {
         let mut job = job(2, &[3, 3], model);
         job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
-        let samples = Samples::random(&job, 9);
+        let samples = TestSamples::random(&job, 9);
         let (mut plain, mut mirrored) = (DenseModel::new(&job).unwrap(), mirrored(&job));
         // Both by autograd.
-        plain.compute = Compute::Autograd;
+        plain.compute = StepCompute::Autograd;
         for _ in 0..3 {
             assert_eq!(step(&mut mirrored, &samples), step(&mut plain, &samples), "{:?}", job.model);
             assert_eq!(mirrored.gradients(), plain.gradients());
@@ -60,7 +60,7 @@ fn a_mirrored_network_makes_the_same_steps_bit_for_bit() {
 #[test]
 fn weights_given_to_a_mirrored_network_reach_the_device() {
     let job = job(2, &[3, 3], dlrm());
-    let samples = Samples::random(&job, 9);
+    let samples = TestSamples::random(&job, 9);
     let (mut first, mut second) = (mirrored(&job), mirrored(&job));
     (0..3).for_each(|_| drop(step(&mut first, &samples)));
     let predict = |model: &DenseModel| model.predict(&samples.numeric, &samples.embeddings, 9).unwrap();
@@ -68,7 +68,7 @@ fn weights_given_to_a_mirrored_network_reach_the_device() {
     second.load_safetensors(&first.to_safetensors().unwrap()).unwrap();
     assert_eq!(predict(&first), predict(&second));
     // As an asynchronous worker takes its weights, and as a worker without samples joins a step.
-    let mut weights = vec![0.0; first.weights()];
+    let mut weights = vec![0.0; first.weight_count()];
     step(&mut first, &samples);
     first.copy_weights(&mut weights).unwrap();
     second.set_weights(&weights).unwrap();
@@ -76,7 +76,7 @@ fn weights_given_to_a_mirrored_network_reach_the_device() {
     second.clear_gradients().unwrap();
     assert!(second.gradients().iter().all(|gradient| *gradient == 0.0));
     second.replace_gradients(0, first.gradients()).unwrap();
-    second.apply().unwrap();
+    second.apply_gradients().unwrap();
     assert_ne!(predict(&first), predict(&second));
 }
 
@@ -86,7 +86,7 @@ fn a_missing_device_is_refused_with_what_to_do() {
     job.train.device = zagros_job::Device::Cuda;
     match DenseModel::new(&job) {
         // This machine has a device.
-        Ok(mut model) => assert!(step(&mut model, &Samples::random(&job, 9)).loss.is_finite()),
+        Ok(mut model) => assert!(step(&mut model, &TestSamples::random(&job, 9)).loss.is_finite()),
         Err(error) => {
             let text = error.to_string();
             assert!(

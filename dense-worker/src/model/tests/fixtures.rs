@@ -12,31 +12,31 @@ use zagros_job::{
 };
 use zagros_zip::ZipEq;
 
-use crate::model::{DenseModel, Samples, to_vec};
+use crate::model::{DenseModel, LabelledSamples, to_vec};
 use crate::testing::{job, sequence};
 
 #[derive(Deserialize)]
-pub(super) struct Fixture {
+pub(super) struct NetworkFixture {
     pub(super) numeric: Vec<f32>,
     pub(super) embeddings: Vec<f32>,
     pub(super) labels: Vec<f32>,
     #[serde(default)]
     sample_weights: Vec<f32>,
-    weights: BTreeMap<String, Weight>,
+    weights: BTreeMap<String, FixtureWeight>,
     pub(super) logits: Vec<f64>,
     pub(super) loss: f64,
     pub(super) gradients: HashMap<String, Vec<f64>>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Weight {
+pub(super) struct FixtureWeight {
     shape: Vec<usize>,
     values: Vec<f32>,
 }
 
-impl Fixture {
+impl NetworkFixture {
     pub(super) fn safetensors(&self) -> Vec<u8> {
-        let bytes = |weight: &Weight| weight.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let bytes = |weight: &FixtureWeight| weight.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let stored: Vec<_> = self.weights.iter().map(|(name, weight)| (name, &weight.shape, bytes(weight))).collect();
         let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
         safetensors::serialize(stored.iter().map(|(name, shape, bytes)| (name, view(shape, bytes))), None).unwrap()
@@ -52,15 +52,15 @@ pub(super) fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
 }
 
 fn check(text: &str, job: &Job) {
-    let fixture: Fixture = serde_json::from_str(text).unwrap();
+    let fixture: NetworkFixture = serde_json::from_str(text).unwrap();
     let mut model = DenseModel::new(job).unwrap();
     model.load_safetensors(&fixture.safetensors()).unwrap();
     let predicted = model
         .predict(&fixture.numeric, &fixture.embeddings, fixture.labels.len() / job.features.targets.len())
         .unwrap();
     assert_near("predicted logits", &predicted, &fixture.logits);
-    let Fixture { numeric, embeddings, labels, sample_weights: weights, .. } = &fixture;
-    let output = model.step_on(Samples { numeric, embeddings, labels, weights }).unwrap();
+    let NetworkFixture { numeric, embeddings, labels, sample_weights: weights, .. } = &fixture;
+    let output = model.step_on(LabelledSamples { numeric, embeddings, labels, weights }).unwrap();
     assert_near("logits", &output.logits, &fixture.logits);
     assert_near("loss", &[output.loss], &[fixture.loss]);
     assert_near("gradient of embeddings", &output.gradients, &fixture.gradients["embeddings"]);
@@ -168,11 +168,11 @@ fn bst_causal() {
 }
 
 /// Hidden layers, numbers of the features that the first gate reads, and the same of the second.
-type Gates<'a> = (&'a [i64], &'a [&'a str], &'a [&'a str]);
+type FixtureGates<'a> = (&'a [i64], &'a [&'a str], &'a [&'a str]);
 
-pub(super) fn a_finalmlp((first, second): (&[i64], &[i64]), heads: usize, gates: Option<Gates<'_>>) -> Model {
+pub(super) fn a_finalmlp((first, second): (&[i64], &[i64]), heads: usize, gates: Option<FixtureGates<'_>>) -> Model {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let gate = |(hidden, first, second): Gates<'_>| StreamGates {
+    let gate = |(hidden, first, second): FixtureGates<'_>| StreamGates {
         hidden: hidden.to_vec(),
         first: names(first),
         second: names(second),
@@ -290,7 +290,7 @@ fn networks_of_sequences_have_outputs_for_several_labels() {
         let mut job = with_sequences(job(2, &[3, 2], network), &[(3, 0, PadSide::Left)]);
         job.features.targets = [("click", 1.0), ("classes", 0.5)].map(|(kind, weight)| target(kind, weight)).to_vec();
         let mut model = DenseModel::new(&job).unwrap();
-        assert_eq!(job.dense_parameters(), Some(model.weights() as u64));
+        assert_eq!(job.dense_parameters(), Some(model.weight_count() as u64));
         let output = model.step(&[0.5; 4], &[1.0; 2 * (5 + 10)], &[1.0, 2.0, 0.0, 1.0]).unwrap();
         assert_eq!((output.logits.len(), output.loss.is_finite()), (8, true));
     }

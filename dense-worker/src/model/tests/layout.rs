@@ -72,7 +72,7 @@ fn the_layout_of_a_job_is_that_of_its_network() {
                 all.into_iter().filter(|(name, _)| !name.contains("running_")).collect();
             let segments = job.dense_segments().unwrap();
             assert_eq!(segments.len(), named.len(), "{network}");
-            assert_eq!(segments.last().unwrap().range.end, model.weights(), "{network}");
+            assert_eq!(segments.last().unwrap().range.end, model.weight_count(), "{network}");
             for segment in &segments {
                 let what = format!("{network} {sections} {}", segment.tensor.name);
                 let found = named.get(&segment.tensor.name).unwrap_or_else(|| panic!("{what} is not there"));

@@ -23,7 +23,7 @@ fn gradients_are_near_those_of_f32_and_not_equal() {
         let job = half(model);
         let mut exact = job.clone();
         exact.train.precision = Precision::F32;
-        let samples = Samples::random(&job, 9);
+        let samples = TestSamples::random(&job, 9);
         let step = |job: &Job| {
             let mut model = DenseModel::new(job).unwrap();
             let output = model.backward(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
@@ -50,14 +50,14 @@ fn gradients_below_the_range_of_f16_are_not_lost() {
         job
     };
     let has_gradient = |job: &Job| {
-        let (samples, mut exact) = (Samples::random(job, 2), job.clone());
+        let (samples, mut exact) = (TestSamples::random(job, 2), job.clone());
         exact.train.precision = Precision::F32;
         let mut exact = DenseModel::new(&exact).unwrap();
         let output = exact.backward(&samples.numeric, &samples.embeddings, &[1.0; 2]).unwrap();
         output.gradients[..job.tables[0].dim].iter().all(|gradient| *gradient != 0.0)
     };
     let job = (1..100).map(seeded).find(has_gradient).expect("a seed with a gradient");
-    let samples = Samples::random(&job, 2);
+    let samples = TestSamples::random(&job, 2);
     // Each of very many samples counts little. The embeddings of all but two are zero.
     let batch = 1 << 17;
     let of_all = |values: &[f32]| [values, &vec![0.0; values.len() / 2 * (batch - 2)]].concat();
@@ -71,7 +71,7 @@ fn gradients_below_the_range_of_f16_are_not_lost() {
 #[test]
 fn a_gradient_that_overflows_costs_its_batch_until_the_scale_is_small_enough() {
     let job = half(ffnn());
-    let samples = Samples::random(&job, 9);
+    let samples = TestSamples::random(&job, 9);
     let mut model = DenseModel::new(&job).unwrap();
     let first = stored(&model);
     // So large that its gradients fit only once most of the scale is gone.

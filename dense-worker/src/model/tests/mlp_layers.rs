@@ -7,8 +7,8 @@ use serde::Deserialize;
 use zagros_job::{AttentionActivation, DenseOptimizer, Job, MlpActivation, MlpNorm, MlpSettings, Model, PadSide};
 use zagros_zip::ZipEq;
 
-use super::Samples;
-use super::fixtures::{Fixture, a_din, assert_near, with_sequences};
+use super::TestSamples;
+use super::fixtures::{NetworkFixture, a_din, assert_near, with_sequences};
 use crate::model::{DenseModel, ModelError, to_vec};
 use crate::testing::job;
 
@@ -25,7 +25,7 @@ struct LayersFixture {
 #[derive(Deserialize)]
 struct StatisticsFixture {
     #[serde(flatten)]
-    values: Fixture,
+    values: NetworkFixture,
     /// After the step.
     buffers: HashMap<String, Vec<f64>>,
     /// Logits by the buffers.
@@ -59,7 +59,7 @@ fn check(case: &str, job: &Job, fixture: &StatisticsFixture) {
     let StatisticsFixture { values, buffers, scored } = fixture;
     let mut model = DenseModel::new(job).unwrap();
     let label = |what: &str| format!("{case}: {what}");
-    assert_eq!(job.dense_parameters(), Some(model.weights() as u64), "{}", label("parameters"));
+    assert_eq!(job.dense_parameters(), Some(model.weight_count() as u64), "{}", label("parameters"));
     model.load_safetensors(&values.safetensors()).unwrap();
     let output = model.step(&values.numeric, &values.embeddings, &values.labels).unwrap();
     assert_near(&label("logits"), &output.logits, &values.logits);
@@ -94,7 +94,7 @@ fn an_attention_unit_with_dice_has_the_values_of_pytorch() {
 fn dice_counts_no_padding_and_a_batch_of_padding_leaves_its_averages() {
     let job = din_with_dice();
     let mut model = DenseModel::new(&job).unwrap();
-    let samples = Samples::random(&job, 4);
+    let samples = TestSamples::random(&job, 4);
     // The last value of a sample is the number of its real positions.
     let width = samples.embeddings.len() / 4;
     let mut padding = samples.embeddings.clone();
@@ -135,7 +135,7 @@ fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
     assert_eq!(changes.len(), 2 * (3 + 2));
     let of_both: Vec<f32> = changes.iter().zip_eq(&changes).map(|(one, other)| 0.25 * one + 0.75 * other).collect();
     busy.replace_buffer_changes(&of_both).unwrap();
-    busy.apply().unwrap();
+    busy.apply_gradients().unwrap();
     for (name, expected) in buffers {
         assert_near(&name, &to_vec(&busy.variables.variables()[&name]).unwrap(), &expected);
     }

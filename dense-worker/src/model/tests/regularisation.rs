@@ -117,7 +117,7 @@ fn dropped_values_are_zeros_to_the_network_and_get_no_gradient() {
 }
 
 fn weights(model: &DenseModel) -> Vec<f32> {
-    let mut weights = vec![0.0; model.weights()];
+    let mut weights = vec![0.0; model.weight_count()];
     model.copy_weights(&mut weights).unwrap();
     weights
 }

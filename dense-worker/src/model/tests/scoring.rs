@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use zagros_job::{AttentionActivation, CrossStructure, Job, Model, PadSide, Precision};
 
 use super::fixtures::{a_bst, a_din, a_finalmlp, with_sequences};
-use super::{Samples, dlrm, ffnn};
+use super::{TestSamples, dlrm, ffnn};
 use crate::model::{DenseModel, batch_of_blocks};
 use crate::testing::{job, normed_net};
 
@@ -17,8 +17,8 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 }
 
 /// The logits of the samples from `start` on, in batches of `size`.
-fn in_batches(model: &DenseModel, samples: &Samples, start: usize, size: usize) -> Vec<u32> {
-    let (numeric, width) = (model.shape().numeric, model.shape().width());
+fn in_batches(model: &DenseModel, samples: &TestSamples, start: usize, size: usize) -> Vec<u32> {
+    let (numeric, width) = (model.input_shape().numeric, model.input_shape().width());
     let mut logits = Vec::new();
     for from in (start..SAMPLES).step_by(size) {
         let end = SAMPLES.min(from + size);
@@ -30,7 +30,7 @@ fn in_batches(model: &DenseModel, samples: &Samples, start: usize, size: usize) 
 }
 
 fn check(job: &Job) {
-    let samples = Samples::random(job, SAMPLES);
+    let samples = TestSamples::random(job, SAMPLES);
     let model = DenseModel::new(job).unwrap();
     let expected = in_batches(&model, &samples, 0, SAMPLES);
     for size in [1, 256, 300, 512].map(batch_of_blocks) {
@@ -42,9 +42,9 @@ fn check(job: &Job) {
     // The other samples of a block, or their lack, change nothing.
     for count in [1, 7, 100, 255] {
         let few = &in_batches(&model, &samples, SAMPLES - count, count)[..];
-        let (mut shifted, width) = (samples.clone(), model.shape().width());
+        let (mut shifted, width) = (samples.clone(), model.input_shape().width());
         shifted.embeddings[..count * width].copy_from_slice(&samples.embeddings[(SAMPLES - count) * width..]);
-        let numeric = model.shape().numeric;
+        let numeric = model.input_shape().numeric;
         shifted.numeric[..count * numeric].copy_from_slice(&samples.numeric[(SAMPLES - count) * numeric..]);
         assert_eq!(in_batches(&model, &shifted, 0, SAMPLES)[..count], *few, "{:?}, {count} samples", job.model);
     }
@@ -55,7 +55,7 @@ fn check(job: &Job) {
 /// The job with the first seed with which its few units are on for some samples.
 fn with_live_units(job: Job) -> Job {
     let is_alive = |job: &Job| {
-        let (model, samples) = (DenseModel::new(job).unwrap(), Samples::random(job, SAMPLES));
+        let (model, samples) = (DenseModel::new(job).unwrap(), TestSamples::random(job, SAMPLES));
         in_batches(&model, &samples, 0, SAMPLES).into_iter().collect::<HashSet<_>>().len() > 20
     };
     let seeded = |seed| {
@@ -133,8 +133,8 @@ fn a_logit_over_sequences_has_the_same_bits_in_every_batch() {
 #[test]
 fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
     for job in over_sequences() {
-        let (model, samples) = (DenseModel::new(&job).unwrap(), Samples::random(&job, 24));
-        let (shape, mut other) = (model.shape().clone(), samples.clone());
+        let (model, samples) = (DenseModel::new(&job).unwrap(), TestSamples::random(&job, 24));
+        let (shape, mut other) = (model.input_shape().clone(), samples.clone());
         let width = shape.width();
         let mut padding = Vec::new();
         for sample in 0..24 {
@@ -147,7 +147,7 @@ fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
             }
         }
         padding.iter().for_each(|index| other.embeddings[*index] += 1.0);
-        let predict = |samples: &Samples| model.predict(&samples.numeric, &samples.embeddings, 24).unwrap();
+        let predict = |samples: &TestSamples| model.predict(&samples.numeric, &samples.embeddings, 24).unwrap();
         assert_eq!(predict(&samples), predict(&other), "{:?}", job.model);
         let mut model = DenseModel::new(&job).unwrap();
         let output = model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();

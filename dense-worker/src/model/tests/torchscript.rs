@@ -6,7 +6,7 @@ use safetensors::SafeTensors;
 use zagros_job::{Job, Model, NonFinitePolicy};
 use zagros_zip::ZipEq;
 
-use super::Samples;
+use super::TestSamples;
 use crate::WorkerError;
 use crate::datapath::process_group::seed_of_rank;
 use crate::error::ExitClass;
@@ -62,7 +62,7 @@ fn twin(module: &DenseModel) -> DenseModel {
 #[test]
 fn a_module_trains_like_the_equal_built_in_network() {
     let job = script_job(fixture(NET.0), NET.1);
-    let samples = Samples::random(&job, 6);
+    let samples = TestSamples::random(&job, 6);
     let mut module = DenseModel::new(&job).unwrap();
     let mut built = twin(&module);
     for step in 0..5 {
@@ -81,7 +81,7 @@ fn a_module_trains_like_the_equal_built_in_network() {
 }
 
 /// Which of 64 logits are dropped in each of three steps.
-fn dropped(model: &mut DenseModel, samples: &Samples) -> Vec<Vec<bool>> {
+fn dropped(model: &mut DenseModel, samples: &TestSamples) -> Vec<Vec<bool>> {
     let mut step = || model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap().logits;
     (0..3).map(|_| step().into_iter().map(|logit| logit == 0.0).collect()).collect()
 }
@@ -89,7 +89,7 @@ fn dropped(model: &mut DenseModel, samples: &Samples) -> Vec<Vec<bool>> {
 #[test]
 fn each_rank_drops_its_own_units_and_the_same_ones_in_every_run() {
     let job = script_job(fixture(DROPOUT.0), DROPOUT.1);
-    let samples = Samples::random(&job, 64);
+    let samples = TestSamples::random(&job, 64);
     let of_rank = |rank| {
         let mut model = DenseModel::new(&job).unwrap();
         model.drop_by(seed_of_rank(job.train.seed, rank));
@@ -126,8 +126,8 @@ fn a_file_that_is_not_a_module_is_refused() {
 #[test]
 fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
     let job = script_job(fixture(WIDE.0), WIDE.1);
-    let samples = Samples::random(&job, 6);
-    let step = |job: &Job, samples: &Samples| {
+    let samples = TestSamples::random(&job, 6);
+    let step = |job: &Job, samples: &TestSamples| {
         DenseModel::new(job).unwrap().step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap_err()
     };
     let refused = step(&job, &samples);
@@ -137,7 +137,7 @@ fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
     );
     let mut wider = script_job(fixture(NET.0), NET.1);
     wider.tables[0].dim = 7;
-    let refused = step(&wider, &Samples::random(&wider, 6));
+    let refused = step(&wider, &TestSamples::random(&wider, 6));
     assert!(matches!(refused, ModelError::ScriptFailed { .. }), "{refused}");
 }
 
@@ -145,7 +145,7 @@ fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
 #[test]
 fn buffers_of_a_module_are_saved_with_its_weights() {
     let job = normed();
-    let samples = Samples::random(&job, 4);
+    let samples = TestSamples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
     for _ in 0..3 {
         model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
@@ -182,7 +182,7 @@ fn buffers_of_a_module_are_saved_with_its_weights() {
 fn a_skipped_or_failed_batch_changes_no_buffer() {
     let mut job = normed();
     job.train.updates.non_finite = NonFinitePolicy::Skip;
-    let samples = Samples::random(&job, 4);
+    let samples = TestSamples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
     let saved = model.to_safetensors().unwrap();
     let skipped = model.step(&[f32::NAN; 4], &samples.embeddings, &samples.labels).unwrap_err();

@@ -31,9 +31,9 @@ pub(crate) struct TileTables {
 }
 
 #[derive(Debug)]
-struct Fetched(LayerValues);
+struct FetchedLayer(LayerValues);
 
-impl PendingLayer for Fetched {
+impl PendingLayer for FetchedLayer {
     fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
         Ok(self.0)
     }
@@ -76,14 +76,14 @@ impl TileTables {
 }
 
 impl LayerStore for TileTables {
-    fn pull(&self, layer: usize, _: Purpose, mut into: LayerValues) -> Box<dyn PendingLayer> {
+    fn pull(&self, layer: usize, _: TraversalPurpose, mut into: LayerValues) -> Box<dyn PendingLayer> {
         self.log.lock().unwrap().push(format!("pull {layer}"));
         into.copy_from_slice(&self.read(layer));
-        Box::new(Fetched(into))
+        Box::new(FetchedLayer(into))
     }
 
     fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {
-        if !self.limit.apply(&mut gradient) {
+        if !self.limit.clip_gradients(&mut gradient) {
             return Err(ModelError::LayerNotFinite { layer: self.layers[layer].name.clone() });
         }
         self.log.lock().unwrap().push(format!("push {layer}"));
@@ -115,7 +115,7 @@ impl LayerStore for TileTables {
         Ok(())
     }
 
-    fn settle(&self) -> Result<(), ModelError> {
+    fn wait_for_pushes(&self) -> Result<(), ModelError> {
         Ok(())
     }
 }
@@ -141,8 +141,8 @@ fn check(job: Job, batch: usize) {
     let tiles = streamed(job.clone());
     let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
-    let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
-    let mut weights = vec![0.0; resident.weights()];
+    let mut far = DenseModel::with_streamed_weights(&tiles, store.clone()).unwrap();
+    let mut weights = vec![0.0; resident.weight_count()];
     for (seed, size) in [(1, batch), (2, batch.div_ceil(2)), (3, batch)] {
         let [numeric, embeddings, labels] = samples(&job, size, seed);
         resident.copy_weights(&mut weights).unwrap();
@@ -157,7 +157,7 @@ fn check(job: Job, batch: usize) {
     }
     resident.copy_weights(&mut weights).unwrap();
     assert!(bits(&store.all()) == bits(&weights), "{:?}", job.model);
-    assert_eq!(far.weights(), 0);
+    assert_eq!(far.weight_count(), 0);
 }
 
 /// Where two steps differ.
@@ -231,7 +231,7 @@ fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
     let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8, 8], dropout: 0.0 }, 64, 1));
     job.train.memory = Some(1);
     let store = TileTables::new(&job);
-    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     model.step(&numeric, &embeddings, &labels).unwrap();
     let log = store.log.lock().unwrap().clone();
@@ -250,12 +250,12 @@ fn a_deep_tower_has_the_gradients_of_resident_weights_in_every_layer() {
     let tiles = streamed(job.clone());
     let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
-    let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
+    let mut far = DenseModel::with_streamed_weights(&tiles, store.clone()).unwrap();
     let first: Vec<Vec<f32>> = (0..63).map(|layer| store.read(layer)).collect();
     let [numeric, embeddings, labels] = samples(&job, 4096, 1);
     let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
     assert!(far.step(&numeric, &embeddings, &labels).unwrap() == expected);
-    let mut weights = vec![0.0; resident.weights()];
+    let mut weights = vec![0.0; resident.weight_count()];
     resident.copy_weights(&mut weights).unwrap();
     assert!(bits(&store.all()) == bits(&weights));
     for (layer, before) in number_from(0, &first) {
@@ -290,7 +290,7 @@ fn a_layer_in_slices_learns_the_same() {
         assert!(names.windows(2).any(|pair| pair[0] == pair[1]), "a layer is cut: {names:?}");
         let store = TileTables::new(&tiles);
         let mut resident = DenseModel::new(&job).unwrap();
-        let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
+        let mut far = DenseModel::with_streamed_weights(&tiles, store.clone()).unwrap();
         for seed in 1..4 {
             let [numeric, embeddings, labels] = samples(&job, 300, seed);
             let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
@@ -299,7 +299,7 @@ fn a_layer_in_slices_learns_the_same() {
             assert_close(&found.logits, &expected.logits, &job.model);
             assert_close(&found.gradients, &expected.gradients, &job.model);
         }
-        let mut weights = vec![0.0; resident.weights()];
+        let mut weights = vec![0.0; resident.weight_count()];
         resident.copy_weights(&mut weights).unwrap();
         assert_close(&store.all(), &weights, &job.model);
     }
@@ -316,7 +316,7 @@ fn a_worker_has_one_slice_after_another() {
     let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![512, 256], dropout: 0.0 }, 64, 1));
     job.train.memory = Some(1);
     let store = TileTables::new(&job);
-    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     model.step(&numeric, &embeddings, &labels).unwrap();
     let log = store.log.lock().unwrap().join(", ");
@@ -356,7 +356,7 @@ fn check_skipped(mut job: Job, numbers: &[Option<f32>]) {
     let tiles = streamed(job.clone());
     let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
-    let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
+    let mut far = DenseModel::with_streamed_weights(&tiles, store.clone()).unwrap();
     for (seed, bad) in number_from(1, numbers) {
         let [mut numeric, embeddings, labels] = samples(&job, 64, seed);
         numeric[5] = bad.unwrap_or(numeric[5]);
@@ -366,7 +366,7 @@ fn check_skipped(mut job: Job, numbers: &[Option<f32>]) {
         assert_eq!(expected.is_err(), bad.is_some());
         assert_eq!(found.is_err(), bad.is_some(), "{found:?}");
         assert_eq!(store.all() == old_weights, bad.is_some(), "a batch that is skipped changes nothing");
-        let mut weights = vec![0.0; resident.weights()];
+        let mut weights = vec![0.0; resident.weight_count()];
         resident.copy_weights(&mut weights).unwrap();
         assert!(bits(&store.all()) == bits(&weights), "after step {seed}");
     }
@@ -384,7 +384,7 @@ fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
 fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
     let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 1));
     let store = TileTables::new(&job);
-    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
     for seed in 1..3 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
         store.log.lock().unwrap().clear();
@@ -398,7 +398,7 @@ fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
 fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
     let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 2));
     let store = TileTables::new(&job);
-    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
     let [mut numeric, embeddings, labels] = samples(&job, 64, 1);
     let old_weights = store.all();
     numeric[5] = f32::INFINITY;
@@ -409,21 +409,21 @@ fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
 
 /// A store that loses a layer.
 #[derive(Debug)]
-struct Lossy(Arc<TileTables>);
+struct LossyStore(Arc<TileTables>);
 
 #[derive(Debug)]
-struct Lost;
+struct LostLayer;
 
-impl PendingLayer for Lost {
+impl PendingLayer for LostLayer {
     fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
         let (layer, what) = ("layers.1".to_owned(), "fetch the weights");
         Err(ModelError::Layer { layer, what, reason: "as the test wants".to_owned() })
     }
 }
 
-impl LayerStore for Lossy {
-    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer> {
-        if layer == 1 { Box::new(Lost) } else { self.0.pull(layer, purpose, into) }
+impl LayerStore for LossyStore {
+    fn pull(&self, layer: usize, purpose: TraversalPurpose, into: LayerValues) -> Box<dyn PendingLayer> {
+        if layer == 1 { Box::new(LostLayer) } else { self.0.pull(layer, purpose, into) }
     }
 
     fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError> {
@@ -438,7 +438,7 @@ impl LayerStore for Lossy {
         self.0.commit(step, factor)
     }
 
-    fn settle(&self) -> Result<(), ModelError> {
+    fn wait_for_pushes(&self) -> Result<(), ModelError> {
         Ok(())
     }
 }
@@ -446,7 +446,7 @@ impl LayerStore for Lossy {
 #[test]
 fn all_threads_end_when_a_layer_does_not_come() {
     let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 256, 3));
-    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::new(&job)))).unwrap();
+    let mut model = DenseModel::with_streamed_weights(&job, Arc::new(LossyStore(TileTables::new(&job)))).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 256, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
     assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");

@@ -5,7 +5,7 @@ use zagros_job::{
 };
 
 use super::*;
-use crate::model::Compute;
+use crate::model::StepCompute;
 use crate::testing::sequence;
 
 const SIZE: usize = 300;
@@ -102,7 +102,7 @@ fn experts_without_layers_learn_the_same_up_to_rounding() {
     let job = plain(experts);
     let tiles = streamed(job.clone());
     let store = TileTables::new(&tiles);
-    let (mut resident, mut far) = (DenseModel::new(&job).unwrap(), DenseModel::streamed(&tiles, store).unwrap());
+    let (mut resident, mut far) = (DenseModel::new(&job).unwrap(), DenseModel::with_streamed_weights(&tiles, store).unwrap());
     for seed in 0..100 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
         let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
@@ -118,7 +118,7 @@ fn a_step_by_autograd_pulls_each_layer_twice_but_the_last_once() {
     let names: Vec<String> = job.streamed_layers().into_iter().map(|layer| layer.name).collect();
     assert_eq!(names, ["bottom.0", "bottom.1", "fmb_projection.0", "fmb_0.0", "fmb_0.1", "lcb.0", "top.0", "top.1"]);
     let store = TileTables::new(&job);
-    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
     for seed in 1..3 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
         store.log.lock().unwrap().clear();
@@ -139,16 +139,16 @@ fn a_step_by_autograd_is_skipped_as_a_whole() {
 #[test]
 fn weights_that_are_not_in_use_are_not_there() {
     let job = streamed(plain(wukong(1, 2)));
-    let model = DenseModel::streamed(&job, TileTables::new(&job)).unwrap();
-    let Compute::StreamedAutograd(variables) = &model.compute else { unreachable!("wukong has autograd alone") };
+    let model = DenseModel::with_streamed_weights(&job, TileTables::new(&job)).unwrap();
+    let StepCompute::StreamedAutograd(variables) = &model.compute else { unreachable!("wukong has autograd alone") };
     assert!(variables.are_away());
-    assert_eq!(model.weights(), 0);
+    assert_eq!(model.weight_count(), 0);
 }
 
 #[test]
 fn a_layer_that_does_not_come_ends_a_step_by_autograd() {
     let job = streamed(plain(wukong(1, 2)));
-    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::new(&job)))).unwrap();
+    let mut model = DenseModel::with_streamed_weights(&job, Arc::new(LossyStore(TileTables::new(&job)))).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
     assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");
