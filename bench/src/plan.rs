@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::process::Command;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
 
 use crate::args::PlanArgs;
 use crate::program;

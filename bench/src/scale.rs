@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
 
 use self::live_run::LiveRun;
 use self::step_times::{LAST_RECORDED, StepTimes};

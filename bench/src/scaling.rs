@@ -8,7 +8,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::RunSummary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
 
 use crate::args::ScalingArgs;
 use crate::up::{self, UpRun};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use zagros_dense_worker::{WorkerInput, Worker};
+use zagros_dense_worker::{Worker, WorkerInput};
 use zagros_ingest::Batch;
 use zagros_job::Job;
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
 
 use crate::args::{DenseModel, MatrixPrecision, TrainArgs};
 use zagros_calibrate::meter::{MeterWindow, StepMeter};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use zagros_dense_worker::{WorkerEvent, HeldOutPart, Observer};
+use zagros_dense_worker::{HeldOutPart, Observer, WorkerEvent};
 use zagros_plumbing::lifecycle::Shutdown;
 
 /// When a run pauses: once the validation part was scored at this point.
@@ -38,8 +38,12 @@ impl RunPause {
 
     fn is_at_point(&self, event: &WorkerEvent) -> bool {
         match (self.point, event) {
-            (PausePoint::Steps(steps), WorkerEvent::Evaluated { part: HeldOutPart::Validation, step, .. }) => *step >= steps,
-            (PausePoint::Epochs(epochs), WorkerEvent::EpochEnded { epoch, step, .. }) if u64::from(*epoch) + 1 >= epochs => {
+            (PausePoint::Steps(steps), WorkerEvent::Evaluated { part: HeldOutPart::Validation, step, .. }) => {
+                *step >= steps
+            }
+            (PausePoint::Epochs(epochs), WorkerEvent::EpochEnded { epoch, step, .. })
+                if u64::from(*epoch) + 1 >= epochs =>
+            {
                 self.epoch_end.store(*step, Ordering::Release);
                 self.scored.load(Ordering::Acquire) == *step
             }
@@ -96,8 +100,11 @@ mod tests {
 
     #[test]
     fn an_epoch_is_over_once_it_has_ended_and_was_scored() {
-        let ended =
-            |epoch| WorkerEvent::EpochEnded { step: 9 * (u64::from(epoch) + 1), epoch, training: Evaluation::default() };
+        let ended = |epoch| WorkerEvent::EpochEnded {
+            step: 9 * (u64::from(epoch) + 1),
+            epoch,
+            training: Evaluation::default(),
+        };
         let first = [ended(0), scored(9, 0, HeldOutPart::Validation)];
         let mid_epoch = [scored(12, 1, HeldOutPart::Validation), ended(1), scored(18, 1, HeldOutPart::Validation)];
         let events = [&first[..], &mid_epoch].concat();

@@ -5,8 +5,8 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, find_files};
 use zagros_job::threads::Machine;
 use zagros_job::{
-    AttentionPair, CrossStructure, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint, Table,
-    TestPart, TimeBound, ValidationPart, WeightStore,
+    AttentionPair, CrossStructure, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint,
+    Table, TestPart, TimeBound, ValidationPart, WeightStore,
 };
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;

@@ -7,7 +7,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::{Deserialize, Serialize};
 use zagros_dense_worker::{
-    Evaluation, ExitClass, Observer, ObserverList, TrainingOutcome, RunFolder, RunSummary, Worker, WorkerError,
+    Evaluation, ExitClass, Observer, ObserverList, RunFolder, RunSummary, TrainingOutcome, Worker, WorkerError,
 };
 use zagros_ingest::IngestError;
 use zagros_job::{Job, Model, TestPart};
@@ -17,7 +17,7 @@ use zagros_shell::{Exit, Failure, err, out};
 use crate::measures;
 use crate::page;
 use crate::slices;
-use crate::terminal::{WaitLines, Terminal};
+use crate::terminal::{Terminal, WaitLines};
 
 /// The known measures of a generated data set: `planted.json` beside its files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,7 +48,11 @@ impl PlantedMeasures {
 }
 
 /// Runs the worker to its end. Shows the live line, and then the report. A worker that was too late for the run has finished.
-pub(crate) async fn run_worker(mut worker: Worker, terminal: Terminal, signals: &StopSignals) -> Result<TrainingOutcome, Failure> {
+pub(crate) async fn run_worker(
+    mut worker: Worker,
+    terminal: Terminal,
+    signals: &StopSignals,
+) -> Result<TrainingOutcome, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
     let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(WaitLines(terminal.clone())) };
@@ -117,7 +121,8 @@ pub(crate) fn scoring_failure(error: WorkerError, signals: &StopSignals, keys: &
             .with_advice("the model was trained with this column: add it to the rows, or train a model without it");
     }
     if is_unusable {
-        return failure.with_advice("the model was trained with another type of this column: write the rows with that type");
+        return failure
+            .with_advice("the model was trained with another type of this column: write the rows with that type");
     }
     failure
 }

@@ -99,7 +99,9 @@ pub(crate) fn announce_steps(job: &Job) {
         return;
     }
     // A file that cannot be read is reported by the worker.
-    let Some(plan) = find_files(job, &job.data.train).ok().and_then(|found| EpochPlan::new(job, &found)) else { return };
+    let Some(plan) = find_files(job, &job.data.train).ok().and_then(|found| EpochPlan::new(job, &found)) else {
+        return;
+    };
     let whose = if job.train.mode == Mode::Async && plan.workers > 1 { " of each worker" } else { "" };
     note!("data: {}{whose}", plan.in_words());
     if let Some(warning) = plan.warning() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use zagros_dense_worker::{Evaluation, WorkerEvent, HeldOutPart, Observer, RareCategories, StepReport};
+use zagros_dense_worker::{Evaluation, HeldOutPart, Observer, RareCategories, StepReport, WorkerEvent};
 use zagros_shell::note;
 use zagros_shell::print::{NoteMode, note_mode};
 

@@ -314,8 +314,11 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     assert_ne!(worker.run_id(), stale.run_id());
     let (member, incarnation) = (stale.member_id(), stale.incarnation());
     let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
-    let both =
-        format!("this coordinator belongs to run {}, but this request belongs to run {}", worker.run_id(), stale.run_id());
+    let both = format!(
+        "this coordinator belongs to run {}, but this request belongs to run {}",
+        worker.run_id(),
+        stale.run_id()
+    );
     let refusals = [
         control.heartbeat(HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).await.map(drop),
         control

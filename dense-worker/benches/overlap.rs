@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zagros_collective::{
-    CollectiveGroup, CollectiveBackend, CollectiveError, GroupLane, GroupInterrupt, PendingSum, ProcessGroupConfig, Rendezvous,
-    StoreRendezvous,
+    CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig,
+    Rendezvous, StoreRendezvous,
 };
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
@@ -90,7 +90,12 @@ fn compare<const N: usize>(
             timeout: TIMEOUT,
             interrupt: GroupInterrupt::default(),
         };
-        let group = DelayedGroup { group: rendezvous.form_group(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
+        let group = DelayedGroup {
+            group: rendezvous.form_group(&place)?,
+            latency: wire.0,
+            rate: wire.1,
+            arrivals: VecDeque::new(),
+        };
         let mut workers = Vec::new();
         for size in sizes {
             workers.push(BenchWorker::new(network, samples, size, rank)?);

@@ -70,10 +70,7 @@ pub enum WorkerError {
     },
     /// Training has diverged, and an earlier state was better.
     #[error("{source}; {best}")]
-    DivergedFrom {
-        source: Box<WorkerError>,
-        best: String,
-    },
+    DivergedFrom { source: Box<WorkerError>, best: String },
     #[error("step {step}: loss or gradients of {} are not finite; all workers skip the step", worker_names(workers))]
     Skipped {
         /// The step, counted from 1.
@@ -104,12 +101,7 @@ pub enum WorkerError {
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("{}", describe_control(coordinator, what, *waited, refusal))]
-    Control {
-        coordinator: String,
-        what: &'static str,
-        waited: Duration,
-        refusal: Refusal,
-    },
+    Control { coordinator: String, what: &'static str, waited: Duration, refusal: Refusal },
     /// The coordinator was silent for so long that another worker may hold this worker's splits by now.
     #[error(
         "{coordinator} has not answered for {silence:.1?}, so this worker cannot prove that its splits are still its own, \
@@ -137,15 +129,9 @@ pub enum WorkerError {
         reason: String,
     },
     #[error("stopped by the coordinator: {reason}")]
-    Stopped {
-        reason: String,
-    },
+    Stopped { reason: String },
     #[error("{server} could not {what}: {refusal}")]
-    Storage {
-        server: String,
-        what: &'static str,
-        refusal: Refusal,
-    },
+    Storage { server: String, what: &'static str, refusal: Refusal },
     /// A folder does not hold a saved model, or holds that of another job.
     #[error("{folder}: {reason}")]
     SavedModel {
@@ -169,10 +155,7 @@ pub enum WorkerError {
         reason: String,
     },
     #[error("the {thread} thread {reason}")]
-    Thread {
-        thread: &'static str,
-        reason: String,
-    },
+    Thread { thread: &'static str, reason: String },
     #[error("interrupted")]
     Interrupted,
 }

@@ -19,12 +19,13 @@ mod testing;
 
 pub use audit::PushAudit;
 pub use control::{
-    CopiedFiles, EarlierRun, EvaluateCommand, FileRecord, ImportanceReport, ImportanceOptions, WorkerInput, JOB, LastRun, MANIFEST, Manifest,
-    PartMeasures, PredictCommand, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten, target_form,
+    CopiedFiles, EarlierRun, EvaluateCommand, FileRecord, ImportanceOptions, ImportanceReport, JOB, LastRun, MANIFEST,
+    Manifest, PartMeasures, PredictCommand, ResumePoint, ScoredRows, TargetImportance, Worker, WorkerInput,
+    forget_rows, note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
-pub use event::{Evaluation, WorkerEvent, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
+pub use event::{Evaluation, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport, WorkerEvent};
 pub use measures::TargetMeasures;
 pub use report::{MeasureRecorder, RunFolder, RunLock};
-pub use summary::{TrainingCost, TrainingOutcome, StageSeconds, StepStaleness, RunSummary};
+pub use summary::{RunSummary, StageSeconds, StepStaleness, TrainingCost, TrainingOutcome};
 pub use zagros_ingest::RareCategories;

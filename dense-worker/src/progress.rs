@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use zagros_eval::{Evaluation, ClickSums};
+use zagros_eval::{ClickSums, Evaluation};
 use zagros_zip::ZipEq;
 
 /// Exponential mean. It is unbiased from the first value on, like Adam's moments.

@@ -45,10 +45,7 @@ pub enum ServerError {
     #[error(
         "embedding server {index} cannot write a base of its log: after {waited:?} a request had not ended; it is tried again"
     )]
-    LogBusy {
-        index: u32,
-        waited: Duration,
-    },
+    LogBusy { index: u32, waited: Duration },
     #[error("embedding server {index} cannot put a row of its log into its table")]
     LoggedRow {
         index: u32,
@@ -60,19 +57,12 @@ pub enum ServerError {
          move the folder away (delete it, if the rows are not needed) and resume the run from its newest checkpoint",
         folder.display()
     )]
-    OtherTables {
-        index: u32,
-        folder: PathBuf,
-        difference: String,
-    },
+    OtherTables { index: u32, folder: PathBuf, difference: String },
     #[error(
         "embedding server {index} has no cold tier in {} that belongs to its log: rows that had left memory are missing; restore \
          the folder, or delete the folder of the log and resume the run from its newest checkpoint", folder.display()
     )]
-    OtherColdTier {
-        index: u32,
-        folder: PathBuf,
-    },
+    OtherColdTier { index: u32, folder: PathBuf },
     #[error("embedding server {index} cannot empty its tables")]
     Clear {
         index: u32,
@@ -93,10 +83,7 @@ pub enum ServerError {
     },
     /// Another process took this server's member slot, or the server's lease ended.
     #[error("embedding server {index} is no longer part of the run: {reason}")]
-    Fenced {
-        index: u32,
-        reason: String,
-    },
+    Fenced { index: u32, reason: String },
     #[error("embedding server {index} cannot serve its {port} port")]
     Serve {
         index: u32,
@@ -110,9 +97,5 @@ pub enum ServerError {
         "embedding server {index} stops: {silence}, and no worker has sent a request in the last {idle:.1?} \
          (a longer `cluster.timeout_seconds` waits longer)"
     )]
-    Abandoned {
-        index: u32,
-        silence: String,
-        idle: Duration,
-    },
+    Abandoned { index: u32, silence: String, idle: Duration },
 }

@@ -98,7 +98,8 @@ impl Shard for LocalShard {
                 return Ok(HintResponse::default());
             }
             let _turn = self.service.hints.wait_for_turn(request.ids.len()).await?;
-            self.run_blocking(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times))).await
+            self.run_blocking(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times)))
+                .await
         }
         .boxed()
     }
@@ -110,8 +111,12 @@ impl Shard for LocalShard {
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         match request.stage() {
             SaveStage::Whole => storage::SnapshotCaptures::save_whole(Arc::clone(&self.service), request).boxed(),
-            SaveStage::Capture => storage::SnapshotCaptures::capture_snapshot(Arc::clone(&self.service), request).boxed(),
-            SaveStage::Files => async move { storage::SnapshotCaptures::await_files(&self.service, &request).await }.boxed(),
+            SaveStage::Capture => {
+                storage::SnapshotCaptures::capture_snapshot(Arc::clone(&self.service), request).boxed()
+            }
+            SaveStage::Files => {
+                async move { storage::SnapshotCaptures::await_files(&self.service, &request).await }.boxed()
+            }
         }
     }
 

@@ -61,7 +61,8 @@ impl ServerMetrics {
         let requests = label.counters("requests_total", "Requests, refused ones included.", &["call"]);
         let refusals = label.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
         let seconds = label.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
-        let sizes = label.histograms("request_rows", "Rows that a served request named.", &["call"], power_buckets(0..20));
+        let sizes =
+            label.histograms("request_rows", "Rows that a served request named.", &["call"], power_buckets(0..20));
         let staleness = "Earlier batches in flight when the rows of a pushed batch were looked up.";
         let staleness = label.histograms("push_staleness_batches", staleness, &[], power_buckets(0..10));
         let rows = label.counters("rows_total", "Rows of requests, by what happened to them.", &["what"]);

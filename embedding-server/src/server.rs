@@ -134,7 +134,8 @@ fn serve_admin(
     let service = Arc::clone(service);
     let waits = service.waits.clone();
     let routes = admin::routes(registry, Arc::new(move || service.check_ready()));
-    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits::new(&waits.long_waits(), &waits.unanswered_requests())));
+    let routes = routes
+        .merge(admin::json_route("/waits", move || OwnWaits::new(&waits.long_waits(), &waits.unanswered_requests())));
     let serving = admin::serve(listener, routes, access, life.shutdown_token().clone());
     life.spawn("admin port", report_failure(serving, index, "admin", failed));
 }

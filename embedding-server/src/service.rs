@@ -271,7 +271,8 @@ impl EmbeddingService {
         self.placement().map_err(|refusal| refusal.message)?;
         self.check_whole().map_err(|refusal| refusal.message)?;
         if let Some(log) = &self.log {
-            log.check_health().map_err(|reason| format!("embedding server {} accepts no pushes: {reason}", self.index))?;
+            log.check_health()
+                .map_err(|reason| format!("embedding server {} accepts no pushes: {reason}", self.index))?;
         }
         let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.check_health());
         health.map_err(|reason| format!("embedding server {} serves from memory alone: {reason}", self.index))

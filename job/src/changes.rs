@@ -241,7 +241,9 @@ mod tests {
     fn all_keys(path: &str, shape: &ValueShape, found: &mut Vec<String>) {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         match shape {
-            ValueShape::Table(fields) => fields.iter().for_each(|field| all_keys(&below(&field.name), &field.shape, found)),
+            ValueShape::Table(fields) => {
+                fields.iter().for_each(|field| all_keys(&below(&field.name), &field.shape, found))
+            }
             ValueShape::Tagged { variants, .. } => {
                 found.push(below(shape::TAG));
                 for field in variants.iter().flat_map(|variant| &variant.fields) {

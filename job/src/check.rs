@@ -90,7 +90,9 @@ impl ShapeChecker {
             (ValueShape::Number(bounds), TomlValue::Integer(value)) => bounds.contains(*value as f64),
             (ValueShape::Number(bounds), TomlValue::Float(value)) => bounds.contains(*value),
             (ValueShape::Text { min_length }, TomlValue::Text(text)) => text.chars().count() as u64 >= *min_length,
-            (ValueShape::List { min, max, .. }, TomlValue::List(items)) => (*min..=*max).contains(&(items.len() as u64)),
+            (ValueShape::List { min, max, .. }, TomlValue::List(items)) => {
+                (*min..=*max).contains(&(items.len() as u64))
+            }
             (ValueShape::Words(choices), TomlValue::Text(word)) => {
                 if choices.iter().any(|choice| choice.word == *word) {
                     return;
@@ -135,7 +137,9 @@ impl ShapeChecker {
 
     fn out_of_range(&mut self, node: &TomlNode, shape: &ValueShape, path: &KeyPath) {
         let expected = match shape {
-            ValueShape::List { min, .. } if *min > 0 => format!("at least {min} item{}", if *min == 1 { "" } else { "s" }),
+            ValueShape::List { min, .. } if *min > 0 => {
+                format!("at least {min} item{}", if *min == 1 { "" } else { "s" })
+            }
             ValueShape::List { max, .. } => format!("at most {max} items"),
             ValueShape::Text { .. } => "text that is not empty".to_owned(),
             shape => shape.to_string(),

@@ -156,7 +156,9 @@ impl TomlNode {
             TomlValue::Text(value) => Json::from(value.as_str()),
             TomlValue::Datetime => Json::Null,
             TomlValue::List(items) => items.iter().map(Self::to_json).collect(),
-            TomlValue::Table(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+            TomlValue::Table(entries) => {
+                entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect()
+            }
         }
     }
 }

@@ -23,8 +23,8 @@ pub(crate) use labels::{LabelFile, LabelForms};
 pub(crate) use model::ModelFile;
 
 use crate::settings::{
-    CheckpointSettings, ClusterSettings, DenseOptimizer, EvalSettings, Job, MlpSettings, OutputSettings, TableOverrides,
-    TableSettings, TrainSettings, shorten,
+    CheckpointSettings, ClusterSettings, DenseOptimizer, EvalSettings, Job, MlpSettings, OutputSettings,
+    TableOverrides, TableSettings, TrainSettings, shorten,
 };
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.

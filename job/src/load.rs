@@ -40,7 +40,9 @@ impl Job {
 #[must_use]
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let Ok(text) = read(path) else { return false };
-    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else { return false };
+    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else {
+        return false;
+    };
     let applied = overrides.apply(&mut document).is_ok();
     upgrade::remove_keys(&mut document);
     applied && document.find(&document::KeyPath::from(key)).is_some()
@@ -50,7 +52,9 @@ pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
 #[must_use]
 pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     let Ok(text) = read(path) else { return Vec::new() };
-    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else { return Vec::new() };
+    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else {
+        return Vec::new();
+    };
     if overrides.apply(&mut document).is_err() {
         return Vec::new();
     }

@@ -43,7 +43,8 @@ impl Overrides {
 
     pub(crate) fn apply(&self, root: &mut TomlNode) -> Result<(), Vec<JobProblem>> {
         let environment = self.environment.iter().map(|(name, value)| from_environment(name, value));
-        let arguments = self.sets.iter().map(|argument| OverrideSetting::parse(&SourceText::override_setting("--set", argument)));
+        let arguments =
+            self.sets.iter().map(|argument| OverrideSetting::parse(&SourceText::override_setting("--set", argument)));
         let mut problems = Vec::new();
         for setting in environment.chain(arguments) {
             match setting {
@@ -71,7 +72,10 @@ impl OverrideSetting {
 
 fn from_environment(name: &str, value: &str) -> Result<OverrideSetting, JobProblem> {
     let key = name.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or(name).to_lowercase().replace("__", ".");
-    OverrideSetting::parse(&SourceText::override_setting(&format!("environment variable {name}"), &format!("{key}={value}")))
+    OverrideSetting::parse(&SourceText::override_setting(
+        &format!("environment variable {name}"),
+        &format!("{key}={value}"),
+    ))
 }
 
 fn malformed(source: &Arc<SourceText>, why: &str) -> JobProblem {

@@ -12,7 +12,8 @@ use crate::shape::{self, TAG, TableField, TaggedVariant, ValueShape};
 pub fn reference_page() -> String {
     let ValueShape::Table(sections) = shape::job_shape() else { return String::new() };
     let mut page = ReferencePage { text: introduction() };
-    let (tables, keys): (Vec<&TableField>, Vec<&TableField>) = sections.iter().partition(|field| is_section(&field.shape));
+    let (tables, keys): (Vec<&TableField>, Vec<&TableField>) =
+        sections.iter().partition(|field| is_section(&field.shape));
     page.line(0, "\n## Top level\n");
     keys.iter().for_each(|field| page.field(field, 0));
     for section in tables {

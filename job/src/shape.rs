@@ -161,9 +161,10 @@ impl SchemaReader<'_> {
         }
         match type_of(schema) {
             Some("boolean") => ValueShape::Boolean,
-            Some("integer") => {
-                ValueShape::Integer { min: integer(schema, "minimum", i64::MIN), max: integer(schema, "maximum", i64::MAX) }
-            }
+            Some("integer") => ValueShape::Integer {
+                min: integer(schema, "minimum", i64::MIN),
+                max: integer(schema, "maximum", i64::MAX),
+            },
             Some("number") => ValueShape::Number(bounds(schema)),
             Some("string") => words(std::slice::from_ref(schema))
                 .unwrap_or_else(|| ValueShape::Text { min_length: count(schema, "minLength", 0) }),

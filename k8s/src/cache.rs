@@ -310,7 +310,12 @@ mod tests {
         assert!(cache.wait_until_listed().await.unwrap_err().needs_a_person());
         refuse(500);
         assert!(
-            cache.wait_until_listed().await.unwrap_err().to_string().starts_with("the services of the cluster are not listed")
+            cache
+                .wait_until_listed()
+                .await
+                .unwrap_err()
+                .to_string()
+                .starts_with("the services of the cluster are not listed")
         );
         cache.state().take(Event::InitDone);
         assert!(cache.wait_until_listed().await.is_ok());

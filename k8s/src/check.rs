@@ -72,9 +72,7 @@ pub enum CheckError {
     #[error(
         "Kubernetes' API server does not answer within {TIMEOUT:?} ({what}); check the address in KUBECONFIG and the network"
     )]
-    Late {
-        what: String,
-    },
+    Late { what: String },
 }
 
 async fn in_time<T>(

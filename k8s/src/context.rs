@@ -18,8 +18,9 @@ use crate::names::RunAttempt;
 use crate::scale::ask::CoordinatorScale;
 
 /// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
-pub type CoordinatorQuery =
-    Arc<dyn Fn(RunAttempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<RunProgress>> + Send>> + Send + Sync>;
+pub type CoordinatorQuery = Arc<
+    dyn Fn(RunAttempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<RunProgress>> + Send>> + Send + Sync,
+>;
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 

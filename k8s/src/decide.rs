@@ -112,24 +112,22 @@ fn clean_up(facts: &DecisionFacts<'_>) -> JobDecision {
 
 fn suspend(facts: &DecisionFacts<'_>) -> JobDecision {
     let removal = facts.observed.removal_step(RemovalScope::All, facts.now);
-    let mut decision = record(facts, |status, facts| {
-        let note = match &removal {
-            RemovalStep::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
-            _ => "waits: runPolicy.suspend is true".to_owned(),
-        };
-        status.phase = Some(RunPhase::Suspended);
-        status.message = Some(note.clone());
-        status.start_time = None;
-        status.progress = None;
-        status.roles = Some(readiness::role_counts(facts.spec, &ObservedObjects::default()));
-        status.workers = 0;
-        StatusConditions::new(status, facts.generation, facts.now).set(SUSPENDED, true, "Suspended", note.clone()).set(
-            READY,
-            false,
-            "Suspended",
-            note,
-        );
-    });
+    let mut decision =
+        record(facts, |status, facts| {
+            let note = match &removal {
+                RemovalStep::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
+                _ => "waits: runPolicy.suspend is true".to_owned(),
+            };
+            status.phase = Some(RunPhase::Suspended);
+            status.message = Some(note.clone());
+            status.start_time = None;
+            status.progress = None;
+            status.roles = Some(readiness::role_counts(facts.spec, &ObservedObjects::default()));
+            status.workers = 0;
+            StatusConditions::new(status, facts.generation, facts.now)
+                .set(SUSPENDED, true, "Suspended", note.clone())
+                .set(READY, false, "Suspended", note);
+        });
     let is_news = facts.status.phase != Some(RunPhase::Suspended);
     decision.news = is_news.then(|| news(false, "Suspended", "all pods go until runPolicy.suspend is false"));
     let again = (removal != RemovalStep::Done).then_some(GLANCE);
@@ -239,8 +237,11 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> JobDecision {
     let step = scaling::step(facts);
     let state = state.waiting_for(fleet.loss_message().as_deref());
     let mut decision = record(facts, |status, facts| {
-        let phase =
-            if state.is_ready || status.phase == Some(RunPhase::Running) { RunPhase::Running } else { RunPhase::Starting };
+        let phase = if state.is_ready || status.phase == Some(RunPhase::Running) {
+            RunPhase::Running
+        } else {
+            RunPhase::Starting
+        };
         note_spec(status, facts, facts.running);
         status.phase = Some(phase);
         status.message = Some(state.message.clone());
@@ -282,7 +283,11 @@ fn last_checkpoint(facts: &DecisionFacts<'_>) -> Option<LastCheckpoint> {
     if is_new { Some(LastCheckpoint { step, seen: Time(facts.now) }) } else { known }
 }
 
-fn what_happened(facts: &DecisionFacts<'_>, fleet: &WorkerFleet<'_>, state: &readiness::PodReadiness) -> Option<EventNote> {
+fn what_happened(
+    facts: &DecisionFacts<'_>,
+    fleet: &WorkerFleet<'_>,
+    state: &readiness::PodReadiness,
+) -> Option<EventNote> {
     let last_reason =
         facts.status.conditions.iter().find(|one| one.type_ == READY).map_or("", |one| one.reason.as_str());
     let reported = [readiness::JOB_SUSPENDED, readiness::SERVER_LOST, readiness::COORDINATOR_LOST];

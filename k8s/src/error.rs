@@ -14,23 +14,13 @@ pub enum Error {
         source: Arc<kube::Error>,
     },
     #[error("the {kind} of the cluster are not listed after {seconds} s; the operator tries again")]
-    Unlisted {
-        kind: String,
-        seconds: u64,
-    },
+    Unlisted { kind: String, seconds: u64 },
     #[error("a HybridJob without name or namespace cannot be carried out")]
     Unnamed,
     #[error("the lease {lease} is held by {holder}: this operator stops; once restarted, it waits for the lease")]
-    Deposed {
-        lease: String,
-        holder: String,
-    },
+    Deposed { lease: String, holder: String },
     #[error("the lease {lease} could not be renewed for {seconds} s, last because: {cause}")]
-    LeaseLost {
-        lease: String,
-        seconds: u64,
-        cause: String,
-    },
+    LeaseLost { lease: String, seconds: u64, cause: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -201,8 +201,11 @@ mod tests {
     /// The worker stopped because of its data. The coordinator only says that a worker failed.
     #[test]
     fn the_cause_is_named_and_not_its_consequence() {
-        let pods =
-            vec![pod("c", PodRole::Coordinator, 4, 10), pod("w1", PodRole::Worker, 4, 11), pod("w0", PodRole::Worker, 3, 12)];
+        let pods = vec![
+            pod("c", PodRole::Coordinator, 4, 10),
+            pod("w1", PodRole::Worker, 4, 11),
+            pod("w0", PodRole::Worker, 3, 12),
+        ];
         let seen = ObservedObjects {
             coordinator: job(broken(10)),
             workers: job(broken(12)),

@@ -240,7 +240,10 @@ mod tests {
         let mut memory = JobMemory::default();
         assert!(matches!(memory.known_request("Service a", 1, timestamp(0)), KnownRequest::Nothing));
         memory.note_applied("Service a", 1, Some(7), timestamp(0));
-        assert!(matches!(memory.known_request("Service a", 1, timestamp(299)), KnownRequest::Applied { generation: Some(7) }));
+        assert!(matches!(
+            memory.known_request("Service a", 1, timestamp(299)),
+            KnownRequest::Applied { generation: Some(7) }
+        ));
         assert!(matches!(memory.known_request("Service a", 2, timestamp(1)), KnownRequest::Nothing));
         assert!(matches!(memory.known_request("Service a", 1, timestamp(300)), KnownRequest::Nothing));
     }
@@ -252,7 +255,10 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..8 {
             memory.note_refused("Service a", 1, &Error::Unnamed, timestamp(now));
-            assert!(matches!(memory.known_request("Service a", 1, timestamp(now)), KnownRequest::Refused(Error::Unnamed)));
+            assert!(matches!(
+                memory.known_request("Service a", 1, timestamp(now)),
+                KnownRequest::Refused(Error::Unnamed)
+            ));
             assert!(matches!(memory.known_request("Service a", 2, timestamp(now)), KnownRequest::Nothing));
             let wait = memory.next_retry(timestamp(now)).unwrap().as_secs();
             waits.push(wait);

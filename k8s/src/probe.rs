@@ -192,6 +192,8 @@ mod tests {
     async fn a_coordinator_that_hangs_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        assert!(ask_status(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s"));
+        assert!(
+            ask_status(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s")
+        );
     }
 }

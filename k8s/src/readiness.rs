@@ -91,7 +91,9 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
         let message = format!("{waiting}; {how}");
         return PodReadiness { is_ready: false, reason: reason.to_owned(), message };
     }
-    if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed_time(since, now) >= SLOW)) {
+    if let Some(pod) =
+        observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed_time(since, now) >= SLOW))
+    {
         let message = format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name));
         return PodReadiness { is_ready: false, reason: "ContainerCreating".to_owned(), message };
     }

@@ -53,7 +53,9 @@ pub async fn reconcile(
     let (outcome, result) = match result {
         Ok(action) => ("done", Ok(action)),
         Err(error) => match error.remedy() {
-            ErrorRemedy::Again => ("retried", Ok(Action::requeue(look.with_memory_of_name(|memory| memory.note_failure(look.now()))))),
+            ErrorRemedy::Again => {
+                ("retried", Ok(Action::requeue(look.with_memory_of_name(|memory| memory.note_failure(look.now())))))
+            }
             ErrorRemedy::Later => ("retried", Err(error)),
             ErrorRemedy::Report(reason) => ("reported", report_error(&look, reason, error).await),
         },
@@ -79,7 +81,8 @@ async fn look_at(look: &JobReconciliation<'_>) -> Result<Action, Error> {
         return Ok(Action::await_change());
     };
     let gang = job.spec.scheduling.gang.as_ref().map(|gang| gang.scheduler);
-    let look = JobReconciliation { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
+    let look =
+        JobReconciliation { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
     if job.meta().deletion_timestamp.is_some() {
         return end_deleted_job(&look, &job).await;
     }

@@ -98,9 +98,9 @@ impl ObservedObjects {
 
     #[must_use]
     pub fn has_active_workers(&self, scope: RemovalScope) -> bool {
-        self.owned
-            .iter()
-            .any(|one| one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.includes(one.attempt))
+        self.owned.iter().any(|one| {
+            one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.includes(one.attempt)
+        })
     }
 
     /// Whether a worker's pod is being deleted while its Job is there and may make another in its place.
@@ -204,7 +204,10 @@ mod tests {
         seen.remaining.retain(|pod| pod.role != PodRole::Worker);
         assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
         seen.owned.retain(|one| one.kind == OwnedKind::Service);
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-coordinator-0".to_owned()));
+        assert_eq!(
+            seen.removal_step(RemovalScope::All, timestamp(0)),
+            RemovalStep::Wait("ctr-1-coordinator-0".to_owned())
+        );
         seen.remaining.clear();
         assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Services);
         seen.owned.clear();

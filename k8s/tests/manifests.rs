@@ -49,8 +49,8 @@ fn examples_can_be_built() {
         let config = job_file(&text);
         assert_eq!(config.is_some(), text.contains("configMap:"), "{} says where its job file is", path.display());
         with_config += usize::from(config.is_some());
-        let rendered =
-            render_objects(&text, config.as_deref(), false).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let rendered = render_objects(&text, config.as_deref(), false)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(rendered.contains("kind: StatefulSet"), "{}", path.display());
         for document in rendered.split("---\n").filter(|document| !document.is_empty()) {
             let object: Value = serde_saphyr::from_str(document).unwrap();

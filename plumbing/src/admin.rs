@@ -40,7 +40,10 @@ pub fn routes(registry: Registry, readiness: Readiness) -> Router {
 }
 
 /// A route that answers with what a function returns, as JSON.
-pub fn json_route<T: Serialize + 'static>(path: &str, answer: impl Fn() -> T + Clone + Send + Sync + 'static) -> Router {
+pub fn json_route<T: Serialize + 'static>(
+    path: &str,
+    answer: impl Fn() -> T + Clone + Send + Sync + 'static,
+) -> Router {
     Router::new().route(path, get(async move || Json(answer())))
 }
 

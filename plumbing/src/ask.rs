@@ -16,17 +16,10 @@ const MOST: usize = 4 << 20;
 pub enum AskError {
     /// Nothing listens at the address, or it does not speak HTTP.
     #[error("cannot reach {address}: {reason}")]
-    Unreachable {
-        address: String,
-        reason: String,
-    },
+    Unreachable { address: String, reason: String },
     /// No answer came in time.
     #[error("{address} does not answer {path} within {timeout:?}")]
-    Late {
-        address: String,
-        path: String,
-        timeout: Duration,
-    },
+    Late { address: String, path: String, timeout: Duration },
 }
 
 /// Sends `GET path` to `host:port`. Returns the status and the body of the answer.

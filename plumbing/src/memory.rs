@@ -38,7 +38,8 @@ impl MemoryLimit {
     /// The limit of this process. `None` if the kernel does not report it.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
-        let machine = crate::process::MachineInfo::of_this_machine().memory_bytes.map(|bytes| (bytes, MemoryBound::Machine));
+        let machine =
+            crate::process::MachineInfo::of_this_machine().memory_bytes.map(|bytes| (bytes, MemoryBound::Machine));
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = of_groups(Path::new(GROUPS), &own).map(|bytes| (bytes, MemoryBound::ControlGroup));
         let space = getrlimit(Resource::As).current.map(|bytes| (bytes, MemoryBound::AddressSpace));

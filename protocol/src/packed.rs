@@ -37,18 +37,10 @@ pub enum PackError {
     TooLarge(&'static str),
     /// A position is out of range.
     #[error("{what} {found} is out of range, expected less than {below}")]
-    Range {
-        what: &'static str,
-        found: u32,
-        below: usize,
-    },
+    Range { what: &'static str, found: u32, below: usize },
     /// The entries of a list are not in ascending order.
     #[error("{what} {found} comes after {after}, but the order must be ascending")]
-    Order {
-        what: &'static str,
-        found: u32,
-        after: u32,
-    },
+    Order { what: &'static str, found: u32, after: u32 },
 }
 
 /// The checked segments of one message.

@@ -69,7 +69,8 @@ impl BatchReader {
         let cancel = Arc::new(AtomicBool::new(false));
         let start = StreamStart::default();
         let options = StreamOptions { part, epoch, start, bad_rows: 0, cancel: Arc::clone(&cancel) };
-        let opened = py.detach(|| BatchStream::open(&job, options, Box::new(WholeFiles::new(&find_files(&job, &paths)?))));
+        let opened =
+            py.detach(|| BatchStream::open(&job, options, Box::new(WholeFiles::new(&find_files(&job, &paths)?))));
         let labels = job.features.targets.iter().map(|target| target.name.clone()).collect();
         let inputs = job.features.numeric.iter().flat_map(|feature| {
             let (inputs, own) = (feature.input_count(), feature.name());

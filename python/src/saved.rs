@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use zagros_export::ExportSource;
 use zagros_snapshot::{
-    BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader, decode_part,
-    slot_parts,
+    BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader,
+    decode_part, slot_parts,
 };
 
 use crate::errors::ZagrosError;

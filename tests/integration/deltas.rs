@@ -69,10 +69,12 @@ fn a_run_that_resumes_from_deltas_is_the_same_bit_by_bit() {
 
 /// The newest checkpoint in a store that names files of earlier ones, after all younger ones are deleted.
 fn newest_of_several_folders(store: &FakeS3) -> String {
-    let mut manifests: Vec<String> = store.object_keys().into_iter().filter(|key| key.ends_with("/manifest.json")).collect();
+    let mut manifests: Vec<String> =
+        store.object_keys().into_iter().filter(|key| key.ends_with("/manifest.json")).collect();
     manifests.sort();
     for key in manifests.into_iter().rev() {
-        let manifest: Value = serde_json::from_slice(&store.object_content(&key).unwrap_or_default()).unwrap_or_default();
+        let manifest: Value =
+            serde_json::from_slice(&store.object_content(&key).unwrap_or_default()).unwrap_or_default();
         let files = manifest["row_files"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let folder = key.trim_end_matches("/manifest.json").to_owned();
         if files.filter(|file| file.starts_with("../resume-")).count() == 2 {

@@ -185,7 +185,11 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
         assert_eq!(before[7..], after[7..], "numbers stay");
     }
     for (label, mut scores) in ["click", "buy"].into_iter().zip_eq(scores) {
-        assert_eq!(serde_json::to_value(scores.compute_measures()).expect("JSON"), calibrated_measures(label), "{label}");
+        assert_eq!(
+            serde_json::to_value(scores.compute_measures()).expect("JSON"),
+            calibrated_measures(label),
+            "{label}"
+        );
     }
     let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
     assert_eq!(shown.matches("after calibration").count(), 4, "{shown}");

@@ -44,7 +44,8 @@ fn checkpoint(store: &FakeS3, fixture: &Fixture) -> String {
     run.wait_for_line("checkpoint after step");
     run.signal(Signal::INT);
     run.finish().expect(130);
-    let manifests = store.object_keys().into_iter().filter_map(|key| Some(key.strip_suffix("/manifest.json")?.to_owned()));
+    let manifests =
+        store.object_keys().into_iter().filter_map(|key| Some(key.strip_suffix("/manifest.json")?.to_owned()));
     manifests.filter(|folder| folder.contains("/resume-")).max().expect("a checkpoint")
 }
 

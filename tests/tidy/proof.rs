@@ -17,8 +17,13 @@ fn servers_and_channels_are_made_behind_the_proof_alone() {
                 continue;
             }
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            let makers =
-                ["grpc::server_builder()", "grpc::channel_endpoint(", "connect_lazy()", "Endpoint::from", "transport::Server;"];
+            let makers = [
+                "grpc::server_builder()",
+                "grpc::channel_endpoint(",
+                "connect_lazy()",
+                "Endpoint::from",
+                "transport::Server;",
+            ];
             let found = makers.into_iter().find(|maker| code.contains(maker));
             let is_door = path.contains(DOOR) || path.ends_with("plumbing/src/grpc.rs");
             assert!(found.is_none() || is_door, "{path} has {found:?}: use zagros_transport::serve and open_channel");

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_plumbing::metrics::DiskSpace;
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
 
 use self::figures::{CapacityFigures, CapacityPoint};
 use self::table::TableCase;

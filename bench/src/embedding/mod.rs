@@ -64,7 +64,11 @@ impl EmbeddingBench {
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
             let limit = limits::measure_loopback(exchange, self.counted(), clients)?;
             let measured = self
-                .measure(ServerSide::start_processes(&program::zagros_program()?, &self.job_text, &job).await?, wire, clients)
+                .measure(
+                    ServerSide::start_processes(&program::zagros_program()?, &self.job_text, &job).await?,
+                    wire,
+                    clients,
+                )
                 .await?;
             measured.check_against(&embedded)?;
             cases.push(WireCase::loopback_case(wire, &measured, &embedded, limit));

@@ -19,7 +19,7 @@ use self::link::NetworkLine;
 use self::workload::{ModeSetting, SERVERS, WORKERS};
 use crate::args::ModesArgs;
 use crate::page_file;
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, err};
+use zagros_shell::{Exit, Failure, OrInternal, err, print_answer};
 use zagros_zip::ZipEq;
 
 /// Staleness of mode async if hybrid's is not given: the default of both modes.

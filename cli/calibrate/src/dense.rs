@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use zagros_cost::{DenseRates, DenseWork, ProductRate, ThreadSpeedup};
-use zagros_dense_worker::model::{DenseModel, ModelError, LabelledSamples};
+use zagros_dense_worker::model::{DenseModel, LabelledSamples, ModelError};
 use zagros_job::Job;
 use zagros_plumbing::process::cpu_time;
 use zagros_shell::{Exit, Failure};
@@ -89,7 +89,8 @@ fn network(dim: usize, model: &str, train: &str, threads: usize) -> Result<Job, 
 fn rest(rates: &DenseRates, model: &str, counted: fn(&DenseWork) -> f64) -> Result<f64, Failure> {
     let job = network(16, model, "", 1)?;
     let (line, work) = (line(&job)?, work(&job)?);
-    let known: f64 = work.products.iter().map(|product| product.flop() / rates.product_gflops(product.read, product.write)).sum();
+    let known: f64 =
+        work.products.iter().map(|product| product.flop() / rates.product_gflops(product.read, product.write)).sum();
     Ok((line.of_sample * 1e9 - known).max(0.0) / counted(&work))
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use zagros_dense_worker::{WorkerEvent, Observer};
+use zagros_dense_worker::{Observer, WorkerEvent};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::process::cpu_time;
 

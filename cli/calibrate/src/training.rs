@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zagros_cost::{DenseRates, DenseWork, IdCosts, StepCosts};
-use zagros_dense_worker::{WorkerInput, Worker};
+use zagros_dense_worker::{Worker, WorkerInput};
 use zagros_ingest::Batch;
 use zagros_job::Job;
 use zagros_launch::EmbeddedCluster;
@@ -87,7 +87,9 @@ async fn run(job: Job, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
     let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, control, connect, registry) };
     let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
     ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
-    meter.measured_window().ok_or_else(|| Failure::with_help(Exit::Internal, "no step was counted".to_owned(), "this is a bug"))
+    meter
+        .measured_window()
+        .ok_or_else(|| Failure::with_help(Exit::Internal, "no step was counted".to_owned(), "this is a bug"))
 }
 
 fn parts(whole: &Batch) -> Vec<Batch> {

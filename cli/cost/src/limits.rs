@@ -17,9 +17,13 @@ pub enum RateLimit {
     DenseThread,
     /// The threads that parse.
     Parsers,
-    Cores { group: String },
+    Cores {
+        group: String,
+    },
     Servers,
-    Network { group: String },
+    Network {
+        group: String,
+    },
     /// The disks of the embedding servers, with the rows that are not in memory.
     Disks,
     /// The way to the servers and back, which at most τ + 1 batches make at once.

@@ -350,7 +350,8 @@ fn dense(work: &SampleWork, calibration: &Calibration, worker: &MachineGroup) ->
         return DenseTimes { cpu: wall, wall };
     }
     let faster = if work.precision == Precision::F32 { 1.0 } else { rates.bf16 };
-    let product = |product: &MatrixProduct| product.flop() / (rates.product_gflops(product.read, product.write) * faster);
+    let product =
+        |product: &MatrixProduct| product.flop() / (rates.product_gflops(product.read, product.write) * faster);
     let products: f64 = network.products.iter().map(product).sum();
     // Without autograd a loop of this program makes the pairs, with it libtorch's products of small matrices do.
     let pair = if network.by_autograd { 6.0 / rates.product_gflops(SMALL, SMALL) } else { rates.pair_ns };

@@ -88,7 +88,8 @@ impl DividedLines {
         let header = has_header(&rows);
         let names = if header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
         let decimal_comma = false;
-        let dialect = TextDialect { separator, fields, trim, header, has_comments, quoted_breaks, decimal_comma, ragged };
+        let dialect =
+            TextDialect { separator, fields, trim, header, has_comments, quoted_breaks, decimal_comma, ragged };
         Ok(Self { dialect, names, rows })
     }
 }

@@ -43,10 +43,7 @@ pub enum InitError {
     #[error(
         "{files}no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
     )]
-    NoSeparator {
-        line: String,
-        files: LookedAt,
-    },
+    NoSeparator { line: String, files: LookedAt },
     #[error(
         "{files}{bad} of {rows} rows do not have {fields} fields; number {line} of the rows has {found}: the separator {separator:?} is wrong, or the file is damaged"
     )]
@@ -77,19 +74,14 @@ pub enum InitError {
     #[error(
         "no column has exactly two values, so none is likely the label; columns and their values in the sample: {columns}; name one with `--label COLUMN`: a number becomes a regression, and a few texts become classes"
     )]
-    NoLabel {
-        columns: String,
-    },
+    NoLabel { columns: String },
     #[error("there is no column {name:?}; the columns are {columns}")]
     NoSuchColumn { name: String, columns: String },
     /// The label that the user names is nothing that can be learned.
     #[error(
         "column {name:?} has {values} values in the sample, and a label is one of two texts, a number or one of up to 50 classes: name another column, or write a column that says whether a row is positive, such as `rating >= 4`"
     )]
-    NotALabel {
-        name: String,
-        values: usize,
-    },
+    NotALabel { name: String, values: usize },
     /// Nothing but the label is of use.
     #[error(
         "no column but the label {label:?} can be a feature: every other one is constant, differs in each row, or tells the label by itself"

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
 
-use crate::{PartBound, ColumnKind, TextDialect, LabelForm, DataLayout, NewestParts, Sketch};
+use crate::{ColumnKind, DataLayout, LabelForm, NewestParts, PartBound, Sketch, TextDialect};
 
 /// The parts that are the same for all data.
 const MODEL: &str = "

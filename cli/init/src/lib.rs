@@ -29,7 +29,7 @@ pub use error::InitError;
 pub use job_text::job_text;
 pub use label::{LabelColumn, LabelForm};
 pub use leaks::LabelLeak;
-pub use newest::{PartBound, NewestParts};
+pub use newest::{NewestParts, PartBound};
 pub use rows_format::{describe_format, rows_format};
 pub use sample::read_sample;
 pub use sketch::{Sketch, infer_sketch};

@@ -10,13 +10,13 @@
 
 use std::path::PathBuf;
 
-use zagros_ingest::{DataContent, FileStart, file_start, can_read_file};
+use zagros_ingest::{DataContent, FileStart, can_read_file, file_start};
 use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, IdSource, Job, Values};
 
 use crate::InitError;
 use crate::column::is_missing;
 use crate::decimals::has_commas;
-use crate::dialect::{TextDialect, DividedLines};
+use crate::dialect::{DividedLines, TextDialect};
 
 /// What may separate the values of a list in a text, the likelier first.
 const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];
@@ -72,7 +72,9 @@ fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
         divide_lists(&mut job, &found);
         Some(job)
     };
-    if let Some(fitting) = [named(true), named(false)].into_iter().flatten().find(|other| can_read_file(other, &start.path)) {
+    if let Some(fitting) =
+        [named(true), named(false)].into_iter().flatten().find(|other| can_read_file(other, &start.path))
+    {
         return Ok(Some(fitting));
     }
     match own {

@@ -7,7 +7,7 @@ use crate::decimals::with_points;
 use crate::history::related_histories;
 use crate::leaks::{LabelLeak, find_leaks};
 use crate::table::{SampleTable, TableColumn};
-use crate::{Column, ColumnKind, TextDialect, InitError, LabelColumn, DataLayout, NewestParts};
+use crate::{Column, ColumnKind, DataLayout, InitError, LabelColumn, NewestParts, TextDialect};
 
 const MIN_ROWS: usize = 10;
 

@@ -4,7 +4,7 @@ use zagros_ingest::{ColumnFormat, RowSample, SampledRows, ValueForm, criteo_colu
 use zagros_zip::ZipEq;
 
 use crate::InitError;
-use crate::dialect::{TextDialect, DividedLines};
+use crate::dialect::{DividedLines, TextDialect};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataLayout {

@@ -85,7 +85,9 @@ fn is_ours(key: &str, address: &str, console: &RunConsole) -> bool {
     let found = host.and_then(|host| host.to_socket_addrs().ok()?.next());
     let is_ours = found.is_some_and(|address| TcpListener::bind(address).is_ok());
     if !is_ours {
-        console.print_warning(format!("{key} = \"{address}\" is not an address of this machine; free ports are used instead"));
+        console.print_warning(format!(
+            "{key} = \"{address}\" is not an address of this machine; free ports are used instead"
+        ));
     }
     is_ours
 }
@@ -135,7 +137,10 @@ mod tests {
         ];
         let ports = [7780, 7781, 7782, 7783, 7784, 7785].map(|port| format!("0.0.0.0:{port}"));
         assert_eq!(roles.map(|role| found.admin_address(role)), ports);
-        assert_eq!((reachable_address("0.0.0.0:7700"), reachable_address("[::]:7")), ("127.0.0.1:7700".into(), "127.0.0.1:7".into()));
+        assert_eq!(
+            (reachable_address("0.0.0.0:7700"), reachable_address("[::]:7")),
+            ("127.0.0.1:7700".into(), "127.0.0.1:7".into())
+        );
         assert_eq!(reachable_address("10.0.0.1:7700"), "10.0.0.1:7700");
     }
 

@@ -39,7 +39,8 @@ impl Supervisor {
         for child in self.children.iter_mut().filter(|child| is_beyond(child.role, wanted.count)) {
             if child.ended.is_none() && !child.was_asked() {
                 let name = child.role.display_name();
-                self.console.print_line(format!("{name} is not wanted any more; it trains on what it has read, and leaves"));
+                self.console
+                    .print_line(format!("{name} is not wanted any more; it trains on what it has read, and leaves"));
                 child.ask_to_end();
             }
         }

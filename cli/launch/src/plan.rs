@@ -10,7 +10,7 @@ use zagros_shell::{Announcement, Exit, Failure, Logging, SECRET, SECRET_FILE, ST
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 use crate::addresses::{ANY_PORT, RoleAddresses, reachable_address};
-use crate::child::{ChildProcess, ChildEnvironment, RoleName};
+use crate::child::{ChildEnvironment, ChildProcess, RoleName};
 use crate::log_disk::LogDisk;
 use crate::prefix::ChildOutput;
 use crate::row_folders::RowFolders;
@@ -64,7 +64,8 @@ impl LaunchPlan<'_> {
             ));
         }
         let folder = self.row_folders.logs();
-        let lack = LogDisk::from_job(job).and_then(|disk| disk.refusal_message(folder, DiskSpace::measure(folder).ok()));
+        let lack =
+            LogDisk::from_job(job).and_then(|disk| disk.refusal_message(folder, DiskSpace::measure(folder).ok()));
         let help = "make room there, or name a folder on another disk in `cluster.log_folder`";
         lack.map_or(Ok(()), |what| Err(Failure::with_help(Exit::Storage, what, help)))
     }
@@ -74,8 +75,11 @@ impl LaunchPlan<'_> {
         // Those of an earlier run in this folder.
         let _ = std::fs::remove_dir_all(&journal);
         let _ = std::fs::remove_file(self.folder.join(STATE_FILE));
-        let mut coordinator =
-            self.start_role(RoleName::Coordinator, self.addresses.coordinator_address(), &texts(&self.coordinator_files()))?;
+        let mut coordinator = self.start_role(
+            RoleName::Coordinator,
+            self.addresses.coordinator_address(),
+            &texts(&self.coordinator_files()),
+        )?;
         let announced = coordinator.wait_announced(self.timeout).await;
         supervisor.add_child(coordinator);
         Ok(reachable_address(&announced?.address))
@@ -138,7 +142,10 @@ impl LaunchPlan<'_> {
             RoleName::EmbeddingServer(_) => PeerRole::EmbeddingServer,
             RoleName::DenseWorker(_) => PeerRole::DenseWorker,
         });
-        ChildEnvironment { set: key.map(|key| (SECRET, key.expose_secret())).into_iter().collect(), unset: vec![SECRET_FILE] }
+        ChildEnvironment {
+            set: key.map(|key| (SECRET, key.expose_secret())).into_iter().collect(),
+            unset: vec![SECRET_FILE],
+        }
     }
 
     /// The job's changes, then those that give the role its place on this machine.

@@ -209,8 +209,8 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::child::ChildProcess;
     use crate::child::ChildEnvironment;
+    use crate::child::ChildProcess;
     use crate::prefix::ChildOutput;
 
     /// Long enough for every child of these tests on any machine.

@@ -7,33 +7,16 @@ pub enum ScalingError {
     #[error(
         "the run of {parameters} parameters and {samples} samples with seed {seed} has the log loss {loss}, which no law can be fitted to; see its log"
     )]
-    NotANumber {
-        parameters: f64,
-        samples: f64,
-        seed: u64,
-        loss: f64,
-    },
+    NotANumber { parameters: f64, samples: f64, seed: u64, loss: f64 },
     #[error("{sizes} sizes are measured, and a law of the size needs {least}: train more sizes")]
-    TooFewSizes {
-        sizes: usize,
-        least: usize,
-    },
+    TooFewSizes { sizes: usize, least: usize },
     /// Too few places on the axis of a law.
     #[error("a law {law} needs {least} measurements at different places, and there are {found}")]
-    TooFewPoints {
-        law: &'static str,
-        found: usize,
-        least: usize,
-    },
+    TooFewPoints { law: &'static str, found: usize, least: usize },
     /// No family fits into the budget.
     #[error(
         "the smallest family, {sizes} sizes with {seeds} seeds on an eighth of the data, takes about {needed:.0} s, and the budget is {budget:.0} s: \
          give more time, smaller sizes or fewer seeds"
     )]
-    BudgetTooSmall {
-        sizes: usize,
-        seeds: usize,
-        needed: f64,
-        budget: f64,
-    },
+    BudgetTooSmall { sizes: usize, seeds: usize, needed: f64, budget: f64 },
 }

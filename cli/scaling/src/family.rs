@@ -104,8 +104,11 @@ impl Family {
             }
             if sizes > LEAST_SIZES {
                 sizes -= 1;
-                let seconds =
-                    cost.run_seconds(request.sizes[sizes] as f64, longest * request.rows as f64, request.held_out as f64);
+                let seconds = cost.run_seconds(
+                    request.sizes[sizes] as f64,
+                    longest * request.rows as f64,
+                    request.held_out as f64,
+                );
                 skipped.push(format!("the size of {} parameters, about {seconds:.0} s a run", request.sizes[sizes]));
             } else if seeds > LEAST_SEEDS {
                 skipped.push(format!("seed {seeds}"));
@@ -210,7 +213,10 @@ mod tests {
     #[test]
     fn the_next_size_is_part_of_the_time() {
         let with_next = FamilyRequest { next: Some(100_000_000), ..request() };
-        assert!(Family::without_budget(&with_next, &COST).seconds > Family::without_budget(&request(), &COST).seconds + 1000.0);
+        assert!(
+            Family::without_budget(&with_next, &COST).seconds
+                > Family::without_budget(&request(), &COST).seconds + 1000.0
+        );
     }
 
     #[test]

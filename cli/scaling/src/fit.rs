@@ -4,8 +4,8 @@
 use zagros_zip::ZipEq;
 
 use crate::ScalingError;
-use crate::law::{LawAxis, Law, LawForm};
-use crate::linear::{MOST, Row, LinearSolution, solve};
+use crate::law::{Law, LawAxis, LawForm};
+use crate::linear::{LinearSolution, MOST, Row, solve};
 use crate::measurement::Measurements;
 
 /// Exponents that are searched.

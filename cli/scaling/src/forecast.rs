@@ -40,9 +40,7 @@ pub enum ForecastDecision {
     /// The target is better than the largest trained size, whatever the interval holds.
     Made,
     /// The interval includes that the target brings nothing.
-    Refused {
-        reason: String,
-    },
+    Refused { reason: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,7 +141,10 @@ mod tests {
         let measured = planted(&law, &SIZES, &SAMPLES, 3, (2e-4, 1e-4), 4);
         let forecast = LossForecast::from_measurements(&measured, &plan(1)).unwrap();
         let truth = law.loss(NEXT.parameters, NEXT.samples);
-        assert!((forecast.loss - truth).abs() < 5e-4 && forecast.interval_contains(truth), "{forecast:?}, truth {truth}");
+        assert!(
+            (forecast.loss - truth).abs() < 5e-4 && forecast.interval_contains(truth),
+            "{forecast:?}, truth {truth}"
+        );
         assert_eq!(forecast.decision, ForecastDecision::Made);
         assert_eq!(forecast, LossForecast::from_measurements(&measured, &plan(1)).unwrap());
         let deviation = forecast.seed_deviation.unwrap();
@@ -154,7 +155,9 @@ mod tests {
     fn a_size_that_brings_nothing_is_not_forecast() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[0.0, 9.0], &[0.35, 0.4]);
         for seed in 0..10 {
-            let forecast = LossForecast::from_measurements(&planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed), &plan(1)).unwrap();
+            let forecast =
+                LossForecast::from_measurements(&planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed), &plan(1))
+                    .unwrap();
             let ForecastDecision::Refused { reason } = &forecast.decision else { panic!("seed {seed}: {forecast:?}") };
             assert!(reason.contains("90 % interval") && reason.contains("includes"), "{reason}");
         }

@@ -120,7 +120,9 @@ impl Measurements {
     #[must_use]
     pub fn efficient_frontier(&self) -> Vec<LawCell> {
         let mut cells = self.cells();
-        cells.sort_by(|one, other| one.training_flop().total_cmp(&other.training_flop()).then(one.mean_loss().total_cmp(&other.mean_loss())));
+        cells.sort_by(|one, other| {
+            one.training_flop().total_cmp(&other.training_flop()).then(one.mean_loss().total_cmp(&other.mean_loss()))
+        });
         let mut best = f64::INFINITY;
         cells.retain(|cell| {
             let is_better = cell.mean_loss() < best;
@@ -173,7 +175,10 @@ mod tests {
             [(1.0, 8.0), (2.0, 4.0), (2.0, 8.0)]
         );
         assert_eq!((cells[2].losses.len(), cells[2].mean_loss(), cells[2].training_flop()), (2, 0.45, 96.0));
-        assert_eq!((measured.sizes(), measured.sample_counts(), measured.largest_size()), (vec![1.0, 2.0], vec![4.0, 8.0], 2.0));
+        assert_eq!(
+            (measured.sizes(), measured.sample_counts(), measured.largest_size()),
+            (vec![1.0, 2.0], vec![4.0, 8.0], 2.0)
+        );
         // Both cells of 48 FLOP: only the better one is on the frontier.
         assert_eq!(measured.efficient_frontier().iter().map(LawCell::mean_loss).collect::<Vec<_>>(), [0.6, 0.45]);
         assert_eq!(measured.last_of(2.0).map(|cell| cell.samples), Some(8.0));

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand_pcg::Pcg64;
 
-use crate::law::{LawAxis, Law};
+use crate::law::{Law, LawAxis};
 use crate::measurement::Measurements;
 
 /// Sizes up or down from which noise is drawn.

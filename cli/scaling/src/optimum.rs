@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::law::{LawAxis, Law, LawForm};
+use crate::law::{Law, LawAxis, LawForm};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComputeOptimum {

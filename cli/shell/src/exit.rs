@@ -199,7 +199,10 @@ mod tests {
         let failure =
             Failure::with_help(Exit::Cluster, "it was killed", "did memory run out?").with_advice("start it again");
         let help = failure.report.help().map(|help| help.to_string());
-        assert_eq!((failure.exit_status(), help.as_deref()), (Exit::Cluster, Some("did memory run out?; start it again")));
+        assert_eq!(
+            (failure.exit_status(), help.as_deref()),
+            (Exit::Cluster, Some("did memory run out?; start it again"))
+        );
         assert_eq!(failure.report.to_string(), "it was killed");
         let chain = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner })).with_advice("make room");
         assert_eq!(chain.report.to_string(), "the run failed: cannot save: the disk is full");

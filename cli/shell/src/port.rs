@@ -74,7 +74,11 @@ mod tests {
     #[test]
     fn a_port_that_other_machines_reach_needs_proof_or_the_wish_of_the_job() {
         for quiet in ["127.0.0.1:7700", "127.8.8.8:1", "[::1]:7700"] {
-            assert_eq!(RolePort::Coordinator.exposure(quiet.parse().unwrap(), false, false), PortExposure::Guarded, "{quiet}");
+            assert_eq!(
+                RolePort::Coordinator.exposure(quiet.parse().unwrap(), false, false),
+                PortExposure::Guarded,
+                "{quiet}"
+            );
         }
         for open in ["0.0.0.0:7700", "[::]:7700", "10.0.0.7:7700"] {
             let exposure =
@@ -83,7 +87,9 @@ mod tests {
                 assert_eq!(exposure(port, true, false), PortExposure::Guarded);
                 assert_eq!(exposure(port, false, false), PortExposure::Refused);
             }
-            let PortExposure::Warned(warning) = exposure(RolePort::EmbeddingServer, false, true) else { panic!("no warning") };
+            let PortExposure::Warned(warning) = exposure(RolePort::EmbeddingServer, false, true) else {
+                panic!("no warning")
+            };
             assert!(warning.contains("a process that reaches it may read, change and save the rows"), "{warning}");
             assert!(matches!(exposure(RolePort::DenseWorker, true, false), PortExposure::Warned(_)), "it has no proof");
         }

@@ -82,7 +82,12 @@ impl Role {
     }
 
     /// Announces its addresses in the log, and in a file if one was asked for.
-    pub fn announce_addresses(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
+    pub fn announce_addresses(
+        &self,
+        config: &ConfigArgs,
+        grpc: Option<&TcpListener>,
+        http: &TcpListener,
+    ) -> Result<(), Failure> {
         let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
         let address = address.map(|address| address.to_string());
         let admin = http.local_addr().or_internal()?.to_string();

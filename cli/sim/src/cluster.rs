@@ -121,7 +121,9 @@ impl<T> SimCluster<T> {
         }
         let map = BucketMap::split_evenly(Generation(1), BUCKETS.max(servers * LEAST_BUCKETS), servers);
         let mut owned = vec![0.0; servers as usize];
-        (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).for_each(|owner| owned[owner.0 as usize] += 1.0);
+        (0..map.bucket_count())
+            .filter_map(|bucket| map.bucket_owner(bucket))
+            .for_each(|owner| owned[owner.0 as usize] += 1.0);
         let worker = worker_group(scenario);
         let mut server = 0;
         for (index, group) in scenario.machines.groups.iter().enumerate().filter(|(_, group)| group.servers > 0.0) {

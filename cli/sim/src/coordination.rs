@@ -101,7 +101,12 @@ impl SimCoordinator {
     }
 
     /// What a worker reads next.
-    pub(crate) fn assign_split(&mut self, now: f64, who: SimMembership, continuing: bool) -> Result<SplitAnswer, Refusal> {
+    pub(crate) fn assign_split(
+        &mut self,
+        now: f64,
+        who: SimMembership,
+        continuing: bool,
+    ) -> Result<SplitAnswer, Refusal> {
         let SimMembership { member, incarnation } = who;
         let answer = self.core.assign(
             time(now),

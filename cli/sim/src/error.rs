@@ -27,14 +27,9 @@ pub enum SimError {
     #[error("both a job file and a [workload] table say what is trained: remove one of them")]
     TwoWorkloads,
     #[error("`{key}` cannot be varied{hint}")]
-    UnknownAxis {
-        key: String,
-        hint: String,
-    },
+    UnknownAxis { key: String, hint: String },
     #[error("--what-if {text}: write a key and its values, such as staleness=0,1,4")]
-    Axis {
-        text: String,
-    },
+    Axis { text: String },
     /// The mode does not go on after a loss.
     #[error(
         "the loss of a process is simulated in mode hybrid, and this run is in mode {mode}: run without --failures, or simulate \

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use zagros_embedding_client::{StalenessWindow, WindowPermit};
-use zagros_worker_core::{Action, LoopConfig, TrainingPolicy, RankProgress, TrainingLoop};
+use zagros_worker_core::{Action, LoopConfig, RankProgress, TrainingLoop, TrainingPolicy};
 
 use crate::coordination::SimMembership;
 

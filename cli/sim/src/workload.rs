@@ -232,7 +232,8 @@ mod tests {
         let (resident, streamed) = (workload(text), workload(&format!("{text}weights = 'streamed'")));
         let weights = 35.0 * 8.0 + 8.0 + 8.0 + 1.0;
         let last = 8.0;
-        let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed.sample_work()) - of(&resident.sample_work()))).round();
+        let more =
+            |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed.sample_work()) - of(&resident.sample_work()))).round();
         assert_eq!(more(|work| work.bytes_down), 4.0 * (2.0 * weights - last));
         assert_eq!(more(|work| work.bytes_up), 4.0 * weights);
         assert_eq!(streamed.row_bytes() - resident.row_bytes(), 12.0 * weights);

@@ -148,7 +148,8 @@ fn a_failure_costs_the_time_until_another_process_trains() {
 fn what_is_varied_is_one_value() {
     let base = scenario(CLUSTER);
     let sweep = WhatIf::parse("servers=1,6").unwrap();
-    let runs: Vec<(f64, usize)> = sweep.varied_scenarios(&base).map(|(value, scenario)| (value, scenario.server_count())).collect();
+    let runs: Vec<(f64, usize)> =
+        sweep.varied_scenarios(&base).map(|(value, scenario)| (value, scenario.server_count())).collect();
     assert_eq!(runs, [(1.0, 1), (6.0, 6)]);
     let refused = |text: &str| WhatIf::parse(text).unwrap_err().to_string();
     assert_eq!(refused("stalenes=1"), "`stalenes` cannot be varied: did you mean `staleness`?");

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_eval::ClickScores;
-use zagros_ingest::synthetic::{FactorSpec, SyntheticSpec, factor_columns, generate_criteo as write_files, generate_factors};
+use zagros_ingest::synthetic::{
+    FactorSpec, SyntheticSpec, factor_columns, generate_criteo as write_files, generate_factors,
+};
 use zagros_ingest::{ColumnSummaries, IngestError};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
@@ -162,7 +164,8 @@ fn size(path: &Path) -> u64 {
 
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
-    let inspection = zagros_ingest::inspect_columns(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let inspection =
+        zagros_ingest::inspect_columns(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
     if inspection.rows == 0 && inspection.bad_rows > 0 {
         return Err(no_good_row(&inspection));
     }
@@ -182,7 +185,8 @@ fn no_good_row(inspection: &ColumnSummaries) -> Failure {
 /// Checks every row. Malformed rows lead to the exit code of bad data.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
-    let validation = zagros_ingest::validate_rows(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let validation =
+        zagros_ingest::validate_rows(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
     out!("{validation}");
     Ok(if validation.bad == 0 { Exit::Success } else { Exit::Data })
 }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
 use zagros_coordinator_client::Waits;
-use zagros_dense_worker::{WorkerEvent, Observer, TrainingOutcome, PushAudit, RunFolder, SilentObserver, Worker, WorkerError};
+use zagros_dense_worker::{
+    Observer, PushAudit, RunFolder, SilentObserver, TrainingOutcome, Worker, WorkerError, WorkerEvent,
+};
 use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
 use zagros_job::{CollectiveKind, Job};
 use zagros_plumbing::admin;
-use zagros_shell::{Exit, Failure, OrInternal, RolePort, Role};
+use zagros_shell::{Exit, Failure, OrInternal, Role, RolePort};
 
 use crate::args::{LeaveMeaning, WorkerArgs};
 use crate::memory;
@@ -30,7 +32,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let waits = Waits::default();
     let reported = waits.clone();
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
-    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits::new(&reported.long_waits(), &reported.unanswered_requests())));
+    let routes = routes.merge(admin::json_route("/waits", move || {
+        OwnWaits::new(&reported.long_waits(), &reported.unanswered_requests())
+    }));
     let page = role.page_access(&http)?;
     tokio::spawn(admin::serve(http, routes, page, role.shutdown.clone()));
 
@@ -52,7 +56,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         control: role.control_client()?,
         connect: Arc::new(move |entry| {
             let shard = GrpcShard::connect(entry, timeout, &credentials)?;
-            Ok(recorder.as_ref().map_or_else(|| Arc::clone(&shard), |recorder| recorder.record_shard(Arc::clone(&shard))))
+            Ok(recorder
+                .as_ref()
+                .map_or_else(|| Arc::clone(&shard), |recorder| recorder.record_shard(Arc::clone(&shard))))
         }),
         index: args.index,
         supersede: args.supersede,
@@ -166,7 +172,10 @@ mod tests {
     #[test]
     fn one_worker_needs_no_backend_and_several_use_that_of_the_job() {
         assert_eq!(choose_backend(&job(&[])).unwrap(), CollectiveBackend::Gloo);
-        assert_eq!(choose_backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), CollectiveBackend::Gloo);
+        assert_eq!(
+            choose_backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(),
+            CollectiveBackend::Gloo
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_dense_worker::{EvaluateCommand, ImportanceOptions, PartMeasures};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, out, watch_signals};
+use zagros_shell::{Exit, Failure, OrInternal, out, print_answer, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::importance;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_job::is_dense_table;
-use zagros_shell::{Exit, Failure, print_answer, live_coordinator, out};
+use zagros_shell::{Exit, Failure, live_coordinator, out, print_answer};
 
 use crate::args::ForgetArgs;
 use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, WantedIds, apply, forget_live, wanted_ids};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use zagros_init::{InitError, infer_sketch, job_text, read_sample};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, load_job};
+use zagros_shell::{Exit, Failure, OrInternal, err, load_job, print_answer};
 
 use crate::args::InitArgs;
 

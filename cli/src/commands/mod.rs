@@ -17,7 +17,7 @@ mod simulate;
 mod train;
 
 use clap::CommandFactory;
-use zagros_shell::{Exit, Failure, Logging, print_answer, block_on};
+use zagros_shell::{Exit, Failure, Logging, block_on, print_answer};
 
 use crate::args::{Arguments, Command, DataCommand};
 use crate::{scaling_law, sweep, up};

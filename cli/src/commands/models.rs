@@ -2,7 +2,7 @@
 
 use zagros_job::threads::Machine;
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
 
 use crate::args::ModelsArgs;
 use crate::models::rate::TrainingSpeed;

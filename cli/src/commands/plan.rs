@@ -2,7 +2,7 @@
 
 use zagros_cost::DataShape;
 use zagros_job::threads::{Machine, core_count};
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, load_job_for};
+use zagros_shell::{Exit, Failure, OrInternal, load_job_for, print_answer};
 
 use crate::args::PlanArgs;
 use crate::planning::{self, PlanFigures};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_dense_worker::{WorkerEvent, Manifest, Observer, PredictCommand, ScoredRows, target_form};
+use zagros_dense_worker::{Manifest, Observer, PredictCommand, ScoredRows, WorkerEvent, target_form};
 use zagros_eval::TargetForm;
 use zagros_ingest::{FileInfo, InputRows};
 use zagros_job::{Job, PredictRows, STDIN, Target, TargetKind};
@@ -17,7 +17,7 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_predictions::{
     PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
 };
-use zagros_shell::{Exit, Failure, print_answer, err, note, watch_signals};
+use zagros_shell::{Exit, Failure, err, note, print_answer, watch_signals};
 use zagros_zip::ZipEq;
 
 use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
@@ -62,7 +62,8 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let form = first.form(&args);
     let average =
         ModelAverage { others, shows_logits: args.logits, keeps_malformed: args.bad_rows == BadRowsChoice::Empty };
-    let written = first.predict(&args, earlier_counts, &shutdown).await?.run(ScoreWriter { output, form, average }).await;
+    let written =
+        first.predict(&args, earlier_counts, &shutdown).await?.run(ScoreWriter { output, form, average }).await;
     let output =
         written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;

@@ -3,7 +3,7 @@
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_dense_worker::Manifest;
-use zagros_shell::{Exit, Failure, print_answer, out};
+use zagros_shell::{Exit, Failure, out, print_answer};
 
 use crate::args::QuantizeArgs;
 use crate::quantize::{PlannedTable, QuantizePlan, apply};
@@ -46,7 +46,8 @@ fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &Quan
     }
     out!("{} → {}", plan.from, plan.to);
     for PlannedTable { saved, conversion } in &plan.tables {
-        let (after, [before, now]) = (conversion.converted_header(), [saved, conversion.converted_header()].map(|table| 4 * table.width));
+        let (after, [before, now]) =
+            (conversion.converted_header(), [saved, conversion.converted_header()].map(|table| 4 * table.width));
         out!("  table {}: {} → {}, {before} → {now} bytes a row", saved.name, saved.element, after.element);
     }
     let [before, after] = rows.map(HumanBytes);

@@ -1,6 +1,6 @@
 //! `zagros simulate`: a run on a described cluster, event by event.
 
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
 use zagros_sim::WhatIf;
 
 use crate::args::SimulateArgs;
@@ -15,7 +15,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Failure> {
         figures.run = Some(zagros_sim::simulate(&scenario).map_err(simulation::refused)?);
     }
     for sweep in &sweeps {
-        let rows = sweep.varied_scenarios(&scenario).map(|(value, scenario)| Ok((value, zagros_sim::simulate(&scenario)?)));
+        let rows =
+            sweep.varied_scenarios(&scenario).map(|(value, scenario)| Ok((value, zagros_sim::simulate(&scenario)?)));
         let rows = rows.collect::<Result<Vec<_>, _>>().map_err(simulation::refused)?;
         figures.add_table(sweep.key, rows);
     }

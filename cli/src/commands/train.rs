@@ -12,7 +12,7 @@ use super::init;
 use crate::args::TrainArgs;
 use crate::days::DailyTraining;
 use crate::memory;
-use crate::pause::{RunPause, PausePoint};
+use crate::pause::{PausePoint, RunPause};
 use crate::plan;
 use crate::planning;
 use crate::report;

@@ -13,7 +13,11 @@ enum DayStart {
 
 /// How many of the days are done: from the first on, each from the model of the one before, up to one whose model is there. `was_so`
 /// says whether a day's model was trained as the job says, from that start.
-pub(super) fn done_count(days: &[String], history: &DayHistory, was_so: impl Fn(&str, &DayRecord, &str) -> bool) -> usize {
+pub(super) fn done_count(
+    days: &[String],
+    history: &DayHistory,
+    was_so: impl Fn(&str, &DayRecord, &str) -> bool,
+) -> usize {
     let (mut start, mut last) = (DayStart::Any, 0);
     for (number, day) in days.iter().enumerate() {
         let follows = |record: &&DayRecord| match &start {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{EvaluateCommand, Evaluation, TrainingOutcome, RunSummary, Worker, WorkerError};
+use zagros_dense_worker::{EvaluateCommand, Evaluation, RunSummary, TrainingOutcome, Worker, WorkerError};
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_launch::EmbeddedCluster;

@@ -2,7 +2,7 @@
 //! offline, made from the history.
 
 use indicatif::HumanCount;
-use zagros_chart::html::{NOTHING, render_document, escape_html, render_table};
+use zagros_chart::html::{NOTHING, escape_html, render_document, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_dense_worker::Evaluation;
 use zagros_ingest::profile::FeatureProfile;

@@ -57,7 +57,8 @@ pub(crate) struct SavePlan {
 impl ForgetPlan {
     /// Reads what the files say of the ids. Of large files, only the blocks of the ids' buckets are read.
     pub(crate) fn prepare(place: &ForgetPlace, wanted: &WantedIds) -> Result<Self, Failure> {
-        let mut planner = ForgetPlanner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
+        let mut planner =
+            ForgetPlanner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
         let saves = place.saves.iter().map(|folder| planner.save(folder)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { copies: planner.copies, saves })
     }

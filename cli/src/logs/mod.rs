@@ -4,4 +4,4 @@ mod line;
 mod read;
 
 pub(crate) use line::{LogLevel, LogLine};
-pub(crate) use read::{LogSource, merge_by_time, find_sources};
+pub(crate) use read::{LogSource, find_sources, merge_by_time};

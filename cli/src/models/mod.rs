@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_network_of_another_name_is_refused_with_the_nearest() {
-        let failure = format!("{:?}", ModelTable::new(&args(&["dlmr"]), &TrainingSpeed::Flops(1e11), None).unwrap_err());
+        let failure =
+            format!("{:?}", ModelTable::new(&args(&["dlmr"]), &TrainingSpeed::Flops(1e11), None).unwrap_err());
         assert!(failure.contains("did you mean `dlrm`?"), "{failure}");
         assert_eq!(ModelTable::new(&args(&["bst"]), &TrainingSpeed::Flops(1e11), None).unwrap().networks.len(), 1);
     }

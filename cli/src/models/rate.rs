@@ -56,7 +56,8 @@ fn measure(machine: &Machine) -> Result<f64, Failure> {
     let failed = |error| Failure::from_error(Exit::Internal, error);
     let mut model = DenseModel::new(&job).map_err(failed)?;
     let batch = job.train.batch_size;
-    let (numeric, embeddings) = (vec![0.5; batch * model.input_shape().numeric], vec![0.25; batch * model.input_shape().width()]);
+    let (numeric, embeddings) =
+        (vec![0.5; batch * model.input_shape().numeric], vec![0.25; batch * model.input_shape().width()]);
     let labels: Vec<f32> = (0..batch).map(|sample| (sample % 2) as f32).collect();
     let mut best = f64::INFINITY;
     for step in 0..=STEPS {

@@ -1,11 +1,11 @@
 //! The parts of the page, from top to bottom.
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_dense_worker::{Evaluation, TrainingOutcome, RunSummary, TargetMeasures};
+use zagros_dense_worker::{Evaluation, RunSummary, TargetMeasures, TrainingOutcome};
 
 use super::record::{RunRecord, ScoredPart, TrainingStep};
 use crate::measures;
-use zagros_chart::html::{NOTHING, render_document, escape_html, render_facts, render_table};
+use zagros_chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_store::hide_secrets;
 
@@ -164,7 +164,10 @@ fn epochs(record: &RunRecord) -> String {
     let rows: Vec<_> = record.epochs.iter().map(row).collect();
     let note = "<p class=\"lead\">Training rows, each scored before it was learned from.</p>";
     note.to_owned()
-        + &render_table(&["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+        + &render_table(
+            &["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"],
+            &rows,
+        )
 }
 
 fn measures(of: &Evaluation) -> [String; 6] {
@@ -236,7 +239,8 @@ fn files(record: &RunRecord) -> String {
     let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escape_html(name));
     let model = record.summary.as_ref().and_then(|summary| summary.model.clone());
     // A model in the run folder is already among the files.
-    let model_place = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escape_html(&model)));
+    let model_place =
+        model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escape_html(&model)));
     let links: Vec<String> = record.files.iter().map(link).chain(model_place).collect();
     if links.is_empty() { String::new() } else { format!("<p>{}</p>", links.join(" · ")) }
 }
@@ -247,7 +251,14 @@ mod tests {
 
     fn step(step: u64) -> TrainingStep {
         let auc_so_far = Some(0.5 + step as f64 / 1000.0);
-        TrainingStep { step, samples_per_second: 1e5, loss_smoothed: 0.5, auc_so_far, calibration: Some(1.0), staleness: 1 }
+        TrainingStep {
+            step,
+            samples_per_second: 1e5,
+            loss_smoothed: 0.5,
+            auc_so_far,
+            calibration: Some(1.0),
+            staleness: 1,
+        }
     }
 
     fn scored(step: u64, part: &str) -> ScoredPart {

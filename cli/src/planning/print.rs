@@ -301,7 +301,8 @@ impl ServerRows {
 /// The groups whose machines are too small, and by how much. `rows` are the bytes of rows in each server.
 fn too_little(memory: &RoleMemory, machines: &Machines, rows: f64) -> Vec<String> {
     let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
-    let need = |group: &MachineGroup| group.workers * memory.worker_bytes() + servers(group) * (rows + memory.server_bytes());
+    let need =
+        |group: &MachineGroup| group.workers * memory.worker_bytes() + servers(group) * (rows + memory.server_bytes());
     let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
     let words = |group: &MachineGroup| {
         let short = bytes(need(group) - group.memory);

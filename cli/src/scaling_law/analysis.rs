@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use zagros_scaling::{
-    LossForecast, ForecastPlan, ForecastTarget, Law, Measurements, ComputeOptimum, last_value, line_in_log_compute,
+    ComputeOptimum, ForecastPlan, ForecastTarget, Law, LossForecast, Measurements, last_value, line_in_log_compute,
 };
 use zagros_shell::Failure;
 
@@ -59,8 +59,10 @@ impl FamilyAnalysis {
     pub(super) fn fit(setup: &FamilySetup, plan: &FamilyPlan, points: Vec<MemberPoint>) -> Self {
         let shares = plan.family.shares.clone();
         let longest = FamilyMember::next(setup, &shares);
-        let target =
-            ForecastTarget { parameters: setup.next.parameters as f64, samples: setup.sample_count(longest.step_count(setup)) };
+        let target = ForecastTarget {
+            parameters: setup.next.parameters as f64,
+            samples: setup.sample_count(longest.step_count(setup)),
+        };
         let size = setup.next.size.to_string();
         let measured = Measurements::new(points.iter().map(|point| point.measured).collect());
         let made = measured.and_then(|measured| {

@@ -63,7 +63,8 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let deadline = started + if args.budget.is_zero() { FOREVER } else { args.budget };
     let members: Vec<FamilyMember> = plan.family.runs.iter().map(|run| FamilyMember::from_run(&setup, run)).collect();
     let mut end = training::train(&setup, &members, &shutdown, deadline).await?;
-    let points: Vec<MemberPoint> = members.iter().filter_map(|member| member.measured_points(&setup)).flatten().collect();
+    let points: Vec<MemberPoint> =
+        members.iter().filter_map(|member| member.measured_points(&setup)).flatten().collect();
     let mut analysis = FamilyAnalysis::fit(&setup, &plan, points);
     if end == TrainingEnd::Over {
         analysis.keep_forecast(&setup)?;

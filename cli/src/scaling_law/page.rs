@@ -2,8 +2,8 @@
 
 use indicatif::{HumanCount, HumanDuration};
 use zagros_chart::LogChart;
-use zagros_chart::html::{NOTHING, render_document, escape_html, render_facts, render_table};
-use zagros_scaling::{LawCandidate, ComputeOptimum};
+use zagros_chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
+use zagros_scaling::{ComputeOptimum, LawCandidate};
 use zagros_shell::Failure;
 
 use super::analysis::FamilyAnalysis;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use indicatif::{HumanCount, HumanDuration};
 use serde_json::{Value, json};
-use zagros_scaling::{LossForecast, ForecastDecision, LawCell};
+use zagros_scaling::{ForecastDecision, LawCell, LossForecast};
 use zagros_shell::{Failure, note, out};
 
-use super::analysis::{FamilyAnalysis, KeptForecast, ForecastVerification};
+use super::analysis::{FamilyAnalysis, ForecastVerification, KeptForecast};
 use super::setup::FamilySetup;
 use super::state::{FORECAST, FamilyPlan, write_json};
 

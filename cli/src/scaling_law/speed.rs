@@ -7,7 +7,7 @@ use zagros_shell::{Exit, Failure, OrInternal, note};
 use super::member::process_sets;
 use super::setup::{FamilySetup, FamilySize};
 use crate::page::RunRecord;
-use crate::train_process::{EndKind, TrainProcess, hopeless_failure, newest_run, failure_reason};
+use crate::train_process::{EndKind, TrainProcess, failure_reason, hopeless_failure, newest_run};
 
 /// Compute of a short run, FLOP: some seconds of a core.
 const COMPUTE: f64 = 1e11;

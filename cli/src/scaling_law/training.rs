@@ -12,7 +12,7 @@ use zagros_shell::{Failure, OrInternal, note};
 
 use super::member::FamilyMember;
 use super::setup::FamilySetup;
-use crate::train_process::{EndKind, TrainProcess, ask_to_end, hopeless_failure, failure_reason, wait_for_earlier};
+use crate::train_process::{EndKind, TrainProcess, ask_to_end, failure_reason, hopeless_failure, wait_for_earlier};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrainingEnd {
@@ -89,7 +89,9 @@ impl FamilyTraining<'_> {
         let member = &self.members[number];
         match EndKind::from_status(status) {
             EndKind::Well => {
-                let last = member.measured_points(self.setup).and_then(|points| points.last().map(|point| point.measured.loss));
+                let last = member
+                    .measured_points(self.setup)
+                    .and_then(|points| points.last().map(|point| point.measured.loss));
                 let loss =
                     last.map_or_else(|| "no log loss was measured".to_owned(), |loss| format!("log loss {loss:.5}"));
                 note!("{}: {loss} ({:.1} s)", member.name(), length.as_secs_f64());

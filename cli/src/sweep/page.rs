@@ -1,6 +1,6 @@
 //! The page of a sweep, `sweep.html`: one file that opens offline.
 
-use zagros_chart::html::{render_document, escape_html, render_facts, render_table};
+use zagros_chart::html::{escape_html, render_document, render_facts, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_shell::Failure;
 use zagros_sweep::{Metric, Sweep};
@@ -17,9 +17,14 @@ fn page(setup: &SweepSetup, sweep: &Sweep) -> String {
     let name = &setup.job.name;
     let heading =
         format!("<h1>{}: sweep</h1>\n<p class=\"lead\">{}</p>\n", escape_html(name), escape_html(&lead(setup, sweep)));
-    let charts =
-        format!("<h2>Trials</h2>\n<div class=\"charts\">{}</div>\n", chart(setup, sweep).render_figure().unwrap_or_default());
-    render_document(&format!("{name}: sweep · Zagros"), &[heading, best(setup, sweep), charts, trials(setup, sweep)].concat())
+    let charts = format!(
+        "<h2>Trials</h2>\n<div class=\"charts\">{}</div>\n",
+        chart(setup, sweep).render_figure().unwrap_or_default()
+    );
+    render_document(
+        &format!("{name}: sweep · Zagros"),
+        &[heading, best(setup, sweep), charts, trials(setup, sweep)].concat(),
+    )
 }
 
 fn lead(setup: &SweepSetup, sweep: &Sweep) -> String {

@@ -176,7 +176,8 @@ pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
 
 fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
     let plan = &setup.plan;
-    let trials: Vec<Value> = sweep.ranked_trials().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
+    let trials: Vec<Value> =
+        sweep.ranked_trials().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
     json!({
         "job": setup.job.name,
         "sampler": plan.sampler,

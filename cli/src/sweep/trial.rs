@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use zagros_dense_worker::{Evaluation, RunFolder};
-use zagros_sweep::{RungUnit, Rungs, TrialTask, TrialMeasures, Values};
+use zagros_sweep::{RungUnit, Rungs, TrialMeasures, TrialTask, Values};
 
 use super::setup::SweepSetup;
 use crate::page::RunRecord;
@@ -64,7 +64,11 @@ impl TrialProcess {
 }
 
 /// The measures of a trial at a rung, if its run has come there. A run that ended before, by early stopping, has those of its end.
-pub(super) fn rung_measures(sweep: &Path, rungs: Option<&Rungs>, TrialTask { trial, rung }: TrialTask) -> Option<RungMeasures> {
+pub(super) fn rung_measures(
+    sweep: &Path,
+    rungs: Option<&Rungs>,
+    TrialTask { trial, rung }: TrialTask,
+) -> Option<RungMeasures> {
     let run = newest_run(&folder(sweep, trial))?;
     let record = RunRecord::read(&run).ok()?;
     if run.is_complete() {
@@ -111,8 +115,10 @@ mod tests {
     fn a_rung_is_measured_at_its_own_step_of_the_newest_run() {
         let sweep = tempfile::tempdir().unwrap();
         let rungs = Rungs { unit: RungUnit::Steps, levels: vec![10, 30] };
-        let auc_at =
-            |rung| rung_measures(sweep.path(), Some(&rungs), TrialTask { trial: 2, rung }).map(|measured| measured.measures.auc);
+        let auc_at = |rung| {
+            rung_measures(sweep.path(), Some(&rungs), TrialTask { trial: 2, rung })
+                .map(|measured| measured.measures.auc)
+        };
         assert_eq!(auc_at(0), None);
         let trial = folder(sweep.path(), 2);
         write(&trial.join("ads-20260101-000000"), &[evaluation(10, HELD_OUT, 0.9)]);

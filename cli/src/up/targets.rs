@@ -195,7 +195,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "").unwrap();
         let wanted = watch::Sender::new(WantedRoles::default()).subscribe();
-        let refused = ScrapeTargets::follow(&folder.path().join("file/below.json"), folder.path(), &job(), wanted).err();
+        let refused =
+            ScrapeTargets::follow(&folder.path().join("file/below.json"), folder.path(), &job(), wanted).err();
         let text = format!("{:?}", refused.expect("refused"));
         assert!(text.contains("below.json") && text.contains("--prometheus-targets"), "{text}");
     }

@@ -50,7 +50,8 @@ async fn show(
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let lines = console.clone();
-    let watched = WatchedRun { control: Arc::new(control), timeout, lines: Box::new(move || lines.last_lines()), keys: KEYS };
+    let watched =
+        WatchedRun { control: Arc::new(control), timeout, lines: Box::new(move || lines.last_lines()), keys: KEYS };
     console.hold_output();
     let left = dashboard::watch(&watched, over.requested()).await;
     console.release_output();

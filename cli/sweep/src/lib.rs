@@ -23,4 +23,4 @@ pub use error::SpaceError;
 pub use halving::{RungUnit, Rungs};
 pub use record::{Metric, SweepRecord, TrialMeasures};
 pub use space::{Domain, Parameter, Space, ValueScale, Values};
-pub use sweep::{NextAction, Sampler, Sweep, SweepPlan, TrialTask, Trial, TrialState};
+pub use sweep::{NextAction, Sampler, Sweep, SweepPlan, Trial, TrialState, TrialTask};

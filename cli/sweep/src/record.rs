@@ -57,10 +57,7 @@ impl Metric {
 #[serde(rename_all = "lowercase")]
 pub enum SweepRecord {
     /// A trial was chosen. Trials are numbered from 0 in this order.
-    Chosen {
-        trial: usize,
-        values: BTreeMap<String, String>,
-    },
+    Chosen { trial: usize, values: BTreeMap<String, String> },
     /// A trial was trained to a rung, and scored.
     Scored {
         trial: usize,
@@ -72,10 +69,7 @@ pub enum SweepRecord {
         seconds: f64,
     },
     /// A trial ended before it was scored.
-    Failed {
-        trial: usize,
-        reason: String,
-    },
+    Failed { trial: usize, reason: String },
 }
 
 #[cfg(test)]

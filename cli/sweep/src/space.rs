@@ -29,16 +29,8 @@ pub enum ValueScale {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Domain {
     Choice(Vec<String>),
-    Real {
-        low: f64,
-        high: f64,
-        scale: ValueScale,
-    },
-    Whole {
-        low: i64,
-        high: i64,
-        scale: ValueScale,
-    },
+    Real { low: f64, high: f64, scale: ValueScale },
+    Whole { low: i64, high: i64, scale: ValueScale },
 }
 
 #[derive(Clone, Debug, PartialEq)]

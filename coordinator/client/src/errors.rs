@@ -20,23 +20,15 @@ pub enum MemberError {
     },
     /// The coordinator refused. A retry would be refused too.
     #[error("{coordinator} refused to {what}: {refusal}")]
-    Refused {
-        coordinator: String,
-        what: &'static str,
-        refusal: Refusal,
-    },
+    Refused { coordinator: String, what: &'static str, refusal: Refusal },
     /// Training is over, so the caller has nothing to do.
     #[error("{coordinator} says that training is over: nothing is left to do")]
-    Over {
-        coordinator: String,
-    },
+    Over { coordinator: String },
     /// The rows that an embedding server has recovered are of another run: it starts empty and joins again.
     #[error(
         "{coordinator} says that the rows in the log of this server are of another run; it must start with empty tables"
     )]
-    ForeignRows {
-        coordinator: String,
-    },
+    ForeignRows { coordinator: String },
     /// The run did not become ready before the timeout.
     #[error(
         "{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start the missing process, or read its log"
@@ -51,10 +43,7 @@ pub enum MemberError {
     },
     /// Shutdown was requested during the wait.
     #[error("stopped while waiting to {what} ({coordinator})")]
-    Stopped {
-        coordinator: String,
-        what: &'static str,
-    },
+    Stopped { coordinator: String, what: &'static str },
 }
 
 impl MemberError {

@@ -30,7 +30,11 @@ pub async fn wait_for_group(
     found.map_err(|missing| missing.error(control, "group of workers", WHAT, deadline.time_waited()))
 }
 
-async fn ask(control: &dyn ControlPlane, request: GroupRequest, deadline: Deadline) -> Result<GroupResponse, MissingAnswer> {
+async fn ask(
+    control: &dyn ControlPlane,
+    request: GroupRequest,
+    deadline: Deadline,
+) -> Result<GroupResponse, MissingAnswer> {
     let group = answer(deadline, control.group(request)).await.map_err(MissingAnswer::Refused)?;
     if group.generation == 0 { Err(MissingAnswer::WaitingFor(group.waiting_for)) } else { Ok(group) }
 }

@@ -89,13 +89,9 @@ pub(crate) struct Voter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VoterPresence {
     /// It is alive and may vote at any time.
-    Expected {
-        silence: Duration,
-    },
+    Expected { silence: Duration },
     /// Its lease has expired. It votes if it is heard again.
-    Silent {
-        silence: Duration,
-    },
+    Silent { silence: Duration },
     /// It has left the run, which goes on without it.
     Left,
     /// It never votes: another process has taken its place.
@@ -103,9 +99,7 @@ pub(crate) enum VoterPresence {
     /// It never votes: it has left the run with its work undone.
     Deserted,
     /// It never votes: it is lost.
-    Lost {
-        silence: Duration,
-    },
+    Lost { silence: Duration },
 }
 
 /// The ballots of the newest process group that has voted.
@@ -322,7 +316,9 @@ impl Voter {
         let heard = match self.presence {
             VoterPresence::Expected { silence } => format!("it was last heard {silence:.1?} ago"),
             VoterPresence::Silent { silence } => format!("it is lost: silent for {silence:.1?}"),
-            VoterPresence::Left | VoterPresence::Replaced | VoterPresence::Deserted | VoterPresence::Lost { .. } => return None,
+            VoterPresence::Left | VoterPresence::Replaced | VoterPresence::Deserted | VoterPresence::Lost { .. } => {
+                return None;
+            }
         };
         Some(format!("{} did not come ({heard})", self.name()))
     }

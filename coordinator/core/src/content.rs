@@ -26,10 +26,7 @@ pub(crate) enum ServerContent {
     /// It has rows that the run has not put there.
     Foreign,
     /// It has not the rows that the run has put there.
-    Lost {
-        known: Lineage,
-        brought: Option<Lineage>,
-    },
+    Lost { known: Lineage, brought: Option<Lineage> },
 }
 
 impl ServerContent {

@@ -132,7 +132,8 @@ impl Core {
             self.run.check_not_ended()?;
         }
 
-        let previous = self.members.newest_holder(slot).map(|previous| (previous.instance, now.saturating_sub(previous.heard)));
+        let previous =
+            self.members.newest_holder(slot).map(|previous| (previous.instance, now.saturating_sub(previous.heard)));
         if previous.is_some_and(|(instance, _)| instance != request.instance) {
             self.abandon_move_of(now, slot, "is another process now");
         }

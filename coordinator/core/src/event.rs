@@ -52,7 +52,9 @@ pub enum RunEvent {
         left: u32,
     },
     /// A lost member was heard again before another process took its slot.
-    MemberReturned { slot: MemberSlot },
+    MemberReturned {
+        slot: MemberSlot,
+    },
     /// The bucket map or an address in it changed.
     PlacementChanged {
         generation: Generation,
@@ -64,7 +66,9 @@ pub enum RunEvent {
         buckets: u32,
     },
     /// Another number of dense workers was asked for.
-    WorkersRequested { workers: u32 },
+    WorkersRequested {
+        workers: u32,
+    },
     /// Buckets begin to move.
     MoveStarted {
         /// Counts the moves of the run.
@@ -84,9 +88,14 @@ pub enum RunEvent {
         frozen: Duration,
     },
     /// A move was given up. Its source keeps the buckets.
-    MoveAbandoned { what: String, reason: String },
+    MoveAbandoned {
+        what: String,
+        reason: String,
+    },
     /// An embedding server owns nothing any more, and ends.
-    ServerReleased { slot: MemberSlot },
+    ServerReleased {
+        slot: MemberSlot,
+    },
     TrainingStarted,
     UnevenShares {
         /// Which workers, why, and what to do.

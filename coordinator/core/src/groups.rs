@@ -7,7 +7,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
 use zagros_zip::ZipEq;
 
-use crate::ballots::{VoterPresence, Voter};
+use crate::ballots::{Voter, VoterPresence};
 use crate::members::MemberState;
 use crate::roster::Roster;
 use crate::{MemberSlot, Role};
@@ -59,7 +59,12 @@ impl ProcessGroups {
     }
 
     /// The group of a worker that asks for one newer than `after`, once all workers have joined.
-    pub(crate) fn form_group(&mut self, roster: Roster<'_>, slot: MemberSlot, after: u64) -> Result<GroupResponse, Refusal> {
+    pub(crate) fn form_group(
+        &mut self,
+        roster: Roster<'_>,
+        slot: MemberSlot,
+        after: u64,
+    ) -> Result<GroupResponse, Refusal> {
         check_nobody_finished(roster)?;
         if let Some(waiting_for) = roster.missing_workers() {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
@@ -159,7 +164,8 @@ impl ProcessGroups {
 impl GroupMember {
     fn presence(self, roster: Roster<'_>, now: Duration) -> VoterPresence {
         let slot = MemberSlot::worker(self.index);
-        let Some(holder) = roster.members.newest_holder(slot).filter(|holder| holder.incarnation == self.incarnation) else {
+        let Some(holder) = roster.members.newest_holder(slot).filter(|holder| holder.incarnation == self.incarnation)
+        else {
             return VoterPresence::Replaced;
         };
         let silence = now.saturating_sub(holder.heard);

@@ -69,7 +69,12 @@ impl SplitLedger {
     }
 
     /// The plan is that of the earlier run, for all epochs. It must fit a run over `files` files.
-    pub(crate) fn from_position(position: &Position, epochs: u32, shares: SplitShares, files: usize) -> Result<Self, Refusal> {
+    pub(crate) fn from_position(
+        position: &Position,
+        epochs: u32,
+        shares: SplitShares,
+        files: usize,
+    ) -> Result<Self, Refusal> {
         let plan = plan_of(position, files)?;
         let mut ledger = Self::new(plan, epochs, shares);
         ledger.check_epoch(position.epoch)?;

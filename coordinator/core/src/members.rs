@@ -441,7 +441,11 @@ mod tests {
         assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
         assert_eq!(join(&mut members, 1, SLOT, 1), Ok(2));
         assert!(
-            members.check_known(SLOT.member_id(), 1).unwrap_err().message.contains("taken by a newer process (incarnation 2")
+            members
+                .check_known(SLOT.member_id(), 1)
+                .unwrap_err()
+                .message
+                .contains("taken by a newer process (incarnation 2")
         );
         assert_eq!(members.check_known(SLOT.member_id(), 2), Ok(SLOT));
     }

@@ -154,7 +154,10 @@ impl StatusView<'_> {
 
     fn buckets(self, slot: MemberSlot) -> u32 {
         let Some(map) = self.placement.bucket_map() else { return 0 };
-        buckets_of(slot, (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).map(|ServerIndex(owner)| owner))
+        buckets_of(
+            slot,
+            (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).map(|ServerIndex(owner)| owner),
+        )
     }
 }
 

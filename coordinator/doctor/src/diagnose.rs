@@ -6,7 +6,7 @@ use std::time::Duration;
 use zagros_coordinator_core::MemberSlot;
 
 use crate::finding::{Diagnosis, Finding, FindingKind, Severity};
-use crate::graph::{LONG, WaitNode, WaitArrow, WaitGraph, for_how_long, is_heard};
+use crate::graph::{LONG, WaitArrow, WaitGraph, WaitNode, for_how_long, is_heard};
 use crate::observation::{CoordinatorSign, Observation, Party, ProcessState, WaitSubject};
 use crate::roots::{RootCause, disk_cause, root_cause, silent_cause};
 use crate::words::{join_list, name_members, time, verb_ending};
@@ -164,7 +164,8 @@ fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let roots = graph.roots();
     let heard = observation.members.iter().filter(|member| is_heard(member));
     let waits = heard.flat_map(|member| member.waits.iter().map(|wait| (member.slot, wait)));
-    let young = waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&WaitNode::Disk(*slot)));
+    let young =
+        waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&WaitNode::Disk(*slot)));
     let causes = young.map(|(slot, wait)| disk_cause(observation, slot, wait.age));
     causes
         .map(|cause| {

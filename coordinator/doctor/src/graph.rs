@@ -147,7 +147,9 @@ fn how(wait: &ObservedWait) -> String {
 
 fn targets(observation: &Observation, member: &ObservedMember, wait: &ObservedWait) -> Vec<WaitNode> {
     match &wait.subject {
-        WaitSubject::Servers(indices) => indices.iter().map(|index| WaitNode::Member(MemberSlot::server(*index))).collect(),
+        WaitSubject::Servers(indices) => {
+            indices.iter().map(|index| WaitNode::Member(MemberSlot::server(*index))).collect()
+        }
         WaitSubject::Coordinator => vec![WaitNode::Coordinator],
         WaitSubject::Data => vec![WaitNode::Data(member.slot)],
         WaitSubject::Disk => vec![WaitNode::Disk(member.slot)],

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_coordinator_core::{MemberSlot, Role};
 
 use crate::finding::{FindingKind, Severity};
-use crate::graph::{WaitNode, SILENT};
+use crate::graph::{SILENT, WaitNode};
 use crate::observation::{
     CoordinatorSign, Observation, ObservedMember, ObservedProcess, Party, ProcessState, WaitSubject,
 };

@@ -40,7 +40,10 @@ mod tests {
         assert_eq!(times, ["3.2 s", "42 s", "12 min", "1 h 5 min"]);
         assert_eq!(name_members("dense worker", &[1]), "dense worker 1");
         assert_eq!(name_members("dense worker", &[0, 2, 3]), "dense workers 0, 2 and 3");
-        assert_eq!((count_noun(1, "push", "pushes"), count_noun(0, "push", "pushes")), ("1 push".into(), "0 pushes".into()));
+        assert_eq!(
+            (count_noun(1, "push", "pushes"), count_noun(0, "push", "pushes")),
+            ("1 push".into(), "0 pushes".into())
+        );
         assert_eq!(join_list(&[]), "");
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_doctor::{
     CoordinatorSign, Diagnosis, Finding, FindingKind, Observation, ObservedMember, ObservedMoves, ObservedProcess,
-    ObservedRequests, ObservedStages, ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject, diagnose_run,
+    ObservedRequests, ObservedStages, ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject,
+    diagnose_run,
 };
 
 fn seconds(seconds: u64) -> Duration {

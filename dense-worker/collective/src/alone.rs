@@ -1,6 +1,6 @@
 //! A group of one rank: every call returns at once.
 
-use crate::{CollectiveGroup, CollectiveError, PendingSum, SumState};
+use crate::{CollectiveError, CollectiveGroup, PendingSum, SumState};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SingleRank;

@@ -20,27 +20,16 @@ pub enum CollectiveError {
     },
     /// Every rank is alive, but ranks cannot reach each other.
     #[error("{call} failed after {waited:.1?}, but every rank is alive: {reason}; check the network between them")]
-    Broken {
-        call: &'static str,
-        waited: Duration,
-        reason: String,
-    },
+    Broken { call: &'static str, waited: Duration, reason: String },
     /// An earlier call of the group failed.
     #[error("the group has failed before: {first}")]
     Failed { first: Box<CollectiveError> },
     /// This program or this machine lacks the backend.
     #[error("cluster.collective = \"{backend}\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
-    Backend {
-        backend: CollectiveBackend,
-        reason: String,
-        next: &'static str,
-    },
+    Backend { backend: CollectiveBackend, reason: String, next: &'static str },
     /// A caller's bounds do not name a part for each rank.
     #[error("the bounds name no parts of {length} values for {world} ranks")]
-    Parts {
-        world: usize,
-        length: usize,
-    },
+    Parts { world: usize, length: usize },
     /// This worker cannot listen or connect at its own address.
     #[error("{address} cannot be used by this worker: {reason}; give the host and port that the other workers reach")]
     Address { address: String, reason: String },

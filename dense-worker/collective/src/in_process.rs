@@ -8,7 +8,8 @@ use parking_lot::{Condvar, Mutex};
 use zagros_zip::ZipEq;
 
 use crate::{
-    CollectiveGroup, CollectiveError, GroupLane, GroupInterrupt, PendingSum, ProcessGroupConfig, Rendezvous, SumState, check_bounds,
+    CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig, Rendezvous, SumState,
+    check_bounds,
 };
 
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.

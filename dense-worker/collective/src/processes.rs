@@ -7,7 +7,7 @@ use zagros_zip::number_from;
 use crate::guard::run_within;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::{NativeGroup, PartsCall};
-use crate::{CollectiveGroup, CollectiveBackend, CollectiveError, GroupInterrupt, PendingSum, SumState, check_bounds};
+use crate::{CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, PendingSum, SumState, check_bounds};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
@@ -23,7 +23,12 @@ pub(crate) struct ProcessRank {
 }
 
 impl ProcessRank {
-    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend, interrupt: GroupInterrupt) -> Self {
+    pub(crate) fn new(
+        group: NativeGroup,
+        roll: RankRoll,
+        backend: CollectiveBackend,
+        interrupt: GroupInterrupt,
+    ) -> Self {
         Self { group: Some(group), ends_late: backend == CollectiveBackend::Nccl, roll, interrupt, first: None }
     }
 
@@ -189,7 +194,8 @@ mod tests {
                 assert!(again.to_string().contains("has failed before") && again.missing_ranks() == [2], "{again}");
             }
             // Rank 2 still holds the first group.
-            let mut next = ends[rank].form_group(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
+            let mut next =
+                ends[rank].form_group(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
             next.all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(gathered, vec![vec![vec![0], vec![1], vec![2]]; 3]);

@@ -14,7 +14,8 @@ use crate::processes::ProcessRank;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::RendezvousStore;
 use crate::{
-    CollectiveGroup, CollectiveBackend, CollectiveError, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous, SingleRank,
+    CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous,
+    SingleRank,
 };
 
 /// The rendezvous of a worker in its own process.
@@ -48,11 +49,16 @@ impl StoreRendezvous {
         let mut served = self.served.lock();
         if let Some(store) = &*served {
             // The connection of this rank to its own store may have broken. The store serves on, at the same address.
-            return if store.has_key("any").is_ok() { Ok(Arc::clone(store)) } else { Self::connect_to_store(place, left) };
+            return if store.has_key("any").is_ok() {
+                Ok(Arc::clone(store))
+            } else {
+                Self::connect_to_store(place, left)
+            };
         }
         let (host, port) = split_address(&self.address)?;
         let listener = self.listener.lock().take();
-        let opened = run_within_unless(&place.interrupt, left, move || RendezvousStore::open(&host, port, listener, left));
+        let opened =
+            run_within_unless(&place.interrupt, left, move || RendezvousStore::open(&host, port, listener, left));
         let opened = opened.unwrap_or_else(|| Err(format!("it could not be connected to within {left:.1?}")));
         let store = opened.map_err(|reason| CollectiveError::Address { address: self.address.clone(), reason })?;
         Ok(Arc::clone(served.insert(Arc::new(store))))

@@ -160,7 +160,9 @@ impl RendezvousStore {
         let key = c_string(key)?;
         let mut found = false;
         // SAFETY: the store lives as long as self; key ends with NUL; found is ours.
-        checked_call(|why, room| unsafe { zagros_store_has(self.0.as_ptr(), key.as_ptr(), &raw mut found, why, room) })?;
+        checked_call(|why, room| unsafe {
+            zagros_store_has(self.0.as_ptr(), key.as_ptr(), &raw mut found, why, room)
+        })?;
         Ok(found)
     }
 }
@@ -203,22 +205,36 @@ impl NativeGroup {
         })
     }
 
-    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &GroupInterrupt) -> Result<(), String> {
+    pub(crate) fn broadcast(
+        &mut self,
+        root: usize,
+        values: &mut [f32],
+        interrupt: &GroupInterrupt,
+    ) -> Result<(), String> {
         let (group, root, start, length) = (self.0.as_ptr(), to_c_int(root)?, values.as_mut_ptr(), values.len());
         let mut out = ptr::null_mut();
         // SAFETY: libtorch works on a copy. The values are ours during the wait below, and only that writes to them.
-        checked_call(|why, room| unsafe { zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room) })?;
+        checked_call(|why, room| unsafe {
+            zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room)
+        })?;
         NativeWork::started(out, None)?.finish(interrupt)
     }
 
     /// The parts of every rank, all of one length. The length of `all` is a multiple of `mine`'s.
-    pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8], interrupt: &GroupInterrupt) -> Result<(), String> {
+    pub(crate) fn all_gather(
+        &mut self,
+        mine: &mut [u8],
+        all: &mut [u8],
+        interrupt: &GroupInterrupt,
+    ) -> Result<(), String> {
         let (group, length) = (self.0.as_ptr(), mine.len());
         let (mine, all) = (mine.as_mut_ptr(), all.as_mut_ptr());
         let mut out = ptr::null_mut();
         // SAFETY: libtorch works on copies. Both slices are ours during the wait below, and only that writes to `all`. The
         // caller ensures that `all` has room for world × length bytes.
-        checked_call(|why, room| unsafe { zagros_group_start_all_gather(group, mine, length, all, &raw mut out, why, room) })?;
+        checked_call(|why, room| unsafe {
+            zagros_group_start_all_gather(group, mine, length, all, &raw mut out, why, room)
+        })?;
         NativeWork::started(out, None)?.finish(interrupt)
     }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
-use crate::{CollectiveGroup, CollectiveBackend, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use crate::{
+    CollectiveBackend, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous, StoreRendezvous,
+};
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use zagros_collective::{
-    CollectiveGroup, CollectiveBackend, CollectiveError, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous,
+    CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous,
     StoreRendezvous,
 };
 

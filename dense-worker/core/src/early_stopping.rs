@@ -55,7 +55,13 @@ pub struct SearchState {
 
 impl SearchState {
     /// An evaluation is the best if it is better by however little. One whose measure is not defined is never better.
-    pub fn note_evaluation(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: PatienceUse) {
+    pub fn note_evaluation(
+        &mut self,
+        rule: EarlyStopRule,
+        step: u64,
+        measured: Option<MeasuredState>,
+        patience: PatienceUse,
+    ) {
         if let Some(MeasuredState { value, merit }) = measured
             && self.best.is_none_or(|best| merit > best.merit)
         {

@@ -29,13 +29,16 @@ mod progress;
 mod state;
 mod training_loop;
 
-pub use action::{Action, FailureCause, LoopEnd, InFlight};
+pub use action::{Action, FailureCause, InFlight, LoopEnd};
 pub use agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
 pub use barrier::{BarrierDecision, BarrierLog, BarrierReason};
 pub use config::LoopConfig;
 pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, PatienceUse, SearchState};
-pub use event::{Event, GroupMember, LoopCounts, GroupFailure};
+pub use event::{Event, GroupFailure, GroupMember, LoopCounts};
 pub use policy::TrainingPolicy;
 pub use progress::{RankProgress, most_advanced};
-pub use state::{BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, RegroupPhase, RoundEnd, LoopState, StepPhase};
+pub use state::{
+    BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, LoopState, RegroupPhase, RoundEnd,
+    StepPhase,
+};
 pub use training_loop::TrainingLoop;

@@ -92,9 +92,7 @@ pub enum EvaluationPoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointPoint {
-    BetweenSteps {
-        ahead: Option<StepAgreement>,
-    },
+    BetweenSteps { ahead: Option<StepAgreement> },
     AtBarrier(BarrierPoint),
     Last,
 }

@@ -10,7 +10,7 @@ use crate::config::LoopConfig;
 use crate::early_stopping::{PatienceUse, SearchState};
 use crate::event::{Event, GroupMember, LoopCounts};
 use crate::progress::RankProgress;
-use crate::state::{DrainPoint, EvaluationPoint, FinishPhase, RegroupPhase, RoundEnd, LoopState, StepPhase};
+use crate::state::{DrainPoint, EvaluationPoint, FinishPhase, LoopState, RegroupPhase, RoundEnd, StepPhase};
 
 #[derive(Clone, Debug)]
 pub struct TrainingLoop {

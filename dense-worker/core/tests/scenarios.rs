@@ -1,8 +1,9 @@
 //! Faults of `docs/runbook.md` that touch a worker, each by value: what happens to the worker, and what it does.
 
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, FailureCause, EarlyStopRule, LoopEnd, Event, GroupMember, InFlight, LoopConfig,
-    LoopCounts, GroupFailure, MeasuredState, TrainingPolicy, RankProgress, LoopState, StepAgreement, StepFacts, StepVote, TrainingLoop,
+    Action, BarrierDecision, BarrierReason, EarlyStopRule, Event, FailureCause, GroupFailure, GroupMember, InFlight,
+    LoopConfig, LoopCounts, LoopEnd, LoopState, MeasuredState, RankProgress, StepAgreement, StepFacts, StepVote,
+    TrainingLoop, TrainingPolicy,
 };
 
 const HYBRID: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: false };
@@ -253,7 +254,10 @@ fn training_stalled_a_worker_without_splits_waits_or_steps_with_the_others() {
         }
     };
     assert!(matches!(found(TrainingPolicy::OneWorker { in_turns: false }), Action::WaitForSplits { .. }));
-    assert!(matches!(found(TrainingPolicy::AsynchronousWorkers), Action::WaitForSplits { barriers_after: Some(0), .. }));
+    assert!(matches!(
+        found(TrainingPolicy::AsynchronousWorkers),
+        Action::WaitForSplits { barriers_after: Some(0), .. }
+    ));
     assert!(matches!(found(HYBRID), Action::NextBatch { .. }));
 }
 
@@ -354,8 +358,10 @@ fn exit_code_143_a_worker_that_stops_anyway_does_not_wait_for_a_lost_one() {
 
 #[test]
 fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process() {
-    let mut worker =
-        TrainingLoop::new(LoopConfig { evaluate_every: Some(4), ..config(TrainingPolicy::OneWorker { in_turns: false }) });
+    let mut worker = TrainingLoop::new(LoopConfig {
+        evaluate_every: Some(4),
+        ..config(TrainingPolicy::OneWorker { in_turns: false })
+    });
     worker.start();
     worker.on_event(Event::Formed { group: None, progress: Vec::new() });
     assert_eq!(worker.on_event(Event::Ready(LoopCounts { steps: 8, ..LoopCounts::default() })), [Action::Evaluate]);

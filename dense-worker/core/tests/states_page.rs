@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use zagros_worker_core::{
-    Action, BarrierDecision, FailureCause, EarlyStopRule, LoopEnd, Event, GroupMember, LoopConfig, LoopCounts, GroupFailure,
-    MeasuredState, TrainingPolicy, RankProgress, LoopState, StepAgreement, StepFacts, TrainingLoop,
+    Action, BarrierDecision, EarlyStopRule, Event, FailureCause, GroupFailure, GroupMember, LoopConfig, LoopCounts,
+    LoopEnd, LoopState, MeasuredState, RankProgress, StepAgreement, StepFacts, TrainingLoop, TrainingPolicy,
 };
 
 const POLICIES: [(&str, TrainingPolicy); 4] = [
@@ -170,8 +170,8 @@ fn transitions() -> BTreeMap<StateTransition, BTreeSet<&'static str>> {
             if is_unexpected(after) || (is_everywhere && !leaves) {
                 return;
             }
-            let given_up =
-                *event == Event::Interrupted && after.state() == LoopState::Ended(LoopEnd::Failed(FailureCause::LastEvent));
+            let given_up = *event == Event::Interrupted
+                && after.state() == LoopState::Ended(LoopEnd::Failed(FailureCause::LastEvent));
             if given_up {
                 return;
             }

@@ -1,6 +1,6 @@
 //! Measures a model from labels and logits: `cargo run --example score`.
 
-use zagros_eval::{LengthsDiffer, ClickScores};
+use zagros_eval::{ClickScores, LengthsDiffer};
 
 fn main() -> Result<(), LengthsDiffer> {
     // Two batches; a logit above 0 predicts a click with a probability above one half.

@@ -3,7 +3,7 @@
 //! `[positives][negatives][grouped samples][halvings + 1, or 0 for no groups][capacity][bytes of slices]`, each a u64, then the
 //! logits as f32, the grouped samples as (group u64, logit f32, class u32), and the slices; little-endian.
 
-use crate::grouped::{GroupedScores, GroupedSample};
+use crate::grouped::{GroupedSample, GroupedScores};
 use crate::{ClickScores, SlicedScores};
 
 const WORD: usize = size_of::<u64>();

@@ -86,7 +86,9 @@ impl Calibrator {
             CalibrationMethod::Temperature => {
                 Self::Temperature { temperature: 1.0 / best_scale(|scale| loss_slope(positives, negatives, scale)) }
             }
-            CalibrationMethod::Isotonic => Self::Isotonic { knots: block_knots(&pool_violators(bin_samples(positives, negatives, BINS))) },
+            CalibrationMethod::Isotonic => {
+                Self::Isotonic { knots: block_knots(&pool_violators(bin_samples(positives, negatives, BINS))) }
+            }
         })
     }
 

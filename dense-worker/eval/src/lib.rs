@@ -19,7 +19,7 @@ mod temperature;
 pub use binned::BinnedScores;
 pub use calibrator::{CalibrationMethod, Calibrator};
 pub use grouped::{GroupAuc, GroupedScores};
-pub use scores::{Evaluation, LengthsDiffer, ClickScores};
+pub use scores::{ClickScores, Evaluation, LengthsDiffer};
 pub use slices::{ColumnSlices, SliceMeasures, SlicedScores};
 pub use sums::ClickSums;
 pub use targets::{TargetForm, TargetScores};

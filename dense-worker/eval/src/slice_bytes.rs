@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::slices::ColumnScores;
-use crate::{BinnedScores, SlicedScores, ClickSums};
+use crate::{BinnedScores, ClickSums, SlicedScores};
 
 impl SlicedScores {
     #[must_use]

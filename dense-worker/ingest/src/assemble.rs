@@ -45,7 +45,8 @@ impl BatchAssembler {
         while start < rows.size {
             let end = rows.size.min(start + self.size - self.current.size);
             append(&mut self.current, start..end);
-            self.current.bytes += share_of_bytes(rows.bytes, end, rows.size) - share_of_bytes(rows.bytes, start, rows.size);
+            self.current.bytes +=
+                share_of_bytes(rows.bytes, end, rows.size) - share_of_bytes(rows.bytes, start, rows.size);
             if self.current.size == self.size {
                 let next = self.current.spacious_like();
                 self.full.push_back(std::mem::replace(&mut self.current, next));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use zagros_job::{Format, Job};
 
 use crate::columnar::magic;
-use crate::read::text::{ReadReach, FileText};
+use crate::read::text::{FileText, ReadReach};
 use crate::{DataPart, IngestError, check_first_rows, find_files};
 
 /// Bytes of text that are looked at. A stream keeps them for its reader.

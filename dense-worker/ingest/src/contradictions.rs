@@ -82,7 +82,8 @@ impl ContradictionCounts {
             let Some(pair) = self.pairs.iter().find(is_contradictory) else { continue };
             self.count += 1;
             if self.first.is_none() {
-                self.first = Some(FirstContradiction { pair: *pair, place: locate_contradiction(layout, place, row as u64)? });
+                self.first =
+                    Some(FirstContradiction { pair: *pair, place: locate_contradiction(layout, place, row as u64)? });
             }
         }
         Ok(())

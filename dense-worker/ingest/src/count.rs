@@ -6,7 +6,7 @@ use zagros_job::Job;
 
 use crate::parse::block::BlockParser;
 use crate::parse::sink::NullSink;
-use crate::read::reader::{RowBlock, BlockReader};
+use crate::read::reader::{BlockReader, RowBlock};
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 
 /// Bytes that are read of all files together.

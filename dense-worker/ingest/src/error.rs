@@ -18,9 +18,7 @@ pub enum IngestError {
         source: StoreError,
     },
     #[error("{} is neither a file nor a folder; name files, folders or patterns in data.train, data.validation and data.test", path.display())]
-    NotAFile {
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     #[error("{} is empty; remove it from the job file or write it again", path.display())]
     EmptyFile { path: PathBuf },
     /// A folder or a pattern that stands for no file.
@@ -28,10 +26,7 @@ pub enum IngestError {
         "{} {reason}; empty files, and in folders names that begin with . or _, are passed over; check data.train, data.validation and data.test",
         path.display()
     )]
-    NoDataFiles {
-        path: PathBuf,
-        reason: String,
-    },
+    NoDataFiles { path: PathBuf, reason: String },
     #[error(
         "the files have several formats: {found}; name the files of one format, by a pattern such as 'FOLDER/*.csv' or one by one"
     )]
@@ -64,30 +59,19 @@ pub enum IngestError {
         path.display(),
         separator = separator.to_string()
     )]
-    OtherSeparator {
-        path: PathBuf,
-        column: String,
-        separator: char,
-    },
+    OtherSeparator { path: PathBuf, column: String, separator: char },
     #[error(
         "{}: the header ({}) differs from data.columns ({}); correct data.columns, or remove it to use the header",
         path.display(),
         found.join(", "),
         expected.join(", ")
     )]
-    HeaderDiffers {
-        path: PathBuf,
-        expected: Vec<String>,
-        found: Vec<String>,
-    },
+    HeaderDiffers { path: PathBuf, expected: Vec<String>, found: Vec<String> },
     /// The job says that there is a header line, but there is none, or it cannot be read.
     #[error("{}: cannot read the header: {reason}; set data.header = false if there is none", path.display())]
     BadHeader { path: PathBuf, reason: String },
     #[error("{}: {reason}", path.display())]
-    DamagedFooter {
-        path: PathBuf,
-        reason: String,
-    },
+    DamagedFooter { path: PathBuf, reason: String },
     #[error("{}: {unit} {number}: {reason}; if the file is damaged, write it again", path.display())]
     DamagedGroup {
         path: PathBuf,
@@ -108,36 +92,21 @@ pub enum IngestError {
         reason: String,
     },
     #[error("{}: column \"{column}\": {reason}", path.display())]
-    UnusableColumn {
-        path: PathBuf,
-        column: String,
-        reason: String,
-    },
+    UnusableColumn { path: PathBuf, column: String, reason: String },
     /// A column holds other data than in the file before.
     #[error(
         "{}: column \"{column}\" holds {found} here and {expected} in {}; write both files with one type, or train on them one by one",
         path.display(),
         first.display()
     )]
-    ColumnChanged {
-        path: PathBuf,
-        column: String,
-        found: String,
-        expected: String,
-        first: PathBuf,
-    },
+    ColumnChanged { path: PathBuf, column: String, found: String, expected: String, first: PathBuf },
     /// A column writes the values of its categories otherwise than the files that a model was trained on.
     #[error(
         "{}: column \"{column}\" holds {found}, and the model was trained on {expected}: equal values would be other categories; write this \
          column as the training files do",
         path.display()
     )]
-    OtherWriting {
-        path: PathBuf,
-        column: String,
-        found: String,
-        expected: String,
-    },
+    OtherWriting { path: PathBuf, column: String, found: String, expected: String },
     #[error(
         "{}: the {format} data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",
         path.display()
@@ -165,18 +134,12 @@ pub enum IngestError {
     },
     /// A compressed file can only be read from its start.
     #[error("{}: a compressed file cannot be read from byte {start} on; give it as one split", path.display())]
-    UnsplittableFile {
-        path: PathBuf,
-        start: u64,
-    },
+    UnsplittableFile { path: PathBuf, start: u64 },
     #[error(
         "feature \"{feature}\" has more than {most} different categories, too many to count for its vocabulary; remove `vocabulary`, and \
          leave rare categories out by [tables.<name>] admission = {{ kind = \"count\" }}, or share rows by hash_size = N"
     )]
-    LargeVocabulary {
-        feature: String,
-        most: usize,
-    },
+    LargeVocabulary { feature: String, most: usize },
     #[error("{}", describe_bad_rows(*count, *limit, (*share, *rows), first))]
     TooManyBadRows {
         count: u64,
@@ -190,11 +153,7 @@ pub enum IngestError {
     #[error(
         "{row}; its {lines} lines may be as many rows, so {reason}: close the quote, double it inside a field, or remove data.quoted_breaks"
     )]
-    LostRecord {
-        row: Box<BadRow>,
-        lines: u64,
-        reason: &'static str,
-    },
+    LostRecord { row: Box<BadRow>, lines: u64, reason: &'static str },
     #[error("{}", describe_no_rows(files, *rows, part))]
     NoRows {
         files: String,
@@ -206,28 +165,16 @@ pub enum IngestError {
     Source { reason: String },
     /// A reading or parsing thread ended without an error.
     #[error("the {thread} thread stopped unexpectedly while reading {}: {reason}; this is a bug, please report it", path.display())]
-    ThreadDied {
-        thread: String,
-        path: PathBuf,
-        reason: String,
-    },
+    ThreadDied { thread: String, path: PathBuf, reason: String },
     #[error("cannot start the {thread} thread: {source}; lower data.threads or raise the system's limit on threads")]
-    Spawn {
-        thread: String,
-        source: io::Error,
-    },
+    Spawn { thread: String, source: io::Error },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
     #[error("cannot generate: {reason}")]
-    BadSpec {
-        reason: String,
-    },
+    BadSpec { reason: String },
     /// A file of a prepared workload does not have the size that its `meta.json` says.
     #[error("{}: {reason}; write the workload again", path.display())]
-    BadWorkload {
-        path: PathBuf,
-        reason: String,
-    },
+    BadWorkload { path: PathBuf, reason: String },
     #[error("reading was cancelled")]
     Cancelled,
 }

@@ -13,7 +13,7 @@ use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
 use crate::parse::sink::NullSink;
 use crate::read::layout::FileLayout;
-use crate::read::reader::{RowBlock, BlockReader};
+use crate::read::reader::{BlockReader, RowBlock};
 use crate::source::InputFile;
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 

@@ -34,8 +34,12 @@ pub(crate) fn expand_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestErro
         }
         match NamedPath::new(path) {
             NamedPath::File => found.push(path.clone()),
-            NamedPath::Folder => found.extend(require_files(files_below(path)?, path, "is a folder without data files")?),
-            NamedPath::Pattern(text) => found.extend(require_files(matching_files(path, text)?, path, "matches no data file")?),
+            NamedPath::Folder => {
+                found.extend(require_files(files_below(path)?, path, "is a folder without data files")?)
+            }
+            NamedPath::Pattern(text) => {
+                found.extend(require_files(matching_files(path, text)?, path, "matches no data file")?)
+            }
         }
     }
     Ok(found)

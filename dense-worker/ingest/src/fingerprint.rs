@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::source::{object_url, open_file, find_object};
+use crate::source::{find_object, object_url, open_file};
 use crate::stdin::is_stdin;
 use crate::{FileInfo, IngestError};
 

@@ -129,7 +129,11 @@ fn reduce_job(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
             FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
                 let (column, is_range) = (&features.numeric[feature], matches!(statistic, FeatureStatistic::MinMax(_)));
                 let shape = NumericShape::new(column);
-                let none = if is_range { NumberStatistic::range(shape) } else { NumberStatistic::Moments(shape, MomentSums::NONE) };
+                let none = if is_range {
+                    NumberStatistic::range(shape)
+                } else {
+                    NumberStatistic::Moments(shape, MomentSums::NONE)
+                };
                 numbers.extend(vec![none; column.value_count()]);
                 numeric.push(column.clone());
             }
@@ -216,7 +220,10 @@ impl NumberStatistic {
         match self {
             Self::Moments(_, moments) => {
                 let deviation = moments.deviation();
-                MeasuredValue::Moments { mean: moments.mean(), deviation: if deviation > 0.0 { deviation } else { 1.0 } }
+                MeasuredValue::Moments {
+                    mean: moments.mean(),
+                    deviation: if deviation > 0.0 { deviation } else { 1.0 },
+                }
             }
             // A column of one value, or of none.
             Self::Range(_, [min, max]) if min >= max => {
@@ -295,7 +302,11 @@ impl FitSink {
         found.map(|column| column.name.as_str())
     }
 
-    fn measured(&self, features: &Features, what: &[FeatureStatistic]) -> (Vec<(FeatureStatistic, MeasuredValue)>, Vec<RareCategories>) {
+    fn measured(
+        &self,
+        features: &Features,
+        what: &[FeatureStatistic],
+    ) -> (Vec<(FeatureStatistic, MeasuredValue)>, Vec<RareCategories>) {
         let mut rare = Vec::new();
         let mut numbers = self.numbers.iter();
         let (mut categories, mut encodings) = (self.categories.iter().flatten(), self.encodings.iter());

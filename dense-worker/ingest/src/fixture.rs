@@ -7,8 +7,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zagros_job::{
     Categorical, ClusterSettings, DataOrder, DataSettings, DelimitedFormat, DenseOptimizer, DenseUpdates, EvalSettings,
-    Features, Format, Initializer, Job, Mode, Model, Numeric, OutputSettings, PoolAt, Pooling, StartChanged, StartSteps,
-    Table, TableOptimizer, TableSettings, TestPart, TrainSettings, ValidationPart, Values, WireFormat,
+    Features, Format, Initializer, Job, Mode, Model, Numeric, OutputSettings, PoolAt, Pooling, StartChanged,
+    StartSteps, Table, TableOptimizer, TableSettings, TestPart, TrainSettings, ValidationPart, Values, WireFormat,
 };
 
 use crate::SplitTask;

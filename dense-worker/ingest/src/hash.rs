@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn a_fraction_holds_out_about_its_share() {
         let split = HashSplit::new(0.1, 0.2);
-        let count = |part| (0..20_000).filter(|line: &u32| split.row_part(line.to_string().as_bytes(), 7) == part).count();
+        let count =
+            |part| (0..20_000).filter(|line: &u32| split.row_part(line.to_string().as_bytes(), 7) == part).count();
         let (test, validation, train) = (count(DataPart::Test), count(DataPart::Validation), count(DataPart::Train));
         assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
         assert_eq!(test + validation + train, 20_000);

@@ -39,7 +39,7 @@ mod stdin;
 mod transform;
 
 pub use batch::{Batch, CategoryIds, SplitEnd};
-pub use content::{DataContent, FileStart, file_start, file_starts, can_read_file};
+pub use content::{DataContent, FileStart, can_read_file, file_start, file_starts};
 pub use contradictions::ContradictoryRows;
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};

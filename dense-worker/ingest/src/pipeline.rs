@@ -19,7 +19,7 @@ use crate::parse::block::BlockParser;
 use crate::parse::row::ParseOutcome;
 use crate::parse::sink::RowSink;
 use crate::read::layout::FileLayout;
-use crate::read::reader::{RowBlock, BlockReader, BlockBody, RowPlace};
+use crate::read::reader::{BlockBody, BlockReader, RowBlock, RowPlace};
 use crate::{DataPart, IngestError, SplitSource};
 
 /// Blocks waiting before and after each parser.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-pub use bins::{ColumnBins, ValueDistribution, FeatureProfile, stability_index};
+pub use bins::{ColumnBins, FeatureProfile, ValueDistribution, stability_index};
 
 use self::column::{CategoryCounts, NumberCounts};
 use crate::parse::bad_budget::{BadBudget, LISTED};

@@ -96,7 +96,8 @@ pub enum ValueForm {
 /// When a path stands for no file, a file cannot be read, or the files have several formats.
 pub fn sample_rows(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, IngestError> {
     let found = expand_paths(paths)?;
-    let chosen: Vec<&Path> = spread_indices(found.len(), limits.files.max(1)).map(|index| found[index].as_path()).collect();
+    let chosen: Vec<&Path> =
+        spread_indices(found.len(), limits.files.max(1)).map(|index| found[index].as_path()).collect();
     let Some(first) = chosen.first() else { return Err(IngestError::NoFiles { key: "train" }) };
     let each = SampleLimits {
         rows: (limits.rows / chosen.len()).max(PLACES),

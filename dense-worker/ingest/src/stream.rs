@@ -12,7 +12,7 @@ use crate::contradictions::{ContradictionCounts, ContradictoryRows};
 use crate::cursor::StreamStart;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
-use crate::pipeline::{BLOCK_BYTES, ParsedBlock, ParsePipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, ParsedBlock, PipelineConfig};
 use crate::split_hash::SplitHash;
 use crate::{Batch, DataPart, IngestError, SplitEnd, SplitSource};
 
@@ -117,7 +117,11 @@ impl BatchStream {
             hash: SplitHash::default(),
             stats: StreamStats::default(),
             seen: ReadRows::default(),
-            contradictions: if part == DataPart::Train { ContradictionCounts::new(job) } else { ContradictionCounts::default() },
+            contradictions: if part == DataPart::Train {
+                ContradictionCounts::new(job)
+            } else {
+                ContradictionCounts::default()
+            },
             part,
             only_full: (job.data.drop_last && part == DataPart::Train).then_some(job.train.batch_size),
         })

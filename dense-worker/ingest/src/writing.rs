@@ -145,7 +145,10 @@ fn conflict(known: &BTreeSet<WrittenForm>, found: &BTreeSet<WrittenForm>) -> Opt
         }
     }
     // A number of decimals is written in full, or as short as it can be.
-    if known.contains(&WrittenForm::Fraction) && found.contains(&WrittenForm::Padded) && !known.contains(&WrittenForm::Padded) {
+    if known.contains(&WrittenForm::Fraction)
+        && found.contains(&WrittenForm::Padded)
+        && !known.contains(&WrittenForm::Padded)
+    {
         return Some((WrittenForm::Fraction, WrittenForm::Padded));
     }
     // Values of different kinds are never the same.

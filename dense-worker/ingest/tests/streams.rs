@@ -10,8 +10,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles, find_files,
-    fit_features, hash_value,
+    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles,
+    find_files, fit_features, hash_value,
 };
 use zagros_job::{Job, Overrides, Standardise};
 

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum PredictionError {
     #[error("the name of {} has no known ending; end it in .csv, .jsonl or .parquet, or give --format", path.display())]
-    Format {
-        path: PathBuf,
-    },
+    Format { path: PathBuf },
     /// A Parquet file ends with a description of its rows, which a stream cannot be given in bounded memory.
     #[error("Parquet cannot be written to standard output; give a file name, or --format csv or jsonl")]
     Stream,
@@ -20,21 +18,13 @@ pub enum PredictionError {
     )]
     Columns { name: String },
     #[error("another process writes {}; wait for it to end, or choose another name", path.display())]
-    Busy {
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// A row is malformed for one model and not for another, so their scores do not belong together.
     #[error(
         "other rows are malformed for {model} than for the first model; their jobs read the data differently: score with each model by \
          itself"
     )]
-    OtherRows {
-        model: String,
-    },
+    OtherRows { model: String },
     #[error("cannot write {}: {source}; {kept}", path.display())]
-    Write {
-        path: PathBuf,
-        source: io::Error,
-        kept: String,
-    },
+    Write { path: PathBuf, source: io::Error, kept: String },
 }

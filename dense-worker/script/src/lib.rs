@@ -84,7 +84,9 @@ impl ScriptModule {
         let mut taken: Vec<(String, Tensor)> = Vec::new();
         let target = ptr::from_mut(&mut taken).cast();
         // SAFETY: the module lives as long as self. `take` is called while the list lives, and no other code holds the list.
-        checked_call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, target, take_tensor, why, room) })?;
+        checked_call(|why, room| unsafe {
+            zagros_module_tensors(self.0.as_ptr(), buffers, target, take_tensor, why, room)
+        })?;
         Ok(taken)
     }
 

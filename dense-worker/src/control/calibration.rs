@@ -25,7 +25,8 @@ impl Trainer {
         let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
         let Some(validation) = self.scoring.held_out.during.clone() else { return Ok(()) };
         let scores = self.merged_scores(&validation).await?;
-        let FittedCalibrators { calibrators, measures, without } = run_blocking("calibration", move || fit(kind, scores)).await?;
+        let FittedCalibrators { calibrators, measures, without } =
+            run_blocking("calibration", move || fit(kind, scores)).await?;
         for label in without {
             tracing::warn!(
                 "the validation part has no two classes of the label \"{label}\", or a score that is not finite: it is saved without calibration"

@@ -95,7 +95,11 @@ impl Trainer {
         ResumeCursor { rest: self.stream.position.stream_remainder(), order, next_seq, contents }
     }
 
-    async fn lead_checkpoint(&mut self, epoch: u32, workers: Vec<(ResumeCursor, OverallMeasures)>) -> Result<(), WorkerError> {
+    async fn lead_checkpoint(
+        &mut self,
+        epoch: u32,
+        workers: Vec<(ResumeCursor, OverallMeasures)>,
+    ) -> Result<(), WorkerError> {
         self.checkpoints.last = Instant::now();
         let Some(checkpoints) = self.checkpoints.folder.clone() else { return Ok(()) };
         if !self.checkpoints.is_free().await {
@@ -144,7 +148,12 @@ impl Trainer {
                     complete.store(step, Ordering::Release);
                     membership.update_progress(|progress| progress.checkpoint_step = step);
                     let seconds = started.elapsed().as_secs_f64();
-                    observer.observe(&WorkerEvent::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
+                    observer.observe(&WorkerEvent::Checkpoint {
+                        step,
+                        rows,
+                        pause_seconds: pause.as_secs_f64(),
+                        seconds,
+                    });
                     Ok(())
                 }
                 Err(error) => {

@@ -15,7 +15,10 @@ use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Keeps the state that was evaluated, where the job wants it. Returns the measure that states are compared by.
-    pub(crate) async fn consider_state(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
+    pub(crate) async fn consider_state(
+        &mut self,
+        evaluation: Evaluation,
+    ) -> Result<Option<MeasuredState>, WorkerError> {
         let (step, samples) = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
         self.scoring.model.evaluated.push(EvaluatedState { step, samples, evaluation });
         let Some(early_stop) = self.scoring.model.early_stop else { return Ok(None) };
@@ -28,7 +31,8 @@ impl Trainer {
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
         let (job, outcome, validation) = (&*self.run.job, TrainingOutcome::Interrupted, Some(evaluation));
-        let trained = TrainedModel { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
+        let trained =
+            TrainedModel { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
         best_states.keep_state(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }

@@ -31,7 +31,8 @@ enum EnergyTotal {
 
 impl CostMeter {
     pub(super) fn new(energy: Option<EnergyMeter>) -> Self {
-        let joules = energy.map_or(EnergyTotal::Unknown, |meter| EnergyTotal::Metered { meter, total: 0.0, start: 0.0 });
+        let joules =
+            energy.map_or(EnergyTotal::Unknown, |meter| EnergyTotal::Metered { meter, total: 0.0, start: 0.0 });
         Self { cpu: Duration::ZERO, joules, running_since: None }
     }
 

@@ -3,7 +3,7 @@
 use zagros_job::EvalMetric;
 
 use super::best_states::BestStates;
-use super::early_stopping::{measured_state, name_of, group_thousands};
+use super::early_stopping::{group_thousands, measured_state, name_of};
 use super::model_choice::EvaluatedState;
 use super::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};

@@ -7,7 +7,9 @@ use zagros_collective::CollectiveError;
 use zagros_coordinator_client::Waiting;
 use zagros_job::StepCount;
 use zagros_protocol::control::WaitKind;
-use zagros_worker_core::{Action, FailureCause, LoopEnd, Event, LoopConfig, GroupFailure, TrainingPolicy, TrainingLoop};
+use zagros_worker_core::{
+    Action, Event, FailureCause, GroupFailure, LoopConfig, LoopEnd, TrainingLoop, TrainingPolicy,
+};
 
 use super::early_stopping::early_stop_rule;
 use super::interruption::is_interruption;
@@ -57,7 +59,7 @@ impl Trainer {
             epochs: job.train.epochs,
             max_steps: job.train.max_steps,
             evaluate_every: job.train.evaluate_every.map(StepCount::in_steps),
-            early_stop: job.train.early_stop.map(rule),
+            early_stop: job.train.early_stop.map(early_stop_rule),
             resets_rows: job.train.reset_embeddings,
             has_held_out: self.scoring.held_out.during.is_some(),
             keeps_checkpoints: job.checkpoint.keep > 0,

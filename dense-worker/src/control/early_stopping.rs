@@ -94,7 +94,12 @@ mod tests {
     fn explained(early_stop: EarlyStop, evaluations: &[Evaluation]) -> String {
         let mut search = SearchState::default();
         for (number, evaluation) in number_from(1, evaluations) {
-            search.note_evaluation(early_stop_rule(early_stop), 100 * number, measured_state(early_stop.metric, evaluation), PatienceUse::Spent);
+            search.note_evaluation(
+                early_stop_rule(early_stop),
+                100 * number,
+                measured_state(early_stop.metric, evaluation),
+                PatienceUse::Spent,
+            );
         }
         explain_end(early_stop, &search, StateUse::Saved)
     }
@@ -139,6 +144,6 @@ mod tests {
 
     #[test]
     fn steps_are_written_with_commas() {
-        assert_eq!([0, 999, 1_200, 1_234_567].map(thousands), ["0", "999", "1,200", "1,234,567"]);
+        assert_eq!([0, 999, 1_200, 1_234_567].map(group_thousands), ["0", "999", "1,200", "1,234,567"]);
     }
 }

@@ -26,11 +26,11 @@ use super::saved_model::{LoadMode, SavedModel};
 use super::stop::StopSignal;
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
-use crate::datapath::prepared::{FetchedBatch, BatchPreparer, inconsistent_batch};
+use crate::datapath::prepared::{BatchPreparer, FetchedBatch, inconsistent_batch};
 use crate::datapath::process_group::RankTurn;
 use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
-use crate::event::{WorkerEvent, HeldOutPart, Observer};
+use crate::event::{HeldOutPart, Observer, WorkerEvent};
 use crate::metrics::WorkerMetrics;
 use crate::model::batch_of_blocks;
 
@@ -98,7 +98,8 @@ impl ScoringParts {
         saved.check_network(&job).await?;
         let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await?;
         // Nothing is ever pushed by this client.
-        let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire_encoding(&job), timeout: job.cluster.timeout };
+        let reader =
+            ClientConfig { writer: 0, incarnation: 0, wire: wire_encoding(&job), timeout: job.cluster.timeout };
         let of_tiles = || EmbeddingClient::new(reader, Arc::clone(&self.control), Arc::clone(&self.connect));
         dense.stream_by(Access::Read, of_tiles).await?;
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
@@ -230,7 +231,11 @@ impl PartScorer {
         Ok(scores)
     }
 
-    pub(super) fn look_up(&self, held_out: &HeldOut, start: StreamStart) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
+    pub(super) fn look_up(
+        &self,
+        held_out: &HeldOut,
+        start: StreamStart,
+    ) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
         // Its stages are not training's.
         let metrics = WorkerMetrics::new(&Registry::new());
         let preparer = BatchPreparer::new(&self.job, Access::Read);

@@ -18,7 +18,7 @@ use super::scoring::MeasuredParts;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::{Evaluation, WorkerEvent, HeldOutPart};
+use crate::event::{Evaluation, HeldOutPart, WorkerEvent};
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zagros_collective::{CollectiveError, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveError, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::{Waiting, wait_for_group};
 use zagros_embedding_client::RequestReach;
 use zagros_job::WeightStore;

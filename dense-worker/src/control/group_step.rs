@@ -50,7 +50,8 @@ impl Trainer {
     /// Without a batch of its own a rank steps with those that have one.
     async fn step_without(&mut self, epoch: u32, rank: GroupRank, agreed: &AgreedTurns) -> Result<(), WorkerError> {
         let step = self.tracker.steps + 1;
-        let work = move |dense: &mut DenseStage| dense.group_step(None, RankShare::default(), step, &TurnAhead::default());
+        let work =
+            move |dense: &mut DenseStage| dense.group_step(None, RankShare::default(), step, &TurnAhead::default());
         match self.run.dense.call(work).await? {
             Err(skipped @ WorkerError::Skipped { .. }) => self.count_skipped_group_step(skipped, agreed),
             stepped => {
@@ -74,7 +75,8 @@ impl Trainer {
         let share = agreed.share_of_rank(rank.rank as usize);
         let (step, ahead, dense) = (self.tracker.steps + 1, TurnAhead::default(), self.run.dense.clone());
         let known = Arc::clone(&ahead);
-        let work = move |dense: &mut DenseStage| (dense.group_step(Some((&prepared, rows)), share, step, &known), prepared);
+        let work =
+            move |dense: &mut DenseStage| (dense.group_step(Some((&prepared, rows)), share, step, &known), prepared);
         let mut prefetch = self.stream.prefetch.take();
         let mut stepping = std::pin::pin!(dense.call(work));
         let stepped = tokio::select! {

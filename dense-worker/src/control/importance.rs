@@ -13,7 +13,7 @@ use zagros_zip::ZipEq;
 
 use super::calibrators::ModelCalibrators;
 use super::evaluate::{HeldOut, PartScorer};
-use super::measures::{ImportanceReport, ImportanceOptions, PartMeasures, TargetImportance};
+use super::measures::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance};
 use super::part_scores::{PartScores, column, measures_of, target_form};
 use crate::datapath::dense::DenseStage;
 use crate::datapath::permuted::{FeatureIndex, PermutationSeed};

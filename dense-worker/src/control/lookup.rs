@@ -81,7 +81,10 @@ impl Trainer {
     }
 
     /// Splits without a training row are nothing to stop for, once some had rows.
-    fn rows_or_end(&mut self, fetched: Option<Result<FetchedBatch, WorkerError>>) -> Result<Option<FetchedBatch>, WorkerError> {
+    fn rows_or_end(
+        &mut self,
+        fetched: Option<Result<FetchedBatch, WorkerError>>,
+    ) -> Result<Option<FetchedBatch>, WorkerError> {
         match fetched.transpose() {
             Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
             fetched => fetched,

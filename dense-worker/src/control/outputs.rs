@@ -12,7 +12,7 @@ use super::saved_model::{TrainedModel, model_place, save};
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
-use crate::summary::{TrainingOutcome, RunSummary};
+use crate::summary::{RunSummary, TrainingOutcome};
 
 #[derive(Debug)]
 pub(super) struct ModelHere {

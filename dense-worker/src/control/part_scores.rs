@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_eval::{CalibrationMethod, Calibrator, LengthsDiffer, ClickScores, SlicedScores, TargetForm, TargetScores};
+use zagros_eval::{CalibrationMethod, Calibrator, ClickScores, LengthsDiffer, SlicedScores, TargetForm, TargetScores};
 use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
@@ -20,7 +20,10 @@ pub(crate) struct PartScores {
     targets: Vec<TargetScores>,
 }
 
-pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<ModelCalibrators>) -> Result<PartMeasures, WorkerError> {
+pub(crate) async fn measures_of(
+    scores: PartScores,
+    calibrators: Option<ModelCalibrators>,
+) -> Result<PartMeasures, WorkerError> {
     run_blocking("measures", move || scores.into_measures(calibrators.as_ref())).await
 }
 
@@ -40,7 +43,8 @@ impl PartScores {
         let mut targets: Vec<_> = job.features.targets.iter().map(|target| empty(job, target)).collect();
         if let Some(TargetScores::Click(scores)) = targets.first_mut() {
             let eval = &job.eval;
-            let empty = if eval.group_by.is_some() { ClickScores::by_group(eval.group_samples) } else { ClickScores::new() };
+            let empty =
+                if eval.group_by.is_some() { ClickScores::by_group(eval.group_samples) } else { ClickScores::new() };
             *scores = if eval.slices.is_empty() { empty } else { empty.by_slice(eval.slices.len()) };
         }
         Self { job: Arc::clone(job), targets }
@@ -100,7 +104,8 @@ impl PartScores {
     /// that could not.
     pub(crate) fn fit_calibrators(&mut self, method: CalibrationMethod) -> (Option<ModelCalibrators>, Vec<String>) {
         let targets = &self.job.features.targets;
-        let fitted: Vec<Option<Calibrator>> = self.targets.iter_mut().map(|scores| scores.fit_calibrator(method)).collect();
+        let fitted: Vec<Option<Calibrator>> =
+            self.targets.iter_mut().map(|scores| scores.fit_calibrator(method)).collect();
         let has_none = |(target, fitted): &(&Target, &Option<Calibrator>)| {
             fitted.is_none() && !matches!(target.kind, TargetKind::Regression { .. })
         };

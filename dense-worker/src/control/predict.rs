@@ -16,7 +16,7 @@ use super::evaluate::{HeldOut, PartScorer, ScoringParts, rows_to_score};
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;
-use crate::event::{WorkerEvent, Observer};
+use crate::event::{Observer, WorkerEvent};
 
 /// Takes scored rows, in the order of the input. It may block.
 pub trait ScoredRows: Send + Sized + 'static {

@@ -88,7 +88,10 @@ mod tests {
         for _ in 0..2 {
             Manifest::read(&disk).unwrap().finish_replacement(&disk, "job.toml").unwrap();
             is_whole(new);
-            assert_eq!((disk.read("job.toml").unwrap(), disk.has_file("job.toml.next").unwrap()), (new.to_vec(), false));
+            assert_eq!(
+                (disk.read("job.toml").unwrap(), disk.has_file("job.toml.next").unwrap()),
+                (new.to_vec(), false)
+            );
         }
         // Other bytes are still damage.
         disk.write("job.toml", old).unwrap();

@@ -12,7 +12,7 @@ use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
 use super::group_session::order_seed;
-use super::splits::{SplitNeed, AssignedSplits, AssignedStream};
+use super::splits::{AssignedSplits, AssignedStream, SplitNeed};
 use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
 use crate::datapath::look_ahead::look_ahead;
@@ -99,7 +99,8 @@ impl Trainer {
         let (reader, incoming) = ReaderThread::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead_batches());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
-        let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(next_lookup::step_and_lookup_sides).unzip();
+        let (step_side, lookup_side) =
+            (run.job.train.mode == Mode::Sync).then(next_lookup::step_and_lookup_sides).unzip();
         // No batch follows the last one of an earlier stream.
         stream.steps = step_side;
         let metrics = run.metrics.clone();

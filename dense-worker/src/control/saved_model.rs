@@ -80,8 +80,9 @@ pub(crate) async fn save(
 ) -> Result<Manifest, WorkerError> {
     let folder = prepare_folder(folder.clone()).await?;
     // The optimiser's state is for runs that start from this model.
-    let state =
-        |dense: &mut DenseStage| Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?));
+    let state = |dense: &mut DenseStage| {
+        Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?))
+    };
     let (weights, optimizer) = dense.call(state).await??;
     let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
     write_files(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
@@ -260,8 +261,9 @@ impl SavedModel {
 
     async fn load_rows(&self, server: Arc<dyn Shard>, how: LoadMode) -> Result<u64, WorkerError> {
         let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
-        let loaded =
-            server.load(LoadRequest { folder, files, replace: how == LoadMode::Replace, ..LoadRequest::default() }).await;
+        let loaded = server
+            .load(LoadRequest { folder, files, replace: how == LoadMode::Replace, ..LoadRequest::default() })
+            .await;
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
         loaded.map(|loaded| loaded.rows).map_err(refused)
     }

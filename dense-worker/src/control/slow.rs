@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use zagros_embedding_client::{EmbeddingClient, StalenessWindow, UnansweredRequests};
 use zagros_plumbing::metrics::register;
 
-use crate::event::{WorkerEvent, Observer};
+use crate::event::{Observer, WorkerEvent};
 
 /// A wait of which a server is reported to be slow; again when it has doubled.
 const SLOW: Duration = Duration::from_secs(3);

@@ -177,7 +177,8 @@ impl SplitSource for LeasedSplits {
             Ok(AssignedSplits::Remainder(_)) => {
                 return Err("the coordinator gave a rest in the middle of a stream".to_owned());
             }
-            Ok(AssignedSplits::Later { .. } | AssignedSplits::EpochDone | AssignedSplits::LetGo) | Err(WorkerError::Interrupted) => None,
+            Ok(AssignedSplits::Later { .. } | AssignedSplits::EpochDone | AssignedSplits::LetGo)
+            | Err(WorkerError::Interrupted) => None,
             Err(error) => return Err(error.to_string()),
         };
         self.dealt.send_modify(|dealt| dealt.extend(task.clone()));
@@ -280,8 +281,14 @@ mod tests {
 
     #[tokio::test]
     async fn answers_that_make_no_sense_are_errors() {
-        assert!(matches!(splits([split(4, 2)]).ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Control { .. })));
+        assert!(matches!(
+            splits([split(4, 2)]).ask_for_splits(0, SplitNeed::ForAStream).await,
+            Err(WorkerError::Control { .. })
+        ));
         let fenced = Err(Refusal::new(RefusalKind::Fenced, "replaced"));
-        assert!(matches!(splits([fenced]).ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Fenced { .. })));
+        assert!(matches!(
+            splits([fenced]).ask_for_splits(0, SplitNeed::ForAStream).await,
+            Err(WorkerError::Fenced { .. })
+        ));
     }
 }

@@ -134,10 +134,16 @@ mod tests {
         stream.wait_until_closed(Duration::from_secs(1)).await.unwrap();
         let start = StreamStart { drop: 1, ..StreamStart::default() };
         assert_eq!(stream.stream_to_resume(), Some(AssignedStream { order: 3, tasks: vec![task(2), task(3)], start }));
-        assert_eq!((stream.stream_remainder().map(|rest| rest.splits), stream.dealt_splits()), (Some(vec![2, 3]), vec![1, 2, 3]));
+        assert_eq!(
+            (stream.stream_remainder().map(|rest| rest.splits), stream.dealt_splits()),
+            (Some(vec![2, 3]), vec![1, 2, 3])
+        );
         stream.mark_ended();
         // A worker that leaves in the next epoch does not report them once more.
-        assert_eq!((stream.stream_remainder(), stream.stream_to_resume(), stream.dealt_splits()), (None, None, Vec::new()));
+        assert_eq!(
+            (stream.stream_remainder(), stream.stream_to_resume(), stream.dealt_splits()),
+            (None, None, Vec::new())
+        );
         assert_eq!(StreamPosition::default().stream_to_resume(), None);
     }
 }

@@ -14,12 +14,12 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 
 use super::worker::outcome;
-use super::{WorkerInput, Worker};
+use super::{Worker, WorkerInput};
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{WorkerEvent, Observer, StepReport};
+use crate::event::{Observer, StepReport, WorkerEvent};
 use crate::model::ModelError;
 use crate::report::RunFolder;
-use crate::summary::{TrainingOutcome, RunSummary};
+use crate::summary::{RunSummary, TrainingOutcome};
 use crate::testing::{WorkerShard, batch, job};
 
 /// Long enough for a busy machine; every test here ends far earlier.
@@ -364,6 +364,9 @@ async fn the_run_folder_holds_job_measures_summary_and_model() {
     let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
     assert_eq!((&summary["steps"], &summary["outcome"]), (&3.into(), &"finished".into()));
     assert_eq!(summary["model"], "model");
-    assert!(folder.model_folder().join("manifest.json").is_file() && folder.model_folder().join("dense.safetensors").is_file());
+    assert!(
+        folder.model_folder().join("manifest.json").is_file()
+            && folder.model_folder().join("dense.safetensors").is_file()
+    );
     assert!(folder.job_file().is_file() && folder.tensorboard_folder().is_dir());
 }

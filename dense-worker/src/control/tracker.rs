@@ -10,8 +10,8 @@ use super::cost_meter::CostMeter;
 use super::main_target::MainTarget;
 use super::worker_counts::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
-use crate::progress::{OverallMeasures, RecentMeasures, SmoothedMean, SampleSpeed};
-use crate::summary::{TrainingCost, StageSeconds, StepStaleness};
+use crate::progress::{OverallMeasures, RecentMeasures, SampleSpeed, SmoothedMean};
+use crate::summary::{StageSeconds, StepStaleness, TrainingCost};
 
 /// Steps that the smoothed loss remembers.
 const LOSS_STEPS: f64 = 100.0;
@@ -311,7 +311,12 @@ impl TrainingTracker {
 }
 
 /// A step as the coordinator hears of it.
-pub(crate) fn reported_progress(report: &StepReport, checkpoint_step: u64, stale: StepStaleness, stages: &StageSeconds) -> Progress {
+pub(crate) fn reported_progress(
+    report: &StepReport,
+    checkpoint_step: u64,
+    stale: StepStaleness,
+    stages: &StageSeconds,
+) -> Progress {
     let &StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce, .. } = stages;
     Progress {
         staleness_max: stale.max,
@@ -356,7 +361,10 @@ mod tests {
         assert_eq!((tracker.overall().report().samples, tracker.recent_measures().samples), (0, 4));
         assert_eq!(tracker.count_step(step(0)).epoch_fraction, 0.4);
         assert_eq!(tracker.staleness(), StepStaleness { max: 3, mean: 1.0 });
-        assert_eq!((tracker.count_skipped(20), tracker.steps, tracker.samples, tracker.epoch_fraction()), (1, 4, 6, 0.6));
+        assert_eq!(
+            (tracker.count_skipped(20), tracker.steps, tracker.samples, tracker.epoch_fraction()),
+            (1, 4, 6, 0.6)
+        );
     }
 
     #[test]

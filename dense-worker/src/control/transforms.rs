@@ -175,7 +175,8 @@ fn transforms(job: &Job, statistics: &[FeatureStatistic]) -> Vec<Transform> {
     let message = |measured| match measured {
         MeasuredValue::Moments { mean, deviation } => Transform { mean, deviation, ..Transform::default() },
         MeasuredValue::Range { min, max } => Transform { numbers: vec![min, max], ..Transform::default() },
-        MeasuredValue::MomentsEach { mean: one, deviation: other } | MeasuredValue::RangeEach { min: one, max: other } => {
+        MeasuredValue::MomentsEach { mean: one, deviation: other }
+        | MeasuredValue::RangeEach { min: one, max: other } => {
             Transform { numbers: [one, other].concat(), ..Transform::default() }
         }
         MeasuredValue::Edges(numbers) => Transform { numbers, ..Transform::default() },
@@ -190,7 +191,9 @@ fn transforms(job: &Job, statistics: &[FeatureStatistic]) -> Vec<Transform> {
 fn measured(statistic: FeatureStatistic, message: &Transform) -> Option<MeasuredValue> {
     let Transform { mean, deviation, numbers, ids, values } = message;
     match statistic {
-        FeatureStatistic::Standardise(_) if *deviation > 0.0 => Some(MeasuredValue::Moments { mean: *mean, deviation: *deviation }),
+        FeatureStatistic::Standardise(_) if *deviation > 0.0 => {
+            Some(MeasuredValue::Moments { mean: *mean, deviation: *deviation })
+        }
         // One after another, as many of each.
         FeatureStatistic::Standardise(_) => {
             let (mean, deviation) = numbers.split_at(numbers.len() / 2);
@@ -199,7 +202,9 @@ fn measured(statistic: FeatureStatistic, message: &Transform) -> Option<Measured
         }
         FeatureStatistic::MinMax(_) => match numbers.split_at(numbers.len() / 2) {
             ([min], [max]) => Some(MeasuredValue::Range { min: *min, max: *max }),
-            (min, max) if min.len() == max.len() => Some(MeasuredValue::RangeEach { min: min.to_vec(), max: max.to_vec() }),
+            (min, max) if min.len() == max.len() => {
+                Some(MeasuredValue::RangeEach { min: min.to_vec(), max: max.to_vec() })
+            }
             _ => None,
         },
         FeatureStatistic::Edges(_) => Some(MeasuredValue::Edges(numbers.clone())),

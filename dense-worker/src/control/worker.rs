@@ -8,7 +8,7 @@ use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
-use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, fingerprint_files, detect_writings};
+use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, detect_writings, fingerprint_files};
 use zagros_job::{FeatureStatistic, Job};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
@@ -40,10 +40,10 @@ use crate::datapath::dense::DenseThread;
 use crate::datapath::push::PendingPushes;
 use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{WorkerEvent, Observer, ObserverList, SilentObserver};
+use crate::event::{Observer, ObserverList, SilentObserver, WorkerEvent};
 use crate::metrics::WorkerMetrics;
 use crate::report::{MeasureRecorder, RunFolder};
-use crate::summary::{TrainingOutcome, RunSummary};
+use crate::summary::{RunSummary, TrainingOutcome};
 
 /// How long a worker has to end by itself once the run is over: what it does then may be all but done.
 const NOTICE: Duration = Duration::from_secs(2);
@@ -163,7 +163,14 @@ impl Worker {
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
             let (held_out, measured) = (HeldOutParts::default(), Vec::new());
-            return Ok(WorkerData { input, files: vec![memory], fingerprints: vec![0], held_out, measured, start: None });
+            return Ok(WorkerData {
+                input,
+                files: vec![memory],
+                fingerprints: vec![0],
+                held_out,
+                measured,
+                start: None,
+            });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
@@ -174,7 +181,8 @@ impl Worker {
         if self.folder.is_some() {
             let (job, files) = (Arc::clone(&job), files.clone());
             // What is wrong with the rows is said when they are trained on.
-            self.job.data.written = run_blocking("writings", move || detect_writings(&job, &files)).await?.unwrap_or_default();
+            self.job.data.written =
+                run_blocking("writings", move || detect_writings(&job, &files)).await?.unwrap_or_default();
         }
         let measured = self.job.features.unmeasured_statistics();
         if let Some(point) = &self.resume {
@@ -294,7 +302,8 @@ impl Worker {
     }
 
     fn client_of(&self, (writer, incarnation): (u64, u32)) -> EmbeddingClient {
-        let config = ClientConfig { writer, incarnation, wire: wire_encoding(&self.job), timeout: self.job.cluster.timeout };
+        let config =
+            ClientConfig { writer, incarnation, wire: wire_encoding(&self.job), timeout: self.job.cluster.timeout };
         EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect))
     }
 

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use zagros_collective::{CollectiveGroup, CollectiveError, PendingSum};
+use zagros_collective::{CollectiveError, CollectiveGroup, PendingSum};
 
 /// Gradients per bucket, 1 MiB. The last bucket overlaps with no other work, so a bucket must be small enough to be summed
 /// fast. It must be large enough that the fixed cost of a bucket is small.

@@ -15,7 +15,7 @@ use super::process_group::ProcessGroup;
 use super::server_weights::ServerWeights;
 use super::tiles::TileStore;
 use crate::error::WorkerError;
-use crate::metrics::{WorkerMetrics, PipelineStage};
+use crate::metrics::{PipelineStage, WorkerMetrics};
 use crate::model::{DenseModel, ModelError, without_units};
 
 type DenseTask = Box<dyn FnOnce(&mut DenseStage) + Send>;

@@ -149,7 +149,13 @@ pub fn gather(column: &InputColumn, width: usize, positions: RowPositions<'_>, r
 
 /// The transpose of [`gather`]: adds each sample's gradient, `[batch, width]`, to the rows of its vector. `into` is
 /// `[wanted, dim]`. Samples are taken in order, so the sum is the same in every run. The gradients of padding go nowhere.
-pub fn scatter_add(column: &InputColumn, width: usize, positions: RowPositions<'_>, gradients: &[f32], into: &mut [f32]) {
+pub fn scatter_add(
+    column: &InputColumn,
+    width: usize,
+    positions: RowPositions<'_>,
+    gradients: &[f32],
+    into: &mut [f32],
+) {
     for (sample, slot) in gradients.chunks_exact(width.max(1)).enumerate() {
         let gradient = &slot[column.offset..column.offset + column.width()];
         match (positions, column.form) {
@@ -407,7 +413,9 @@ mod tests {
     fn a_sequence_has_its_rows_in_order_and_zeros_elsewhere() {
         let rows = [1.0, 2.0, 3.0, 4.0];
         let positions = RowPositions::Bags { inverse: &[1, 0], offsets: &[0, 2, 2] };
-        for (pad, real) in [(PadSide::Left, [0.0, 0.0, 3.0, 4.0, 1.0, 2.0]), (PadSide::Right, [3.0, 4.0, 1.0, 2.0, 0.0, 0.0])] {
+        for (pad, real) in
+            [(PadSide::Left, [0.0, 0.0, 3.0, 4.0, 1.0, 2.0]), (PadSide::Right, [3.0, 4.0, 1.0, 2.0, 0.0, 0.0])]
+        {
             let sequence = Sequence { length: 3, keep: zagros_job::KeptEnd::Last, pad };
             let column = InputColumn { table: TableId(0), dim: 2, offset: 1, form: VectorForm::Sequence(sequence) };
             let mut out = [9.0; 18];

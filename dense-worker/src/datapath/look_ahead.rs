@@ -19,7 +19,11 @@ use super::read::IncomingBatches;
 const OPEN_PER_BATCH: usize = 2;
 
 /// Hints each batch `batches` batches before it is looked up. 0 hints nothing.
-pub(crate) fn look_ahead(client: &Arc<EmbeddingClient>, mut incoming: IncomingBatches, batches: usize) -> IncomingBatches {
+pub(crate) fn look_ahead(
+    client: &Arc<EmbeddingClient>,
+    mut incoming: IncomingBatches,
+    batches: usize,
+) -> IncomingBatches {
     if batches == 0 {
         return incoming;
     }
@@ -78,7 +82,8 @@ mod tests {
     /// Batch `n` has the ids 2n and 2n + 1.
     fn send(count: u64) -> IncomingBatches {
         let (send, incoming) = mpsc::channel(count as usize + 1);
-        let mut preparer = BatchPreparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
+        let mut preparer =
+            BatchPreparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
         for number in 0..count {
             let prepared = preparer.prepare(batch(2, &[&[2 * number, 2 * number + 1]])).unwrap();
             send.try_send(Ok(prepared)).unwrap();

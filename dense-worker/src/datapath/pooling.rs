@@ -131,7 +131,11 @@ mod tests {
             *end += bag.len() as u32;
             Some(*end)
         });
-        CategoryIds { ids: list.concat(), offsets: Some(std::iter::once(0).chain(ends).collect()), ..CategoryIds::default() }
+        CategoryIds {
+            ids: list.concat(),
+            offsets: Some(std::iter::once(0).chain(ends).collect()),
+            ..CategoryIds::default()
+        }
     }
 
     #[test]

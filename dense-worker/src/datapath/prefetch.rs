@@ -13,11 +13,11 @@ use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::Access;
 
 use super::next_lookup::{LookupSide, NextBatch, may_be_read};
-use super::prepared::{FetchedBatch, PreparedBatch, rows_fit, inconsistent_batch};
+use super::prepared::{FetchedBatch, PreparedBatch, inconsistent_batch, rows_fit};
 use super::process_group::RankTurn;
 use super::read::IncomingBatches;
 use crate::error::WorkerError;
-use crate::metrics::{WorkerMetrics, PipelineStage};
+use crate::metrics::{PipelineStage, WorkerMetrics};
 
 #[derive(Clone)]
 pub(crate) struct LookupStage {
@@ -210,7 +210,8 @@ mod tests {
         let connect = Arc::new(move |_: &_| Ok(Arc::clone(&shard)));
         let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));
         let window = StalenessWindow::new(staleness);
-        let (_reader, incoming) = ReaderThread::start(open, BatchPreparer::new(&job, Access::Train), metrics.clone()).unwrap();
+        let (_reader, incoming) =
+            ReaderThread::start(open, BatchPreparer::new(&job, Access::Train), metrics.clone()).unwrap();
         let lookups = LookupStage {
             client: Arc::clone(&client),
             access: Access::Train,

@@ -71,7 +71,7 @@ impl BatchPreparer {
         let slot = |table| unique.tables.iter().position(|ids| ids.table == table);
         let slots: Option<Vec<usize>> = self.columns.features.iter().map(|column| slot(column.table)).collect();
         let slots = slots.ok_or("a feature's table has no unique ids")?;
-        let columns = pooling::InputColumns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
+        let columns = pooling::BatchColumns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
         let sums = self.plan.assign_bags(&columns, &mut unique);
         unique.tables.extend(self.beside.clone().filter(|_| batch.size > 0));
         Ok(PreparedBatch { batch, unique: unique.into(), inverse, slots, sums })
@@ -115,7 +115,8 @@ impl PreparedBatch {
 /// Whether `rows` has a full row for each row and sum that was looked up.
 pub(crate) fn rows_fit(rows: &BatchRows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
-        && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.result_rows() * ids.dim as usize)
+        && (rows.tables.iter().zip_eq(&unique.tables))
+            .all(|(rows, ids)| rows.len() == ids.result_rows() * ids.dim as usize)
 }
 
 fn check(batch: &Batch, columns: &InputColumns, (numeric, targets): (usize, usize)) -> Result<(), String> {
@@ -169,7 +170,7 @@ mod tests {
     use zagros_protocol::TableId;
 
     use super::*;
-    use crate::testing::{job, pool_feature, pool_at, sequence};
+    use crate::testing::{job, pool_at, pool_feature, sequence};
 
     fn job_of_two() -> Job {
         let mut job = job(1, &[4, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });

@@ -10,7 +10,7 @@ use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RequestRe
 use super::ledger::BatchLedger;
 use crate::error::WorkerError;
 use crate::event::Observer;
-use crate::metrics::{WorkerMetrics, PipelineStage};
+use crate::metrics::{PipelineStage, WorkerMetrics};
 
 #[derive(Debug)]
 pub(crate) struct BatchGradients {

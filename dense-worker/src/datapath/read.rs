@@ -9,9 +9,9 @@ use zagros_coordinator_client::Waiting;
 use zagros_ingest::{Batch, BatchStream, ContradictoryRows, IngestError, StreamStats};
 use zagros_protocol::control::WaitKind;
 
-use super::prepared::{PreparedBatch, BatchPreparer, inconsistent_batch};
+use super::prepared::{BatchPreparer, PreparedBatch, inconsistent_batch};
 use crate::error::WorkerError;
-use crate::metrics::{WorkerMetrics, PipelineStage};
+use crate::metrics::{PipelineStage, WorkerMetrics};
 
 /// This thread, as the worker's waits name it.
 pub(crate) const PART: &str = "reader";
@@ -54,7 +54,11 @@ pub(crate) struct ReaderThread {
 }
 
 impl ReaderThread {
-    pub(crate) fn start(open: OpenSource, preparer: BatchPreparer, metrics: WorkerMetrics) -> Result<(Self, IncomingBatches), WorkerError> {
+    pub(crate) fn start(
+        open: OpenSource,
+        preparer: BatchPreparer,
+        metrics: WorkerMetrics,
+    ) -> Result<(Self, IncomingBatches), WorkerError> {
         let (send, incoming) = mpsc::channel(READY);
         let (tell_end, ended) = oneshot::channel();
         let cancel = Arc::new(AtomicBool::new(false));

@@ -8,7 +8,7 @@ use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
 
 use super::dense::DenseStage;
-use super::prepared::{PreparedBatch, BatchPreparer};
+use super::prepared::{BatchPreparer, PreparedBatch};
 use super::server_weights::ServerWeights;
 use crate::metrics::WorkerMetrics;
 use crate::testing::{batch, job};

@@ -35,7 +35,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::info;
-use zagros_collective::{CollectiveGroup, CollectiveError};
+use zagros_collective::{CollectiveError, CollectiveGroup};
 use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::{EmbeddingClient, PushedBatch};
 use zagros_job::Job;
@@ -47,7 +47,7 @@ use self::lane::LayerLane;
 use self::layer::{LayerPart, TiledLayer};
 use self::transfer::{PushReceipt, TransferError};
 use crate::error::WorkerError;
-use crate::metrics::{WorkerMetrics, PipelineStage};
+use crate::metrics::{PipelineStage, WorkerMetrics};
 use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.

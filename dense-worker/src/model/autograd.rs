@@ -6,10 +6,14 @@ use tch::{Kind, Tensor};
 
 use super::layer_calls::LayerCalls;
 use super::loss::mean_over;
-use super::{StepCompute, DenseModel, LossScale, ModelError, LabelledSamples, StepOutput, int, to_vec, use_threads};
+use super::{DenseModel, LabelledSamples, LossScale, ModelError, StepCompute, StepOutput, int, to_vec, use_threads};
 
 impl DenseModel {
-    pub(super) fn backward_by_autograd(&mut self, samples: LabelledSamples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
+    pub(super) fn backward_by_autograd(
+        &mut self,
+        samples: LabelledSamples<'_>,
+        batch: usize,
+    ) -> Result<StepOutput, ModelError> {
         use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(samples.numeric, samples.embeddings, batch)?;
         self.weights.upload()?;

@@ -94,7 +94,12 @@ impl Bst {
 }
 
 impl SequenceTransformer {
-    fn new(index: usize, shape: AttentionShape, form: BstForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    fn new(
+        index: usize,
+        shape: AttentionShape,
+        form: BstForm<'_>,
+        weights: &mut WeightBuilder,
+    ) -> Result<Self, ModelError> {
         let (positions, dim) = (shape.sequence.sequence.length + 1, shape.sequence.dim);
         if !dim.is_multiple_of(form.heads) {
             return Err(ModelError::Shape { what: "the heads of bst do not divide the dim of a sequence" });
@@ -160,8 +165,9 @@ impl TransformerBlock {
             value: matrix("value")?,
             mix: matrix("mix")?,
             attention_norm: weights.norm(&format!("attention_norm_{index}"), layer, dim)?,
-            ffn: weights
-                .without_layer_choices(|weights| Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights))?,
+            ffn: weights.without_layer_choices(|weights| {
+                Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights)
+            })?,
             ffn_norm: weights.norm(&format!("ffn_norm_{index}"), layer, dim)?,
             heads: form.heads,
         })

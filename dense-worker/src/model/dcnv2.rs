@@ -42,7 +42,11 @@ pub(super) enum CrossMatrix {
 }
 
 impl Dcnv2 {
-    pub(super) fn new(shape: &InputShape, form: Dcnv2Form<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    pub(super) fn new(
+        shape: &InputShape,
+        form: Dcnv2Form<'_>,
+        weights: &mut WeightBuilder,
+    ) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.width();
         if width == 0 {
             return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });

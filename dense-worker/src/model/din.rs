@@ -83,10 +83,16 @@ impl Din {
 }
 
 impl ActivationUnit {
-    fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    fn new(
+        index: usize,
+        shape: AttentionShape,
+        form: DinForm<'_>,
+        weights: &mut WeightBuilder,
+    ) -> Result<Self, ModelError> {
         let hidden = parse_widths(form.attention_hidden)?;
         let (name, widths) = (format!("attention_{index}"), [&hidden[..], &[1]].concat());
-        let mlp = weights.without_layer_choices(|weights| Mlp::linear_last(&name, 4 * shape.sequence.dim, &widths, weights))?;
+        let mlp = weights
+            .without_layer_choices(|weights| Mlp::linear_last(&name, 4 * shape.sequence.dim, &widths, weights))?;
         let activation = match form.activation {
             AttentionActivation::Prelu => {
                 let slopes =

@@ -7,17 +7,11 @@ use zagros_collective::CollectiveError;
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     #[error("{what}; add a feature, or choose another [model] kind in the job file")]
-    Shape {
-        what: &'static str,
-    },
+    Shape { what: &'static str },
     #[error(
         "{model} needs one dim for all tables, but features have dims {first} and {other}; set one [embedding] dim"
     )]
-    Dims {
-        model: &'static str,
-        first: usize,
-        other: usize,
-    },
+    Dims { model: &'static str, first: usize, other: usize },
     #[error("{what}: the batch implies {expected}, found {found}")]
     Length { what: &'static str, expected: usize, found: usize },
     /// Training diverged. Nothing of the step was applied.
@@ -25,14 +19,10 @@ pub enum ModelError {
         "{what} is not finite; likely a learning rate that is too high, or numeric columns of large values that are \
          neither logged nor standardised"
     )]
-    NotFinite {
-        what: &'static str,
-    },
+    NotFinite { what: &'static str },
     /// As [`Self::NotFinite`], but only the batch is skipped.
     #[error("{what} is not finite; its batch is skipped")]
-    Skipped {
-        what: &'static str,
-    },
+    Skipped { what: &'static str },
     #[error(
         "a gradient of layer {layer} of the dense network is not finite; likely a learning rate that is too high, or \
          numeric columns of large values that are neither logged nor standardised"
@@ -48,25 +38,16 @@ pub enum ModelError {
     #[error(transparent)]
     Workers(#[from] CollectiveError),
     #[error("train.device = \"cuda\": {reason}; {next}, or train with train.device = \"cpu\"")]
-    Device {
-        reason: String,
-        next: &'static str,
-    },
+    Device { reason: String, next: &'static str },
     #[error("the TorchScript module {} {reason}", file.display())]
-    Script {
-        file: PathBuf,
-        reason: String,
-    },
+    Script { file: PathBuf, reason: String },
     #[error(
         "the TorchScript module failed: {reason}; it is called with the numeric values [batch, numeric] and the feature \
          vectors [batch, width of all], both f32"
     )]
     ScriptFailed { reason: String },
     #[error("the TorchScript module gives {what}; expected f32 logits of {expected}")]
-    ScriptOutput {
-        what: String,
-        expected: String,
-    },
+    ScriptOutput { what: String, expected: String },
     #[error("the saved weights do not fit this model: {what}; use the job file saved beside them")]
     Foreign {
         /// Which tensor, and how it differs.

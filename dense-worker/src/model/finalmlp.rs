@@ -72,7 +72,11 @@ pub(super) struct BilinearFusion {
 }
 
 impl FinalMlp {
-    pub(super) fn new(shape: &InputShape, form: FinalMlpForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    pub(super) fn new(
+        shape: &InputShape,
+        form: FinalMlpForm<'_>,
+        weights: &mut WeightBuilder,
+    ) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.vectors_width();
         if width == 0 {
             return Err(ModelError::Shape { what: "finalmlp has no feature to read" });
@@ -83,7 +87,8 @@ impl FinalMlp {
         });
         let [of_first, of_second] = places;
         let (first, a) = MlpStream::new("first", width, form.first, hidden.map(|hidden| (hidden, of_first)), weights)?;
-        let (second, b) = MlpStream::new("second", width, form.second, hidden.map(|hidden| (hidden, of_second)), weights)?;
+        let (second, b) =
+            MlpStream::new("second", width, form.second, hidden.map(|hidden| (hidden, of_second)), weights)?;
         Ok(Self { first, second, fusion: BilinearFusion::new(a, b, form.heads, weights)? })
     }
 

@@ -1,6 +1,6 @@
 //! All weights one after another, in the order of the gradients ([`super::shared`]), to be sent and received.
 
-use super::{DenseModel, ModelError, LabelledSamples, StepOutput, expect};
+use super::{DenseModel, LabelledSamples, ModelError, StepOutput, expect};
 
 impl DenseModel {
     /// # Errors
@@ -62,7 +62,10 @@ mod tests {
             let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
             for _ in 0..3 {
                 let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-                assert_eq!(remote.gradients_of(LabelledSamples::unweighted(BATCH.0, BATCH.1, BATCH.2)).unwrap(), expected);
+                assert_eq!(
+                    remote.gradients_of(LabelledSamples::unweighted(BATCH.0, BATCH.1, BATCH.2)).unwrap(),
+                    expected
+                );
                 let mut made = weights(&remote);
                 made.iter_mut().zip_eq(remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
                 remote.set_weights(&made).unwrap();

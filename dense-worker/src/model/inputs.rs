@@ -1,7 +1,7 @@
 //! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
 
 use super::numeric_embedding::NumericEmbeddings;
-use super::{DenseModel, ModelError, DenseNetwork, weights};
+use super::{DenseModel, DenseNetwork, ModelError, weights};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameInputs {
@@ -66,7 +66,8 @@ impl DenseModel {
     /// When the bytes are damaged, or libtorch fails.
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
         let network = &self.network;
-        let keeps = |name: &str| if NumericEmbeddings::is_one(name) { same.numeric } else { network.keeps_meaning(name, same) };
+        let keeps =
+            |name: &str| if NumericEmbeddings::is_one(name) { same.numeric } else { network.keeps_meaning(name, same) };
         let others = weights::decode_fitting(bytes, &self.variables, keeps)?;
         self.weights_taken()?;
         let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();

@@ -397,7 +397,12 @@ fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: Kind) -> Result<Ten
     Ok(product.f_to_kind(kind)?.f_to_kind(Kind::Float)?.f_add(bias)?)
 }
 
-fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut WeightBuilder) -> Result<Vec<LinearLayer>, ModelError> {
+fn stack(
+    name: &str,
+    inputs: usize,
+    widths: &[usize],
+    weights: &mut WeightBuilder,
+) -> Result<Vec<LinearLayer>, ModelError> {
     let mut layers = Vec::with_capacity(widths.len());
     let mut inputs = inputs;
     for (index, width) in widths.iter().enumerate() {

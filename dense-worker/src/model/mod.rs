@@ -62,8 +62,8 @@ use flat::FlatParameters;
 use forward_backward::{BatchShare, ComputeThreads, LayerWindow, StreamedExchange, StreamedThreads, StreamedVariables};
 pub use forward_backward::{GradientLimit, LayerStore, LayerValues, PendingLayer, TraversalPurpose};
 pub use inputs::SameInputs;
-use loss::TargetLosses;
 pub use loss::LabelledSamples;
+use loss::TargetLosses;
 use loss_scale::LossScale;
 use mlp::ValuesPlace;
 use network::{BuiltNetwork, DenseNetwork};
@@ -159,12 +159,13 @@ impl DenseModel {
         let weights = FlatParameters::from_weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::from_gradients(&variables, place.mirrored)?;
         let count = weights.values().len();
-        let updater =
-            WeightUpdater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::from_job(job, count));
+        let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, count)
+            .with_rates(RateRange::from_job(job, count));
         let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
         let has_other_layers = job.mlp != zagros_job::MlpSettings::default() || numbers.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
-        let (regularisation, losses) = (StepRegularisation::from_job(job, &shape), TargetLosses::new(&job.features.targets));
+        let (regularisation, losses) =
+            (StepRegularisation::from_job(job, &shape), TargetLosses::new(&job.features.targets));
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
         let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = match (&exchange, by_autograd) {
@@ -293,7 +294,11 @@ impl DenseModel {
 
     /// As [`Self::backward`], without the penalty ([`Self::add_penalty`]), but calls `ready` as soon as gradients are final: with the
     /// first weight of the range, and its gradients. A network with autograd makes no such call.
-    pub fn backward_in_parts(&mut self, samples: LabelledSamples<'_>, ready: FinalGradients<'_>) -> Result<StepOutput, ModelError> {
+    pub fn backward_in_parts(
+        &mut self,
+        samples: LabelledSamples<'_>,
+        ready: FinalGradients<'_>,
+    ) -> Result<StepOutput, ModelError> {
         let batch = self.count(samples)?;
         let Some(mut regularisation) = self.regularisation.take() else {
             return self.backward_of(samples, batch, ready);
@@ -307,7 +312,12 @@ impl DenseModel {
         output
     }
 
-    fn backward_of(&mut self, samples: LabelledSamples<'_>, batch: usize, ready: FinalGradients<'_>) -> Result<StepOutput, ModelError> {
+    fn backward_of(
+        &mut self,
+        samples: LabelledSamples<'_>,
+        batch: usize,
+        ready: FinalGradients<'_>,
+    ) -> Result<StepOutput, ModelError> {
         self.draw_for(self.steps);
         match &mut self.compute {
             StepCompute::Threads(_) | StepCompute::Streamed(_) => {
@@ -325,7 +335,9 @@ impl DenseModel {
                     gradients: gradients_out,
                 };
                 let loss = match (&mut self.compute, &mut self.exchange) {
-                    (StepCompute::Threads(threads), _) => threads.run(share, &self.losses, &mut self.gradients, ready)?,
+                    (StepCompute::Threads(threads), _) => {
+                        threads.run(share, &self.losses, &mut self.gradients, ready)?
+                    }
                     (StepCompute::Streamed(threads), Some(exchange)) => {
                         threads.get_mut().train(share, &self.losses, (exchange, self.steps))?
                     }
@@ -395,7 +407,9 @@ impl DenseModel {
         ];
         match checks.into_iter().find(|(values, _)| !all_finite(values)) {
             Some((_, what)) => Err(ModelError::NotFinite { what }),
-            None if self.buffers.has_diverged()? => Err(ModelError::NotFinite { what: "a buffer of the dense network" }),
+            None if self.buffers.has_diverged()? => {
+                Err(ModelError::NotFinite { what: "a buffer of the dense network" })
+            }
             None => Ok(()),
         }
     }

@@ -14,7 +14,7 @@ use super::dlrm::Dlrm;
 use super::ffnn::Ffnn;
 use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
 use super::layer_calls::LayerCalls;
-use super::mlp::{ValuesPlace, MadeBeside, WeightBuilder};
+use super::mlp::{MadeBeside, ValuesPlace, WeightBuilder};
 use super::numeric_embedding::NumericEmbeddings;
 use super::tasks::{SharedForm, TasksNetwork};
 use super::torchscript::TorchScript;

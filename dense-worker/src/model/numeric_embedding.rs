@@ -59,7 +59,9 @@ impl NumericEmbeddings {
         }
         let others = match others.is_empty() {
             true => None,
-            false => Some(PlainInputs { inputs: weights.column_indices(&others)?, order: weights.column_indices(&order)? }),
+            false => {
+                Some(PlainInputs { inputs: weights.column_indices(&others)?, order: weights.column_indices(&order)? })
+            }
         };
         let embedded: Vec<i64> = embedded.into_iter().map(int).collect();
         Ok(Some(Self {

@@ -14,7 +14,7 @@ use tch::Tensor;
 
 use super::average::WeightAverage;
 use super::layer_calls::LayerCalls;
-use super::{StepCompute, DenseModel, ModelError, int, to_vec, use_threads};
+use super::{DenseModel, ModelError, StepCompute, int, to_vec, use_threads};
 
 /// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
 pub(super) const BLOCK: usize = 256;

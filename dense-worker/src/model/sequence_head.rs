@@ -32,7 +32,11 @@ impl SequenceHead {
     }
 
     /// The vectors of a batch's input without the sequences, `[batch, width]` to `[batch, ΣD]`.
-    pub(super) fn feature_vectors<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+    pub(super) fn feature_vectors<'n>(
+        &'n self,
+        input: &Tensor,
+        calls: &mut LayerCalls<'n>,
+    ) -> Result<Tensor, ModelError> {
         calls.part([input], |[input]| Ok(input.f_narrow(1, 0, int(self.vectors))?))
     }
 

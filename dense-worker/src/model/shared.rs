@@ -2,7 +2,7 @@
 //! its weights. That order is the same on every worker.
 
 use super::dropout::UnitDropout;
-use super::{StepCompute, DenseModel, ModelError, DenseNetwork, LabelledSamples, StreamedExchange};
+use super::{DenseModel, DenseNetwork, LabelledSamples, ModelError, StepCompute, StreamedExchange};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.

@@ -2,14 +2,18 @@
 
 use super::layer_calls::LayerCalls;
 use super::scoring::{BLOCK, batch_of_blocks};
-use super::{StepCompute, DenseModel, ModelError, LabelledSamples, StepOutput, to_vec, use_threads};
+use super::{DenseModel, LabelledSamples, ModelError, StepCompute, StepOutput, to_vec, use_threads};
 
 /// Threads of a step among those of the window: libtorch has threads of its own.
 const THREADS: usize = 1;
 
 impl DenseModel {
     /// Forward and backward of a batch. The gradients of weights go to where the weights are.
-    pub(super) fn streamed_autograd(&mut self, samples: LabelledSamples<'_>, batch: usize) -> Result<StepOutput, ModelError> {
+    pub(super) fn streamed_autograd(
+        &mut self,
+        samples: LabelledSamples<'_>,
+        batch: usize,
+    ) -> Result<StepOutput, ModelError> {
         self.buffers.drop_step();
         self.lend_buffers(true)?;
         if let Some(exchange) = &self.exchange {
@@ -66,7 +70,8 @@ impl DenseModel {
     pub(super) fn learn_order(&mut self) -> Result<(), ModelError> {
         let (StepCompute::StreamedAutograd(_), Some(exchange)) = (&self.compute, &self.exchange) else { return Ok(()) };
         let window = exchange.window().clone();
-        let sample = [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
+        let sample =
+            [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
         let [numeric, embeddings, labels] = &sample;
         window.learn_order(|| {
             self.lend_buffers(true)?;

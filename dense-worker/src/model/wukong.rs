@@ -60,7 +60,11 @@ struct InteractionLayer {
 }
 
 impl Wukong {
-    pub(super) fn new(shape: &InputShape, form: WukongForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    pub(super) fn new(
+        shape: &InputShape,
+        form: WukongForm<'_>,
+        weights: &mut WeightBuilder,
+    ) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), shape.common_dim("wukong")?);
         let bottom_widths = [parse_widths(form.bottom)?, vec![dim]].concat();
         let has_bottom = shape.numeric > 0;

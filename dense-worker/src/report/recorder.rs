@@ -21,7 +21,7 @@ use super::RunFolder;
 use super::files::{file_error, seconds_since_epoch};
 use super::tensorboard::EventWriter;
 use crate::error::WorkerError;
-use crate::event::{Evaluation, WorkerEvent, HeldOutPart, Observer, StepReport};
+use crate::event::{Evaluation, HeldOutPart, Observer, StepReport, WorkerEvent};
 use crate::measures::TargetMeasures;
 
 /// All of the first steps are recorded, so that short runs can be compared step by step.
@@ -97,7 +97,10 @@ impl MeasureRecorder {
         let (send, receive) = mpsc::channel();
         let spawned = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || files.run(&receive));
         let writer = spawned.map_err(|error| WorkerError::Thread { thread: "recorder", reason: error.to_string() })?;
-        Ok(Self { lines: Mutex::new(LineGate { lines: Some(send), last: None, has_earlier_lines }), writer: Some(writer) })
+        Ok(Self {
+            lines: Mutex::new(LineGate { lines: Some(send), last: None, has_earlier_lines }),
+            writer: Some(writer),
+        })
     }
 }
 
@@ -106,7 +109,9 @@ impl Observer for MeasureRecorder {
         let time = seconds_since_epoch();
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match event {
-            WorkerEvent::Step(report) if gate.is_due(report.step) => gate.send(MetricLine::Step { time, report: *report }),
+            WorkerEvent::Step(report) if gate.is_due(report.step) => {
+                gate.send(MetricLine::Step { time, report: *report })
+            }
             WorkerEvent::Evaluated { step, part, epoch, evaluation, targets } => {
                 let (step, part, epoch, evaluation, targets) = (*step, *part, *epoch, *evaluation, targets.clone());
                 gate.send(MetricLine::Evaluation { time, step, part, epoch, evaluation, targets });
@@ -245,7 +250,12 @@ mod tests {
     use super::*;
 
     fn step(step: u64) -> WorkerEvent {
-        WorkerEvent::Step(StepReport { step, loss: 0.25, auc_so_far: (step > 1).then_some(0.5), ..StepReport::default() })
+        WorkerEvent::Step(StepReport {
+            step,
+            loss: 0.25,
+            auc_so_far: (step > 1).then_some(0.5),
+            ..StepReport::default()
+        })
     }
 
     fn lines(folder: &RunFolder) -> Vec<serde_json::Value> {
@@ -263,7 +273,13 @@ mod tests {
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
         recorder.observe(&WorkerEvent::EpochEnded { step: 2, epoch: 0, training: evaluation });
         let targets = vec![TargetMeasures { target: "buy".into(), evaluation, calibrated: None }];
-        recorder.observe(&WorkerEvent::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation, targets });
+        recorder.observe(&WorkerEvent::Evaluated {
+            step: 2,
+            part: HeldOutPart::Validation,
+            epoch: 0,
+            evaluation,
+            targets,
+        });
         recorder.observe(&WorkerEvent::Chosen { step: 2, message: "as the test wants".to_owned() });
         drop(recorder);
         let lines = lines(&folder);

@@ -12,7 +12,7 @@ use zagros_store::Folder;
 
 use super::files::{file_error, seconds_since_epoch, to_json, write};
 use crate::error::WorkerError;
-use crate::summary::{TrainingOutcome, RunSummary};
+use crate::summary::{RunSummary, TrainingOutcome};
 
 /// How many runs of one name may start in the same second.
 const AT_ONCE: u32 = 1000;

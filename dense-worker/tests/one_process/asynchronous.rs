@@ -90,7 +90,8 @@ async fn the_best_state_of_asynchronous_workers_is_scored_and_saved() {
         "cluster.servers=2",
         "cluster.workers=2",
     ];
-    let (ended, _, run) = train_parts(job(folder.path(), &sets), vec![WorkerPart::of_files(), WorkerPart::of_files()]).await;
+    let (ended, _, run) =
+        train_parts(job(folder.path(), &sets), vec![WorkerPart::of_files(), WorkerPart::of_files()]).await;
     let ended: Vec<RunSummary> = ended.into_iter().map(Result::unwrap).collect();
     assert!(ended[0].epochs.len() < 30, "never settled");
     assert!(ended[0].model_step < ended[0].steps, "{} of {}", ended[0].model_step, ended[0].steps);

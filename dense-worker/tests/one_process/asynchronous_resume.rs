@@ -1,7 +1,7 @@
 //! Checkpoints of workers that step apart (mode `async`): one has all of them come, wherever they are, and a run goes on from
 //! there with any number of workers.
 
-use super::resume::{RunBreak, EndedRun, run};
+use super::resume::{EndedRun, RunBreak, run};
 use super::*;
 
 /// Barriers are two thirds of a lease away.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::rejoin::{WorkerKiller, LONG_LEASE, RejoinRun, job_with, join_in_time, unharmed};
+use super::rejoin::{LONG_LEASE, RejoinRun, WorkerKiller, job_with, join_in_time, unharmed};
 use super::*;
 
 /// A worker is given up if no replacement comes for three seconds.

@@ -24,8 +24,9 @@ async fn a_server_that_fails_after_the_save_takes_no_checkpoint_away() {
     let job = job(folder.path(), &CHECKPOINTS);
     let cluster = WorkerCluster::start(&job).await;
     let inner = Arc::clone(&cluster.connect);
-    let connect: Connect =
-        Arc::new(move |entry| inner(entry).map(|shard| Arc::new(WatchedShard::new(shard, MuteShard)) as Arc<dyn Shard>));
+    let connect: Connect = Arc::new(move |entry| {
+        inner(entry).map(|shard| Arc::new(WatchedShard::new(shard, MuteShard)) as Arc<dyn Shard>)
+    });
     let worker = Worker { connect, ..cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new()) };
     let run = worker.folder.clone().unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();

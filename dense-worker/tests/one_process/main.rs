@@ -35,8 +35,8 @@ use watched::WatchedShard;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    EarlierRun, EvaluateCommand, Evaluation, WorkerEvent, ExitClass, WorkerInput, Observer, ObserverList, TrainingOutcome, ResumePoint, RunFolder,
-    SilentObserver, StepReport, RunSummary, Worker, WorkerError,
+    EarlierRun, EvaluateCommand, Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary,
+    SilentObserver, StepReport, TrainingOutcome, Worker, WorkerError, WorkerEvent, WorkerInput,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -133,7 +133,8 @@ impl WorkerCluster {
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
         let traffic = Arc::new(AtomicU64::new(0));
         let shard = |service| {
-            Arc::new(WatchedShard::new(Arc::new(LocalShard::new(service)), PayloadCounter(Arc::clone(&traffic)))) as Arc<dyn Shard>
+            Arc::new(WatchedShard::new(Arc::new(LocalShard::new(service)), PayloadCounter(Arc::clone(&traffic))))
+                as Arc<dyn Shard>
         };
         let shards: Vec<Arc<dyn Shard>> = services.into_iter().map(shard).collect();
         let connect: Connect = Arc::new(move |entry| {

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_dense_worker::{WorkerInput, SilentObserver};
+use zagros_dense_worker::{SilentObserver, WorkerInput};
 use zagros_ingest::{Batch, CategoryIds};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_zip::ZipEq;
 
-use crate::{WorkerCluster, JOB, job_of, rows, train};
+use crate::{JOB, WorkerCluster, job_of, rows, train};
 
 /// The job with every multi-valued feature pooled there.
 fn job_at(pool_at: &str, folder: &Path, sets: &[&str]) -> Job {
@@ -53,7 +53,8 @@ fn batch(tags: u64, rare: bool) -> Batch {
     let tag = |sample: u64, tag: u64| if rare { sample * tags + tag } else { tag };
     let tags_of = |sample: u64| (0..tags).map(move |at| tag(sample, at));
     let every = |step: u64| Some((0..=size).map(|sample| (sample * step) as u32).collect());
-    let tags = CategoryIds { ids: (0..size).flat_map(tags_of).collect(), offsets: every(tags), ..CategoryIds::default() };
+    let tags =
+        CategoryIds { ids: (0..size).flat_map(tags_of).collect(), offsets: every(tags), ..CategoryIds::default() };
     let categorical = vec![
         CategoryIds { ids: (0..size).collect(), ..CategoryIds::default() },
         tags,

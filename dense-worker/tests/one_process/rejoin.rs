@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::{AbortHandle, JoinHandle};
-use zagros_collective::{CollectiveGroup, CollectiveError, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveError, CollectiveGroup, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
 
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{HeartbeatRequest, Role, ScaleRequest, ScaleResponse, StatusRequest};
@@ -80,7 +80,11 @@ impl RejoinRun {
     }
 
     /// Starts a worker that can be asked to end.
-    pub(super) fn start_stoppable(&self, index: u32, shutdown: Shutdown) -> JoinHandle<Result<RunSummary, WorkerError>> {
+    pub(super) fn start_stoppable(
+        &self,
+        index: u32,
+        shutdown: Shutdown,
+    ) -> JoinHandle<Result<RunSummary, WorkerError>> {
         let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
         tokio::spawn(Worker { shutdown, ..worker }.run())
     }

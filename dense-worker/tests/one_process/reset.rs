@@ -1,6 +1,6 @@
 //! Epochs that begin with new rows (`train.reset_embeddings`), together with everything else that has a state of its own.
 
-use super::resume::{RunBreak, EndedRun, run};
+use super::resume::{EndedRun, RunBreak, run};
 use super::*;
 
 const SETS: [&str; 10] = [

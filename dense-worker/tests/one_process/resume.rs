@@ -135,8 +135,9 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: RunBreak) -> End
 
 fn same_end(whole: &EndedRun, gone_on: &EndedRun) {
     let (whole, gone_on) = (whole.summary.as_ref().unwrap(), gone_on.summary.as_ref().unwrap());
-    let end =
-        |summary: &RunSummary| (summary.steps, summary.samples, summary.rows, summary.evaluation, summary.loss.to_bits());
+    let end = |summary: &RunSummary| {
+        (summary.steps, summary.samples, summary.rows, summary.evaluation, summary.loss.to_bits())
+    };
     assert_eq!(end(gone_on), end(whole));
     assert_eq!(gone_on.epochs, whole.epochs);
 }

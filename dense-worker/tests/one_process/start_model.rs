@@ -1,6 +1,6 @@
 //! Runs that start from the model of another: yesterday's rows and dense network, today's data.
 
-use super::resume::{RunBreak, EndedRun, run};
+use super::resume::{EndedRun, RunBreak, run};
 use super::*;
 
 /// Everything that has a state, as for a run that resumes. The rows of both epochs come in the same order.
@@ -209,7 +209,8 @@ async fn a_run_starts_from_streamed_weights_as_from_others() {
     }
     assert_eq!(ends[0], ends[1]);
     assert!(ends[1].2.contains(&"layer `top.0` of the dense network begins anew".to_owned()), "{:?}", ends[1].2);
-    let first = run(job_with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, RunBreak::Never).await;
+    let first =
+        run(job_with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, RunBreak::Never).await;
     let (refused, _) = started(next_job(&first, folder.path(), &["train.weights=resident"])).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("rows of its tables") && refused.contains("train.weights = \"streamed\""), "{refused}");

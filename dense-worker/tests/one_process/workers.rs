@@ -257,7 +257,9 @@ async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was
     let evaluation = summary.evaluation.unwrap();
     assert!(evaluation.auc.unwrap() > 0.8, "{evaluation:?}");
     assert_eq!(evaluation.samples, alone.evaluation.unwrap().samples);
-    assert!(recorded.0.lock().unwrap().iter().filter(|event| matches!(event, WorkerEvent::Evaluated { .. })).count() > 3);
+    assert!(
+        recorded.0.lock().unwrap().iter().filter(|event| matches!(event, WorkerEvent::Evaluated { .. })).count() > 3
+    );
     // One worker scores the saved model as three that merged theirs did; batches are cut elsewhere, so a logit may be
     // rounded otherwise.
     let again = evaluate(&run, &[], None).await.unwrap();

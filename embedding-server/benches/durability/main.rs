@@ -121,8 +121,11 @@ struct Spent {
 
 /// The same pushes to three servers, in turns.
 fn compare_modes(plan: &Plan) {
-    let modes =
-        [("checkpoint", DurabilityLevel::Checkpoint), ("process", DurabilityLevel::Process), ("machine", DurabilityLevel::Machine)];
+    let modes = [
+        ("checkpoint", DurabilityLevel::Checkpoint),
+        ("process", DurabilityLevel::Process),
+        ("machine", DurabilityLevel::Machine),
+    ];
     let servers = modes.map(|(name, mode)| Server::start(&fresh(&plan.folder.join(name)), mode));
     let mut spent: [Spent; 3] = Default::default();
     for seq in 1..=plan.pushes {

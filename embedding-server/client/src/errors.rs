@@ -29,10 +29,7 @@ pub enum ClientError {
     #[error(
         "{server} answered a lookup with a payload of the wrong shape: {source}; run the same release in all roles"
     )]
-    Malformed {
-        server: String,
-        source: PackError,
-    },
+    Malformed { server: String, source: PackError },
     #[error(
         "embedding server {index} ({address}) was restarted, and its rows are lost; start the run again: it resumes from \
          the newest checkpoint"
@@ -52,10 +49,7 @@ pub enum ClientError {
         reason: String,
     },
     #[error("{coordinator} sent a placement that cannot be used: {reason}; run the same release in all roles")]
-    BadPlacement {
-        coordinator: String,
-        reason: String,
-    },
+    BadPlacement { coordinator: String, reason: String },
     /// The client's wire encoding is not one that the protocol knows.
     #[error("gradients cannot be encoded for the wire: {0}; this is a bug, report it")]
     Wire(#[from] PackError),

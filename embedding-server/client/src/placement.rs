@@ -76,7 +76,8 @@ impl Placement {
     /// Whether a server has a bucket under this placement and under another map.
     fn shares_bucket(&self, map: &BucketMap, server: u32) -> bool {
         let owner = Some(ServerIndex(server));
-        (0..map.bucket_count()).any(|bucket| self.map.bucket_owner(bucket) == owner && map.bucket_owner(bucket) == owner)
+        (0..map.bucket_count())
+            .any(|bucket| self.map.bucket_owner(bucket) == owner && map.bucket_owner(bucket) == owner)
     }
 }
 
@@ -187,7 +188,8 @@ mod tests {
         let with_lineage = |instance, lineage| ServerEntry { lineage, ..entry(0, "a:1", instance) };
         let placement = |entry| response(1, vec![entry]);
         let known = Placement::from_response(placement(with_lineage(11, 7)), None, &connect, "coordinator").unwrap();
-        let now = Placement::from_response(placement(with_lineage(99, 7)), Some(&known), &connect, "coordinator").unwrap();
+        let now =
+            Placement::from_response(placement(with_lineage(99, 7)), Some(&known), &connect, "coordinator").unwrap();
         // At the same address, too: the connection names the process.
         assert!(!Arc::ptr_eq(now.shard(0), known.shard(0)) && calls.load(Ordering::Relaxed) == 2);
         for other in [with_lineage(99, 8), with_lineage(99, 0)] {

@@ -13,9 +13,7 @@ pub enum ExportError {
     #[error("{0}")]
     Write(#[source] io::Error),
     #[error("the name of {} has no known ending; end the name in .parquet or .safetensors", path.display())]
-    Format {
-        path: PathBuf,
-    },
+    Format { path: PathBuf },
     #[error("{} exists and is kept; choose another name, or use --force to replace it", path.display())]
     Exists { path: PathBuf },
     #[error(

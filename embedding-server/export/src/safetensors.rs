@@ -10,7 +10,7 @@ use zagros_snapshot::{RowBatch, SlotPart};
 use zagros_table::WeightType;
 use zagros_zip::ZipEq;
 
-use crate::table::{column_bytes, tensor_dtype, is_scalar, scale_of};
+use crate::table::{column_bytes, is_scalar, scale_of, tensor_dtype};
 use crate::{ExportError, ExportSource, ExportSummary};
 
 /// The length of the header is a multiple of this, so that tensors are aligned.
@@ -60,7 +60,8 @@ pub(crate) fn write(
 
 fn plan_tensors(source: &ExportSource, rows: u64) -> Vec<TensorPlan<'_>> {
     let ids = TensorPlan { name: "ids", dtype: "U64", shape: vec![rows], row_bytes: 8, content: TensorContent::Ids };
-    let mark = || TensorPlan { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: TensorContent::Access };
+    let mark =
+        || TensorPlan { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: TensorContent::Access };
     let part = |part| {
         let scales = scale_of(part).map(|scales| plan_tensor(Cow::Owned(scales), rows));
         std::iter::once(plan_tensor(Cow::Borrowed(part), rows)).chain(scales)
@@ -72,11 +73,22 @@ fn plan_tensors(source: &ExportSource, rows: u64) -> Vec<TensorPlan<'_>> {
 fn plan_tensor(part: Cow<'_, SlotPart>, rows: u64) -> TensorPlan<'_> {
     let shape = if is_scalar(&part) { vec![rows] } else { vec![rows, part.values as u64] };
     let row_bytes = (part.values * part.element.weight_bytes()) as u64;
-    TensorPlan { name: part.name, dtype: tensor_dtype(part.element), shape, row_bytes, content: TensorContent::Part(part) }
+    TensorPlan {
+        name: part.name,
+        dtype: tensor_dtype(part.element),
+        shape,
+        row_bytes,
+        content: TensorContent::Part(part),
+    }
 }
 
 /// Writes the header. Returns the position of each tensor in the file.
-fn write_header(to: &mut impl Write, source: &ExportSource, tensors: &[TensorPlan<'_>], rows: u64) -> io::Result<Vec<u64>> {
+fn write_header(
+    to: &mut impl Write,
+    source: &ExportSource,
+    tensors: &[TensorPlan<'_>],
+    rows: u64,
+) -> io::Result<Vec<u64>> {
     let (mut header, mut offset, mut starts) = (Map::new(), 0, Vec::new());
     let reported = source.description().into_iter().map(|(key, value)| (key.to_owned(), Value::String(value)));
     header.insert("__metadata__".to_owned(), Value::Object(reported.collect()));

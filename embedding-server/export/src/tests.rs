@@ -192,7 +192,8 @@ fn no_file_is_replaced_without_force_and_no_format_is_guessed() {
     assert_eq!(export_table(&source, &target, true, |_| Ok(())).unwrap().rows, 2);
     let error = export_table(&source, &folder.path().join("user.csv"), false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("end the name in .parquet or .safetensors"), "{error}");
-    let error = export_table(&source, &folder.path().join("none/user.parquet"), false, |_| Ok(())).unwrap_err().to_string();
+    let error =
+        export_table(&source, &folder.path().join("none/user.parquet"), false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("cannot write") && error.contains("none/user.parquet"), "{error}");
 }
 

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use zagros_snapshot::{
-    BlockContent, RowBatch, SavedFile, SnapshotHeader, SnapshotReader, SnapshotWriter, TableHeader, decode_part, slot_parts,
-    verify_file,
+    BlockContent, RowBatch, SavedFile, SnapshotHeader, SnapshotReader, SnapshotWriter, TableHeader, decode_part,
+    slot_parts, verify_file,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -43,7 +43,11 @@ impl BlockContent {
         match head.kind {
             BlockKind::Rows => {
                 let (slots, access) = words.split_at(4 * head.entries as usize * table.width);
-                Self::Rows(RowBatch { ids: read_u64s(ids), slots: self::read_u32s(slots), access: self::read_u32s(access) })
+                Self::Rows(RowBatch {
+                    ids: read_u64s(ids),
+                    slots: self::read_u32s(slots),
+                    access: self::read_u32s(access),
+                })
             }
             BlockKind::Counts => Self::Counts { ids: read_u64s(ids), counts: self::read_u32s(words) },
             BlockKind::Removed => Self::Removed(read_u64s(ids)),

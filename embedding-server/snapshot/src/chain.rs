@@ -25,7 +25,10 @@ pub struct FileChain {
 impl FileChain {
     /// Divides the files of a save into chains, in the order of their first files. A file of all rows alone is a chain.
     /// `sha256_of` tells the hash of a file by its name, hexadecimal, if the save states it.
-    pub fn group_files(files: &[SavedFile], sha256_of: impl Fn(&str) -> Option<String>) -> Result<Vec<Self>, SnapshotError> {
+    pub fn group_files(
+        files: &[SavedFile],
+        sha256_of: impl Fn(&str) -> Option<String>,
+    ) -> Result<Vec<Self>, SnapshotError> {
         let link = |file: &SavedFile| {
             let (path, sha256) = (file.path().to_owned(), sha256_of(name(file.path())));
             Ok(ChainLink { path, sha256, follows: file.open()?.header().follows.clone() })

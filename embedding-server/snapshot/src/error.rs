@@ -7,18 +7,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error(
         "{} is not a file of rows: it starts with {found:02x?}; files of rows end in .zrows and are in a model folder",
         path.display()
     )]
-    Magic {
-        path: PathBuf,
-        found: Vec<u8>,
-    },
+    Magic { path: PathBuf, found: Vec<u8> },
     #[error(
         "{} has format version {found}, this release reads versions 2 to {newest}; it was written by release \
          {release}: use that release or a later one",
@@ -33,41 +27,19 @@ pub enum SnapshotError {
     },
     /// The header is whole, but does not have the expected fields.
     #[error("the header of {} cannot be read: {source}", path.display())]
-    Header {
-        path: PathBuf,
-        source: serde_json::Error,
-    },
+    Header { path: PathBuf, source: serde_json::Error },
     #[error(
         "{} is cut off: {place} at byte {offset} needs {needed} bytes, but only {left} are left; use another save",
         path.display()
     )]
-    Truncated {
-        path: PathBuf,
-        place: String,
-        offset: u64,
-        needed: u64,
-        left: u64,
-    },
+    Truncated { path: PathBuf, place: String, offset: u64, needed: u64, left: u64 },
     #[error(
         "{} is damaged: {place} at byte {offset} should have CRC-32 {expected:08x}, but has {found:08x}; use another save",
         path.display()
     )]
-    Corrupt {
-        path: PathBuf,
-        place: String,
-        offset: u64,
-        expected: u32,
-        found: u32,
-    },
+    Corrupt { path: PathBuf, place: String, offset: u64, expected: u32, found: u32 },
     #[error("{} does not fit together: {problem}", path.display())]
-    Inconsistent {
-        path: PathBuf,
-        problem: String,
-    },
+    Inconsistent { path: PathBuf, problem: String },
     #[error("{} has no table `{name}`; its tables are {}", path.display(), .known.join(", "))]
-    UnknownTable {
-        path: PathBuf,
-        name: String,
-        known: Vec<String>,
-    },
+    UnknownTable { path: PathBuf, name: String, known: Vec<String> },
 }

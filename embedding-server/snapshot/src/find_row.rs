@@ -34,13 +34,19 @@ pub fn find_row(mut reader: SnapshotReader, table: &str, id: u64) -> Result<Opti
     let width = header.width;
     let bucket = row_bucket(reader.header(), header, id);
     let may_hold = |head: &BlockHeader| {
-        head.kind == BlockKind::Rows && head.table as usize == number && bucket.is_none_or(|bucket| head.has_bucket(bucket))
+        head.kind == BlockKind::Rows
+            && head.table as usize == number
+            && bucket.is_none_or(|bucket| head.has_bucket(bucket))
     };
     while let Some(block) = reader.next_block(may_hold)? {
         let BlockContent::Rows(rows) = block.content else { continue };
         let Some(position) = rows.ids.iter().position(|other| *other == id) else { continue };
         let slot = rows.slots[position * width..][..width].to_vec();
-        return Ok(Some(FoundRow { slot, access: rows.access.get(position).copied(), block: reader.blocks_read() - 1 }));
+        return Ok(Some(FoundRow {
+            slot,
+            access: rows.access.get(position).copied(),
+            block: reader.blocks_read() - 1,
+        }));
     }
     Ok(None)
 }

@@ -33,7 +33,7 @@ pub use block::{BlockContent, SnapshotBlock, SnapshotTime};
 pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links};
 pub use convert::{CopyError, RowConversion, RowConversionError, StateConversion, copy_converted};
 pub use error::SnapshotError;
-pub use find_row::{FoundRow, row_bucket, find_row, may_hold_bucket};
+pub use find_row::{FoundRow, find_row, may_hold_bucket, row_bucket};
 pub use forget::{MentionedIds, copy_without, mentioned_ids};
 pub use format::{BlockHeader, BlockKind, FollowedFile, SnapshotHeader, TableHeader, delta_name, file_name};
 pub use input::SnapshotInput;

@@ -77,7 +77,10 @@ impl SnapshotReader {
 
     /// The next block for which `wanted` returns true. `None` at the end, which must agree with everything before it.
     /// Other blocks are skipped, so their CRCs are not checked.
-    pub fn next_block(&mut self, wanted: impl Fn(&BlockHeader) -> bool) -> Result<Option<SnapshotBlock>, SnapshotError> {
+    pub fn next_block(
+        &mut self,
+        wanted: impl Fn(&BlockHeader) -> bool,
+    ) -> Result<Option<SnapshotBlock>, SnapshotError> {
         loop {
             let (head, bytes, place) = self.read_head()?;
             if head.kind == BlockKind::End {
@@ -198,7 +201,9 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     let header: SnapshotHeader =
         header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
     if header.follows.is_some() != (version == DELTA_VERSION) {
-        return Err(from.inconsistency(&place, format!("says otherwise than version {version} whether this is a delta")));
+        return Err(
+            from.inconsistency(&place, format!("says otherwise than version {version} whether this is a delta"))
+        );
     }
     let unplaced = (header.buckets == 0).then(|| "states no buckets".to_owned());
     match header.tables.iter().find_map(TableHeader::find_problem).or(unplaced) {

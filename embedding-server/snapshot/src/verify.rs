@@ -23,7 +23,8 @@ pub struct VerifiedFile {
 pub fn verify_file(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<VerifiedFile, SnapshotError> {
     let (input, bytes) = file.open_input()?;
     let sha256 = Arc::new(Mutex::new(Sha256::new()));
-    let mut reader = SnapshotReader::from_input(file.path(), HashedInput { input, sha256: Arc::clone(&sha256) }, bytes)?;
+    let mut reader =
+        SnapshotReader::from_input(file.path(), HashedInput { input, sha256: Arc::clone(&sha256) }, bytes)?;
     let (mut before, mut clock) = (0, SnapshotTime::default());
     while let Some(block) = reader.next_block(|_| true)? {
         if let BlockContent::Clock(reported) = block.content {
@@ -34,7 +35,8 @@ pub fn verify_file(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Veri
     }
     passed(reader.bytes_read() - before);
     let sha256 = sha256.lock().unwrap_or_else(PoisonError::into_inner).clone().finalize().into();
-    let (blocks, rows, bytes, version) = (reader.blocks_read(), reader.rows_read(), reader.bytes_read(), reader.version());
+    let (blocks, rows, bytes, version) =
+        (reader.blocks_read(), reader.rows_read(), reader.bytes_read(), reader.version());
     Ok(VerifiedFile { blocks, rows, bytes, version, sha256, clock })
 }
 

@@ -177,7 +177,8 @@ impl ServedPlacement {
         view: &MemberView,
         fetched: Result<PlacementResponse, String>,
     ) {
-        let adopted = fetched.and_then(|placement| adopt_placement(service, &placement).map_err(|error| error.to_string()));
+        let adopted =
+            fetched.and_then(|placement| adopt_placement(service, &placement).map_err(|error| error.to_string()));
         match adopted {
             Ok(Some(adopted)) => {
                 *self = Self { generation: adopted.generation.0, bucket_move: view.bucket_move };

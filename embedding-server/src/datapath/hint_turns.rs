@@ -119,7 +119,8 @@ mod tests {
     #[tokio::test]
     async fn hints_take_turns_and_those_that_wait_take_bounded_memory() {
         let turns = turns();
-        let [first, second] = [turns.wait_for_turn(MOST_BYTES / 2).await.unwrap(), turns.wait_for_turn(1).await.unwrap()];
+        let [first, second] =
+            [turns.wait_for_turn(MOST_BYTES / 2).await.unwrap(), turns.wait_for_turn(1).await.unwrap()];
         let soon = Deadline::from_now(Duration::from_millis(20));
         assert!(soon.bound(turns.wait_for_turn(2)).await.is_err(), "two are served at a time");
         assert_eq!(*turns.bytes.lock(), MOST_BYTES / 2 + 1, "one that is given up holds nothing");

@@ -20,7 +20,8 @@ pub(crate) struct OwnedBuckets {
 
 impl OwnedBuckets {
     pub(crate) fn new(map: Arc<BucketMap>, server: ServerIndex) -> Self {
-        let buckets: Box<[bool]> = (0..map.bucket_count()).map(|bucket| map.bucket_owner(bucket) == Some(server)).collect();
+        let buckets: Box<[bool]> =
+            (0..map.bucket_count()).map(|bucket| map.bucket_owner(bucket) == Some(server)).collect();
         Self { server, all: buckets.iter().all(|ours| *ours), buckets, map, frozen: None }
     }
 
@@ -102,8 +103,9 @@ impl OwnedBuckets {
         if generation == ours.0 {
             return Ok(());
         }
-        Err(self
-            .moved_refusal(format!("the request was routed by bucket map generation {generation}, but this server has {ours}")))
+        Err(self.moved_refusal(format!(
+            "the request was routed by bucket map generation {generation}, but this server has {ours}"
+        )))
     }
 
     /// Refuses rows that another server owns. A row created on the wrong server would be trained there and never found

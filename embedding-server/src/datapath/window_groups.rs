@@ -30,7 +30,11 @@ pub(crate) struct WindowGroups {
 pub(crate) enum RequestGroups {
     First,
     /// These, in ascending order, and the group of each bucket.
-    Several { groups: Vec<u32>, of_bucket: Arc<Vec<u32>>, buckets: u32 },
+    Several {
+        groups: Vec<u32>,
+        of_bucket: Arc<Vec<u32>>,
+        buckets: u32,
+    },
 }
 
 impl WindowGroups {

@@ -85,7 +85,12 @@ impl ServerLog {
         }
     }
 
-    fn fill_base(&self, draft: &BaseDraft, tables: &TableSet, manifest: BaseManifest) -> Result<BaseManifest, ServerError> {
+    fn fill_base(
+        &self,
+        draft: &BaseDraft,
+        tables: &TableSet,
+        manifest: BaseManifest,
+    ) -> Result<BaseManifest, ServerError> {
         let failed = |source| self.log_error(source);
         let mut manifest = manifest;
         for number in 0..PARTS {

@@ -136,7 +136,9 @@ fn report_health(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>
     let reason = stopped.filter(|stopped| *stopped != LogStopped::Ended).map(|stopped| stopped.to_string());
     log.metrics.stopped.set(i64::from(reason.is_some()));
     match &reason {
-        Some(reason) if !was_stopped => error!(server = %log.server_index(), reason, "the log stopped; pushes are refused"),
+        Some(reason) if !was_stopped => {
+            error!(server = %log.server_index(), reason, "the log stopped; pushes are refused")
+        }
         None if was_stopped => info!(server = %log.server_index(), "the log goes on; pushes are accepted again"),
         _ => {}
     }

@@ -22,7 +22,10 @@ pub(crate) struct AdoptedPlacement {
 }
 
 /// Placements are adopted in the order in which they were asked for. `None` if there is no map yet.
-pub(crate) fn adopt_placement(service: &EmbeddingService, response: &PlacementResponse) -> Result<Option<AdoptedPlacement>, PackError> {
+pub(crate) fn adopt_placement(
+    service: &EmbeddingService,
+    response: &PlacementResponse,
+) -> Result<Option<AdoptedPlacement>, PackError> {
     let generation = Generation(response.generation);
     if generation == Generation::NONE {
         return Ok(None);

@@ -286,7 +286,8 @@ fn become_target(service: &EmbeddingService, plan: &Arc<PlannedMove>) -> Result<
             MoveActivity::None => {}
             MoveActivity::Incoming(now) if Arc::ptr_eq(now, plan) => {}
             other => {
-                let message = format!("{} cannot begin at its target: {}", plan, other.describe_work().unwrap_or_default());
+                let message =
+                    format!("{} cannot begin at its target: {}", plan, other.describe_work().unwrap_or_default());
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
         }

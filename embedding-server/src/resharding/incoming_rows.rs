@@ -83,7 +83,11 @@ impl CheckedChunk {
 
 /// The same again changes nothing. Refused as `Invalid` if they do not fit: then nothing is put in. `Unavailable` while the
 /// source's clock is ahead of all that this server knows, there is no room, or the log takes nothing.
-pub(super) fn put_chunk(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
+pub(super) fn put_chunk(
+    service: &EmbeddingService,
+    plan: &PlannedMove,
+    sent: &MoveRowsResponse,
+) -> Result<(), Refusal> {
     let refuse = |error| service.table_refusal(&error);
     let table = service.tables.table(sent.table).map_err(refuse)?;
     let CheckedChunk { mut rows, removed, counted, counts, sketch, step_rows } = CheckedChunk::new(plan, table, sent)?;

@@ -95,7 +95,8 @@ fn changed_rows(
         if table_number.is_some() && chunk.len() >= most {
             return Ok(table_number.unwrap_or(0));
         }
-        let Some((number, stripe, ids)) = outgoing.changed.take_ids(table_number, most.saturating_sub(chunk.len())) else {
+        let Some((number, stripe, ids)) = outgoing.changed.take_ids(table_number, most.saturating_sub(chunk.len()))
+        else {
             return Ok(table_number.unwrap_or(0));
         };
         table_number = Some(number);

@@ -20,10 +20,12 @@ pub(crate) fn purge_strays(service: &EmbeddingService) -> usize {
     };
     let Ok(placement) = service.placement() else { return 0 };
     let is_incoming = |table, id| incoming.as_ref().is_some_and(|plan| plan.has_row(table, id));
-    remove_rows(service, |table, id| !placement.owns_row(table, id) && !is_incoming(table, id)).unwrap_or_else(|error| {
-        warn!(server = service.index.0, %error, "rows of other servers' buckets are left in the cold tier");
-        0
-    })
+    remove_rows(service, |table, id| !placement.owns_row(table, id) && !is_incoming(table, id)).unwrap_or_else(
+        |error| {
+            warn!(server = service.index.0, %error, "rows of other servers' buckets are left in the cold tier");
+            0
+        },
+    )
 }
 
 /// Removes the rows of the buckets of a move. The caller has made it the move that comes in, and no purge is under way.

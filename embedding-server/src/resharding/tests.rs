@@ -226,7 +226,8 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
     let table = target.tables.table(ITEM).unwrap();
     table.insert(&rows, &mut zagros_table::RequestBuffers::new()).unwrap();
     let (plan, _) = adopt_placement(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
-    let ended = copy_buckets(Arc::clone(&target), plan, Arc::new(NoSource), Arc::new(Verdict(Arc::clone(&target)))).await;
+    let ended =
+        copy_buckets(Arc::clone(&target), plan, Arc::new(NoSource), Arc::new(Verdict(Arc::clone(&target)))).await;
     assert_eq!(ended, CopyEnd::Abandoned(String::new()));
     assert!(target.moves.begin_load(target.index).is_ok(), "the move is over");
 }

@@ -98,7 +98,10 @@ impl GrpcMoveSource {
         request
     }
 
-    async fn bound_call<T>(&self, call: impl Future<Output = Result<Response<T>, Status>> + Send) -> Result<T, Refusal> {
+    async fn bound_call<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>> + Send,
+    ) -> Result<T, Refusal> {
         let answer = Deadline::from_now(self.timeout).bound(call).await.map_err(Refusal::no_answer)?;
         answer.map(Response::into_inner).map_err(refusal_of)
     }

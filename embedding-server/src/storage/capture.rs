@@ -15,12 +15,18 @@ use crate::EmbeddingService;
 
 impl SnapshotCaptures {
     /// Later pushes are not in the files.
-    pub(crate) async fn capture_snapshot(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
+    pub(crate) async fn capture_snapshot(
+        service: Arc<EmbeddingService>,
+        request: SaveRequest,
+    ) -> Result<SaveResponse, Refusal> {
         let SnapshotCapture { pause_seconds, .. } = Self::begin_save(service, request).await?;
         Ok(SaveResponse { pause_seconds, ..SaveResponse::default() })
     }
 
-    pub(crate) async fn save_whole(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
+    pub(crate) async fn save_whole(
+        service: Arc<EmbeddingService>,
+        request: SaveRequest,
+    ) -> Result<SaveResponse, Refusal> {
         let capture = Self::begin_save(service, request).await?;
         let written = capture.files.await;
         capture.collected.notify_one();
@@ -28,7 +34,10 @@ impl SnapshotCaptures {
     }
 
     /// Refused as `Invalid` if no snapshot was captured for this folder.
-    pub(crate) async fn await_files(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
+    pub(crate) async fn await_files(
+        service: &EmbeddingService,
+        request: &SaveRequest,
+    ) -> Result<SaveResponse, Refusal> {
         let capture = service.captures.0.lock().clone().filter(|capture| capture.folder == request.folder);
         let none =
             || Refusal::invalid(format!("no snapshot is being written below {}; capture one first", request.folder));

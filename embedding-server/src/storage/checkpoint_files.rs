@@ -106,7 +106,13 @@ impl CheckpointFiles {
         is_short && newest.generation == placement.generation() && is_other
     }
 
-    pub(super) fn note_written(&self, plan: &SavePlan, placement: &OwnedBuckets, folder: &Folder, files: &[FileDigest]) {
+    pub(super) fn note_written(
+        &self,
+        plan: &SavePlan,
+        placement: &OwnedBuckets,
+        folder: &Folder,
+        files: &[FileDigest],
+    ) {
         if let SavePlan::Base | SavePlan::Delta(_) = plan {
             let (folder, generation) = (folder.clone(), placement.generation());
             *self.newest.lock() = Some(NewestCheckpoint { folder, generation, files: files.to_vec() });
@@ -220,7 +226,8 @@ mod tests {
     #[test]
     fn an_object_store_has_names_instead_of_links() {
         let store = zagros_fake_s3::FakeS3::start("models");
-        let folder = |text: &str| Folder::open_in(&store.environment_variables(), text, Duration::from_secs(20)).unwrap();
+        let folder =
+            |text: &str| Folder::open_in(&store.environment_variables(), text, Duration::from_secs(20)).unwrap();
         let files = vec![file("../resume-1/a.zrows"), file("a.delta-1.zrows")];
         let newest = NewestCheckpoint { folder: folder("s3://models/run/resume-2"), generation: Generation(1), files };
         let brought = newest.bring_into(&folder("s3://models/run/resume-3")).unwrap();

@@ -242,7 +242,8 @@ impl<'a> SavedTables<'a> {
                 let has_ours = may_have_ours(header, placement);
                 // A damaged header may hide what the file contains. One server therefore compares the whole of each
                 // file, whatever its header says.
-                let compares = has_ours || number % placement.server_count().max(1) as usize == service.index.0 as usize;
+                let compares =
+                    has_ours || number % placement.server_count().max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
                 let (saved_at, follows) = (TableTime::default(), header.follows.clone());
                 Ok(Self { service, placement, saved, tables, dropped, has_ours, digest, saved_at, follows })

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::last_load::{LoadAnswer, LastLoad};
+use super::last_load::{LastLoad, LoadAnswer};
 use super::load::load;
 use crate::EmbeddingService;
 

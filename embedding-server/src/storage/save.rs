@@ -64,7 +64,11 @@ struct CapturedSave<'a> {
     placement: Arc<OwnedBuckets>,
 }
 
-fn capture_snapshot<'a>(service: &'a EmbeddingService, request: &SaveRequest, folder: &Folder) -> Result<CapturedSave<'a>, Refusal> {
+fn capture_snapshot<'a>(
+    service: &'a EmbeddingService,
+    request: &SaveRequest,
+    folder: &Folder,
+) -> Result<CapturedSave<'a>, Refusal> {
     loop {
         let placement = service.placement()?;
         if request.generation != 0 {

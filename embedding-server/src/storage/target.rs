@@ -58,7 +58,11 @@ impl<'a> TableTarget<'a> {
     }
 
     /// Keeps the rows of this server, in the table's format. Drops access metadata of another format: the rows then count as used now.
-    pub(super) fn keep_owned(&self, placement: &OwnedBuckets, mut rows: RowBatch) -> Result<RowBatch, RowConversionError> {
+    pub(super) fn keep_owned(
+        &self,
+        placement: &OwnedBuckets,
+        mut rows: RowBatch,
+    ) -> Result<RowBatch, RowConversionError> {
         if !self.same_access {
             rows.access.clear();
         }

@@ -116,7 +116,8 @@ impl CoreRun {
         wait("the buckets have moved", async || {
             let placement = self.placement();
             let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
-            let owns = |server| (0..BUCKETS).filter(|bucket| map.bucket_owner(*bucket) == Some(ServerIndex(server))).count();
+            let owns =
+                |server| (0..BUCKETS).filter(|bucket| map.bucket_owner(*bucket) == Some(ServerIndex(server))).count();
             (0..servers).all(|server| owns(server) as u32 == BUCKETS / servers)
         })
         .await;

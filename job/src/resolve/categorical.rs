@@ -72,7 +72,12 @@ impl JobResolver<'_> {
         }
     }
 
-    pub(super) fn resolve_categorical(&mut self, path: &KeyPath, feature: &CategoricalFile, table: usize) -> Categorical {
+    pub(super) fn resolve_categorical(
+        &mut self,
+        path: &KeyPath,
+        feature: &CategoricalFile,
+        table: usize,
+    ) -> Categorical {
         let values = self.values_of_cell(path, feature);
         let source = self.source(path, feature);
         self.one_of_each_cell(path, feature, &values);
@@ -146,7 +151,8 @@ impl JobResolver<'_> {
     }
 
     fn ids(&mut self, path: &KeyPath, feature: &CategoricalFile, source: &IdSource) -> IdRange {
-        let few = matches!(source, IdSource::Column { reading: ColumnReading::Buckets(_) | ColumnReading::Date(_), .. });
+        let few =
+            matches!(source, IdSource::Column { reading: ColumnReading::Buckets(_) | ColumnReading::Date(_), .. });
         for (key, given) in [("hash_size", feature.hash_size.is_some()), ("vocabulary", feature.vocabulary.is_some())] {
             if given && few {
                 let message = format!("`{key}` of buckets or parts of a date has no meaning");
@@ -277,7 +283,10 @@ mod tests {
         let categorical = &job.features.categorical;
         let parts: Vec<_> =
             job.features.column_parts(&categorical[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
-        assert_eq!(parts, [("a", ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0, 2.5]))), ("b", ColumnReading::Text)]);
+        assert_eq!(
+            parts,
+            [("a", ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0, 2.5]))), ("b", ColumnReading::Text)]
+        );
         assert_eq!(
             categorical[2].source,
             IdSource::Column { column: "a".into(), reading: ColumnReading::Date(DatePart::Weekday) }

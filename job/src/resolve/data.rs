@@ -44,7 +44,12 @@ fn shuffle_rows(features: &Features) -> usize {
 }
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> DataSettings {
+    pub(super) fn resolve_data(
+        &mut self,
+        file: &DataFile,
+        features: &Features,
+        columns: Option<&[String]>,
+    ) -> DataSettings {
         self.times_fit(file, columns);
         self.commas_fit(file, features);
         DataSettings {

@@ -6,7 +6,12 @@ use crate::file::JobFile;
 use crate::settings::{CalibrationKind, EvalMetric, EvalSettings, Target, TargetKind};
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_eval(&mut self, eval: EvalSettings, targets: &[Target], known: Option<&[String]>) -> EvalSettings {
+    pub(super) fn resolve_eval(
+        &mut self,
+        eval: EvalSettings,
+        targets: &[Target],
+        known: Option<&[String]>,
+    ) -> EvalSettings {
         if let Some(column) = &eval.group_by {
             let path = KeyPath::from("eval.group_by");
             if is_label(column, targets) {
@@ -155,7 +160,8 @@ mod tests {
     #[test]
     fn slices_are_by_columns_that_exist_and_are_not_the_label() {
         let with_columns = |columns: &str| format!("{FEATURES}[eval]\nslices = [{columns}]\n");
-        let expected = EvalSettings { slices: vec!["b".to_owned(), "a".to_owned()], slice_values: 10, ..EvalSettings::default() };
+        let expected =
+            EvalSettings { slices: vec!["b".to_owned(), "a".to_owned()], slice_values: 10, ..EvalSettings::default() };
         assert_eq!(job(DELIMITED, &with_columns("'b', 'a'")).eval, expected);
         assert_eq!(problems(DELIMITED, &with_columns("'b', 'usr'")), ["no column is named \"usr\""]);
         assert_eq!(problems(DELIMITED, &with_columns("'b', 'b'")), ["the column \"b\" is named twice"]);

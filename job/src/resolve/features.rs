@@ -26,7 +26,12 @@ pub(super) struct LearnedColumns<'a> {
 
 impl JobResolver<'_> {
     /// `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn resolve_features(&mut self, format: DataLayout, file: FeaturesFile, known: Option<&[String]>) -> FeatureColumns {
+    pub(super) fn resolve_features(
+        &mut self,
+        format: DataLayout,
+        file: FeaturesFile,
+        known: Option<&[String]>,
+    ) -> FeatureColumns {
         let criteo = format == DataLayout::Criteo;
         let targets = self.resolve_targets(file.label, criteo, known);
         self.check_weight(file.weight.as_ref(), &targets, known);

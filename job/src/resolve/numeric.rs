@@ -7,7 +7,12 @@ use crate::settings::{MinMax, Numeric, Standardise};
 
 impl JobResolver<'_> {
     /// Names, columns and transforms. `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn check_numeric(&mut self, features: &[Numeric], learned: LearnedColumns<'_>, known: Option<&[String]>) {
+    pub(super) fn check_numeric(
+        &mut self,
+        features: &[Numeric],
+        learned: LearnedColumns<'_>,
+        known: Option<&[String]>,
+    ) {
         let name = |feature: &Numeric| (feature.name().to_owned(), Some(feature.column.clone()));
         self.different_names("numeric", &features.iter().map(name).collect::<Vec<_>>());
         for (index, feature) in features.iter().enumerate() {

@@ -48,7 +48,12 @@ impl JobResolver<'_> {
     }
 
     /// Steps may also be given in epochs, and so have no least value of their own.
-    pub(super) fn steps_fit(&mut self, train: &TrainSettings, tables: &[Table], settings: &BTreeMap<String, TableOverrides>) {
+    pub(super) fn steps_fit(
+        &mut self,
+        train: &TrainSettings,
+        tables: &[Table],
+        settings: &BTreeMap<String, TableOverrides>,
+    ) {
         if train.evaluate_every == Some(StepCount::Steps(0)) {
             let help = "give at least 1, or remove the key: an evaluation follows every epoch in any case";
             self.problem("train.evaluate_every", "`train.evaluate_every` is 0", "not even one step", help);
@@ -98,7 +103,10 @@ mod tests {
     fn every_kind_has_a_name() {
         let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
         let (warmup, decay) = (5.into(), 9.into());
-        assert_eq!(schedule("kind = 'linear', decay = 9"), RateSchedule::Linear { warmup: 0.into(), decay, floor: 0.0 });
+        assert_eq!(
+            schedule("kind = 'linear', decay = 9"),
+            RateSchedule::Linear { warmup: 0.into(), decay, floor: 0.0 }
+        );
         let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
         assert_eq!(cosine, RateSchedule::Cosine { warmup, decay, floor: 0.5 });
         assert_eq!(
@@ -146,8 +154,9 @@ mod tests {
 
     #[test]
     fn a_table_that_sets_one_time_to_live_replaces_both() {
-        let ttl =
-            |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.eviction_policy().ttl);
+        let ttl = |own: &str| {
+            tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.eviction_policy().ttl)
+        };
         assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);
         assert_eq!(ttl("ttl_seconds = 9"), [Some(Ttl::Steps(7)), Some(Ttl::Seconds(9))]);
         assert_eq!(ttl("ttl_steps = 0"), [Some(Ttl::Steps(7)), None]);

@@ -27,7 +27,12 @@ impl JobResolver<'_> {
     }
 
     /// The sequences with their targets: the given ones, or each sequence with the one other feature of its table.
-    pub(super) fn attention_pairs(&mut self, given: &[AttentionPair], features: &Features, tables: &[Table]) -> Vec<AttentionPair> {
+    pub(super) fn attention_pairs(
+        &mut self,
+        given: &[AttentionPair],
+        features: &Features,
+        tables: &[Table],
+    ) -> Vec<AttentionPair> {
         let sequences = features.categorical.iter().filter(|feature| is_sequence(feature));
         if given.is_empty() {
             let pairs: Vec<AttentionPair> =
@@ -265,7 +270,10 @@ mod tests {
                 ]
             );
             for same in [", hash_size = 100", ", vocabulary = { min_count = 2 }"] {
-                assert!(matches!(job(COLUMNS, &job_text(same, same, model)).model.attention_pairs(), [AttentionPair { .. }]));
+                assert!(matches!(
+                    job(COLUMNS, &job_text(same, same, model)).model.attention_pairs(),
+                    [AttentionPair { .. }]
+                ));
             }
         }
     }

@@ -11,8 +11,12 @@ impl Features {
     /// The most bytes of the message that tells a statistic to other workers.
     fn statistic_bytes(&self, statistic: FeatureStatistic) -> u64 {
         let values = match statistic {
-            FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => 16 * self.numeric[feature].value_count() as u64,
-            FeatureStatistic::Edges(feature) => 8 * self.categorical[feature].buckets().map_or(0, ValueBuckets::range_count) as u64,
+            FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
+                16 * self.numeric[feature].value_count() as u64
+            }
+            FeatureStatistic::Edges(feature) => {
+                8 * self.categorical[feature].buckets().map_or(0, ValueBuckets::range_count) as u64
+            }
             FeatureStatistic::Vocabulary(feature) => {
                 8 * self.categorical[feature].vocabulary().map_or(0, |vocabulary| u64::from(vocabulary.max_size))
             }
@@ -37,7 +41,9 @@ impl JobResolver<'_> {
         let features_of = |kind: &str, index: usize| KeyPath::from("features").key(kind).index(index);
         let (place, lower) = match largest {
             FeatureStatistic::Encoding(index) => (features_of("numeric", index).key("encode"), "`max_size` or `folds`"),
-            FeatureStatistic::Standardise(index) | FeatureStatistic::MinMax(index) => (features_of("numeric", index), "`width`"),
+            FeatureStatistic::Standardise(index) | FeatureStatistic::MinMax(index) => {
+                (features_of("numeric", index), "`width`")
+            }
             FeatureStatistic::Vocabulary(index) => (features_of("categorical", index).key("vocabulary"), "`max_size`"),
             FeatureStatistic::Edges(index) => (features_of("categorical", index), "`buckets`"),
         };

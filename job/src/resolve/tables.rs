@@ -70,11 +70,17 @@ impl JobResolver<'_> {
         }
     }
 
-    fn all_used(&mut self, settings: &BTreeMap<String, TableOverrides>, made: &MadeTables, features: &[CategoricalFile]) {
+    fn all_used(
+        &mut self,
+        settings: &BTreeMap<String, TableOverrides>,
+        made: &MadeTables,
+        features: &[CategoricalFile],
+    ) {
         for name in settings.keys().filter(|name| !made.index.contains_key(*name)) {
             let names: Vec<String> = features.iter().map(CategoricalFile::feature_name).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let help = suggest::help_with_name(name, &names, "name it as the `table` of a feature; categorical features are");
+            let help =
+                suggest::help_with_name(name, &names, "name it as the `table` of a feature; categorical features are");
             let message = format!("no feature uses the table \"{name}\"");
             self.problem(KeyPath::from("tables").key(name), message, "not used", help);
         }

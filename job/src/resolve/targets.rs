@@ -9,7 +9,12 @@ use crate::settings::{
 use crate::suggest;
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_targets(&mut self, labels: Option<LabelForms>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
+    pub(super) fn resolve_targets(
+        &mut self,
+        labels: Option<LabelForms>,
+        criteo: bool,
+        known: Option<&[String]>,
+    ) -> Vec<Target> {
         let path = KeyPath::from("features.label");
         let labels = match labels {
             Some(LabelForms::Name(column)) => vec![(path, column.into())],
@@ -153,7 +158,9 @@ impl JobResolver<'_> {
         let (Some(early_stop), Some(main)) = (train.early_stop, targets.first()) else { return train };
         let own: &[EvalMetric] = match main.kind {
             TargetKind::Click { .. } => &[EvalMetric::Auc, EvalMetric::Logloss, EvalMetric::Gauc],
-            TargetKind::Regression { loss: RegressionLoss::Poisson } => &[EvalMetric::Deviance, EvalMetric::Mse, EvalMetric::Mae],
+            TargetKind::Regression { loss: RegressionLoss::Poisson } => {
+                &[EvalMetric::Deviance, EvalMetric::Mse, EvalMetric::Mae]
+            }
             TargetKind::Regression { .. } => &[EvalMetric::Mse, EvalMetric::Mae],
             TargetKind::Classes { .. } => &[EvalMetric::Logloss, EvalMetric::Accuracy, EvalMetric::Auc],
         };

@@ -78,7 +78,12 @@ impl Job {
         let config = TableConfig {
             dim: tiles.dim,
             init: segment.initializer(),
-            optimizer: Optimizer::Dense { lr, factor: segment.lr_factor as f32, rule, staging: self.gradient_staging() },
+            optimizer: Optimizer::Dense {
+                lr,
+                factor: segment.lr_factor as f32,
+                rule,
+                staging: self.gradient_staging(),
+            },
             schedule: self.train.updates.schedule.in_steps(),
             stripes: TILE_STRIPES,
             ..TableConfig::default()

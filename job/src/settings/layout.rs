@@ -178,7 +178,13 @@ impl LayoutBuilder {
     }
 
     /// Norm and activation follow all but `last`. Returns what the last layer gives.
-    pub(super) fn add_mlp(&mut self, name: &str, inputs: LayerDim, hidden: &[LayerDim], last: Option<LayerDim>) -> LayerDim {
+    pub(super) fn add_mlp(
+        &mut self,
+        name: &str,
+        inputs: LayerDim,
+        hidden: &[LayerDim],
+        last: Option<LayerDim>,
+    ) -> LayerDim {
         let mut read = inputs;
         for (index, width) in hidden.iter().chain(&last).enumerate() {
             self.add_linear(name, index, read, *width);
@@ -199,7 +205,14 @@ impl LayoutBuilder {
         self.tensor(name, vec![width.size], TensorRole::Scale, (LayerDim::fixed(1), width), first);
     }
 
-    fn tensor(&mut self, name: String, shape: Vec<u64>, role: TensorRole, of: (LayerDim, LayerDim), first: FirstValues) {
+    fn tensor(
+        &mut self,
+        name: String,
+        shape: Vec<u64>,
+        role: TensorRole,
+        of: (LayerDim, LayerDim),
+        first: FirstValues,
+    ) {
         let (inputs, outputs) = of;
         let own = || name.rsplit_once('.').map_or("", |(layer, _)| layer).to_owned();
         let layer = self.layer.clone().unwrap_or_else(own);

@@ -351,7 +351,8 @@ fn transformers(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model)
                 }
                 layout.add_norm(&format!("attention_norm_{index}"), layer, dim);
                 let hidden = [LayerDim::fixed(*ffn as u64)];
-                layout.with_plain_mlp(|layout| layout.add_mlp(&format!("ffn_{index}_{layer}"), dim, &hidden, Some(dim)));
+                layout
+                    .with_plain_mlp(|layout| layout.add_mlp(&format!("ffn_{index}_{layer}"), dim, &hidden, Some(dim)));
                 layout.add_norm(&format!("ffn_norm_{index}"), layer, dim);
             };
             layout.one_layer(format!("query_{index}.{layer}"), |layout| layout.each_of(positions, block));

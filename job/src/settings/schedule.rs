@@ -208,7 +208,8 @@ mod tests {
         assert_eq!(counted.train.evaluate_every.map(StepCount::in_steps), Some(215));
         let cosine = LearningRateSchedule::Cosine { warmup: 1, decay: 860, floor: 0.0 };
         assert_eq!(counted.train.updates.schedule.in_steps(), cosine);
-        let schedule = |name: &str| counted.tables.iter().find(|table| table.name == name).unwrap().table_config().schedule;
+        let schedule =
+            |name: &str| counted.tables.iter().find(|table| table.name == name).unwrap().table_config().schedule;
         assert_eq!(schedule("C2"), LearningRateSchedule::Step { warmup: 0, every: 108, factor: 0.5 });
         assert_eq!(schedule("C1"), LearningRateSchedule::Linear { warmup: 3, decay: 9, floor: 0.0 });
     }

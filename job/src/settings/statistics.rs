@@ -82,7 +82,9 @@ impl Features {
             },
             FeatureStatistic::Edges(feature) => match self.categorical.get(feature)?.buckets()? {
                 ValueBuckets::Fit(_) => None,
-                ValueBuckets::Edges(edges) | ValueBuckets::Fitted { edges, .. } => Some(MeasuredValue::Edges(edges.clone())),
+                ValueBuckets::Edges(edges) | ValueBuckets::Fitted { edges, .. } => {
+                    Some(MeasuredValue::Edges(edges.clone()))
+                }
             },
             FeatureStatistic::Vocabulary(feature) => {
                 self.categorical.get(feature)?.vocabulary()?.ids.clone().map(MeasuredValue::Ids)
@@ -168,7 +170,9 @@ impl Features {
     /// Where they were measured over the same values: the same column before standardisation, as many ranges, the same
     /// bounds of a vocabulary.
     pub fn take_measured(&mut self, from: &Self) {
-        let of_crosses = |statistic: &FeatureStatistic| matches!(statistic, FeatureStatistic::Vocabulary(_) | FeatureStatistic::Encoding(_));
+        let of_crosses = |statistic: &FeatureStatistic| {
+            matches!(statistic, FeatureStatistic::Vocabulary(_) | FeatureStatistic::Encoding(_))
+        };
         // The categories of a cross follow from the edges of its parts.
         let (last, first): (Vec<_>, Vec<_>) = self.unmeasured_statistics().into_iter().partition(of_crosses);
         for statistic in first.into_iter().chain(last) {
@@ -211,7 +215,8 @@ impl Features {
                 let theirs = &from.numeric[position];
                 let (our, their) = (ours.encode.as_ref()?, theirs.encode.as_ref()?);
                 let [one, other] = [self.encoded_category(ours, our), from.encoded_category(theirs, their)];
-                (our.is_like(their) && self.reads_as(&one, from, &other)).then_some(FeatureStatistic::Encoding(position))?
+                (our.is_like(their) && self.reads_as(&one, from, &other))
+                    .then_some(FeatureStatistic::Encoding(position))?
             }
         };
         from.measured_value(theirs)
@@ -288,7 +293,10 @@ mod tests {
         let mut features = measured();
         assert_eq!(features.unmeasured_statistics(), []);
         assert_eq!(features.measured_value(FeatureStatistic::Vocabulary(2)), Some(MeasuredValue::Ids(vec![3, 9])));
-        assert!(!features.set_measured(FeatureStatistic::Edges(0), MeasuredValue::Edges(vec![1.0])), "a feature of texts");
+        assert!(
+            !features.set_measured(FeatureStatistic::Edges(0), MeasuredValue::Edges(vec![1.0])),
+            "a feature of texts"
+        );
         features.forget_measured();
         assert_eq!(features, job(DELIMITED, FEATURES).features);
     }
@@ -313,7 +321,10 @@ mod tests {
         let each = |count| MeasuredValue::MomentsEach { mean: vec![1.0; count], deviation: vec![2.0; count] };
         assert!(!features.set_measured(FeatureStatistic::Standardise(0), each(3)), "two numbers");
         assert!(features.set_measured(FeatureStatistic::Standardise(0), each(2)));
-        assert_eq!((features.measured_value(FeatureStatistic::Standardise(0)), features.unmeasured_statistics()), (Some(each(2)), vec![]));
+        assert_eq!(
+            (features.measured_value(FeatureStatistic::Standardise(0)), features.unmeasured_statistics()),
+            (Some(each(2)), vec![])
+        );
     }
 
     /// The numbers of one encoding mean nothing in another.
@@ -336,7 +347,10 @@ mod tests {
             assert_eq!(features.unmeasured_statistics().is_empty(), taken, "{encode}");
         }
         let mut target = encoded("by = 'target'");
-        assert!(!target.set_measured(FeatureStatistic::Encoding(0), MeasuredValue::Encoding(counts(&[3]))), "numbers of each fold");
+        assert!(
+            !target.set_measured(FeatureStatistic::Encoding(0), MeasuredValue::Encoding(counts(&[3]))),
+            "numbers of each fold"
+        );
     }
 
     #[test]
@@ -352,12 +366,24 @@ mod tests {
     #[test]
     fn what_would_be_measured_over_other_values_is_measured_anew() {
         for (given, now, anew) in [
-            ("column = 'n', standardise", "column = 'n', log = true, standardise", vec![FeatureStatistic::Standardise(0)]),
+            (
+                "column = 'n', standardise",
+                "column = 'n', log = true, standardise",
+                vec![FeatureStatistic::Standardise(0)],
+            ),
             ("column = 'n', name = 'r'", "column = 'c', name = 'r'", vec![FeatureStatistic::Edges(1)]),
             ("buckets = 3", "buckets = 4", vec![FeatureStatistic::Edges(1)]),
             ("max_size = 9", "max_size = 8", vec![FeatureStatistic::Vocabulary(2)]),
-            ("column = 'b', vocabulary", "column = 'b', default = '0', vocabulary", vec![FeatureStatistic::Vocabulary(2)]),
-            ("column = 'b', vocabulary", "cross = ['r', 'a'], name = 'b', vocabulary", vec![FeatureStatistic::Vocabulary(2)]),
+            (
+                "column = 'b', vocabulary",
+                "column = 'b', default = '0', vocabulary",
+                vec![FeatureStatistic::Vocabulary(2)],
+            ),
+            (
+                "column = 'b', vocabulary",
+                "cross = ['r', 'a'], name = 'b', vocabulary",
+                vec![FeatureStatistic::Vocabulary(2)],
+            ),
         ] {
             let text = FEATURES.replace(given, now);
             assert_ne!(text, FEATURES);

@@ -23,7 +23,8 @@ pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, 
     let mut spec = json!({ "minMember": plan.job.pod_count() });
     match gang.scheduler {
         GangScheduler::Volcano => {
-            spec["minTaskMember"] = PodRole::ALL.into_iter().map(|role| (role.short_name(), plan.job.replicas(role))).collect();
+            spec["minTaskMember"] =
+                PodRole::ALL.into_iter().map(|role| (role.short_name(), plan.job.replicas(role))).collect();
             if let Some(queue) = &gang.queue {
                 spec["queue"] = json!(queue);
             }

@@ -28,8 +28,8 @@ pub use policy::{
 pub use schema::{KUBERNETES_FIELDS, definition_yaml, resource_definition};
 pub use sidecar::SidecarSpec;
 pub use status::{
-    AttemptFailure, ConditionStatus, HybridJobStatus, JobCondition, LastCheckpoint, RoleCount, RoleCounts, RowsRecovery,
-    RunPhase, RunProgress, ServerScaling,
+    AttemptFailure, ConditionStatus, HybridJobStatus, JobCondition, LastCheckpoint, RoleCount, RoleCounts,
+    RowsRecovery, RunPhase, RunProgress, ServerScaling,
 };
 pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, FolderMedium, MountedVolume, VolumeSource};
 

@@ -22,7 +22,8 @@ pub(crate) async fn ask_for_numbers(
     wanted: ScaleRequest,
     mut next: HybridJobStatus,
 ) -> Result<HybridJobStatus, Error> {
-    let credentials = look.with_memory(job, |memory| memory.run_access()).map(|access| access.credentials).unwrap_or_default();
+    let credentials =
+        look.with_memory(job, |memory| memory.run_access()).map(|access| access.credentials).unwrap_or_default();
     let asked = (look.context.scaler)(attempt.clone(), credentials, wanted).await;
     match asked {
         Ok(()) => {

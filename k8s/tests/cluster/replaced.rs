@@ -63,8 +63,12 @@ impl ReplacedPods {
     pub(crate) fn is_disrupted(&self, job: &str, index: i64) {
         let mut failures = self.failures.lock().unwrap();
         let last = Instant::now();
-        let one =
-            failures.entry((job.to_owned(), index)).or_insert(PodFailures { pods: 0, count: 0, last, is_given_up: false });
+        let one = failures.entry((job.to_owned(), index)).or_insert(PodFailures {
+            pods: 0,
+            count: 0,
+            last,
+            is_given_up: false,
+        });
         (one.pods, one.last) = (one.pods + 1, last);
     }
 

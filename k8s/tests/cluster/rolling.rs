@@ -7,8 +7,14 @@ use crate::world::{ClusterWorld, key};
 
 /// The coordinator reports so many servers as alive.
 pub(crate) fn servers_are_alive(world: &ClusterWorld, servers: i32) {
-    *world.progress.lock().unwrap() =
-        Some(RunProgress { step: 7, epochs: 1, epoch: 1, servers, state: "training".to_owned(), ..RunProgress::default() });
+    *world.progress.lock().unwrap() = Some(RunProgress {
+        step: 7,
+        epochs: 1,
+        epoch: 1,
+        servers,
+        state: "training".to_owned(),
+        ..RunProgress::default()
+    });
 }
 
 fn revisions(world: &ClusterWorld) -> Vec<Value> {

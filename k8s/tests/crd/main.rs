@@ -112,7 +112,11 @@ fn an_impossible_spec_is_refused_with_the_reason() {
         assert!(found.iter().any(|message| message.contains(reason)), "{pointer} = {value}: {found:?}");
     }
     for path in ["/a..b", "/a/..b", "/data/x"] {
-        assert_eq!(admission_refusals(&changed("/spec/volumes", json!([volume(path)])), None), Vec::<String>::new(), "{path}");
+        assert_eq!(
+            admission_refusals(&changed("/spec/volumes", json!([volume(path)])), None),
+            Vec::<String>::new(),
+            "{path}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::axis::{AxisRange, tick_label, most_of, thin_points};
+use crate::axis::{AxisRange, most_of, thin_points, tick_label};
 use crate::html::escape_html;
 
 /// Size of the drawing in its own units, which are pixels on a phone.

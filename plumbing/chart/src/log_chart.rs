@@ -55,8 +55,12 @@ impl LogChart {
             across: AxisRange::from_values(all().map(|point| point.0))?.with_margin(0.04),
             up: AxisRange::from_values(all().map(|point| point.1))?.with_margin(0.06),
         };
-        let mut svg =
-            format!(r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#, SIZE.0, SIZE.1, escape_html(&self.title));
+        let mut svg = format!(
+            r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#,
+            SIZE.0,
+            SIZE.1,
+            escape_html(&self.title)
+        );
         axes.draw(&self.across, &mut svg);
         self.series.iter().for_each(|series| series.draw(&axes, &mut svg));
         svg.push_str("</svg>");
@@ -212,8 +216,9 @@ mod tests {
         let none = series(LogMark::Dots, &[(0.0, 1.0), (1.0, -1.0), (f64::NAN, 1.0)]);
         assert!(LogChart { series: vec![none.clone()], ..LogChart::default() }.render_figure().is_none());
         let one = series(LogMark::Dots, &[(1e5, 0.05), (1e6, 0.0)]);
-        let figure =
-            LogChart { series: vec![none, one], across: "N".to_owned(), ..LogChart::default() }.render_figure().unwrap();
+        let figure = LogChart { series: vec![none, one], across: "N".to_owned(), ..LogChart::default() }
+            .render_figure()
+            .unwrap();
         assert_eq!(figure.matches("<circle").count(), 1);
         assert!(
             figure.contains("<title>a &lt;size&gt;: 100k, 0.05</title>") && figure.contains(r#"class="c1""#),

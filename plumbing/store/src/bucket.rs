@@ -113,7 +113,13 @@ impl ObjectBucket {
         self.await_answer(self.begin_request(what, key, request))
     }
 
-    pub(crate) fn object_error(&self, what: &'static str, key: &Key, problem: StoreProblem, reason: String) -> StoreError {
+    pub(crate) fn object_error(
+        &self,
+        what: &'static str,
+        key: &Key,
+        problem: StoreProblem,
+        reason: String,
+    ) -> StoreError {
         let problem = if problem == StoreProblem::Away && !self.has_key { StoreProblem::Keyless } else { problem };
         StoreError::Bucket { what, place: self.object_place(key), endpoint: self.endpoint.clone(), problem, reason }
     }

@@ -12,17 +12,10 @@ use zagros_plumbing::disk;
 pub enum StoreError {
     /// The operating system refused the operation.
     #[error("cannot {what} {}: {source}; {}", path.display(), disk::next_step(source))]
-    Disk {
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Disk { what: &'static str, path: PathBuf, source: io::Error },
     /// A text that is not a folder.
     #[error("{text:?} is not a folder: {reason}; give a path, or s3://bucket/prefix")]
-    Place {
-        text: String,
-        reason: &'static str,
-    },
+    Place { text: String, reason: &'static str },
     /// The object store refused or did not answer.
     #[error("cannot {what} {place} ({endpoint}): {reason}; {}", problem.help(place))]
     Bucket {

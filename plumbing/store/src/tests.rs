@@ -187,7 +187,8 @@ fn a_completion_that_fails_is_not_taken_for_a_lost_answer() {
 fn a_file_of_more_bytes_than_ten_thousand_of_the_first_parts_keeps_to_the_limits_of_stores() {
     const UNIT: usize = 1 << 10;
     let store = FakeS3::start("models");
-    let bucket = std::sync::Arc::new(ObjectBucket::open("s3://models", TIMEOUT, &store.environment_variables()).unwrap());
+    let bucket =
+        std::sync::Arc::new(ObjectBucket::open("s3://models", TIMEOUT, &store.environment_variables()).unwrap());
     let limits = S3Limits { smallest_part: 5 * UNIT / 16, largest_part: 320 * UNIT, ..S3Limits::default() };
     let content = pattern(10_000 * UNIT + 1);
     // If the writer does not know the size, the last parts grow, which R2 refuses.

@@ -71,8 +71,10 @@ impl ObjectUpload {
     fn send(&mut self) -> Result<(), StoreError> {
         self.parts += 1;
         if self.parts > MOST_PARTS {
-            let reason =
-                format!("more than {MOST_PARTS} parts, the last of {} MiB", self.sizes.part_bytes(MOST_PARTS - 1) >> 20);
+            let reason = format!(
+                "more than {MOST_PARTS} parts, the last of {} MiB",
+                self.sizes.part_bytes(MOST_PARTS - 1) >> 20
+            );
             return Err(self.bucket.object_error("write", &self.key, StoreProblem::TooLarge, reason));
         }
         while self.under_way.len() >= AHEAD {

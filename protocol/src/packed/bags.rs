@@ -110,7 +110,8 @@ impl<'a> RequestBags<'a> {
 
     /// The number of values in the answer: Σ (rows of the answer × dim).
     pub fn wanted_values(&self, segments: &Segments) -> Result<usize, PackError> {
-        let wanted = |index: usize, rows: u32| self.segment_bags(index).map_or(rows as usize, |bags| bags.wanted_rows());
+        let wanted =
+            |index: usize, rows: u32| self.segment_bags(index).map_or(rows as usize, |bags| bags.wanted_rows());
         let values = segments.iter().enumerate().try_fold(0_usize, |sum, (index, segment)| {
             sum.checked_add(wanted(index, segment.rows).checked_mul(segment.dim as usize)?)
         });

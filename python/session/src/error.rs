@@ -19,10 +19,7 @@ pub enum SessionError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error("cannot reach {what}: {reason}; give the coordinator's host:port")]
-    Address {
-        what: String,
-        reason: String,
-    },
+    Address { what: String, reason: String },
     #[error(
         "an earlier push failed, and rows may miss its gradients: {0}; make the layer again and load the newest save"
     )]
@@ -55,15 +52,10 @@ pub enum SessionError {
          call backward() on each, or look up under torch.no_grad() or in eval mode; a layer with push_at=\"step\" looks up \
          several batches in one step; release() gives up those that were looked up"
     )]
-    WindowFull {
-        inside: usize,
-    },
+    WindowFull { inside: usize },
     /// A wait came to its deadline.
     #[error("gave up after {waited:.1?} of waiting {what}; look at the servers' logs, or give a longer timeout")]
-    Timeout {
-        what: &'static str,
-        waited: Duration,
-    },
+    Timeout { what: &'static str, waited: Duration },
     /// The caller did not want to wait any longer.
     #[error("the wait was interrupted: {0}")]
     Interrupted(Box<dyn std::error::Error + Send + Sync>),
@@ -71,10 +63,7 @@ pub enum SessionError {
     #[error("{0}")]
     Repeated(&'static str),
     #[error("the gradients of a batch have {found:?} values by table, and its rows have {expected:?}")]
-    Shape {
-        expected: Vec<usize>,
-        found: Vec<usize>,
-    },
+    Shape { expected: Vec<usize>, found: Vec<usize> },
     #[error("there is no table {0}; the job has {1}")]
     NoTable(usize, usize),
     /// A server could not save or load.

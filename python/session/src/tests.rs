@@ -235,7 +235,8 @@ fn a_caller_that_does_not_want_to_wait_gets_its_batch_released() {
 
 #[tokio::test]
 async fn a_malformed_address_and_a_malformed_secret_are_reported() {
-    let wrong = RunReach::over_grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
+    let wrong =
+        RunReach::over_grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
     assert!(wrong.contains("64 hexadecimal digits"), "{wrong}");
     let wrong = RunReach::over_grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
     assert!(wrong.contains("cannot reach no where"), "{wrong}");

@@ -54,7 +54,8 @@ mod tests {
         let long = || std::future::pending::<()>();
         let patient: Look<'_> = &|| Ok(());
         assert_eq!(wait_for_work(&runtime, "for nothing", Duration::from_secs(9), patient, async { 7 }).unwrap(), 7);
-        let late = wait_for_work(&runtime, "for rows", Duration::from_millis(1), patient, long()).unwrap_err().to_string();
+        let late =
+            wait_for_work(&runtime, "for rows", Duration::from_millis(1), patient, long()).unwrap_err().to_string();
         assert!(late.contains("of waiting for rows"), "{late}");
         let asked = AtomicU32::new(0);
         let tired: Look<'_> = &|| match asked.fetch_add(1, Ordering::Relaxed) {

@@ -61,11 +61,7 @@ struct OpenFault {
 
 #[derive(Clone, Copy)]
 enum HitTarget {
-    Process {
-        role: RoleName,
-        pid: u32,
-        is_back: bool,
-    },
+    Process { role: RoleName, pid: u32, is_back: bool },
     Link(LinkName),
     Run,
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::check;
 use tempfile::TempDir;
 use zagros_ingest::{
-    BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, check_first_rows, find_files, fit_features,
-    inspect_columns, validate_rows,
+    BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, check_first_rows, find_files,
+    fit_features, inspect_columns, validate_rows,
 };
 use zagros_job::{Job, Overrides};
 use zagros_zip::ZipEq;

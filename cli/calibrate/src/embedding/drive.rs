@@ -295,7 +295,8 @@ mod tests {
 
     #[tokio::test]
     async fn clients_share_the_work_and_each_piece_is_counted_once() {
-        let job = workload::parse_job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
+        let job =
+            workload::parse_job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
         let side = ServerSide::start_embedded(&job).await.unwrap();
         let batches = workload::load_batches(None, 3).unwrap();
         let mut drivers = BenchClients::join(&side, Encoding::F32, 2, 4).await.unwrap();

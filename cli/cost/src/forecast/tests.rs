@@ -75,7 +75,9 @@ fn one_process_has_all_roles_and_no_bytes_on_a_network() {
         !plan.limits.rates.iter().any(|(limit, _)| matches!(limit, RateLimit::Network { .. } | RateLimit::Servers))
     );
     let separate = forecast(&[], &one.replace("workers = 1", "workers = 1\nservers = 1"), |_, _| ());
-    assert!(separate.cpu_per_sample() > plan.cpu_per_sample() && separate.stages.of_stage(PlanStage::ServerApply) > 0.0);
+    assert!(
+        separate.cpu_per_sample() > plan.cpu_per_sample() && separate.stages.of_stage(PlanStage::ServerApply) > 0.0
+    );
 }
 
 #[test]

@@ -150,7 +150,9 @@ pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Resu
             count(column)
         )?;
     }
-    for (column, part) in sketch.feature_columns().flat_map(|column| column.date_parts.iter().map(move |part| (column, *part))) {
+    for (column, part) in
+        sketch.feature_columns().flat_map(|column| column.date_parts.iter().map(move |part| (column, *part)))
+    {
         let (name, feature) = (quoted(&column.name), quoted(&format!("{}_{part}", column.name)));
         writeln!(text, "    {{ column = {name}, name = {feature}, date = \"{part}\", dim = 4 }},")?;
     }
@@ -161,7 +163,8 @@ pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Resu
 /// Columns most of whose values are rare: rows of values that came once are hardly learned.
 fn write_tails(text: &mut String, sketch: &Sketch) -> fmt::Result {
     let has_tail = |column: &&Column| column.distinct >= MIN_TAIL && column.single * 2 > column.distinct;
-    let names: Vec<String> = sketch.categorical_columns().filter(has_tail).map(|column| comment(&column.name)).collect();
+    let names: Vec<String> =
+        sketch.categorical_columns().filter(has_tail).map(|column| comment(&column.name)).collect();
     if names.is_empty() {
         return Ok(());
     }

@@ -79,7 +79,10 @@ pub(crate) fn give_back() {
 }
 
 /// Draws until a key, the end of the run, or the end of `over`. Returns the reason and the last status.
-pub async fn watch(watched: &WatchedRun, over: impl Future<Output = ()>) -> Result<(DashboardEnd, Option<StatusReport>), Failure> {
+pub async fn watch(
+    watched: &WatchedRun,
+    over: impl Future<Output = ()>,
+) -> Result<(DashboardEnd, Option<StatusReport>), Failure> {
     let mut screen = TerminalGuard::take()?;
     let mut keys = KeyReader::listen();
     let mut ticks = interval(PERIOD);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use zagros_coordinator_core::decide_barrier;
 use zagros_protocol::control;
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Event, GroupMember, GroupFailure, RankProgress, StepAgreement,
+    Action, BarrierDecision, BarrierReason, Event, GroupFailure, GroupMember, RankProgress, StepAgreement,
 };
 use zagros_zip::number_from;
 
@@ -38,8 +38,12 @@ impl SimWorld {
         }
         let progress: Vec<RankProgress> = members.iter().map(|index| self.workers[*index].progress).collect();
         let era = self.gathering.era + 1;
-        self.gathering =
-            GroupGathering { members: members.to_vec(), era, broken: self.gathering.broken, ..GroupGathering::default() };
+        self.gathering = GroupGathering {
+            members: members.to_vec(),
+            era,
+            broken: self.gathering.broken,
+            ..GroupGathering::default()
+        };
         for (rank, index) in number_from(0_u32, members) {
             let worker = &mut self.workers[*index];
             (worker.generation, worker.formed) = (generation, None);

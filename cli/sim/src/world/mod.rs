@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use zagros_coordinator_core::MemberSlot;
 use zagros_job::Mode;
-use zagros_worker_core::{LoopEnd, Event, TrainingPolicy};
+use zagros_worker_core::{Event, LoopEnd, TrainingPolicy};
 
 use crate::cluster::SimCluster;
 use crate::coordination::{SimCoordinator, SimMembership};
@@ -57,12 +57,19 @@ enum SimWork {
 #[derive(Clone, Copy, Debug)]
 enum SimEvent {
     /// A task on a machine ends, unless its revision is over.
-    TaskEnds { machine: usize, revision: u64 },
+    TaskEnds {
+        machine: usize,
+        revision: u64,
+    },
     Message(SimWork),
     /// A call of the group is over, unless the group is.
-    GroupCall { era: u64 },
+    GroupCall {
+        era: u64,
+    },
     /// The next rank pushes.
-    NextTurn { era: u64 },
+    NextTurn {
+        era: u64,
+    },
     AskAgain(WorkerId),
     /// All members renew their leases.
     Heartbeat,

@@ -90,7 +90,8 @@ impl SimWorld {
     pub(super) fn send(&mut self, number: usize) {
         let Some(request) = &self.requests[number] else { return };
         let (up, index) = (self.bytes(request).0, request.worker.index);
-        let (machine, half_trip) = (self.cluster.worker_machines[index], self.cluster.worker_times(index).round_trip / 2.0);
+        let (machine, half_trip) =
+            (self.cluster.worker_machines[index], self.cluster.worker_times(index).round_trip / 2.0);
         let now = self.queue.now();
         let sent = if self.is_one_machine() { now } else { self.cluster.machines[machine].up.send(now, up) };
         for tier in 0..self.cluster.tiers.len() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_export::{ExportError, ExportFormat, ExportSource, ExportSummary};
-use zagros_shell::{Exit, Failure, print_answer, err};
+use zagros_shell::{Exit, Failure, err, print_answer};
 
 use super::model::InspectedModel;
 use super::progress;

@@ -6,7 +6,7 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_log::{LogError, LogSummary};
-use zagros_shell::{Exit, Failure, print_answer, out};
+use zagros_shell::{Exit, Failure, out, print_answer};
 
 /// Reads the whole log and checks it. A server may write to it meanwhile.
 pub(super) fn show(folder: &Path, json: bool) -> Result<Exit, Failure> {

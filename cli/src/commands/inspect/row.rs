@@ -2,8 +2,8 @@
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
-use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, row_bucket, decode_part, may_hold_bucket, slot_parts};
+use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
+use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, decode_part, may_hold_bucket, row_bucket, slot_parts};
 
 use super::draw::number;
 use super::file_name;

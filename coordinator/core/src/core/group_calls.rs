@@ -44,7 +44,8 @@ impl Core {
             return Ok(missed.unwrap_or_else(|| outdated(request.group, self.groups.generation())));
         }
         let (voters, rank) = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
-        let response = self.ballots.take_request((now, self.config.timeout), (request.group, &voters), rank, request)?;
+        let response =
+            self.ballots.take_request((now, self.config.timeout), (request.group, &voters), rank, request)?;
         if self.run == RunState::Training && says_saved(request, &response) {
             self.run = RunState::Saved;
         }

@@ -108,7 +108,10 @@ fn a_run_goes_from_waiting_to_training_to_finished() {
     assert_eq!((server.generation, core.status(time(0)).state.as_str()), (1, "training"));
 
     let placement = core.placement(time(0));
-    assert_eq!(BucketMap::unpack_owners(Generation(1), &placement.owners).unwrap(), BucketMap::split_evenly(Generation(1), 64, 2));
+    assert_eq!(
+        BucketMap::unpack_owners(Generation(1), &placement.owners).unwrap(),
+        BucketMap::split_evenly(Generation(1), 64, 2)
+    );
     assert_eq!(placement.servers.iter().map(|entry| entry.index).collect::<Vec<_>>(), [0, 1]);
     assert!(!beat(&mut core, 1, &worker).unwrap().stop);
     leave(&mut core, &worker, Outcome::Finished, "").unwrap();

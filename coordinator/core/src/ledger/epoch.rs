@@ -44,9 +44,14 @@ pub(crate) enum SplitDeal {
     /// A split, by index.
     Split(u32),
     /// Nothing now. Other workers hold splits, which come back when a holder is lost.
-    Wait { splits: usize, holder: MemberSlot },
+    Wait {
+        splits: usize,
+        holder: MemberSlot,
+    },
     /// Nothing now. The worker holds so many splits that others would have too few.
-    Full { splits: usize },
+    Full {
+        splits: usize,
+    },
     Nothing,
 }
 

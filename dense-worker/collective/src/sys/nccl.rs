@@ -53,7 +53,9 @@ impl NcclLibrary {
     pub(crate) fn open() -> Result<Self, String> {
         let mut out = ptr::null();
         // SAFETY: the bytes are a library of ours, which does nothing when it is opened; out and why are ours.
-        checked_call(|why, room| unsafe { zagros_nccl_open(LIBRARY.as_ptr(), LIBRARY.len(), &raw mut out, why, room) })?;
+        checked_call(|why, room| unsafe {
+            zagros_nccl_open(LIBRARY.as_ptr(), LIBRARY.len(), &raw mut out, why, room)
+        })?;
         // SAFETY: the table of functions is a constant of the library, which stays open as long as the process.
         unsafe { out.as_ref() }.map(Self).ok_or_else(|| "its library offers nothing".to_owned())
     }

@@ -5,7 +5,7 @@ use crate::action::Action;
 use crate::agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::barrier::BarrierReason;
 use crate::event::Event;
-use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, RoundEnd, LoopState, StepPhase};
+use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, LoopState, RoundEnd, StepPhase};
 
 #[derive(Clone, Copy)]
 enum BatchSupply {
@@ -72,7 +72,8 @@ impl TrainingLoop {
 
     fn agree(&mut self, supply: BatchSupply, batch: bool, stopping: bool) -> Vec<Action> {
         // A worker leaves once it has trained on all that it has read.
-        self.leaving = matches!(supply, BatchSupply::Dry(facts) if facts.leaves) && self.config.policy.regroups_after_loss();
+        self.leaving =
+            matches!(supply, BatchSupply::Dry(facts) if facts.leaves) && self.config.policy.regroups_after_loss();
         let vote = match supply {
             BatchSupply::Batch(facts) | BatchSupply::Dry(facts) => {
                 let vote = self.vote_rule(self.counts.steps + 1).vote(facts);

@@ -4,7 +4,9 @@ use super::{TrainingLoop, prepend};
 use crate::action::{Action, FailureCause, LoopEnd};
 use crate::barrier::BarrierDecision;
 use crate::event::Event;
-use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, RoundEnd, LoopState, StepPhase};
+use crate::state::{
+    BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, LoopState, RoundEnd, StepPhase,
+};
 
 impl TrainingLoop {
     pub(super) fn begin_epoch(&mut self, epoch: u32, anew: bool) -> Vec<Action> {

@@ -1,10 +1,10 @@
 //! Groups: how one forms, what training starts from in it, and what a lost worker does.
 
 use super::TrainingLoop;
-use crate::action::{Action, FailureCause, LoopEnd, InFlight};
-use crate::event::{Event, GroupMember, LoopCounts, GroupFailure};
+use crate::action::{Action, FailureCause, InFlight, LoopEnd};
+use crate::event::{Event, GroupFailure, GroupMember, LoopCounts};
 use crate::progress::{RankProgress, most_advanced};
-use crate::state::{DrainPoint, EvaluationPoint, RegroupPhase, LoopState};
+use crate::state::{DrainPoint, EvaluationPoint, LoopState, RegroupPhase};
 
 /// Groups in a row that may fail: with one more, something else is wrong than a lost worker.
 const FRUITLESS: u32 = 3;

@@ -10,7 +10,7 @@ use zagros_protocol::control::{
     PositionRequest, PositionResponse, Progress,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
-use zagros_worker_core::{Action, LoopEnd, Event, LoopConfig, TrainingPolicy, StepFacts, TrainingLoop};
+use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts, TrainingLoop, TrainingPolicy};
 
 use crate::dice::SeededDice;
 use crate::server::{PushAnswer, PushPart};
@@ -172,7 +172,8 @@ impl RunWorld {
         let owner = |bucket: BucketNumber| map.bucket_owner(bucket).expect("every bucket has one").0 as usize;
         let servers: Vec<usize> = push.left.iter().map(|bucket| owner(*bucket)).collect();
         let server = servers[self.dice.below(servers.len() as u64) as usize];
-        let buckets: BTreeSet<BucketNumber> = push.left.iter().copied().filter(|bucket| owner(*bucket) == server).collect();
+        let buckets: BTreeSet<BucketNumber> =
+            push.left.iter().copied().filter(|bucket| owner(*bucket) == server).collect();
         let part = PushPart { generation: map.generation().0, id: push.id, buckets };
         self.copy_of_push(server, &part);
         if self.loses() {

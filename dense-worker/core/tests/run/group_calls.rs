@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use zagros_worker_core::{
-    Action, Event, GroupMember, InFlight, LoopCounts, GroupFailure, MeasuredState, RankProgress, StepAgreement,
+    Action, Event, GroupFailure, GroupMember, InFlight, LoopCounts, MeasuredState, RankProgress, StepAgreement,
 };
 
 use zagros_zip::ZipEq;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zagros_protocol::control::PlacementResponse;
 use zagros_protocol::{BucketMap, Generation};
 
-use crate::tables::{PushOutcome, BucketNumber, PushId, ServerTables};
+use crate::tables::{BucketNumber, PushId, PushOutcome, ServerTables};
 
 /// A part of a push, as a worker sends it.
 #[derive(Clone, Debug)]

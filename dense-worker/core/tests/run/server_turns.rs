@@ -6,7 +6,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
 
-use crate::server::{CopyStage, TargetMove, PushAnswer, PushPart, RunServer};
+use crate::server::{CopyStage, PushAnswer, PushPart, RunServer, TargetMove};
 use crate::tables::ServerTables;
 use crate::world::{BEAT, RunWorld};
 

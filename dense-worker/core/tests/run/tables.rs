@@ -40,7 +40,12 @@ pub(crate) enum PushOutcome {
 
 impl ServerTables {
     /// Applies a push to the buckets that do not have it. Dies after `dies_after` records, if that is said.
-    pub(crate) fn apply(&mut self, id: PushId, buckets: &BTreeSet<BucketNumber>, dies_after: Option<u64>) -> PushOutcome {
+    pub(crate) fn apply(
+        &mut self,
+        id: PushId,
+        buckets: &BTreeSet<BucketNumber>,
+        dies_after: Option<u64>,
+    ) -> PushOutcome {
         let mut records = 0;
         let is_new = |group: &WindowGroup| !group.applied.contains(&id);
         let todo: Vec<BucketNumber> =

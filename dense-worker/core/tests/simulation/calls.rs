@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use zagros_protocol::control;
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, TrainingPolicy,
-    RankProgress, StepAgreement, StepFacts,
+    Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, RankProgress,
+    StepAgreement, StepFacts, TrainingPolicy,
 };
 use zagros_zip::{ZipEq, number_from};
 
-use super::{BatchId, SplitState, LoopWorld};
+use super::{BatchId, LoopWorld, SplitState};
 
 impl LoopWorld {
     pub(super) fn is_collective(&self, action: &Action) -> bool {

@@ -6,7 +6,7 @@ mod calls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use zagros_worker_core::{
-    Action, BarrierDecision, EarlyStopRule, LoopEnd, Event, LoopConfig, GroupFailure, TrainingPolicy, TrainingLoop,
+    Action, BarrierDecision, EarlyStopRule, Event, GroupFailure, LoopConfig, LoopEnd, TrainingLoop, TrainingPolicy,
 };
 use zagros_zip::ZipEq;
 
@@ -334,7 +334,10 @@ impl LoopWorld {
         }
         self.broken = self.generation;
         for splits in self.splits.values_mut() {
-            splits.iter_mut().filter(|split| **split == SplitState::Held(index)).for_each(|split| *split = SplitState::Free);
+            splits
+                .iter_mut()
+                .filter(|split| **split == SplitState::Held(index))
+                .for_each(|split| *split = SplitState::Free);
         }
         self.workers[index] = None;
     }

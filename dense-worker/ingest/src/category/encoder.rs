@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn a_training_row_has_the_number_of_its_fold_and_any_other_row_the_last() {
-        let (train, test) = (CategoryEncoder::new(&encoding(), DataPart::Train), CategoryEncoder::new(&encoding(), DataPart::Test));
+        let (train, test) =
+            (CategoryEncoder::new(&encoding(), DataPart::Train), CategoryEncoder::new(&encoding(), DataPart::Test));
         for place in 0..40 {
             let fold = fold_of(place, 2);
             assert_eq!([7, u64::MAX, 8].map(|id| train.encode(id, place)), [[3.0, -1.0, 0.0], [4.0, -2.0, 1.0]][fold]);

@@ -7,7 +7,7 @@ use super::decoded::{DecodedColumn, GroupColumns};
 use super::fault::FileFault;
 use super::groups::UsedColumn;
 use super::lists::NumberLists;
-use super::output::{BagCells, BagForm, ConvertedCell, ConvertedCells, IdCells, ValueTexts, ToPart};
+use super::output::{BagCells, BagForm, ConvertedCell, ConvertedCells, IdCells, ToPart, ValueTexts};
 use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::bad::FieldFault;
@@ -81,7 +81,8 @@ impl CategoryCells {
                     }
                     reading => {
                         let convert = |column: &UsedColumn| ToPart::new(texts(column), CellReading::new(reading));
-                        let cells = columns.open_column(first + index, |column| ConvertedCells::new(convert(column)))?;
+                        let cells =
+                            columns.open_column(first + index, |column| ConvertedCells::new(convert(column)))?;
                         Ok(PartCells::Number(Box::new(cells)))
                     }
                 };
@@ -138,7 +139,12 @@ impl CategoryCells {
     }
 
     #[inline]
-    pub(super) fn put_row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), CategoryFault<'_>> {
+    pub(super) fn put_row<S: RowSink>(
+        &self,
+        feature: usize,
+        row: usize,
+        sink: &mut S,
+    ) -> Result<(), CategoryFault<'_>> {
         match self {
             Self::One(column) => sink.id(feature, column.out.ids[row]),
             Self::Parts(parts) => sink.id(feature, combined_id(parts, row)?),
@@ -186,8 +192,10 @@ impl WeightedCells {
             fault.column = self.numbers.position + 1;
             fault
         };
-        let is_missing =
-            || matches!((ids, cells), ([id], []) if *id == missing) || matches!((ids, cells), ([], [ConvertedCell::Missing]));
+        let is_missing = || {
+            matches!((ids, cells), ([id], []) if *id == missing)
+                || matches!((ids, cells), ([], [ConvertedCell::Missing]))
+        };
         if ids.len() != cells.len() && is_missing() {
             return Ok(());
         }

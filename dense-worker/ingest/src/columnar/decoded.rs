@@ -72,8 +72,8 @@ impl<'a> GroupColumns<'a> {
         let column = &self.row_groups.columns[index];
         let ranges = self.store_ranges();
         let reader = self.open_reader(column, index);
-        let reader =
-            reader.map_err(|fault| column_error(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
+        let reader = reader
+            .map_err(|fault| column_error(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
         Ok(DecodedColumn { reader, out: out(column), position: column.position })
     }
 

@@ -74,7 +74,9 @@ impl ValueKind {
             (Self::Half, ColumnValue::Bytes(_)) => push_float(self.number(value).unwrap_or(f64::NAN), true, buffer),
             (Self::Decimal(scale), value) => push_decimal(decimal_digits(value), scale, buffer),
             (_, ColumnValue::Bytes(bytes)) => return bytes,
-            (Self::Bool, ColumnValue::Int(value)) => buffer.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
+            (Self::Bool, ColumnValue::Int(value)) => {
+                buffer.extend_from_slice(if value == 0 { b"false" } else { b"true" })
+            }
             (Self::Unsigned(bits), ColumnValue::Int(value)) => push_integer(false, to_unsigned(value, bits), buffer),
             (Self::Date, ColumnValue::Int(days)) => push_date(days, buffer),
             (Self::Time(parts), ColumnValue::Int(value)) => push_time(value, parts, buffer),
@@ -238,7 +240,10 @@ mod tests {
         assert_eq!(text(ValueKind::Date, ColumnValue::Int(11_016)), "2000-02-29");
         assert_eq!(text(ValueKind::Date, ColumnValue::Int(-1)), "1969-12-31");
         assert_eq!(text(ValueKind::Time(1_000), ColumnValue::Int(67_512_050)), "18:45:12.05");
-        assert_eq!(text(ValueKind::Timestamp(1_000_000), ColumnValue::Int(1_795_459_500_000_000)), "2026-11-23 18:45:00");
+        assert_eq!(
+            text(ValueKind::Timestamp(1_000_000), ColumnValue::Int(1_795_459_500_000_000)),
+            "2026-11-23 18:45:00"
+        );
         assert_eq!(text(ValueKind::Timestamp(1_000), ColumnValue::Int(-1)), "1969-12-31 23:59:59.999");
         assert_eq!(ValueKind::Timestamp(1_000).number(ColumnValue::Int(1_500)), Some(1.5));
         assert_eq!(text(ValueKind::Uuid, ColumnValue::Bytes(&[0xab; 16])), "abababab-abab-abab-abab-abababababab");

@@ -3,7 +3,7 @@
 use memchr::memmem::Finder;
 
 use super::kind::ColumnValue;
-use super::output::{ConvertedCell, ConvertedCells, MOST_IDS, NO_ENTRY, ColumnOutput, ValueTexts, ToNumber};
+use super::output::{ColumnOutput, ConvertedCell, ConvertedCells, MOST_IDS, NO_ENTRY, ToNumber, ValueTexts};
 use crate::parse::missing::MissingTexts;
 
 #[derive(Clone, Debug)]
@@ -145,8 +145,13 @@ mod tests {
         }
         let rows = |lists: &NumberLists| (0..5).map(|row| lists.row_items(row).to_vec()).collect::<Vec<_>>();
         let (one, missing) = (ConvertedCell::Number, ConvertedCell::Missing);
-        let expected =
-            [vec![one(1.0), one(2.5)], vec![missing], vec![], vec![one(3.0), missing, ConvertedCell::Faulty(0)], vec![one(7.0)]];
+        let expected = [
+            vec![one(1.0), one(2.5)],
+            vec![missing],
+            vec![],
+            vec![one(3.0), missing, ConvertedCell::Faulty(0)],
+            vec![one(7.0)],
+        ];
         assert_eq!(rows(&found), expected);
         assert_eq!(rows(&entries), expected);
         assert!(found.row_vector(1).is_empty() && found.row_vector(4).len() == 1);

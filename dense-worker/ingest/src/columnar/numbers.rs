@@ -6,7 +6,7 @@ use super::decoded::{DecodedColumn, GroupColumns};
 use super::fault::FileFault;
 use super::groups::UsedColumn;
 use super::lists::NumberLists;
-use super::output::{ConvertedCell, ConvertedCells, ValueTexts, ToNumber};
+use super::output::{ConvertedCell, ConvertedCells, ToNumber, ValueTexts};
 use crate::IngestError;
 use crate::parse::bad::FieldFault;
 use crate::parse::missing::MissingTexts;
@@ -58,8 +58,9 @@ impl NumericCells {
         match self {
             Self::One(column, _) => column.out.cells.iter().any(is_faulty),
             Self::Vector(column, _, width) => {
-                let other_width =
-                    |row: usize| !matches!(column.out.row_vector(row).len(), 0) && column.out.row_vector(row).len() != *width;
+                let other_width = |row: usize| {
+                    !matches!(column.out.row_vector(row).len(), 0) && column.out.row_vector(row).len() != *width
+                };
                 column.out.all_items().iter().any(is_faulty) || (0..column.out.row_count()).any(other_width)
             }
         }

@@ -5,7 +5,7 @@
 
 use memchr::memmem::Finder;
 
-use super::kind::{ValueKind, ColumnValue};
+use super::kind::{ColumnValue, ValueKind};
 use crate::category::date::date_part;
 use crate::category::reading::{CellReading, missing_id, range_index};
 use crate::hash_value;
@@ -428,7 +428,9 @@ impl CellConverter for ToLabel {
         let label = match value {
             // A job that names no texts means 1 and 0.
             ColumnValue::Int(truth) if texts.kind == ValueKind::Bool => label.truth_value(truth != 0),
-            _ => number.and_then(|number| label.number_value(number)).or_else(|| label.label_value(texts.value_text(value))),
+            _ => number
+                .and_then(|number| label.number_value(number))
+                .or_else(|| label.label_value(texts.value_text(value))),
         };
         label.map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }

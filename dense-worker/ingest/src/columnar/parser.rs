@@ -14,7 +14,7 @@ use super::decoded::{DecodedColumn, GroupColumns, column_error};
 use super::fault::FileFault;
 use super::groups::{RowGroups, RowSlice, UsedColumn};
 use super::numbers::NumericCells;
-use super::output::{ConvertedCell, ConvertedCells, CellConverter, IdCells, ValueTexts, ToLabel, ToPart, ToWeight};
+use super::output::{CellConverter, ConvertedCell, ConvertedCells, IdCells, ToLabel, ToPart, ToWeight, ValueTexts};
 use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::category::reading::CellReading;
@@ -84,8 +84,9 @@ impl ColumnarParser {
             None => self.open_group(layout, row_groups, group)?,
         };
         let decoded = open.decode(start, rows);
-        decoded
-            .map_err(|(index, fault)| column_error(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault))?;
+        decoded.map_err(|(index, fault)| {
+            column_error(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault)
+        })?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
         let hash = RowHash::new(layout, first_row);
         let outcome = self.parse_rows(&open, rows, hash, sink);
@@ -109,7 +110,9 @@ impl ColumnarParser {
             columns.open_column(index, |column| ConvertedCells::new(ToLabel { texts: texts(column), label }))
         });
         let labels = labels.collect::<std::result::Result<Vec<_>, _>>()?;
-        let weight = self.weights.then(|| columns.open_column(labels.len(), |column| ConvertedCells::new(ToWeight(texts(column)))));
+        let weight = self
+            .weights
+            .then(|| columns.open_column(labels.len(), |column| ConvertedCells::new(ToWeight(texts(column)))));
         let weight = weight.transpose()?;
         // The column of weights is there also where it is not read.
         let learned = labels.len() + usize::from(layout.positions.weight.is_some());
@@ -124,8 +127,8 @@ impl ColumnarParser {
             first += cells.column_count();
             categorical.push(cells);
         }
-        let grouping =
-            (self.groups && predict.is_none()).then(|| columns.open_column(first, |column| IdCells::new(texts(column))));
+        let grouping = (self.groups && predict.is_none())
+            .then(|| columns.open_column(first, |column| IdCells::new(texts(column))));
         let grouping = grouping.transpose()?;
         // The column of groups is there also where it is not read.
         let first = first + usize::from(layout.positions.group.is_some());
@@ -139,7 +142,13 @@ impl ColumnarParser {
         Ok(OpenGroup { layout, group, at: 0, ranges, labels, weight, numeric, categorical, grouping, keys, time })
     }
 
-    fn parse_rows<S: RowSink>(&mut self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
+    fn parse_rows<S: RowSink>(
+        &mut self,
+        open: &OpenGroup,
+        rows: usize,
+        mut hash: RowHash,
+        sink: &mut S,
+    ) -> ParseOutcome {
         if self.hold_out.is_none()
             && !open.has_faults()
             && let Some(batch) = sink.by_columns()
@@ -199,7 +208,13 @@ impl ColumnarParser {
     }
 
     #[cold]
-    fn bad_part(&self, feature: usize, part: usize, column: &DecodedColumn<ConvertedCells<ToPart>>, row: usize) -> Box<FieldFault> {
+    fn bad_part(
+        &self,
+        feature: usize,
+        part: usize,
+        column: &DecodedColumn<ConvertedCells<ToPart>>,
+        row: usize,
+    ) -> Box<FieldFault> {
         let features = &self.job.features;
         let part = features.column_parts(&self.categories[feature])[part];
         let expected = CellReading::new(part.reading).expected_text(part.column);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::decoded::GroupColumns;
 use super::groups::{RowGroups, RowSlice};
-use super::kind::{ValueKind, ColumnValue};
-use super::output::{NO_ENTRY, ColumnOutput};
+use super::kind::{ColumnValue, ValueKind};
+use super::output::{ColumnOutput, NO_ENTRY};
 use crate::IngestError;
 
 /// Separates the values of a list in its text: the ASCII character for this purpose.

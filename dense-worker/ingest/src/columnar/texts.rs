@@ -1,7 +1,7 @@
 //! The texts of a key column, which go with the scores of its rows.
 
-use super::kind::{ValueKind, ColumnValue};
-use super::output::{NO_ENTRY, ColumnOutput};
+use super::kind::{ColumnValue, ValueKind};
+use super::output::{ColumnOutput, NO_ENTRY};
 
 /// Bytes of texts of a slice of rows. A small file can name a long entry of its dictionary often.
 const MOST_BYTES: usize = 256 << 20;

@@ -203,8 +203,9 @@ mod tests {
         let seconds = job(TimeBound::Number(1_795_564_800.0), TimeBound::Number(1_795_608_000.0));
         assert_eq!(parts(&seconds, "2026-11-25 00:00:00"), [DataPart::Validation]);
         assert_eq!(parts(&seconds, "2026-11-25 12:00:00"), [DataPart::Test]);
-        let wants =
-            |job: &Job, time: &[u8]| HoldOut::from_job(job, DataPart::Train).unwrap().wants_row(time, |_| DataPart::Train);
+        let wants = |job: &Job, time: &[u8]| {
+            HoldOut::from_job(job, DataPart::Train).unwrap().wants_row(time, |_| DataPart::Train)
+        };
         assert!(wants(&times, b"23.11.2026").unwrap_err().expected.starts_with("a time, such as"));
         let other = job(TimeBound::Text("22.11.2026".into()), TimeBound::Text("23.11.2026".into()));
         assert!(wants(&other, b"2026-11-23").unwrap_err().expected.starts_with("a text that is no date"));

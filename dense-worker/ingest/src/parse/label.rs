@@ -31,9 +31,9 @@ impl LabelTexts {
                 let both: [Vec<_>; 2] = [texts(positive, 1.0), texts(negative, 0.0)];
                 sorted_texts(both.concat())
             }
-            TargetKind::Classes { classes } => {
-                sorted_texts(to_bytes(classes).into_iter().enumerate().map(|(index, text)| (text, index as f32)).collect())
-            }
+            TargetKind::Classes { classes } => sorted_texts(
+                to_bytes(classes).into_iter().enumerate().map(|(index, text)| (text, index as f32)).collect(),
+            ),
             TargetKind::Regression { loss: RegressionLoss::Poisson } => LabelValues::Number(0.0),
             TargetKind::Regression { .. } => LabelValues::Number(f64::NEG_INFINITY),
         };
@@ -124,7 +124,8 @@ fn sorted_texts(mut texts: Vec<(Vec<u8>, f32)>) -> LabelValues {
 }
 
 fn expected_label(target: &Target) -> String {
-    let list = |texts: &[String]| texts.iter().map(|text| quoted_text(text.as_bytes())).collect::<Vec<_>>().join(" or ");
+    let list =
+        |texts: &[String]| texts.iter().map(|text| quoted_text(text.as_bytes())).collect::<Vec<_>>().join(" or ");
     let column = &target.column;
     match &target.kind {
         TargetKind::Click { positive, negative, .. } => {
@@ -186,7 +187,10 @@ mod tests {
     fn a_class_is_its_place_in_the_list() {
         let classes = ["low", "middle", "high"].map(String::from).to_vec();
         let labels = LabelTexts::new(&target(TargetKind::Classes { classes }), &MissingTexts::default());
-        assert_eq!(["low", "middle", "high"].map(|text| labels.label_value(text.as_bytes())), [0.0, 1.0, 2.0].map(Some));
+        assert_eq!(
+            ["low", "middle", "high"].map(|text| labels.label_value(text.as_bytes())),
+            [0.0, 1.0, 2.0].map(Some)
+        );
         let fault = *labels.read(b"highest", 0).unwrap_err();
         assert_eq!(fault.expected, r#"one of the classes "low" or "middle" or "high" in label column "income""#);
     }

@@ -21,7 +21,9 @@ impl MissingTexts {
         // A cell of a number is read with a point in place of the comma.
         if matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma) {
             let has_comma = |text: &&String| text.contains(',');
-            texts.extend(format.missing_texts().iter().filter(has_comma).map(|text| text.replace(',', ".").into_bytes()));
+            texts.extend(
+                format.missing_texts().iter().filter(has_comma).map(|text| text.replace(',', ".").into_bytes()),
+            );
         }
         Self(texts.into())
     }

@@ -57,7 +57,9 @@ impl RowParser {
     ) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
         let text = object.get(field).text().ok_or_else(|| fault(expected_weight(column), "an array"))?;
-        sample_weight(self.missing.present_text(text)).map(Some).ok_or_else(|| fault(expected_weight(column), &quoted_text(text)))
+        sample_weight(self.missing.present_text(text))
+            .map(Some)
+            .ok_or_else(|| fault(expected_weight(column), &quoted_text(text)))
     }
 
     fn read_number(&self, cell: &NumberCell, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
@@ -108,7 +110,11 @@ impl RowParser {
     }
 
     /// The values of an array, missing ones empty, or the parts of a text.
-    fn list_items<'a>(&'a self, value: JsonValue<'a>, separator: &'a Finder<'static>) -> impl Iterator<Item = &'a [u8]> {
+    fn list_items<'a>(
+        &'a self,
+        value: JsonValue<'a>,
+        separator: &'a Finder<'static>,
+    ) -> impl Iterator<Item = &'a [u8]> {
         let (list, text) = match value {
             JsonValue::List(list) => (Some(list), &b""[..]),
             other => (None, other.text().unwrap_or_default()),

@@ -8,7 +8,7 @@ use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, LostRecord, quoted_text};
 use crate::parse::bags::ValueWeights;
-use crate::parse::fields::{LineFields, QuoteError, FieldSyntax};
+use crate::parse::fields::{FieldSyntax, LineFields, QuoteError};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
@@ -380,7 +380,11 @@ impl RowParser {
     fn too_long(&self, line: &[u8]) -> Box<FieldFault> {
         let limit = self.max_line_bytes;
         let expected = format!("a line of at most {limit} bytes (data.max_line_bytes)");
-        Box::new(FieldFault { column: 1, expected, found: format!("a longer one that starts with {}", quoted_text(line)) })
+        Box::new(FieldFault {
+            column: 1,
+            expected,
+            found: format!("a longer one that starts with {}", quoted_text(line)),
+        })
     }
 
     #[cold]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zagros_zip::ZipEq;
 
-use super::bins::{ColumnBins, ValueDistribution, FREQUENT, FeatureProfile, stability_index};
+use super::bins::{ColumnBins, FREQUENT, FeatureProfile, ValueDistribution, stability_index};
 use super::frequent::FrequentValues;
 use crate::sketch::DistinctSketch;
 

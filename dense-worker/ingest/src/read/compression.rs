@@ -151,7 +151,8 @@ mod tests {
 
     use super::*;
 
-    const ALL: [FileCompression; 4] = [FileCompression::Gzip, FileCompression::Zstd, FileCompression::Lz4, FileCompression::Bzip2];
+    const ALL: [FileCompression; 4] =
+        [FileCompression::Gzip, FileCompression::Zstd, FileCompression::Lz4, FileCompression::Bzip2];
 
     fn compress(compression: FileCompression, text: &[u8]) -> Vec<u8> {
         match compression {
@@ -160,7 +161,9 @@ mod tests {
                 encoder.write_all(text).unwrap();
                 encoder.finish().unwrap()
             }
-            FileCompression::Zstd => ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest),
+            FileCompression::Zstd => {
+                ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
+            }
             FileCompression::Lz4 => {
                 let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
                 encoder.write_all(text).unwrap();

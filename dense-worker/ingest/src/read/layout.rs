@@ -12,11 +12,11 @@ use crate::columnar::file::{ColumnFile, FileFormat};
 use crate::columnar::groups::RowGroups;
 use crate::columnar::magic::other_format;
 use crate::columnar::shapes::check_shapes;
-use crate::parse::fields::{LineFields, FieldSyntax};
+use crate::parse::fields::{FieldSyntax, LineFields};
 use crate::read::names::{most_similar, used_columns, usual_separators};
 use crate::read::objects::check_objects;
 use crate::read::records::{RecordScanner, RecordSyntax};
-use crate::read::text::{ReadReach, FileText};
+use crate::read::text::{FileText, ReadReach};
 use crate::source::object_url;
 use crate::stdin::is_stdin;
 
@@ -142,7 +142,9 @@ impl ColumnPositions {
         let categorical = categories.iter().flat_map(|feature| features.source_columns(feature));
         Ok(Self {
             fields: names.len(),
-            labels: label_positions(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
+            labels: label_positions(
+                predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))),
+            )?,
             weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             numeric: features.number_features().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: categorical.map(|column| column_position(path, names, column)).collect::<Result<_, _>>()?,
@@ -157,7 +159,9 @@ impl ColumnPositions {
     }
 }
 
-fn label_positions(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
+fn label_positions(
+    places: Option<impl Iterator<Item = Result<usize, IngestError>>>,
+) -> Result<Vec<usize>, IngestError> {
     places.into_iter().flatten().collect()
 }
 
@@ -223,7 +227,12 @@ fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestErro
     }
 }
 
-fn checked_header(job: &Job, path: &Path, format: &DelimitedFormat, found: Vec<String>) -> Result<Vec<String>, IngestError> {
+fn checked_header(
+    job: &Job,
+    path: &Path,
+    format: &DelimitedFormat,
+    found: Vec<String>,
+) -> Result<Vec<String>, IngestError> {
     if format.columns.is_empty() || format.columns == found {
         return Ok(found);
     }
@@ -330,7 +339,8 @@ impl FileHead {
         let syntax = FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
         let mut fields = LineFields::default();
         if fields.tokenize(line, syntax).is_err() {
-            let divides = |delimiter: &u8| fields.tokenize(line, FieldSyntax { delimiter: *delimiter, ..syntax }).is_ok();
+            let divides =
+                |delimiter: &u8| fields.tokenize(line, FieldSyntax { delimiter: *delimiter, ..syntax }).is_ok();
             let other = usual_separators(format.delimiter).find(divides).map(|other| char::from(other).to_string());
             let hint = other.map(|other| format!(" with the separator of the job; set data.delimiter = {other:?}?"));
             return Err(self.bad_header(format!("its quotes do not pair up{}", hint.unwrap_or_default())));

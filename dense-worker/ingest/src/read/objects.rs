@@ -11,7 +11,7 @@ use zagros_job::Job;
 
 use crate::IngestError;
 use crate::read::names::{most_similar, used_columns};
-use crate::read::text::{ReadReach, FileText};
+use crate::read::text::{FileText, ReadReach};
 
 /// How much of a file is read: a few hundred objects. A key that is rarer may be anywhere.
 const FIRST_BYTES: u64 = 256 << 10;

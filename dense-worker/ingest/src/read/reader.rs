@@ -13,7 +13,7 @@ use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
 use crate::read::record_blocks::RecordBlocks;
 use crate::read::record_starts::record_start;
-use crate::read::text::{ReadReach, FileText};
+use crate::read::text::{FileText, ReadReach};
 use crate::{IngestError, SplitSource, SplitTask};
 
 /// Assumed bytes of a row of columns, for the number of rows in a block.

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread_indices};
+use super::{
+    ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread_indices,
+};
 use crate::IngestError;
 use crate::columnar::file::{ColumnFile, FileFormat};
 use crate::columnar::groups::{RowGroups, RowSlice, UsedColumn};
@@ -70,9 +72,12 @@ fn value_form(column: &UsedColumn) -> ValueForm {
     }
     match column.kind {
         ValueKind::Bool => ValueForm::Bool,
-        ValueKind::Integer | ValueKind::Unsigned(_) | ValueKind::Half | ValueKind::Single | ValueKind::Double | ValueKind::Decimal(_) => {
-            ValueForm::Number
-        }
+        ValueKind::Integer
+        | ValueKind::Unsigned(_)
+        | ValueKind::Half
+        | ValueKind::Single
+        | ValueKind::Double
+        | ValueKind::Decimal(_) => ValueForm::Number,
         ValueKind::Text | ValueKind::Uuid | ValueKind::Nothing => ValueForm::Text,
         ValueKind::Date | ValueKind::Time(_) | ValueKind::Timestamp(_) => ValueForm::Time,
     }

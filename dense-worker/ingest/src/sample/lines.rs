@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{PLACES, RowSample, SampleLimits, SampledRows, spread_indices};
 use crate::IngestError;
-use crate::read::text::{ReadReach, FileText};
+use crate::read::text::{FileText, ReadReach};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -51,7 +51,8 @@ fn lines_at_places(path: &Path, size: u64, limits: SampleLimits) -> Result<FileL
     let mut lines = Vec::new();
     for place in 0..PLACES as u64 {
         let offset = place * (size - length) / (PLACES as u64 - 1);
-        let (mut bytes, _) = read_at_most(FileText::open_at(path, offset, offset + length, &Arc::default())?, length as usize)?;
+        let (mut bytes, _) =
+            read_at_most(FileText::open_at(path, offset, offset + length, &Arc::default())?, length as usize)?;
         if offset + length < size {
             drop_last_line(&mut bytes);
         }
@@ -81,7 +82,9 @@ fn thin_lines(bytes: &[u8], most: usize) -> (Vec<String>, bool) {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
-    let kept = spread_indices(lines.len(), most.max(1)).map(|line| String::from_utf8_lossy(lines[line]).into_owned()).collect();
+    let kept = spread_indices(lines.len(), most.max(1))
+        .map(|line| String::from_utf8_lossy(lines[line]).into_owned())
+        .collect();
     (kept, lines.len() <= most)
 }
 

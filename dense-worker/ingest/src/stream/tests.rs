@@ -219,7 +219,8 @@ fn a_split_without_rows_still_completes() {
 #[test]
 fn a_stream_ends_after_an_error() {
     let mut stream =
-        BatchStream::open(&fixture::criteo(), options(DataPart::All), DealtSplits::new(whole(Path::new("no/file")))).unwrap();
+        BatchStream::open(&fixture::criteo(), options(DataPart::All), DealtSplits::new(whole(Path::new("no/file"))))
+            .unwrap();
     assert!(matches!(stream.next(), Some(Err(IngestError::Unreadable { .. }))));
     assert!(stream.next().is_none());
 }

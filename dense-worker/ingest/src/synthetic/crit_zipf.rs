@@ -111,7 +111,8 @@ impl CritZipf {
     }
 
     fn make_dense(&mut self, column: usize, logits: &mut [f64]) {
-        let (values, weight) = (random_stream(column as u64), 0.3 * (2.0 * random_stream(400).uniform(column as u64) - 1.0));
+        let (values, weight) =
+            (random_stream(column as u64), 0.3 * (2.0 * random_stream(400).uniform(column as u64) - 1.0));
         for (sample, logit) in logits.iter_mut().enumerate() {
             let value = 12.0_f64.sqrt() * (values.uniform(sample as u64) - 0.5);
             self.dense[sample * INTEGERS + column] = value as f32;

@@ -19,7 +19,7 @@ use zagros_zip::ZipEq;
 
 use crate::IngestError;
 use crate::synthetic::counter::RandomStream;
-use crate::synthetic::planted::{StreamPurpose, RandomStreams};
+use crate::synthetic::planted::{RandomStreams, StreamPurpose};
 
 /// Steps of a numeric factor, each written with six decimals.
 const STEPS: u32 = 100_000;

@@ -170,7 +170,8 @@ impl PlantedModel {
             logit += self.category_effect * (column.effect(ranks[f]) - column.mean_effect);
         }
         let crossed = CROSSED.map(|f| u64::from(ranks[f]));
-        logit += self.category_effect / 2.0 * to_signed(self.crossed_categories.uniform((crossed[0] << 32) | crossed[1]));
+        logit +=
+            self.category_effect / 2.0 * to_signed(self.crossed_categories.uniform((crossed[0] << 32) | crossed[1]));
         let clicked = self.clicks.uniform(number) < 1.0 / (1.0 + (-logit).exp());
         PlantedRow { clicked, logit, integers, categories }
     }

@@ -55,7 +55,9 @@ fn weighted_bags_and_vectors_are_the_same_in_every_format() {
 
 /// What the values are, computed by hand from the rows.
 fn check((features, batch): &(zagros_job::Features, Batch), pooling: &str) {
-    let Some(MeasuredValue::MomentsEach { mean, deviation }) = features.measured_value(FeatureStatistic::Standardise(1)) else {
+    let Some(MeasuredValue::MomentsEach { mean, deviation }) =
+        features.measured_value(FeatureStatistic::Standardise(1))
+    else {
         panic!()
     };
     let rows: Vec<Row> = (0..1_000).map(Row::new).collect();
@@ -97,7 +99,9 @@ fn each_number_of_a_vector_is_standardised_by_its_own_moments() {
     write_json(&twins, 200);
     for format in FORMATS {
         let (features, _) = batch(&twins, format, "sum", None);
-        let Some(MeasuredValue::MomentsEach { mean, deviation }) = features.measured_value(FeatureStatistic::Standardise(1)) else {
+        let Some(MeasuredValue::MomentsEach { mean, deviation }) =
+            features.measured_value(FeatureStatistic::Standardise(1))
+        else {
             panic!("no moments of each number")
         };
         for number in 0..3 {

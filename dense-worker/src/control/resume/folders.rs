@@ -144,8 +144,10 @@ mod tests {
     #[test]
     fn files_that_a_younger_checkpoint_needs_stay_and_go_with_it() {
         let (disk, store) = (tempfile::tempdir().unwrap(), zagros_fake_s3::FakeS3::start("models"));
-        let open =
-            || Folder::open_in(&store.environment_variables(), "s3://models/run", std::time::Duration::from_secs(20)).unwrap();
+        let open = || {
+            Folder::open_in(&store.environment_variables(), "s3://models/run", std::time::Duration::from_secs(20))
+                .unwrap()
+        };
         for root in [Folder::on_disk(disk.path()), open()] {
             let write = |step: u64, own: &str, row_files: &[&str]| {
                 let folder = folder_of(&root, step).make().unwrap();

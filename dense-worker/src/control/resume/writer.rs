@@ -120,8 +120,15 @@ impl CapturedCheckpoint {
         let own =
             vec![(saved_model::DENSE, weights), (saved_model::OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = TrainingOutcome::Interrupted;
-        let trained =
-            TrainedModel { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrators: None };
+        let trained = TrainedModel {
+            job: &job,
+            outcome,
+            steps: step,
+            samples,
+            evaluation: None,
+            validation: None,
+            calibrators: None,
+        };
         let manifest = saved_model::write_files(&folder, trained, WrittenModel { own, saved }).await?;
         let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {
@@ -159,7 +166,8 @@ mod tests {
     #[tokio::test]
     async fn a_store_is_asked_for_an_older_manifest_only_where_one_is() {
         let store = zagros_fake_s3::FakeS3::start("models");
-        let open = || Folder::open_in(&store.environment_variables(), "s3://models/run", Duration::from_secs(20)).unwrap();
+        let open =
+            || Folder::open_in(&store.environment_variables(), "s3://models/run", Duration::from_secs(20)).unwrap();
         store.put_object("run/resume-000000000005/manifest.json", "{}");
         let mut writer = writer(Some(5), 1);
         writer.prepare_folder(folder_of(&open(), 10), 10).await.unwrap();

@@ -43,7 +43,13 @@ async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> Trans
     };
     let joined = control.join(request).await.unwrap();
     let (member, incarnation) = (joined.member, joined.incarnation);
-    TransformsCaller { control: Arc::clone(control), member, incarnation, timeout: TIMEOUT, stop: StopSignal::from_shutdown(Shutdown::new()) }
+    TransformsCaller {
+        control: Arc::clone(control),
+        member,
+        incarnation,
+        timeout: TIMEOUT,
+        stop: StopSignal::from_shutdown(Shutdown::new()),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use safetensors::SafeTensors;
-use zagros_collective::{GroupLane, InProcess, GroupInterrupt, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{GroupInterrupt, GroupLane, InProcess, ProcessGroupConfig, Rendezvous};
 use zagros_job::{
     DenseOptimizer, Job, MissingLabel, Model, NonFinitePolicy, Precision, RegressionLoss, Target, TargetKind,
 };
@@ -187,7 +187,10 @@ fn every_rank_gets_the_turns_of_all_ranks() {
     for agreed in reported {
         let agreed = agreed.unwrap();
         assert!(agreed.step_agreement().stop);
-        assert_eq!((agreed.sample_count(), agreed.bytes_read(), agreed.busy_ranks().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
+        assert_eq!(
+            (agreed.sample_count(), agreed.bytes_read(), agreed.busy_ranks().collect::<Vec<_>>()),
+            (6, 30, vec![0, 2])
+        );
         assert_eq!([0, 1, 2].map(|rank| agreed.share_of_rank(rank).weight), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
     }
 }

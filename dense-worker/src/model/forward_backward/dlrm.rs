@@ -41,7 +41,8 @@ impl DlrmForwardBackward {
         };
         let pairs = PairProducts::new(dlrm.features + usize::from(bottom.is_some()), dim);
         let inputs = pairs.count() + if bottom.is_some() { dim } else { 0 };
-        let (input, d_input) = (Matrix::aligned(parts.row_count(), inputs)?, Matrix::aligned(parts.row_count(), inputs)?);
+        let (input, d_input) =
+            (Matrix::aligned(parts.row_count(), inputs)?, Matrix::aligned(parts.row_count(), inputs)?);
         let top = LayerStack::new(&dlrm.top, true, parts)?;
         Ok(Self { bottom, pairs, input, d_input, top })
     }
@@ -82,7 +83,13 @@ impl ChunkStep for DlrmForwardBackward {
 
 impl BottomMlp {
     /// Forward through the bottom. Returns its output and copies it to the start of each row of `input`.
-    fn forward(&mut self, numeric: &[f32], rows: usize, by: SampleBlocks, input: &mut Matrix) -> Result<&[f32], ModelError> {
+    fn forward(
+        &mut self,
+        numeric: &[f32],
+        rows: usize,
+        by: SampleBlocks,
+        input: &mut Matrix,
+    ) -> Result<&[f32], ModelError> {
         let stride = input.row_stride();
         self.numeric.values_mut(rows).copy_from_slice(numeric);
         self.stack.forward(&self.numeric.rows(rows)?, rows, by, None)?;

@@ -10,7 +10,7 @@ use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
-use super::layer::{LayerUse, StepParts, LayerVariable};
+use super::layer::{LayerUse, LayerVariable, StepParts};
 use super::matrix::{Matrix, values, values_mut};
 use super::product::LayerProducts;
 use crate::model::finalmlp::BilinearFusion;
@@ -90,7 +90,12 @@ impl FusionStep {
     }
 
     /// Forward of `[rows, a]` and `[rows, b]`, without space between rows.
-    pub(super) fn forward(&mut self, [first, second]: [&Tensor; 2], rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
+    pub(super) fn forward(
+        &mut self,
+        [first, second]: [&Tensor; 2],
+        rows: usize,
+        by: SampleBlocks,
+    ) -> Result<(), ModelError> {
         self.of_second.present.forward()?;
         self.of_second.products.forward(second, &mut self.term.rows(rows)?, by)?;
         self.of_second.present.forward_done()?;
@@ -179,14 +184,17 @@ impl FusionStep {
         let (first, a) = (part(first, head, matrix.size()[0])?, matrix.size()[0]);
         let (d_left, mut d_matrix) = (self.d_left.rows(rows)?, self.d_products.f_select(0, int(place))?);
         let transposed = matrix.f_tr()?;
-        progress.blocks.for_each_block([&first, &d_left, &part(d_first, head, a)?], |[first, d_left, d_first], block| {
-            let _ = match progress.earlier || block > 0 {
-                true => d_matrix.f_addmm_(&first.f_tr()?, d_left)?,
-                false => first.f_tr()?.f_mm_out(&d_matrix, d_left)?,
-            };
-            let _ = d_first.f_addmm_(d_left, &transposed)?;
-            Ok(())
-        })
+        progress.blocks.for_each_block(
+            [&first, &d_left, &part(d_first, head, a)?],
+            |[first, d_left, d_first], block| {
+                let _ = match progress.earlier || block > 0 {
+                    true => d_matrix.f_addmm_(&first.f_tr()?, d_left)?,
+                    false => first.f_tr()?.f_mm_out(&d_matrix, d_left)?,
+                };
+                let _ = d_first.f_addmm_(d_left, &transposed)?;
+                Ok(())
+            },
+        )
     }
 }
 

@@ -30,7 +30,7 @@ mod window;
 
 use super::dropout::UnitDropout;
 use super::loss::MeanLoss;
-use super::{InputShape, ModelError, DenseNetwork};
+use super::{DenseNetwork, InputShape, ModelError};
 use blocks::SampleBlocks;
 use dcnv2::Dcnv2ForwardBackward;
 use deepfm::DeepFmForwardBackward;

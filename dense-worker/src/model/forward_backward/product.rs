@@ -175,7 +175,12 @@ impl LayerProducts {
 
     /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
     /// `d_input` has columns.
-    pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &Tensor, by: SampleBlocks) -> Result<(), ModelError> {
+    pub(super) fn input_gradient(
+        &mut self,
+        slopes: &Tensor,
+        d_input: &Tensor,
+        by: SampleBlocks,
+    ) -> Result<(), ModelError> {
         match &self.half {
             None => {
                 let weight = self.of_last_inputs(&self.weight, d_input)?;
@@ -232,7 +237,7 @@ mod tests {
 
     use super::super::TraversalPurpose;
     use super::*;
-    use crate::model::loss::{TargetLosses, MeanLoss};
+    use crate::model::loss::{MeanLoss, TargetLosses};
 
     #[test]
     fn rounded_values_multiply_as_bf16_do() {

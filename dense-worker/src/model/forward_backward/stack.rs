@@ -6,7 +6,7 @@ use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 use super::blocks::SampleBlocks;
-use super::layer::{LayerUse, StepParts, LayerSlice, SlicedLayer};
+use super::layer::{LayerSlice, LayerUse, SlicedLayer, StepParts};
 use super::matrix::{Matrix, values, values_mut};
 use super::product::LayerProducts;
 use super::{BatchShare, ChunkProgress};

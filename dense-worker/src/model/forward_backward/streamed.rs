@@ -15,9 +15,9 @@ use super::threads::{most_samples, share_sizes};
 use super::window::LayerWindow;
 use super::{BatchShare, ChunkProgress, ForwardBackward, TraversalPurpose};
 use crate::model::dropout::UnitDropout;
-use crate::model::loss::{TargetLosses, MeanLoss, mean_over};
+use crate::model::loss::{MeanLoss, TargetLosses, mean_over};
 use crate::model::scoring::BLOCK;
-use crate::model::{InputShape, ModelError, DenseNetwork};
+use crate::model::{DenseNetwork, InputShape, ModelError};
 
 /// Threads that make a step together, each with a share of the batch.
 #[derive(Debug)]
@@ -82,7 +82,8 @@ impl StreamedThreads {
                 gradients: &mut gradients[..training * width],
             };
             self.window.start(purpose, (0, 0.0), 1);
-            let blocks = if purpose == TraversalPurpose::Training { SampleBlocks::TRAINING } else { SampleBlocks::new(BLOCK) };
+            let blocks =
+                if purpose == TraversalPurpose::Training { SampleBlocks::TRAINING } else { SampleBlocks::new(BLOCK) };
             self.run(StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, vec![share])?;
         }
         Ok(())
@@ -112,7 +113,10 @@ impl StreamedThreads {
         let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
         exchange.start_step(step, shares.len());
         let mean = MeanLoss { losses, factor };
-        let sum = self.run(StreamedTraversal { purpose: TraversalPurpose::Training, blocks: SampleBlocks::TRAINING, mean }, shares)?;
+        let sum = self.run(
+            StreamedTraversal { purpose: TraversalPurpose::Training, blocks: SampleBlocks::TRAINING, mean },
+            shares,
+        )?;
         exchange.end_step()?;
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
@@ -155,7 +159,10 @@ impl StreamedThreads {
             }
             self.window.start(TraversalPurpose::Scoring, (0, 0.0), shares.len());
             let mean = MeanLoss { losses, factor: 0.0 };
-            self.run(StreamedTraversal { purpose: TraversalPurpose::Scoring, blocks: SampleBlocks::new(BLOCK), mean }, shares)?;
+            self.run(
+                StreamedTraversal { purpose: TraversalPurpose::Scoring, blocks: SampleBlocks::new(BLOCK), mean },
+                shares,
+            )?;
             logits.extend_from_slice(&made[..count * outputs]);
         }
         Ok(logits)
@@ -168,7 +175,9 @@ impl StreamedThreads {
         let (lead, others) = self.threads[..busy].split_at_mut(1);
         let first = shares.next().ok_or(ModelError::Thread)?;
         let results = std::thread::scope(|scope| {
-            let work = |thread: &mut StreamedThread, share| thread.run(traversal, share).inspect_err(|_| window.note_failure());
+            let work = |thread: &mut StreamedThread, share| {
+                thread.run(traversal, share).inspect_err(|_| window.note_failure())
+            };
             let mut running = Vec::new();
             for (thread, share) in others.iter_mut().zip_eq(shares) {
                 running.push(scope.spawn(move || work(thread, share)));

@@ -51,7 +51,11 @@ struct TargetInputs {
 
 impl TasksForwardBackward {
     /// `None` for experts without layers.
-    pub(super) fn new(network: &TasksNetwork, shape: &InputShape, parts: &mut StepParts<'_>) -> Result<Option<Self>, ModelError> {
+    pub(super) fn new(
+        network: &TasksNetwork,
+        shape: &InputShape,
+        parts: &mut StepParts<'_>,
+    ) -> Result<Option<Self>, ModelError> {
         let inputs = shape.numeric + shape.width();
         let shared = match &network.shared {
             tasks::SharedLayers::Bottom(None) => SharedStacks::Nothing,
@@ -73,7 +77,8 @@ impl TasksForwardBackward {
                 SharedStacks::Levels(levels.iter().map(level).collect::<Result<_, _>>()?)
             }
         };
-        let towers = network.towers.iter().map(|tower| LayerStack::new(tower, true, parts)).collect::<Result<_, _>>()?;
+        let towers =
+            network.towers.iter().map(|tower| LayerStack::new(tower, true, parts)).collect::<Result<_, _>>()?;
         Ok(Some(Self {
             numeric: shape.numeric,
             input: Matrix::aligned(parts.row_count(), inputs)?,
@@ -85,7 +90,12 @@ impl TasksForwardBackward {
     }
 
     /// Forward to the towers. Answers what each reads.
-    fn forward_shared(&mut self, rows: usize, by: SampleBlocks, dropout: &mut UnitDropout) -> Result<Vec<Tensor>, ModelError> {
+    fn forward_shared(
+        &mut self,
+        rows: usize,
+        by: SampleBlocks,
+        dropout: &mut UnitDropout,
+    ) -> Result<Vec<Tensor>, ModelError> {
         let x = self.input.rows(rows)?;
         let targets = self.towers.len();
         match &mut self.shared {
@@ -211,7 +221,8 @@ impl ExpertLevel {
         let shared = stacks(shared)?;
         let own: Vec<Vec<LayerStack>> = own.iter().map(|experts| stacks(experts)).collect::<Result<_, _>>()?;
         let width = shared.iter().chain(own.iter().flatten()).next().map_or(0, LayerStack::output_width);
-        let gates = gates.iter().map(|gate| ExpertMixture::new(&gate.weight, width, parts)).collect::<Result<_, _>>()?;
+        let gates =
+            gates.iter().map(|gate| ExpertMixture::new(&gate.weight, width, parts)).collect::<Result<_, _>>()?;
         let shared_gate = shared_gate.map(|gate| ExpertMixture::new(&gate.weight, width, parts)).transpose()?;
         Ok(Self { shared, own, gates, shared_gate })
     }

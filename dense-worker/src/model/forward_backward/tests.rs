@@ -8,7 +8,7 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::CHUNK;
 use super::pairs::{PairProducts, PairsPlace};
-use crate::model::{StepCompute, DenseModel, InputShape, ModelError, StepOutput};
+use crate::model::{DenseModel, InputShape, ModelError, StepCompute, StepOutput};
 use crate::testing::job;
 
 fn dlrm(dropout: f64) -> Model {

@@ -7,8 +7,8 @@ use super::{BatchShare, ForwardBackward};
 use crate::model::FinalGradients;
 use crate::model::dropout::UnitDropout;
 use crate::model::flat::FlatParameters;
-use crate::model::loss::{TargetLosses, MeanLoss, mean_over};
-use crate::model::{InputShape, ModelError, DenseNetwork};
+use crate::model::loss::{MeanLoss, TargetLosses, mean_over};
+use crate::model::{DenseNetwork, InputShape, ModelError};
 
 /// The fewest samples for a thread: waking it takes as long as a few samples.
 const LEAST: usize = 64;
@@ -37,7 +37,8 @@ impl ComputeThreads {
         threads: usize,
         dropout: impl Fn(u64) -> UnitDropout,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(step) = ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut gradients.views()))?
+        let Some(step) =
+            ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut gradients.views()))?
         else {
             return Ok(None);
         };
@@ -45,7 +46,8 @@ impl ComputeThreads {
         let mut others = Vec::new();
         for index in 1..threads {
             let own = gradients.with_same_shape()?;
-            let Some(step) = ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut own.views()))?
+            let Some(step) =
+                ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut own.views()))?
             else {
                 return Ok(None);
             };

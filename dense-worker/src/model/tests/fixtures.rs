@@ -36,7 +36,8 @@ pub(super) struct FixtureWeight {
 
 impl NetworkFixture {
     pub(super) fn safetensors(&self) -> Vec<u8> {
-        let bytes = |weight: &FixtureWeight| weight.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let bytes =
+            |weight: &FixtureWeight| weight.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let stored: Vec<_> = self.weights.iter().map(|(name, weight)| (name, &weight.shape, bytes(weight))).collect();
         let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
         safetensors::serialize(stored.iter().map(|(name, shape, bytes)| (name, view(shape, bytes))), None).unwrap()
@@ -115,7 +116,8 @@ pub(super) fn a_din(
     softmax: bool,
     hidden: &[i64],
 ) -> Model {
-    let pair = |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
+    let pair =
+        |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
     let (attention_hidden, hidden) = (attention_hidden.to_vec(), hidden.to_vec());
     let attention = pairs.iter().map(pair).collect();
     Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout: 0.0 }
@@ -141,14 +143,16 @@ pub(super) fn a_bst(
     causal: bool,
     hidden: &[i64],
 ) -> Model {
-    let pair = |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
+    let pair =
+        |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
     let (attention, hidden) = (pairs.iter().map(pair).collect(), hidden.to_vec());
     Model::Bst { attention, layers, heads, ffn, causal, hidden, dropout: 0.0 }
 }
 
 #[test]
 fn bst() {
-    let job = with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), false, &[6, 4])), &[(3, 1, PadSide::Left)]);
+    let job =
+        with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), false, &[6, 4])), &[(3, 1, PadSide::Left)]);
     check(include_str!("../fixtures/bst.json"), &job);
 }
 

@@ -244,7 +244,12 @@ impl EmbeddingClient {
         }
     }
 
-    fn push_request(&self, part: &RoutePart, batch: PushedBatch, gradients: &[&[f32]]) -> Result<PushRequest, ClientError> {
+    fn push_request(
+        &self,
+        part: &RoutePart,
+        batch: PushedBatch,
+        gradients: &[&[f32]],
+    ) -> Result<PushRequest, ClientError> {
         let is_commit = batch.tiles == TileUpdate::Commit;
         let group = match batch.reach {
             RequestReach::AllServers { group } => Some(group),
@@ -274,7 +279,12 @@ impl EmbeddingClient {
         })
     }
 
-    fn scatter_answer(&self, part: &RoutePart, answer: &LookupResponse, tables: &mut [&mut [f32]]) -> Result<(), PackError> {
+    fn scatter_answer(
+        &self,
+        part: &RoutePart,
+        answer: &LookupResponse,
+        tables: &mut [&mut [f32]],
+    ) -> Result<(), PackError> {
         if answer.encoding != self.config.wire as i32 {
             return Err(PackError::Encoding(answer.encoding));
         }

@@ -51,7 +51,8 @@ impl RoutedIds {
     pub(crate) fn parts_of_all(&self, map: &BucketMap, servers: usize) -> Vec<Arc<RoutePart>> {
         let mut parts = self.route(map, servers).parts.clone();
         if parts.len() < servers {
-            let mut others: Vec<u32> = (0..map.bucket_count()).filter_map(|bucket| Some(map.bucket_owner(bucket)?.0)).collect();
+            let mut others: Vec<u32> =
+                (0..map.bucket_count()).filter_map(|bucket| Some(map.bucket_owner(bucket)?.0)).collect();
             others.sort_unstable();
             others.dedup();
             others.retain(|server| parts.iter().all(|part| part.server != *server));

@@ -68,7 +68,8 @@ mod tests {
     #[tokio::test]
     async fn a_permit_reports_the_number_of_earlier_batches() {
         let window = StalenessWindow::new(2);
-        let (first, second, third) = (window.acquire_permit().await, window.acquire_permit().await, window.acquire_permit().await);
+        let (first, second, third) =
+            (window.acquire_permit().await, window.acquire_permit().await, window.acquire_permit().await);
         assert_eq!([first.staleness(), second.staleness(), third.staleness()], [0, 1, 2]);
         assert!(window.acquire_permit().now_or_never().is_none(), "a fourth batch got in");
         drop(second);

@@ -37,8 +37,10 @@ mod tests {
 
     #[test]
     fn sums_of_rounded_gradients_are_exact_in_any_order() {
-        let gradients: Vec<i32> = (1..2000_u16).map(|n| round_to_units((f32::from(n) * 0.37).sin() / 300.0).unwrap()).collect();
-        let sum = |order: &mut dyn Iterator<Item = &i32>| order.fold(0.0_f32, |row, units| row - units_to_value(*units));
+        let gradients: Vec<i32> =
+            (1..2000_u16).map(|n| round_to_units((f32::from(n) * 0.37).sin() / 300.0).unwrap()).collect();
+        let sum =
+            |order: &mut dyn Iterator<Item = &i32>| order.fold(0.0_f32, |row, units| row - units_to_value(*units));
         let forward = sum(&mut gradients.iter());
         let backward = sum(&mut gradients.iter().rev());
         let exact: i64 = gradients.iter().map(|units| i64::from(*units)).sum();

@@ -211,7 +211,8 @@ fn a_copy_has_the_table_converted_and_all_else_as_it_was() {
     assert_eq!((checked.sha256, checked.rows, checked.bytes), (copied.sha256, 150, copied.bytes));
     assert_eq!(checked.clock, SnapshotTime { steps: 5, seconds: 6 });
     for id in 0..50 {
-        let item = |file: &SavedFile| find_row(file.open().unwrap(), "item", id).unwrap().map(|row| (row.slot, row.access));
+        let item =
+            |file: &SavedFile| find_row(file.open().unwrap(), "item", id).unwrap().map(|row| (row.slot, row.access));
         assert_eq!(item(&after), item(&before));
         let user = find_row(after.open().unwrap(), "user", id).unwrap().unwrap().slot;
         // The scale is a little above .1, so the second code is 0 and the first one 127.

@@ -89,7 +89,10 @@ fn columns_of_another_length_are_not_written() {
     short.slots.pop();
     assert_eq!(writer.write_rows(1, &short).unwrap_err().to_string(), "8 slots to write, expected 9");
     let unmarked = rows_of(0..3, 3, false);
-    assert_eq!(writer.write_rows(1, &unmarked).unwrap_err().to_string(), "0 values of access metadata to write, expected 3");
+    assert_eq!(
+        writer.write_rows(1, &unmarked).unwrap_err().to_string(),
+        "0 values of access metadata to write, expected 3"
+    );
     assert!(writer.write_rows(2, &unmarked).unwrap_err().to_string().contains("table 2 in a file of 2"));
     assert_eq!(writer.write_counts(0, &[1], &[]).unwrap_err().to_string(), "0 counts to write, expected 1");
 }
@@ -132,7 +135,8 @@ fn damage_is_reported_with_block_place_and_both_checksums() {
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
     let offset = bytes.len() - 48 - 4 - 3 * (8 + 16) - 28;
-    let SnapshotError::Corrupt { expected, found, .. } = verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap_err() else {
+    let SnapshotError::Corrupt { expected, found, .. } = verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap_err()
+    else {
         panic!("corrupt")
     };
     assert_ne!(expected, found);

@@ -54,7 +54,8 @@ fn a_step_goes_on_at_the_server_that_its_rows_moved_to() {
     copy_all(&source, &moving, &mut number);
     freeze_source(&source, 7).unwrap();
     copy_all(&source, &moving, &mut number);
-    let moved = BucketMap::split_evenly(Generation(2), BUCKETS, 1).with_moved(&(0..BUCKETS).collect::<Vec<_>>(), ServerIndex(1));
+    let moved = BucketMap::split_evenly(Generation(2), BUCKETS, 1)
+        .with_moved(&(0..BUCKETS).collect::<Vec<_>>(), ServerIndex(1));
     let decided = PlacementResponse { owners: moved.pack_owners().into(), ..placement(2, None) };
     adopt_placement(&target, &decided).unwrap();
     push(&target, &PushRequest { generation: 2, ..second }).unwrap();

@@ -97,7 +97,9 @@ impl StoredObjects {
     }
 
     pub(crate) fn complete_upload(&mut self, upload: u64) -> UploadOutcome {
-        let Some(OpenUpload { key, metadata, parts }) = self.uploads.remove(&upload) else { return UploadOutcome::Unknown };
+        let Some(OpenUpload { key, metadata, parts }) = self.uploads.remove(&upload) else {
+            return UploadOutcome::Unknown;
+        };
         let sizes: Vec<usize> = parts.values().map(Vec::len).collect();
         let [before @ .., last] = &sizes[..] else { return UploadOutcome::Refused("MalformedXML") };
         if before.iter().any(|bytes| *bytes < self.limits.smallest_part) {

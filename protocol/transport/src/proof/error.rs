@@ -26,9 +26,7 @@ pub enum ProofError {
         "the process that listens there cannot check the role {role}, because its own key is of a lower role; start it \
          with the key of its own role (docs/security.md)"
     )]
-    RoleAbove {
-        role: PeerRole,
-    },
+    RoleAbove { role: PeerRole },
     /// The client is refused, as the server sees it.
     #[error("{0}")]
     Refused(&'static str),

@@ -133,8 +133,12 @@ mod tests {
         let worker = secret.derive_key(PeerRole::DenseWorker).unwrap();
         let server = secret.derive_key(PeerRole::EmbeddingServer).unwrap();
         assert_eq!(server.derive_key(PeerRole::DenseWorker), Some(worker.clone()));
-        assert_eq!((worker.derive_key(PeerRole::EmbeddingServer), worker.derive_key(PeerRole::Coordinator)), (None, None));
-        let keys: std::collections::HashSet<_> = PeerRole::ALL.map(|role| secret.derive_key(role).unwrap().bytes).into();
+        assert_eq!(
+            (worker.derive_key(PeerRole::EmbeddingServer), worker.derive_key(PeerRole::Coordinator)),
+            (None, None)
+        );
+        let keys: std::collections::HashSet<_> =
+            PeerRole::ALL.map(|role| secret.derive_key(role).unwrap().bytes).into();
         assert_eq!(keys.len(), PeerRole::ALL.len());
         assert_eq!(worker.page_token(), secret.page_token());
         assert_ne!(RoleKey::random().bytes, RoleKey::random().bytes);

@@ -55,7 +55,10 @@ mod tests {
     #[test]
     fn every_role_is_found_by_its_name_and_its_byte() {
         for role in PeerRole::ALL {
-            assert_eq!((PeerRole::from_name(role.name()), PeerRole::from_byte(role.to_byte())), (Some(role), Some(role)));
+            assert_eq!(
+                (PeerRole::from_name(role.name()), PeerRole::from_byte(role.to_byte())),
+                (Some(role), Some(role))
+            );
         }
         assert_eq!((PeerRole::from_name("root"), PeerRole::from_byte(4)), (None, None));
         assert!(PeerRole::ALL.is_sorted());

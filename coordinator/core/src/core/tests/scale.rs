@@ -34,7 +34,8 @@ fn report(
 fn owned(core: &mut Core, servers: u32) -> Vec<usize> {
     let placement = core.placement(time(0));
     let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
-    let count = |server| (0..map.bucket_count()).filter(|bucket| map.bucket_owner(*bucket).unwrap().0 == server).count();
+    let count =
+        |server| (0..map.bucket_count()).filter(|bucket| map.bucket_owner(*bucket).unwrap().0 == server).count();
     (0..servers).map(count).collect()
 }
 

@@ -53,7 +53,8 @@ impl StoredMessage {
         bytes: u64,
         blocks: &[Block],
     ) -> std::result::Result<Vec<Result<Self>>, IngestError> {
-        let places: Vec<Result<(u64, Range<u64>)>> = blocks.iter().map(|block| Self::block_place(bytes, block)).collect();
+        let places: Vec<Result<(u64, Range<u64>)>> =
+            blocks.iter().map(|block| Self::block_place(bytes, block)).collect();
         let wanted: Vec<Range<u64>> = places.iter().flatten().map(|(at, body)| *at..body.start).collect();
         let mut fetched = file.read_all(path, &wanted)?.into_iter();
         let message = |place: Result<(u64, Range<u64>)>| {

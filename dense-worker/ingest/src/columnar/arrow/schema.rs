@@ -30,7 +30,13 @@ pub(crate) struct ArrowLeaf {
 pub(super) fn schema_leaves(schema: &Schema) -> Vec<ArrowLeaf> {
     let mut leaves = Vec::new();
     for (index, field) in schema.fields().iter().enumerate() {
-        let start = ArrowLeaf { name: String::new(), field: index, steps: Vec::new(), is_list: false, kind: Ok(ValueKind::Text) };
+        let start = ArrowLeaf {
+            name: String::new(),
+            field: index,
+            steps: Vec::new(),
+            is_list: false,
+            kind: Ok(ValueKind::Text),
+        };
         visit_field(field, start, true, 0, &mut leaves);
     }
     leaves
@@ -73,7 +79,9 @@ fn field_kind(field: &Field) -> Result<ValueKind, String> {
     let is_uuid = field.metadata().get(UUID.0).is_some_and(|name| name == UUID.1);
     Ok(match field.data_type() {
         DataType::Boolean => ValueKind::Bool,
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Duration(_) => ValueKind::Integer,
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Duration(_) => {
+            ValueKind::Integer
+        }
         DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => ValueKind::Unsigned(32),
         DataType::UInt64 => ValueKind::Unsigned(64),
         DataType::Float16 => ValueKind::Half,

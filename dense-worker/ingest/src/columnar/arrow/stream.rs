@@ -21,7 +21,11 @@ use crate::source::RandomAccess;
 /// Bytes in front of the metadata of a message.
 const PREFIX: u64 = 8;
 
-pub(super) fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::Result<FileContent, IngestError> {
+pub(super) fn read_content(
+    path: &Path,
+    source: &RandomAccess,
+    bytes: u64,
+) -> std::result::Result<FileContent, IngestError> {
     let (mut content, mut at, mut seen) = (None, 0, BTreeSet::new());
     while let Some(block) = next_block(path, source, bytes, at)? {
         let damaged = |FileFault(reason)| {

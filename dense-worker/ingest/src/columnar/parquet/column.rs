@@ -14,7 +14,7 @@ use ::parquet::file::metadata::ColumnChunkMetaData;
 use ::parquet::file::serialized_reader::SerializedPageReader;
 use ::parquet::schema::types::ColumnDescPtr;
 
-use super::decoder::{DecodedCounts, PageDecoder, EntryLevels, PORTION, PlaceDecoder};
+use super::decoder::{DecodedCounts, EntryLevels, PORTION, PageDecoder, PlaceDecoder};
 use super::pages::{ChunkPlace, PageFile};
 use crate::columnar::fault::{Result, catch_panics, fail};
 use crate::columnar::output::{ColumnOutput, SkippedRows};

@@ -115,7 +115,11 @@ impl PageDecoder {
     }
 
     /// Gives the entries of a dictionary to `out`, and says how many there are.
-    pub(super) fn decode_dictionary<O: ColumnOutput>(column: &ColumnDescriptor, page: Page, out: &mut O) -> Result<usize> {
+    pub(super) fn decode_dictionary<O: ColumnOutput>(
+        column: &ColumnDescriptor,
+        page: Page,
+        out: &mut O,
+    ) -> Result<usize> {
         let Page::DictionaryPage { buf, num_values, encoding, .. } = page else { return Ok(0) };
         if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY) {
             return fail(format!("a dictionary with the encoding {encoding}"));

@@ -73,8 +73,10 @@ impl ParquetFooter {
         path: &Path,
         positions: impl IntoIterator<Item = usize>,
     ) -> std::result::Result<RowGroups, IngestError> {
-        let columns: Vec<UsedColumn> =
-            positions.into_iter().map(|position| self.used_column(path, position)).collect::<std::result::Result<_, _>>()?;
+        let columns: Vec<UsedColumn> = positions
+            .into_iter()
+            .map(|position| self.used_column(path, position))
+            .collect::<std::result::Result<_, _>>()?;
         let (mut groups, mut first_row, mut last_middle) = (Vec::new(), 0_u64, 0);
         for (number, group) in self.metadata.row_groups().iter().enumerate() {
             let chunks = columns.iter().map(|column| {
@@ -124,7 +126,8 @@ impl ParquetFooter {
             // Writers say all kinds of things of pages that are not there.
             return Ok(ChunkPlace { start: MAGIC.len() as u64, end: MAGIC.len() as u64, codec });
         }
-        let end = first_page(chunk).and_then(|start| Some((start, start.checked_add(to_unsigned(chunk.compressed_size())?)?)));
+        let end = first_page(chunk)
+            .and_then(|start| Some((start, start.checked_add(to_unsigned(chunk.compressed_size())?)?)));
         let Some((start, end)) = end.filter(|(start, end)| *start >= MAGIC.len() as u64 && *end <= self.bytes - TAIL)
         else {
             let (start, size) = (chunk.data_page_offset(), chunk.compressed_size());

@@ -102,7 +102,8 @@ fn experts_without_layers_learn_the_same_up_to_rounding() {
     let job = plain(experts);
     let tiles = streamed(job.clone());
     let store = TileTables::new(&tiles);
-    let (mut resident, mut far) = (DenseModel::new(&job).unwrap(), DenseModel::with_streamed_weights(&tiles, store).unwrap());
+    let (mut resident, mut far) =
+        (DenseModel::new(&job).unwrap(), DenseModel::with_streamed_weights(&tiles, store).unwrap());
     for seed in 0..100 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
         let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
