@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs mdBook into .deps/mdbook, for the documentation site (`make docs`). Does nothing if it is there.
-# It is compiled from crates.io, because no package index of this project has it as a program (docs/adr/0029-docs-site.md).
+# It is compiled from crates.io, because no package index of this project has it as a program (docs/adr/0002-native-libraries-build-and-gate.md).
 # Unoptimised and without its web server: compiling takes 74 s of CPU, and a build of the site a few seconds.
 set -eu
 cd "$(dirname "$0")/.."

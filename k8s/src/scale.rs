@@ -1,4 +1,4 @@
-//! The numbers of embedding servers (ADR 55) and dense workers (ADR 59) change while the run trains.
+//! The numbers of embedding servers and dense workers change while the run trains (ADR 22).
 //!
 //! The numbers belong to the coordinator: it admits new servers, moves buckets, and lets a server go that owns none any more.
 //! The operator asks it for the numbers of the spec, and makes as many pods as the coordinator then reports:

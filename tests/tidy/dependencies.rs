@@ -1,5 +1,5 @@
 //! Dependencies keep to deny.toml: licences, sources, one version of each crate. The gate does not compile cargo-deny
-//! (docs/adr/0031).
+//! (docs/adr/0002).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -17,7 +17,7 @@ dim = 16                       # of tables that name no `dim`
 [model]
 ";
 
-/// Categorical features from which on crosses of them are worth a comparison (docs/adr/0066).
+/// Categorical features from which on crosses of them are worth a comparison (docs/adr/0006).
 const MANY_CATEGORIES: usize = 8;
 
 #[must_use]

@@ -3,7 +3,7 @@
 //! The simulation drives the product's own decisions: the training loop of each worker (`zagros-worker-core`), its staleness window
 //! (`zagros-embedding-client`), and the coordinator with its leases, splits and process groups (`zagros-coordinator-core`). Around them it
 //! has what a machine has: cores that tasks share, links that send one message after another, and time. How long a task takes is the cost
-//! model's (`zagros-cost`). No file is read, no clock is asked, and the same seed gives the same run (ADR 88).
+//! model's (`zagros-cost`). No file is read, no clock is asked, and the same seed gives the same run (ADR 87).
 //!
 //! ```text
 //! machines + workload + calibration ──► Scenario ──► World: events by time ──► SimReport

@@ -6,7 +6,7 @@
 //! slice ──► a reader a column: page ──► levels, values ──► cells ──► rows (parsing threads)
 //! ```
 //!
-//! Decoding is the work of the crates `parquet` (docs/adr/0061) and `arrow-ipc` (docs/adr/0079). What is here is what they leave
+//! Decoding is the work of the crates `parquet` and `arrow-ipc` (docs/adr/0061). What is here is what they leave
 //! open: which rows are whose, what a value means to a job, and where a fault is. A record batch of Arrow is a row group here.
 
 pub(crate) mod arrow;

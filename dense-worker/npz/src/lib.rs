@@ -1,7 +1,7 @@
 //! Takes the place of the crate `zip` below tch, which names it for `.npz` files (`Tensor::read_npz`, `write_npz`).
 //!
 //! Zagros reads and writes no such files, and the real crate brings zstd, bzip2 and AES, which are compiled twice: once for tch
-//! and once for the build script of torch-sys (docs/adr/0030). Every function here that would open an archive returns
+//! and once for the build script of torch-sys (docs/adr/0002). Every function here that would open an archive returns
 //! [`result::ZipError`]. An archive therefore never exists, and its type has no value.
 
 use std::convert::Infallible;

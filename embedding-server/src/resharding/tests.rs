@@ -84,7 +84,7 @@ fn rows_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
     histories(SEEDS, TableKind::InMemory, true);
 }
 
-/// The same with invariant TI-1: most rows are in the cold tier (ADR 58).
+/// The same with invariant TI-1: most rows are in the cold tier (ADR 39).
 #[test]
 fn rows_beyond_memory_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
     histories(COLD_SEEDS, TableKind::BeyondMemory, true);
@@ -96,7 +96,7 @@ fn rows_of_tables_that_count_are_the_sum_of_acknowledged_pushes_whatever_moves_a
     histories(FEWER_SEEDS, TableKind::Sketched, true);
 }
 
-/// Exact counts move exactly, and those of a sketch never go down (ADR 58).
+/// Exact counts move exactly, and those of a sketch never go down (ADR 39).
 #[test]
 fn an_id_is_admitted_at_the_same_use_whatever_moves_meanwhile() {
     histories(FEWER_SEEDS, TableKind::Counted, false);

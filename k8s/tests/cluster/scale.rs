@@ -1,4 +1,4 @@
-//! Another number of embedding servers while the run trains (ADR 55).
+//! Another number of embedding servers while the run trains (ADR 22).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Another number of dense workers while the run trains (ADR 59).
+//! Another number of dense workers while the run trains (ADR 22).
 
 use serde_json::{Value, json};
 

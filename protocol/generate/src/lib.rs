@@ -1,5 +1,5 @@
 //! The code that the proto files generate. The same code is committed, so that a build of the programs needs no protobuf
-//! compiler (docs/adr/0030); the test of this crate holds the two equal.
+//! compiler (docs/adr/0002); the test of this crate holds the two equal.
 
 /// A file of the checkout, and what the proto files generate for it.
 #[derive(Clone, Copy, Debug)]

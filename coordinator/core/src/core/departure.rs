@@ -1,4 +1,4 @@
-//! A worker that was asked to end leaves, and the run goes on without it (invariant RK-4, ADR 48).
+//! A worker that was asked to end leaves, and the run goes on without it (invariant RK-4, ADR 47).
 //!
 //! The worker trains on what it has read, and gets no more splits. So it holds none when it leaves. Each of its samples is
 //! trained on once.

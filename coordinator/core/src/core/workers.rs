@@ -1,4 +1,4 @@
-//! Changing the number of dense workers while the run trains (invariant RK-5, ADR 51).
+//! Changing the number of dense workers while the run trains (invariant RK-5, ADR 47).
 //!
 //! More workers: they may join from now on, whenever they come. The group takes each in between two steps. The run waits for no
 //! worker that has never come. Fewer workers: those that are left over, the last ones by their indices, learn from their

@@ -1,4 +1,4 @@
-//! Decisions about another number of dense workers (ADR 59).
+//! Decisions about another number of dense workers (ADR 22).
 
 use zagros_protocol::control::ScaleRequest;
 
