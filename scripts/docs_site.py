@@ -30,6 +30,8 @@ DECISIONS = pathlib.Path("docs/adr/index.md")
 # mdBook's own pages. They repeat all other pages, or none.
 GENERATED = {"print.html", "404.html", "toc.html"}
 MARKDOWN_LINK = re.compile(r"\]\(([^)\s]+)\)")
+# A decision by its number, as code and pages cite it.
+CITATION = re.compile(r"\b(?:ADR|[Dd]ecision) ([0-9]+)\b|\badr/([0-9]{4})")
 
 
 def main(arguments: list[str]) -> int:
@@ -39,9 +41,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
-    missing = pages_without_chapter()
+    missing = [f"docs/SUMMARY.md: has no line for {page}" for page in pages_without_chapter()] + missing_decisions()
     if missing:
-        return report([f"docs/SUMMARY.md: has no line for {page}" for page in missing])
+        return report(missing)
     stage()
     subprocess.run([arguments[0], "build", str(OUTPUT)], check=True, env={"MDBOOK_LOG": "warn"})
     return report(broken_links(SITE))
@@ -80,6 +82,18 @@ def decisions() -> list[tuple[pathlib.Path, str]]:
     """Every decision of docs/adr with its title, for the end of the table of contents."""
     found = sorted((REPOSITORY / "docs" / "adr").glob("[0-9]*.md"))
     return [(page.relative_to(REPOSITORY), page.read_text().split("\n")[0].removeprefix("# ")) for page in found]
+
+
+def missing_decisions() -> list[str]:
+    """Citations, in the whole repository, of decisions that have no page."""
+    numbers = {int(page.name[:4]) for page, _ in decisions()}
+    problems = []
+    for name in subprocess.run(["git", "ls-files"], cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.splitlines():
+        path = REPOSITORY / name
+        text = path.read_text(errors="ignore") if path.is_file() else ""
+        cited = {int(first or second) for first, second in CITATION.findall(text)}
+        problems += [f"{name}: cites decision {number}, which has no page in docs/adr" for number in sorted(cited - numbers)]
+    return problems
 
 
 def stage() -> None:
