@@ -32,7 +32,6 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             epochs: 1,
             mode: Mode::Hybrid,
             staleness: 2,
-            staleness_total: None,
             seed: 11,
             threads: 1,
             precision: zagros_job::Precision::F32,

@@ -38,7 +38,7 @@ impl ModeSetting {
     /// not limited.
     pub(super) fn apply_to(self, job: &Job, seed: u64) -> Job {
         let mut job = job.clone();
-        (job.train.mode, job.train.staleness, job.train.staleness_total) = (self.mode, self.staleness, None);
+        (job.train.mode, job.train.staleness) = (self.mode, self.staleness);
         (job.train.max_steps, job.train.evaluate_every) = (None, None);
         job.train.seed = seed;
         job.train.batch_size = (job.train.batch_size / WORKERS as usize).max(1);

@@ -149,7 +149,6 @@ fn train() -> TrainSettings {
         epochs: 1,
         mode: Mode::Sync,
         staleness: 0,
-        staleness_total: None,
         seed: 1,
         threads: 1,
         precision: zagros_job::Precision::F32,
