@@ -45,7 +45,7 @@ impl ModeSetting {
         (job.train.threads, job.data.threads) = (1, 1);
         (job.cluster.workers, job.cluster.servers) = (WORKERS, SERVERS);
         job.cluster.server_addresses = vec!["127.0.0.1:0".to_owned()];
-        (job.output.save_model, job.output.tensorboard) = (false, false);
+        job.output.save_model = false;
         job.checkpoint.keep = 0;
         job
     }
