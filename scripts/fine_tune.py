@@ -38,8 +38,6 @@ kind = "ffnn"
 hidden = [64, 32]
 [train]
 batch_size = {batch}
-[output]
-tensorboard = false
 """
 GENERATED = 'numeric = ["x1", "x2"]\ncategorical = ["user", "item", "country", "hour"]'
 MOVIELENS = (

@@ -37,7 +37,6 @@ mode = "sync"
 threads = 1
 [output]
 save_model = false
-tensorboard = false
 [checkpoint]
 keep = 0
 """

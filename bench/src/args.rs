@@ -61,7 +61,7 @@ pub(crate) struct CapacityArgs {
     /// How often ids are drawn.
     #[arg(long, value_enum, default_value_t = IdLaw::Zipf)]
     pub(crate) ids: IdLaw,
-    /// Batches that are hinted before they are looked up, as with train.lookahead. 0 hints none.
+    /// Batches that are hinted before they are looked up; a worker hints 2. 0 hints none.
     #[arg(long, default_value_t = 2, value_parser = RangedU64ValueParser::<u64>::new().range(0..=100))]
     pub(crate) ahead: u64,
     /// Time that the network takes for a sample, microseconds. The thread that looks up and pushes sleeps so long.

@@ -144,7 +144,6 @@ fn job_text(network: &str, batch: u64, workers: u64, runs: &Path) -> String {
         [output]
         folder = {runs:?}
         save_model = false
-        tensorboard = false
         [checkpoint]
         keep = 0
         "#

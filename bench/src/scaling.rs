@@ -118,7 +118,6 @@ fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
         [output]
         folder = {runs:?}
         save_model = false
-        tensorboard = false
         "#
     )
 }

@@ -249,10 +249,8 @@ impl RunReport<'_> {
             commands.push((format!("{zagros} eval {run}{trust}"), "score the test part again, from the saved model"));
             commands.push((format!("{zagros} predict {run}{trust} ROWS -o scores.csv"), "score rows of your own"));
         }
-        if self.job.output.tensorboard {
-            let curves = format!("tensorboard --logdir {}", parent(folder).display());
-            commands.push((curves, "curves of this and earlier runs"));
-        }
+        let curves = format!("tensorboard --logdir {}", parent(folder).display());
+        commands.push((curves, "curves of this and earlier runs"));
         if self.planted.is_some() {
             commands.extend(planted_commands(Path::new(""), &zagros));
         }

@@ -32,7 +32,6 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             epochs: 1,
             mode: Mode::Hybrid,
             staleness: 2,
-            staleness_total: None,
             seed: 11,
             threads: 1,
             precision: zagros_job::Precision::F32,
@@ -47,16 +46,10 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             updates: DenseUpdates::default(),
             ..TrainSettings::default()
         },
-        eval: EvalSettings { group_samples: 1000, ..EvalSettings::default() },
+        eval: EvalSettings::default(),
         checkpoint: CheckpointSettings { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },
         cluster: cluster(),
-        output: OutputSettings {
-            folder: PathBuf::from("runs"),
-            save_model: false,
-            model_folder: None,
-            tensorboard: false,
-            keep_best: 0,
-        },
+        output: OutputSettings { folder: PathBuf::from("runs"), save_model: false, model_folder: None, keep_best: 0 },
     }
 }
 

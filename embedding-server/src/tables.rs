@@ -108,12 +108,12 @@ mod tests {
         let config = config(
             "element = 'bf16'\nnon_finite = 'skip'\nadmission = { kind = 'probability', share = 0.25 }\n\
              schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\nttl_steps = 9\n\
-             evict = { kind = 'lfu', half_life = 3 }\nsmall_norm = 0.125\nvictims = 'drop'",
+             evict = { kind = 'lfu' }\nsmall_norm = 0.125\nvictims = 'drop'",
         );
         assert_eq!((config.element, config.non_finite), (WeightType::Bf16, NonFinitePolicy::Skip));
         assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
         assert_eq!(config.schedule, LearningRateSchedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
-        let (order, ttl) = (EvictionOrder::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
+        let (order, ttl) = (EvictionOrder::Lfu { half_life: 10_000 }, Some(Ttl::Steps(9)));
         assert_eq!(config.retention, EvictionPolicy { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
     }
 
@@ -122,7 +122,7 @@ mod tests {
     fn a_table_accepts_every_setting_that_the_job_file_allows() {
         for counter in ["exact", "count_min"] {
             let config = config(&format!(
-                "admission = {{ kind = 'count', min_count = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
+                "admission = {{ kind = 'count', min_count = 65535, counter = '{counter}', error = 0.5 }}"
             ));
             assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }

@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 99] = [
+const EFFECTS: [(&str, ChangeEffect); 97] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -79,8 +79,6 @@ const EFFECTS: [(&str, ChangeEffect); 99] = [
     ("train.epochs", Operational),
     ("train.mode", Meaning),
     ("train.staleness", Learning),
-    ("train.staleness_total", Learning),
-    ("train.lookahead", Operational),
     ("train.seed", Meaning),
     ("train.threads", Operational),
     ("train.precision", Learning),

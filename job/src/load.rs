@@ -48,7 +48,7 @@ pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     applied && document.find(&document::KeyPath::from(key)).is_some()
 }
 
-/// A sentence for each key that is no more; none for a file that cannot be read.
+/// A sentence for each key that is no more and whose value has another place now; none for a file that cannot be read.
 #[must_use]
 pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     let Ok(text) = read(path) else { return Vec::new() };

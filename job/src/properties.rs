@@ -168,11 +168,11 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
             let feature = any_source(feature);
             let list_key = |key| feature.get("separator").and(feature.get(key)).cloned();
             let weights = list_key("weights").map(|_| "age");
-            let (pooling, pool_at) = (list_key("pooling"), list_key("pool_at").filter(|_| weights.is_none()));
+            let pooling = list_key("pooling");
             replace_keys(
                 feature,
                 json!({
-                    "table": table, "dim": null, "pooling": pooling, "weights": weights, "pool_at": pool_at, "sequence": null,
+                    "table": table, "dim": null, "pooling": pooling, "weights": weights, "sequence": null,
                 }),
             )
         },
@@ -185,7 +185,7 @@ fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, 
         return (item, tag);
     }
     let keys = json!({
-        "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "weights": null, "pool_at": null,
+        "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "weights": null,
         "buckets": null, "date": null, "default": null, "hash_size": null, "vocabulary": null,
     });
     (replace_keys(item, json!({ "table": null })), replace_keys(tag, keys))

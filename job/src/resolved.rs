@@ -111,7 +111,6 @@ mod tests {
             "train.batch_size=7",
             "train.mode=sync",
             "train.mode=async",
-            "train.staleness_total=2",
             "train.precision=bf16",
             "embedding.dim=8",
             "embedding.optimizer.lr=0.5",

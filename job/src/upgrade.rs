@@ -1,21 +1,221 @@
 //! Keys that are no more. Job files in saved models, checkpoints and run folders keep them.
+//!
+//! ```text
+//! a value that means what a job without the key means  ─► goes in silence
+//! any other value                                      ─► goes, and a sentence names what has its place
+//! ```
 
-use crate::document::{TomlNode, TomlValue};
+use crate::document::{KeyEntry, KeyPath, TomlNode, TomlValue};
+use crate::settings::TrainSettings;
 
-const REMOVED: [(&str, &str, &str); 1] =
-    [("cluster", "min_servers", "a run that loses a server for good is resumed from its newest checkpoint")];
+struct RemovedKey {
+    /// The tables around the key, with dots; `*` is each entry of a table or each item of a list.
+    tables: &'static str,
+    key: &'static str,
+    /// What has its place.
+    now: &'static str,
+    /// Whether a value means what a job without the key means; with the other keys of its table.
+    is_same: fn(&TomlValue, &[KeyEntry]) -> bool,
+}
 
-/// Takes out keys that are no more. Returns a sentence for each.
+const HALF_LIFE: &str = "after 10000 steps a use counts half. With another number, rows leave memory in another order";
+const FAILURE: &str = "a count is too high by more than `error` with probability 0.01. With another one, some ids get \
+                       their row earlier or later";
+
+const REMOVED: [RemovedKey; 9] = [
+    RemovedKey {
+        tables: "cluster",
+        key: "min_servers",
+        now: "a run that loses a server for good is resumed from its newest checkpoint",
+        is_same: |_, _| false,
+    },
+    RemovedKey {
+        tables: "train",
+        key: "lookahead",
+        now: "a batch is hinted 2 batches before its lookup",
+        is_same: |value, _| is_number(value, 2.0),
+    },
+    RemovedKey {
+        tables: "features.categorical.*",
+        key: "pool_at",
+        now: "rows are added up wherever fewer bytes are sent. Sums of the servers and of the worker differ by rounding",
+        is_same: |value, keys| is_text(value, "auto") || keys.iter().any(|entry| entry.key == "weights"),
+    },
+    RemovedKey {
+        tables: "eval",
+        key: "group_samples",
+        now: "GAUC is measured on at most 10,000,000 samples",
+        is_same: |value, _| is_number(value, 10_000_000.0),
+    },
+    RemovedKey {
+        tables: "output",
+        key: "tensorboard",
+        now: "TensorBoard events are always written",
+        is_same: |value, _| matches!(value, TomlValue::Boolean(true)),
+    },
+    RemovedKey { tables: "embedding.evict", key: "half_life", now: HALF_LIFE, is_same: is_half_life },
+    RemovedKey { tables: "tables.*.evict", key: "half_life", now: HALF_LIFE, is_same: is_half_life },
+    RemovedKey { tables: "embedding.admission", key: "failure", now: FAILURE, is_same: is_failure },
+    RemovedKey { tables: "tables.*.admission", key: "failure", now: FAILURE, is_same: is_failure },
+];
+
+fn is_half_life(value: &TomlValue, _: &[KeyEntry]) -> bool {
+    is_number(value, 10_000.0)
+}
+
+/// Exact counts are never too high.
+fn is_failure(value: &TomlValue, keys: &[KeyEntry]) -> bool {
+    let is_sketch = keys.iter().any(|entry| entry.key == "counter" && is_text(&entry.node.value, "count_min"));
+    !is_sketch || is_number(value, 0.01)
+}
+
+/// Numbers of job files are f32 at most, where they are no integers.
+fn is_number(value: &TomlValue, expected: f64) -> bool {
+    match value {
+        TomlValue::Integer(integer) => *integer as f64 == expected,
+        TomlValue::Float(number) => *number as f32 == expected as f32,
+        _ => false,
+    }
+}
+
+fn is_text(value: &TomlValue, expected: &str) -> bool {
+    matches!(value, TomlValue::Text(text) if text == expected)
+}
+
+/// Takes out keys that are no more. Returns a sentence for each that meant something else than a job without it.
 pub(crate) fn remove_keys(document: &mut TomlNode) -> Vec<String> {
-    let TomlValue::Table(tables) = &mut document.value else { return Vec::new() };
-    let mut notes = Vec::new();
-    for (table, key, now) in REMOVED {
-        let found = tables.iter_mut().find(|entry| entry.key == table);
-        let Some(TomlValue::Table(entries)) = found.map(|entry| &mut entry.node.value) else { continue };
-        if let Some(place) = entries.iter().position(|entry| entry.key == key) {
-            entries.remove(place);
-            notes.push(format!("`{table}.{key}` has no effect any more: {now}"));
-        }
+    let mut notes: Vec<String> = share_staleness(document).into_iter().collect();
+    for removed in &REMOVED {
+        let steps: Vec<&str> = removed.tables.split('.').collect();
+        for_each_table(document, &steps, &KeyPath::default(), &mut |path, entries| {
+            let Some(place) = entries.iter().position(|entry| entry.key == removed.key) else { return };
+            let value = entries.remove(place).node.value;
+            if !(removed.is_same)(&value, entries) {
+                notes.push(format!("`{}` has no effect any more: {}", path.key(removed.key), removed.now));
+            }
+        });
     }
     notes
+}
+
+/// `train.staleness_total` was a bound over all workers together. Each worker had its share of it as `train.staleness`, where that was less.
+fn share_staleness(document: &mut TomlNode) -> Option<String> {
+    let find = |path: &str| document.find(&KeyPath::from(path)).map(|node| &node.value);
+    let number = |path: &str| match find(path)? {
+        TomlValue::Integer(number) => Some((*number).clamp(0, 1 << 40)),
+        _ => None,
+    };
+    let workers = ["cluster.workers", "cluster.max_workers"].into_iter().filter_map(number).fold(1, i128::max);
+    let share = number("train.staleness_total").map(|total| ((total + 1) / workers - 1).max(0));
+    let is_sync = find("train.mode").is_some_and(|mode| is_text(mode, "sync"));
+    let default = if is_sync { 0 } else { TrainSettings::default().staleness as i128 };
+    let own = number("train.staleness").unwrap_or(default);
+
+    let TomlValue::Table(sections) = &mut document.value else { return None };
+    let train = sections.iter_mut().find(|entry| entry.key == "train")?;
+    let TomlValue::Table(entries) = &mut train.node.value else { return None };
+    let place = entries.iter().position(|entry| entry.key == "staleness_total")?;
+    let mut staleness = entries.remove(place);
+    if let Some(share) = share.filter(|share| *share < own) {
+        entries.retain(|entry| entry.key != "staleness");
+        staleness.key = "staleness".to_owned();
+        staleness.node.value = TomlValue::Integer(share);
+        entries.push(staleness);
+    }
+    let each = share.unwrap_or(own).min(own);
+    Some(format!("`train.staleness_total` has no effect any more: each worker has `train.staleness`, here {each}"))
+}
+
+fn for_each_table(
+    node: &mut TomlNode,
+    steps: &[&str],
+    path: &KeyPath,
+    act: &mut dyn FnMut(&KeyPath, &mut Vec<KeyEntry>),
+) {
+    match (steps, &mut node.value) {
+        ([], TomlValue::Table(entries)) => act(path, entries),
+        (["*", rest @ ..], TomlValue::Table(entries)) => {
+            for KeyEntry { key, node, .. } in entries {
+                for_each_table(node, rest, &path.key(key), act);
+            }
+        }
+        (["*", rest @ ..], TomlValue::List(items)) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                for_each_table(item, rest, &path.index(index), act);
+            }
+        }
+        ([step, rest @ ..], TomlValue::Table(entries)) => {
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *step) {
+                for_each_table(&mut entry.node, rest, &path.key(step), act);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::SourceText;
+    use crate::fixture::{CRITEO, DELIMITED, job};
+
+    /// Keys of a saved job, as an earlier build wrote their defaults.
+    const DEFAULTS: &str = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|', pool_at = 'auto' }, \
+        { column = 'b', separator = '|', weights = 'c', pool_at = 'worker' }]\n[train]\nlookahead = 2\n\
+        [eval]\ngroup_samples = 10000000\n[output]\ntensorboard = true\n\
+        [embedding]\nadmission = { kind = 'count', counter = 'exact', failure = 0.25 }\n\
+        evict = { kind = 'lfu', half_life = 10000 }\n\
+        [tables.a]\nadmission = { kind = 'count', counter = 'count_min', failure = 0.009999999776482582 }\n";
+    const WITHOUT: &str = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
+        { column = 'b', separator = '|', weights = 'c' }]\n\
+        [embedding]\nadmission = { kind = 'count' }\nevict = { kind = 'lfu' }\n\
+        [tables.a]\nadmission = { kind = 'count', counter = 'count_min' }\n";
+
+    fn notes(text: &str) -> Vec<String> {
+        remove_keys(&mut TomlNode::parse(&SourceText::job_file("job.toml", text)).unwrap())
+    }
+
+    #[test]
+    fn values_that_every_job_has_now_go_in_silence() {
+        assert_eq!(notes(DEFAULTS), [""; 0]);
+        assert_eq!(job(DELIMITED, DEFAULTS), job(DELIMITED, WITHOUT));
+    }
+
+    #[test]
+    fn other_values_load_and_say_what_has_their_place() {
+        let text = DEFAULTS.replace("'auto'", "'server'").replace("lookahead = 2", "lookahead = 0");
+        let text = text.replace("10000000", "1000").replace("= true", "= false").replace("10000 }", "64 }");
+        let text = text.replace("0.25", "0.5").replace("0.009999999776482582", "0.001");
+        let found = notes(&text);
+        let keys: Vec<&str> = found.iter().filter_map(|note| note.split('`').nth(1)).collect();
+        let expected = [
+            "train.lookahead",
+            "features.categorical[0].pool_at",
+            "eval.group_samples",
+            "output.tensorboard",
+            "embedding.evict.half_life",
+            "tables.a.admission.failure",
+        ];
+        assert_eq!(keys, expected, "{found:?}");
+        assert_eq!(job(DELIMITED, &text), job(DELIMITED, WITHOUT));
+    }
+
+    /// What a lookup may miss stays what the saved job allowed.
+    #[test]
+    fn a_bound_over_all_workers_becomes_that_of_each() {
+        let staleness = |train: &str, cluster: &str| {
+            let job = job(CRITEO, &format!("[train]\n{train}\n[cluster]\n{cluster}\n"));
+            job.train.staleness
+        };
+        for (total, expected) in [(2, 0), (4, 0), (5, 1), (8, 2), (100, 7)] {
+            let train = format!("staleness = 7\nstaleness_total = {total}");
+            assert_eq!(staleness(&train, "workers = 3"), expected, "{total}");
+            assert_eq!(staleness(&train, "workers = 2\nmax_workers = 3"), expected, "{total}");
+        }
+        assert_eq!(staleness("staleness_total = 2", ""), 2);
+        assert_eq!(staleness("staleness_total = 100", ""), 4);
+        assert_eq!(staleness("mode = 'sync'\nstaleness_total = 9", "workers = 2"), 0);
+        let note = "`train.staleness_total` has no effect any more: each worker has `train.staleness`, here 1";
+        assert_eq!(notes("[train]\nstaleness_total = 3\n[cluster]\nworkers = 2\n"), [note]);
+    }
 }

@@ -113,7 +113,7 @@ def made(folder: Path) -> dict[str, Any]:
         "optimizer": {"kind": "adam", "lr": 0.02},
         "train": {"batch_size": 100, "threads": 1},
         "cluster": {"durability": "checkpoint"},
-        "output": {"folder": str(folder / "runs"), "tensorboard": False},
+        "output": {"folder": str(folder / "runs")},
     }
 
 

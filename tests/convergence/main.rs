@@ -98,35 +98,6 @@ fn movielens_reaches_an_auc_of_0_791() {
     assert!(auc >= 0.791, "test AUC {auc}");
 }
 
-/// Genres are few and tags many: who adds them up changes nothing but rounding, over several servers too.
-#[test]
-fn movielens_learns_the_same_wherever_its_bags_are_pooled() {
-    let Some(data) = real_data("movielens") else { return };
-    let auc = |place: &str, servers: u32| {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let bag = |column: &str, pooling: &str| {
-            format!("{{ column = '{column}', separator = '|', pooling = '{pooling}', pool_at = '{place}' }}")
-        };
-        let (genres, tags) = (bag("genres", "sum"), bag("tags", "sqrtn"));
-        let [train_files, validation, test] = movielens(&data);
-        let sets = [
-            train_files,
-            validation,
-            test,
-            format!("features.categorical=['user_id', 'movie_id', {genres}, {tags}]"),
-            format!("cluster.servers={servers}"),
-            "train.staleness=0".to_owned(),
-            "train.epochs=2".to_owned(),
-        ];
-        train(folder.path(), "movielens.toml", &sets)
-    };
-    let (worker, one, three) = (auc("worker", 3), auc("server", 1), auc("server", 3));
-    println!("movielens: test AUC {worker:.6} pooled by the worker, {one:.6} by one server, {three:.6} by three");
-    assert!(worker > 0.77, "test AUC {worker}");
-    assert_eq!(worker, one, "one server adds in the worker's order");
-    assert!((worker - three).abs() < 1e-3, "{worker} {three}");
-}
-
 #[test]
 fn one_epoch_over_two_million_planted_rows_comes_97_percent_of_the_way() {
     let folder = tempfile::tempdir().expect("a temporary folder");

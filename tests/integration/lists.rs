@@ -131,7 +131,4 @@ fn rows_whose_lists_do_not_fit_are_described() {
     ] {
         assert!(said.contains(expected), "{expected} in {said}");
     }
-    let set = "features.categorical=[{ column = 'words', separator = '|', weights = 'tfidf', pool_at = 'server' }]";
-    let refused = fixture.zagros(["train", "job.toml", "--set", set]).expect(2);
-    assert!(refused.stderr.contains("`pool_at = \"server\"` and `weights` exclude each other"), "{}", refused.stderr);
 }

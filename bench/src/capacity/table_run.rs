@@ -14,7 +14,7 @@ use super::ids::SAMPLES;
 use super::ledger::PushCounts;
 use super::table::{DIM, TableCase, TableFigures, disk_failed, table_failure, thread_failure};
 
-/// Batches of hints that a server holds beyond `train.lookahead`, while batches are handed over.
+/// Batches of hints that a server holds beyond those of `--ahead`, while batches are handed over.
 const HANDED_OVER: usize = 4;
 
 pub(super) fn measure_table(case: &TableCase<'_>) -> Result<TableFigures, Failure> {

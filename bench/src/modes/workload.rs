@@ -38,14 +38,14 @@ impl ModeSetting {
     /// not limited.
     pub(super) fn apply_to(self, job: &Job, seed: u64) -> Job {
         let mut job = job.clone();
-        (job.train.mode, job.train.staleness, job.train.staleness_total) = (self.mode, self.staleness, None);
+        (job.train.mode, job.train.staleness) = (self.mode, self.staleness);
         (job.train.max_steps, job.train.evaluate_every) = (None, None);
         job.train.seed = seed;
         job.train.batch_size = (job.train.batch_size / WORKERS as usize).max(1);
         (job.train.threads, job.data.threads) = (1, 1);
         (job.cluster.workers, job.cluster.servers) = (WORKERS, SERVERS);
         job.cluster.server_addresses = vec!["127.0.0.1:0".to_owned()];
-        (job.output.save_model, job.output.tensorboard) = (false, false);
+        job.output.save_model = false;
         job.checkpoint.keep = 0;
         job
     }

@@ -82,7 +82,6 @@ pub fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
         {cluster}
         [output]
         save_model = false
-        tensorboard = false
         "#
     )
 }

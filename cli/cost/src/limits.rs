@@ -135,9 +135,6 @@ impl RateLimit {
             Self::Disks => {
                 "a larger cluster.memory, so that fewer rows are on disk; faster disks, or more machines with servers"
             }
-            Self::RoundTrips if stages.disk_wait > 0.3 * stages.round_trips => {
-                "train.lookahead = 2, so that rows are in memory before they are looked up; or a larger cluster.memory"
-            }
             Self::RoundTrips => "a larger train.staleness or train.batch_size, or a network with shorter round trips",
         }
     }

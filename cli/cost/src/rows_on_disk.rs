@@ -38,8 +38,6 @@ pub struct RowsOnDisk {
     pub reads: f64,
     /// Whether the index leaves rows less than a quarter of the memory, so that servers refuse new rows.
     pub is_refused: bool,
-    /// Whether rows are read before their lookup: `train.lookahead`.
-    pub is_hidden: bool,
 }
 
 impl RowsOnDisk {
@@ -68,7 +66,6 @@ impl RowsOnDisk {
             share,
             reads: share * distinct,
             is_refused: beside_the_index < least,
-            is_hidden: job.lookahead_batches() > 0,
         })
     }
 
@@ -198,12 +195,6 @@ mod tests {
         assert!(on_disk(&[], Some(6_578_948), 1.0).is_some());
         assert_eq!(on_disk(&[], Some(6_578_948), 2.0), None);
         assert_eq!(on_disk(&[], None, 1.0), None);
-    }
-
-    #[test]
-    fn look_ahead_hides_reads() {
-        let hidden = |set: &str| on_disk(&[set], Some(20_000_000), 1.0).unwrap().is_hidden;
-        assert_eq!(["train.lookahead=0", "train.lookahead=1"].map(hidden), [false, true]);
     }
 
     /// The law of `zagros-bench capacity` at 3·10⁶ rows, of which it had 297,154 in memory: it had 37,528 distinct rows a batch, and brought

@@ -98,10 +98,9 @@ pub struct StageTimes {
     pub exposed_stream: f64,
     /// Seconds from the ids of a batch to its rows, and from its gradients to their acknowledgement, together.
     pub round_trips: f64,
-    /// Seconds in which a disk is busy with rows, if one disk has all of them.
+    /// Seconds in which a disk is busy with rows, if one disk has all of them. Hints read rows before their lookup, which
+    /// does not wait.
     pub disk: f64,
-    /// Seconds of `round_trips` in which a lookup waits for rows on disk.
-    pub disk_wait: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +166,7 @@ impl StageTimes {
         }
         // A batch is one request to each server, which serves it with one thread for each table, at most.
         let round_trips = if embedded {
-            (rows.lookup + rows.push) * core + cold.wait
+            (rows.lookup + rows.push) * core
         } else {
             let weights = if work.traffic.is_streamed { work.traffic.step_bytes() / work.batch } else { 0.0 };
             let wire = (work.bytes_up + work.bytes_down - weights) / link;
@@ -177,7 +176,6 @@ impl StageTimes {
                 + wire
                 + (rows.client_lookup + rows.client_push) * core
                 + (rows.server_lookup + rows.server_push) * server_core / spread
-                + cold.wait
         };
         Self {
             cpu,
@@ -189,7 +187,6 @@ impl StageTimes {
             exposed_stream,
             round_trips,
             disk: cold.disk,
-            disk_wait: cold.wait,
         }
     }
 
@@ -285,20 +282,16 @@ struct ColdTimes {
     cpu: f64,
     /// One disk that has all rows is busy for so long.
     disk: f64,
-    /// A lookup waits for so long.
-    wait: f64,
 }
 
 impl ColdTimes {
     fn new(place: RolePlace<'_>) -> Self {
-        let RolePlace { calibration, server, servers, rows_on_disk, .. } = place;
-        let Some(rows) = rows_on_disk else { return Self { cpu: 0.0, disk: 0.0, wait: 0.0 } };
+        let RolePlace { calibration, server, rows_on_disk, .. } = place;
+        let Some(rows) = rows_on_disk else { return Self { cpu: 0.0, disk: 0.0 } };
         let cpu = rows.reads * calibration.cold.row_ns * NS / server.core_speed;
         let read = rows.reads / calibration.cold.reads_per_second;
         let disk = read + rows.written_bytes() / calibration.disk.write_bytes_per_second;
-        // Hints read rows before a lookup needs them. Rows leave on another thread, which is about half of the CPU time.
-        let wait = if rows.is_hidden { 0.0 } else { (read + 0.5 * cpu) / (servers / server.servers.max(1.0)).max(1.0) };
-        Self { cpu, disk, wait }
+        Self { cpu, disk }
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct DiskFigures {
     written_bytes_per_sample: f64,
     cpu_us_per_sample: f64,
     samples_per_second: f64,
-    /// Batches that are hinted before their lookup; with 0, lookups wait for the disk.
+    /// Batches that are hinted before their lookup.
     lookahead: usize,
     /// Whether memory is too small for the index, so that servers refuse new rows.
     is_refused: bool,
@@ -73,12 +73,10 @@ impl DiskFigures {
     fn lines(&self) -> [String; 3] {
         let bytes = |value: f64| HumanBytes(value.max(0.0) as u64);
         let part = 100.0 * self.rows_in_memory / (self.rows_in_memory + self.rows_on_disk);
-        let wait = match self.lookahead {
-            0 => "lookups wait for them (train.lookahead = 0)".to_owned(),
-            batches => format!(
-                "hints read them {batches} batch(es) before the lookup, which waits for none unless the disks are the bottleneck"
-            ),
-        };
+        let wait = format!(
+            "hints read them {} batches before the lookup, which waits for none unless the disks are the bottleneck",
+            self.lookahead
+        );
         [
             format!(
                 "{part:.1} % of the rows are in memory; their memory is {}, that of the index of the others {}; on disk {}, up to twice as \
@@ -136,8 +134,6 @@ mod tests {
         assert!((some.cpu_us_per_sample / some.reads_per_sample - 3.3).abs() < 1e-9);
         let lines = some.lines();
         assert!(lines[0].starts_with("27.1 % of the rows are in memory"), "{lines:?}");
-        assert!(lines[2].starts_with("hints read them 2 batch(es) before"), "{lines:?}");
-        let (waiting, _) = figures(&["cluster.memory=1000MB", "train.lookahead=0"], Some(20_000_000));
-        assert!(waiting.unwrap().lines()[2].starts_with("lookups wait"));
+        assert!(lines[2].starts_with("hints read them 2 batches before"), "{lines:?}");
     }
 }

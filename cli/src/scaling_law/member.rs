@@ -98,7 +98,7 @@ pub(super) fn process_sets(setup: &FamilySetup, size: zagros_job::ModelSize, fol
     sets.push(size_set(size));
     sets.push(folder_set(folder));
     sets.push(format!("train.max_steps={steps}"));
-    sets.extend(["train.epochs=1", "output.save_model=false", "output.tensorboard=false"].map(str::to_owned));
+    sets.extend(["train.epochs=1", "output.save_model=false"].map(str::to_owned));
     if setup.job.train.early_stop.is_some() {
         sets.push(format!("train.early_stop.patience={PATIENCE}"));
         sets.push("output.keep_best=0".to_owned());

@@ -130,16 +130,10 @@ fn job(format: Format, features: Features) -> Job {
         mlp: zagros_job::MlpSettings::default(),
         dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
         train: train(),
-        eval: EvalSettings { group_samples: 1000, ..EvalSettings::default() },
+        eval: EvalSettings::default(),
         cluster: cluster(),
         checkpoint: zagros_job::CheckpointSettings { every: None, every_steps: None, folder: None, keep: 0, deltas: 0 },
-        output: OutputSettings {
-            folder: "runs".into(),
-            save_model: false,
-            tensorboard: false,
-            keep_best: 0,
-            model_folder: None,
-        },
+        output: OutputSettings { folder: "runs".into(), save_model: false, keep_best: 0, model_folder: None },
     }
 }
 
@@ -149,7 +143,6 @@ fn train() -> TrainSettings {
         epochs: 1,
         mode: Mode::Sync,
         staleness: 0,
-        staleness_total: None,
         seed: 1,
         threads: 1,
         precision: zagros_job::Precision::F32,

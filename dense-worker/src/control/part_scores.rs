@@ -14,6 +14,10 @@ use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
+/// Samples that are kept by group, 16 bytes each. Of more, whole groups are skipped by a hash of the group, half of them at a
+/// time, and the report says what share was measured.
+const GROUP_SAMPLES: usize = 10_000_000;
+
 #[derive(Clone, Debug)]
 pub(crate) struct PartScores {
     job: Arc<Job>,
@@ -43,8 +47,7 @@ impl PartScores {
         let mut targets: Vec<_> = job.features.targets.iter().map(|target| empty(job, target)).collect();
         if let Some(TargetScores::Click(scores)) = targets.first_mut() {
             let eval = &job.eval;
-            let empty =
-                if eval.group_by.is_some() { ClickScores::by_group(eval.group_samples) } else { ClickScores::new() };
+            let empty = if eval.group_by.is_some() { ClickScores::by_group(GROUP_SAMPLES) } else { ClickScores::new() };
             *scores = if eval.slices.is_empty() { empty } else { empty.by_slice(eval.slices.len()) };
         }
         Self { job: Arc::clone(job), targets }

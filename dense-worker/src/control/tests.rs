@@ -355,7 +355,7 @@ async fn the_run_folder_holds_job_measures_summary_and_model() {
     let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(1);
     worker.job.output.folder = parent.path().to_owned();
-    (worker.job.output.save_model, worker.job.output.tensorboard) = (true, true);
+    worker.job.output.save_model = true;
     let folder = RunFolder::create(&worker.job).unwrap();
     worker.folder = Some(folder.clone());
     run(worker, 3).await.unwrap();

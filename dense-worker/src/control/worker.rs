@@ -205,8 +205,7 @@ impl Worker {
     async fn record(&mut self) -> Result<(), WorkerError> {
         let Some(folder) = self.folder.clone() else { return Ok(()) };
         let job = self.job.clone();
-        let start =
-            move || folder.write_job(&job).and_then(|()| MeasureRecorder::start(&folder, job.output.tensorboard));
+        let start = move || folder.write_job(&job).and_then(|()| MeasureRecorder::start(&folder));
         let recorder = Arc::new(run_blocking("recorder", start).await??);
         self.observer = Arc::new(ObserverList(vec![Arc::clone(&self.observer), recorder]));
         Ok(())

@@ -1,7 +1,7 @@
 //! Between the first stage and the second: hints the rows of the next batches to the embedding servers.
 //!
 //! ```text
-//! reader ─► prepared batch ─► hint its ids ─► up to `train.lookahead` batches wait here ─► lookup, in the staleness window
+//! reader ─► prepared batch ─► hint its ids ─► a few batches wait here ─► lookup, in the staleness window
 //!                                 └─► servers bring its rows to memory meanwhile
 //! ```
 //!

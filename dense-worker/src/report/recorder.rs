@@ -88,12 +88,12 @@ enum MetricLine {
 
 impl MeasureRecorder {
     /// Appends to the files of an earlier process.
-    pub fn start(folder: &RunFolder, tensorboard: bool) -> Result<Self, WorkerError> {
+    pub fn start(folder: &RunFolder) -> Result<Self, WorkerError> {
         let path = folder.metrics_file();
         let opened = OpenOptions::new().create(true).append(true).open(&path);
         let opened = opened.and_then(|file| Ok((file.metadata()?.len() > 0, file)));
         let (has_earlier_lines, metrics) = opened.map_err(|source| file_error("open", &path, source))?;
-        let files = MeasureFiles { metrics, events: tensorboard.then(|| open_events(folder)).transpose()? };
+        let files = MeasureFiles { metrics, events: open_events(folder)? };
         let (send, receive) = mpsc::channel();
         let spawned = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || files.run(&receive));
         let writer = spawned.map_err(|error| WorkerError::Thread { thread: "recorder", reason: error.to_string() })?;
@@ -164,7 +164,7 @@ impl LineGate {
 
 struct MeasureFiles {
     metrics: File,
-    events: Option<EventWriter<File>>,
+    events: EventWriter<File>,
 }
 
 impl MeasureFiles {
@@ -185,7 +185,7 @@ impl MeasureFiles {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.metrics.write_all(&text)?;
-        let Some(events) = &mut self.events else { return Ok(()) };
+        let events = &mut self.events;
         match line {
             MetricLine::Step { time, report } => events.write_scalars(*time, report.step, &step_scalars(report)),
             MetricLine::Evaluation { time, step, part, evaluation, targets, .. } => {
@@ -267,7 +267,7 @@ mod tests {
     fn steps_and_evaluations_are_recorded_with_their_fields() {
         let parent = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(parent.path()).unwrap();
-        let recorder = MeasureRecorder::start(&folder, true).unwrap();
+        let recorder = MeasureRecorder::start(&folder).unwrap();
         recorder.observe(&step(1));
         recorder.observe(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
@@ -301,7 +301,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(parent.path()).unwrap();
         for _ in 0..2 {
-            let recorder = MeasureRecorder::start(&folder, false).unwrap();
+            let recorder = MeasureRecorder::start(&folder).unwrap();
             [WorkerEvent::StartedOver, step(1)].iter().for_each(|event| recorder.observe(event));
         }
         let kinds: Vec<_> = lines(&folder).iter().map(|line| (line["type"].clone(), line["step"].clone())).collect();
@@ -314,12 +314,11 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(parent.path()).unwrap();
         for _ in 0..2 {
-            let recorder = MeasureRecorder::start(&folder, false).unwrap();
+            let recorder = MeasureRecorder::start(&folder).unwrap();
             (EVERY_STEP_UNTIL + 1..EVERY_STEP_UNTIL + 400).for_each(|index| recorder.observe(&step(index)));
         }
         let lines = lines(&folder);
         // The first line of each kind is due. There are more only if this machine took seconds for a loop of 400.
         assert!(lines.len() >= 2 && lines.len() < 400, "{}", lines.len());
-        assert!(!folder.tensorboard_folder().exists());
     }
 }

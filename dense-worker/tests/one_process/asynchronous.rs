@@ -45,9 +45,7 @@ async fn one_worker_alone_makes_the_steps_of_mode_sync() {
 #[tokio::test(flavor = "multi_thread")]
 async fn asynchronous_workers_learn_what_workers_in_step_learn_and_drop_no_sample() {
     let folder = tempfile::tempdir().unwrap();
-    // Seven missed by both together are three and a batch of each.
-    let bounds = ["train.staleness=8", "train.staleness_total=7"];
-    let sets = ["train.batch_size=500", "cluster.servers=2", "cluster.workers=2", bounds[0], bounds[1]];
+    let sets = ["train.batch_size=500", "cluster.servers=2", "cluster.workers=2", "train.staleness=3"];
     let rows = rows(100_000);
     let job_with = |more: &[&str]| job_over(rows.clone(), folder.path(), &[&sets, more].concat());
     let both = || vec![WorkerPart::of_files(), WorkerPart::of_files()];

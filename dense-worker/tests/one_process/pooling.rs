@@ -5,38 +5,43 @@ use std::sync::Arc;
 
 use zagros_dense_worker::{SilentObserver, WorkerInput};
 use zagros_ingest::{Batch, CategoryIds};
-use zagros_job::Job;
+use zagros_job::{Job, PoolAt, Values};
 use zagros_plumbing::Shutdown;
 use zagros_zip::ZipEq;
 
 use crate::{JOB, WorkerCluster, job_of, rows, train};
 
 /// The job with every multi-valued feature pooled there.
-fn job_at(pool_at: &str, folder: &Path, sets: &[&str]) -> Job {
-    let text = JOB.replace("separator = \"|\"", &format!("separator = \"|\", pool_at = \"{pool_at}\""));
-    assert_ne!(text, JOB);
-    job_of(&text, rows(2000), folder, sets)
+fn job_at(place: PoolAt, folder: &Path, sets: &[&str]) -> Job {
+    let mut job = job_of(JOB, rows(2000), folder, sets);
+    for feature in &mut job.features.categorical {
+        if let Values::Many { pool_at, .. } = &mut feature.values {
+            *pool_at = place;
+        }
+    }
+    job
 }
 
 /// Rows are added in the order of their bag, gradients in the order of their samples, at either place.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_pools_bit_for_bit_as_the_worker_does() {
     let folder = tempfile::tempdir().unwrap();
-    let (at_worker, expected, _) = train(job_at("worker", folder.path(), &[])).await;
-    let (at_server, losses, _) = train(job_at("server", folder.path(), &[])).await;
+    let (at_worker, expected, _) = train(job_at(PoolAt::Worker, folder.path(), &[])).await;
+    let (at_server, losses, _) = train(job_at(PoolAt::Server, folder.path(), &[])).await;
     let (at_worker, at_server) = (at_worker.unwrap(), at_server.unwrap());
     assert_eq!(expected.losses(), losses.losses());
     assert_eq!((at_worker.evaluation, at_worker.rows), (at_server.evaluation, at_server.rows));
     // Without staleness nothing is left to choose.
-    let (chosen, losses, _) = train(job_at("auto", folder.path(), &["cluster.servers=3"])).await;
+    let (chosen, losses, _) = train(job_at(PoolAt::Auto, folder.path(), &["cluster.servers=3"])).await;
     assert_eq!((expected.losses(), at_worker.evaluation), (losses.losses(), chosen.unwrap().evaluation));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_servers_pool_as_the_worker_does_but_for_rounding() {
     let folder = tempfile::tempdir().unwrap();
-    let (at_worker, expected, _) = train(job_at("worker", folder.path(), &["train.epochs=4"])).await;
-    let (at_server, losses, _) = train(job_at("server", folder.path(), &["train.epochs=4", "cluster.servers=3"])).await;
+    let (at_worker, expected, _) = train(job_at(PoolAt::Worker, folder.path(), &["train.epochs=4"])).await;
+    let sets = ["train.epochs=4", "cluster.servers=3"];
+    let (at_server, losses, _) = train(job_at(PoolAt::Server, folder.path(), &sets)).await;
     let (at_worker, at_server) = (at_worker.unwrap(), at_server.unwrap());
     for (expected, found) in expected.steps().iter().zip_eq(losses.steps()) {
         assert!((expected.loss - found.loss).abs() < 1e-3, "step {}: {} {}", found.step, expected.loss, found.loss);
@@ -65,9 +70,9 @@ fn batch(tags: u64, rare: bool) -> Batch {
 }
 
 /// Bytes between the worker and its servers for a few steps on this batch.
-async fn bytes(pool_at: &str, batch: &Batch, sets: &[&str]) -> u64 {
+async fn bytes(place: PoolAt, batch: &Batch, sets: &[&str]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
-    let job = job_at(pool_at, folder.path(), &[&["train.staleness=1"], sets].concat());
+    let job = job_at(place, folder.path(), &[&["train.staleness=1"], sets].concat());
     let cluster = WorkerCluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
@@ -83,13 +88,14 @@ async fn what_is_left_to_choose_takes_the_fewer_bytes() {
         (batch(16, false), &[]),
         (batch(1, true), &["cluster.servers=3"]),
     ] {
-        let places = ["worker", "server", "auto"];
+        let places = [PoolAt::Worker, PoolAt::Server, PoolAt::Auto];
         let [worker, server, auto] = places.map(|place| bytes(place, &batch, sets));
         let (worker, server, auto) = (worker.await, server.await, auto.await);
         assert_ne!(worker, server, "{sets:?}");
         assert_eq!(auto, worker.min(server), "{sets:?}: {worker} at the worker, {server} at the servers");
     }
     // A row of four values beside an id and its place in a bag: ids are most of what is left.
-    let (worker, server) = (bytes("worker", &batch(16, true), &[]).await, bytes("server", &batch(16, true), &[]).await);
+    let rare = batch(16, true);
+    let (worker, server) = (bytes(PoolAt::Worker, &rare, &[]).await, bytes(PoolAt::Server, &rare, &[]).await);
     assert!(5 * server < 3 * worker, "{server} of {worker}");
 }

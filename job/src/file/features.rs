@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::column::Column;
 use super::labels::LabelForms;
 use crate::settings::{
-    Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, Numeric, NumericEmbedding, PoolAt, Pooling,
-    Sequence, Table, ValueBuckets, Values, Vocabulary, VocabularyKeys, ids_to_text,
+    Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, Numeric, NumericEmbedding, Pooling, Sequence,
+    Table, ValueBuckets, Values, Vocabulary, VocabularyKeys, ids_to_text,
 };
 
 /// What a sample is made of.
@@ -78,11 +78,8 @@ pub(crate) struct CategoricalFile {
     /// a weight; a missing value is skipped with its weight. With `pooling = "mean"` weights are from 0. Default: none, each value counts
     /// once; needs `separator`, or a column of lists.
     pub(crate) weights: Option<String>,
-    /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples
-    /// share it is more. Default: `auto`; needs `separator`. A feature with `weights` is added up at the worker.
-    pub(crate) pool_at: Option<PoolAt>,
     /// Keeps the values of a cell in order, for the networks that read sequences (`din`, `bst`). Default: none, values are pooled; needs
-    /// `separator`, or a column of lists. Excludes `pooling` and `pool_at`.
+    /// `separator`, or a column of lists. Excludes `pooling`.
     pub(crate) sequence: Option<Sequence>,
 }
 
@@ -136,10 +133,10 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
         }
     };
     let separator = feature.values.separator().filter(|separator| !separator.is_empty()).map(str::to_owned);
-    let (pooling, pool_at, sequence) = match feature.values {
-        Values::One => (None, None, None),
-        Values::Many { pooling, pool_at, .. } => (Some(pooling), Some(pool_at), None),
-        Values::Sequence { sequence, .. } => (None, None, Some(sequence)),
+    let (pooling, sequence) = match feature.values {
+        Values::One => (None, None),
+        Values::Many { pooling, .. } => (Some(pooling), None),
+        Values::Sequence { sequence, .. } => (None, Some(sequence)),
     };
     let weights = feature.values.weight_column().map(str::to_owned);
     let table = (table != feature.name).then(|| table.to_owned());
@@ -153,7 +150,6 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
         separator,
         pooling,
         weights,
-        pool_at,
         sequence,
         ..file
     };

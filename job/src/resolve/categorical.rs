@@ -193,7 +193,6 @@ impl JobResolver<'_> {
         let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
             self.one_value(path, "pooling", feature.pooling.is_some());
             self.one_value(path, "weights", feature.weights.is_some());
-            self.one_value(path, "pool_at", feature.pool_at.is_some());
             self.one_value(path, "sequence", feature.sequence.is_some());
             return Values::One;
         };
@@ -204,26 +203,12 @@ impl JobResolver<'_> {
         if let Some(sequence) = feature.sequence {
             self.not_pooled(path, "pooling", feature.pooling.is_some());
             self.not_pooled(path, "weights", feature.weights.is_some());
-            self.not_pooled(path, "pool_at", feature.pool_at.is_some());
             return Values::Sequence { separator, sequence };
         }
         let pooling = feature.pooling.unwrap_or(Pooling::Sum);
-        let (pool_at, weights) = (self.pool_at(path, feature), feature.weights.clone());
-        Values::Many { separator, pooling, pool_at, weights }
-    }
-
-    /// Where values are added up: with weights at the worker, because servers add rows up unweighted.
-    fn pool_at(&mut self, path: &KeyPath, feature: &CategoricalFile) -> PoolAt {
-        let given = feature.pool_at.unwrap_or(PoolAt::Auto);
-        if feature.weights.is_none() {
-            return given;
-        }
-        if given == PoolAt::Server {
-            let help = "remove `pool_at`: rows are then sent to the worker, which adds them up by their weights";
-            let message = "`pool_at = \"server\"` and `weights` exclude each other";
-            self.problem(path.key("pool_at"), message, "servers know no weights", help);
-        }
-        PoolAt::Worker
+        // Servers add rows up unweighted.
+        let pool_at = if feature.weights.is_some() { PoolAt::Worker } else { PoolAt::Auto };
+        Values::Many { separator, pooling, pool_at, weights: feature.weights.clone() }
     }
 
     fn not_pooled(&mut self, path: &KeyPath, key: &str, given: bool) {
@@ -239,8 +224,7 @@ impl JobResolver<'_> {
             let message = match key {
                 "pooling" => "pooling of a single value has no meaning",
                 "sequence" => "a sequence needs several values in a cell",
-                "weights" => "weights of a single value have no meaning",
-                _ => "`pool_at` of a single value has no meaning",
+                _ => "weights of a single value have no meaning",
             };
             self.problem(path.key(key), message, "one value per cell", help);
         }
@@ -351,10 +335,6 @@ mod tests {
             ("column = 'a', separator = '|', buckets = 5", "`buckets` of several values per cell has no meaning"),
             ("column = 'a', weights = 'c'", "weights of a single value have no meaning"),
             ("column = 'a', separator = '|', weights = 'y'", "the label \"y\" is also a categorical feature"),
-            (
-                "column = 'a', separator = '|', weights = 'c', pool_at = 'server'",
-                "`pool_at = \"server\"` and `weights` exclude each other",
-            ),
             (
                 "column = 'a', vocabulary = { ids = 'x' }",
                 "the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them",

@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn pooling_is_a_sum_by_default() {
         let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
-            { column = 'b', separator = '::', pooling = 'mean' }, 'c']\n";
+            { column = 'b', separator = '::', pooling = 'sqrtn' }, 'c']\n";
         let pool_at = PoolAt::Auto;
         let many = |separator: &str, pooling| Values::Many {
             separator: separator.to_owned(),
@@ -214,25 +214,12 @@ mod tests {
             pool_at,
             weights: None,
         };
-        let expected = [many("|", Pooling::Sum), many("::", Pooling::Mean), Values::One];
+        let expected = [many("|", Pooling::Sum), many("::", Pooling::SqrtN), Values::One];
         let job = job(DELIMITED, text);
         assert_eq!(
             job.features.categorical.iter().map(|feature| &feature.values).collect::<Vec<_>>(),
             expected.iter().collect::<Vec<_>>()
         );
-    }
-
-    #[test]
-    fn the_place_of_pooling_is_automatic_by_default() {
-        let feature = |rest: &str| format!("[features]\nlabel = 'y'\ncategorical = [{{ column = 'a'{rest} }}]\n");
-        for (given, expected) in [("auto", PoolAt::Auto), ("server", PoolAt::Server), ("worker", PoolAt::Worker)] {
-            let job = job(DELIMITED, &feature(&format!(", separator = '|', pooling = 'sqrtn', pool_at = '{given}'")));
-            let values =
-                Values::Many { separator: "|".to_owned(), pooling: Pooling::SqrtN, pool_at: expected, weights: None };
-            assert_eq!(job.features.categorical[0].values, values);
-        }
-        let found = problems(DELIMITED, &feature(", pool_at = 'server'"));
-        assert_eq!(found, ["`pool_at` of a single value has no meaning"]);
     }
 
     #[test]

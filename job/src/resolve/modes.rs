@@ -5,12 +5,6 @@ use crate::settings::{CheckpointSettings, DenseOptimizer, Mode, Table, TrainSett
 
 impl JobResolver<'_> {
     pub(super) fn mode_fits(&mut self, workers: u32, train: &TrainSettings, optimizer: &DenseOptimizer) {
-        if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {
-            let message = format!("`train.staleness_total` = {total} is too low for {workers} workers");
-            let help =
-                format!("each worker has its own batch in flight: set it to {} or more, or remove it", workers - 1);
-            self.problem("train.staleness_total", message, "too low", help);
-        }
         if train.mode != Mode::Async {
             return;
         }
@@ -144,13 +138,6 @@ mod tests {
         assert_eq!(found, ["mode \"async\" cannot decay weights beside their gradients, as AdamW does"]);
         job(CRITEO, &with_optimizer("kind = 'adamw'\nweight_decay = 0"));
         job(CRITEO, &with_optimizer("kind = 'adam'\nweight_decay = 0.01"));
-    }
-
-    #[test]
-    fn a_total_below_one_batch_a_worker_is_refused() {
-        let found = problems(CRITEO, "[train]\nstaleness_total = 1\n[cluster]\nworkers = 3\n");
-        assert_eq!(found, ["`train.staleness_total` = 1 is too low for 3 workers"]);
-        job(CRITEO, "[train]\nstaleness_total = 2\n[cluster]\nworkers = 3\n");
     }
 
     #[test]

@@ -308,8 +308,8 @@ mod tests {
         let found = |feature: &str| problems(COLUMNS, &text(&format!("'movie', {feature}"), "kind = 'din'"));
         let rest = "column = 'h', table = 'movie', sequence = { length = 5 }";
         assert_eq!(found(&format!("{{ {rest} }}"))[0], "a sequence needs several values in a cell");
-        let pooled = found(&format!("{{ {rest}, separator = '|', pooling = 'sum', pool_at = 'worker' }}"));
-        assert_eq!(pooled, ["`pooling` of a sequence has no meaning", "`pool_at` of a sequence has no meaning"]);
+        let pooled = found(&format!("{{ {rest}, separator = '|', pooling = 'sum' }}"));
+        assert_eq!(pooled, ["`pooling` of a sequence has no meaning"]);
         assert_eq!(found("{ column = 'h', table = 'movie', separator = '|', sequence = { length = 0 } }").len(), 1);
     }
 }

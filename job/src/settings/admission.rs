@@ -4,6 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zagros_table::{AdmissionPolicy, FrequencyCounter};
 
+/// Probability that the count of a sketch is too high by more than its `error`.
+const FAILURE: f32 = 0.01;
+
 /// Which ids get a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -19,15 +22,11 @@ pub(super) enum AdmissionKeys {
         /// How lookups are counted.
         #[serde(default)]
         counter: CounterKind,
-        /// Largest overcount, as a share of all lookups of a table on a server. Used by `count_min` only, which takes 2 bytes
-        /// × 2.72 / error × ln(1 / failure) for each table and server.
+        /// Largest overcount, as a share of all lookups of a table on a server; one count in 100 may be too high by more. Used by
+        /// `count_min` only, which takes 27 bytes / error for each table and server.
         #[serde(default = "error")]
         #[schemars(range(min = 1e-8, max = 0.5))]
         error: f32,
-        /// Probability that a count is too high by more than `error`. Used by `count_min` only.
-        #[serde(default = "failure")]
-        #[schemars(range(min = 1e-9, max = 0.5))]
-        failure: f32,
     },
     /// A share of the ids, chosen by a hash of seed, table and id. The other ids never get a row.
     Probability {
@@ -63,8 +62,8 @@ impl From<AdmissionKeys> for AdmissionPolicy {
             AdmissionKeys::Count { min_count, counter: CounterKind::Exact, .. } => {
                 Self::Count { threshold: min_count, counter: FrequencyCounter::Exact }
             }
-            AdmissionKeys::Count { min_count, counter: CounterKind::CountMin, error, failure } => {
-                Self::Count { threshold: min_count, counter: FrequencyCounter::CountMin { error, failure } }
+            AdmissionKeys::Count { min_count, counter: CounterKind::CountMin, error } => {
+                Self::Count { threshold: min_count, counter: FrequencyCounter::CountMin { error, failure: FAILURE } }
             }
             AdmissionKeys::Probability { share } => Self::Probability { share },
         }
@@ -76,10 +75,10 @@ impl From<AdmissionPolicy> for AdmissionKeys {
         match admission {
             AdmissionPolicy::Always => Self::Always,
             AdmissionPolicy::Count { threshold: min_count, counter: FrequencyCounter::Exact } => {
-                Self::Count { min_count, counter: CounterKind::Exact, error: error(), failure: failure() }
+                Self::Count { min_count, counter: CounterKind::Exact, error: error() }
             }
-            AdmissionPolicy::Count { threshold: min_count, counter: FrequencyCounter::CountMin { error, failure } } => {
-                Self::Count { min_count, counter: CounterKind::CountMin, error, failure }
+            AdmissionPolicy::Count { threshold: min_count, counter: FrequencyCounter::CountMin { error, .. } } => {
+                Self::Count { min_count, counter: CounterKind::CountMin, error }
             }
             AdmissionPolicy::Probability { share } => Self::Probability { share },
         }
@@ -92,8 +91,4 @@ fn lookups() -> u32 {
 
 fn error() -> f32 {
     1e-5
-}
-
-fn failure() -> f32 {
-    0.01
 }

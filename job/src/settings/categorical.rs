@@ -208,10 +208,11 @@ impl Pooling {
 }
 
 /// Where the rows of a cell are added up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PoolAt {
-    /// Wherever fewer bytes are sent, batch by batch. Always the worker if `train.staleness` is 0 or nothing is learned.
+    /// Wherever fewer bytes are sent, batch by batch. Always the worker if `train.staleness` is 0 or nothing is learned. A job has
+    /// this, or the worker for a feature with weights.
     Auto,
     /// At the embedding servers. The order of the additions depends on the number of servers, so results for different
     /// numbers are equal only up to rounding.

@@ -91,12 +91,11 @@ impl Job {
         ServerTable { name: format!("{DENSE_TABLE} {}", segment.tensor.name), config }
     }
 
-    /// τ of each worker: its own bound, or its share of the bound of all workers if that is less. If each of n workers has
-    /// τ, a lookup misses at most τ of its own batches and τ + 1 of each other worker, n·(τ + 1) − 1 in all.
+    /// τ of each worker. If each of n workers has τ, a lookup misses at most τ of its own batches and τ + 1 of each other
+    /// worker, n·(τ + 1) − 1 in all.
     #[must_use]
     pub fn staleness(&self) -> usize {
-        let share = |total: usize| ((total + 1) / self.cluster.most_workers().max(1) as usize).saturating_sub(1);
-        self.train.staleness_total.map_or(self.train.staleness, |total| share(total).min(self.train.staleness))
+        self.train.staleness
     }
 }
 
@@ -152,18 +151,5 @@ mod tests {
             assert!(is_dense_table(name) && tensor.tiles.dim * tensor.tiles.count >= tensor.segment.range.len());
         }
         assert_eq!((tensors[0].tiles.count, tensors[0].segment.range.len()), (3, 429 * 400));
-    }
-
-    #[test]
-    fn workers_share_the_total_staleness() {
-        let staleness = |text: &str| job(CRITEO, text).staleness();
-        assert_eq!(staleness("[train]\nstaleness = 7\n"), 7);
-        for (total, expected) in [(2, 0), (4, 0), (5, 1), (8, 2), (100, 7)] {
-            let text = format!("[train]\nstaleness = 7\nstaleness_total = {total}\n[cluster]\nworkers = 3\n");
-            let found = staleness(&text);
-            assert_eq!(found, expected, "{total}");
-            assert!(3 * (found + 1) - 1 <= total, "{total}");
-        }
-        assert_eq!(staleness("[train]\nstaleness_total = 2\n"), 2);
     }
 }

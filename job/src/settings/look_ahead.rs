@@ -2,14 +2,16 @@
 
 use super::Job;
 
-/// Batches between a hint and its lookup, beside those of `train.lookahead`: looked up before they are asked for, or being handed over.
+/// Batches that are hinted before their lookup. A worker holds so many more batches in memory.
+const AHEAD: usize = 2;
+/// Batches between a hint and its lookup, beside those of [`AHEAD`]: looked up before they are asked for, or being handed over.
 const BETWEEN: usize = 4;
 
 impl Job {
-    /// Batches that are hinted before they are looked up: `train.lookahead`, or 0 if every row is in memory.
+    /// Batches that are hinted before they are looked up; 0 if every row is in memory.
     #[must_use]
     pub fn lookahead_batches(&self) -> usize {
-        if self.reads_disk() { self.train.lookahead } else { 0 }
+        if self.reads_disk() { AHEAD } else { 0 }
     }
 
     /// Whether rows can be on disk.
@@ -39,10 +41,8 @@ mod tests {
             let job = job(CRITEO, text);
             (job.lookahead_batches(), job.lookahead_horizon())
         };
-        assert_eq!(look_ahead("[train]\nlookahead = 3\n"), (0, 0));
-        assert_eq!(look_ahead("[train]\nlookahead = 3\n[cluster]\nmemory = '1GiB'\n"), (3, 7));
-        assert_eq!(look_ahead("[train]\nlookahead = 0\n[cluster]\nmemory = '1GiB'\n"), (0, 0));
+        assert_eq!(look_ahead(""), (0, 0));
+        assert_eq!(look_ahead("[cluster]\nmemory = '1GiB'\n"), (2, 6));
         assert_eq!(look_ahead("[cluster]\nmemory = '1GiB'\n[embedding]\nvictims = 'drop'\n"), (0, 0));
-        assert!(look_ahead("[cluster]\nmemory = '1GiB'\n").0 > 0);
     }
 }

@@ -17,10 +17,6 @@ pub struct EvalSettings {
     /// measured by GAUC, the mean of the groups' AUCs weighted by their samples (Zhou et al. 2018). Default: none.
     #[schemars(length(min = 1))]
     pub group_by: Option<String>,
-    /// Samples that are kept by group, 16 bytes each. If there are more, whole groups are skipped by a hash of the group, half of
-    /// them at a time, and the report says what share was measured.
-    #[schemars(range(min = 1, max = 10_000_000_000_u64))]
-    pub group_samples: usize,
     /// Columns that divide held-out rows into slices by their value, such as `country`; they need not be features. At the end of
     /// training, and in `zagros eval`, each slice is also measured on its own. Default: none.
     #[schemars(length(max = 32), inner(length(min = 1)))]
@@ -68,14 +64,7 @@ impl EvalSettings {
 
 impl Default for EvalSettings {
     fn default() -> Self {
-        Self {
-            group_by: None,
-            group_samples: 10_000_000,
-            slices: Vec::new(),
-            slice_values: 10,
-            calibration: None,
-            predict: None,
-        }
+        Self { group_by: None, slices: Vec::new(), slice_values: 10, calibration: None, predict: None }
     }
 }
 
@@ -198,8 +187,6 @@ pub struct OutputSettings {
     /// the same path.
     #[schemars(length(min = 1))]
     pub model_folder: Option<String>,
-    /// Whether TensorBoard events are written to the run folder.
-    pub tensorboard: bool,
     /// Best states by `train.early_stop.metric` that are kept beside the checkpoints while training, besides the last state. The
     /// best of them becomes the saved model. 0 keeps none, and the last state is saved. Default: 1 with `train.early_stop`, else
     /// 0.
@@ -209,6 +196,6 @@ pub struct OutputSettings {
 
 impl Default for OutputSettings {
     fn default() -> Self {
-        Self { folder: PathBuf::from("runs"), save_model: true, model_folder: None, tensorboard: true, keep_best: 0 }
+        Self { folder: PathBuf::from("runs"), save_model: true, model_folder: None, keep_best: 0 }
     }
 }

@@ -27,15 +27,6 @@ pub struct TrainSettings {
     /// other value.
     #[schemars(range(max = 1024))]
     pub staleness: usize,
-    /// Staleness over all workers together, in batches. Each of n workers gets τ = (this + 1) / n − 1, rounded down, where that
-    /// is less than `staleness`. At least n − 1, because every worker has a batch of its own. Default: none.
-    #[schemars(range(max = 1_048_576))]
-    pub staleness_total: Option<usize>,
-    /// Look-ahead, in batches: how many batches before its lookup a batch is hinted to the embedding servers, which bring its rows from
-    /// the cold tier to memory meanwhile. No result depends on it. A worker holds so many more batches in memory. Only where rows can be on
-    /// disk (`cluster.memory` and `victims = "cold"`); 0 hints nothing.
-    #[schemars(range(max = 64))]
-    pub lookahead: usize,
     /// Seed of every random choice: first values of rows and weights, dropout, shuffling.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     pub seed: u64,
@@ -114,8 +105,6 @@ impl Default for TrainSettings {
             epochs: 1,
             mode: Mode::Hybrid,
             staleness: 4,
-            staleness_total: None,
-            lookahead: 2,
             seed: 1,
             threads: 0,
             precision: Precision::F32,

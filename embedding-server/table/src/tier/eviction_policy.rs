@@ -22,11 +22,10 @@ pub enum EvictionOrder {
     /// The least recently used rows.
     #[default]
     Lru,
-    /// The least frequently used rows. After `half_life` steps a use counts half.
+    /// The least frequently used rows. After 10,000 steps a use counts half.
     Lfu {
-        /// Steps after which a use counts half.
-        #[serde(default = "half_life")]
-        #[schemars(range(min = 1, max = 1_000_000_000))]
+        /// Steps after which a use counts half, at least 1. Every job has the default.
+        #[serde(skip, default = "half_life")]
         half_life: u32,
     },
 }
