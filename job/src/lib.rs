@@ -13,11 +13,9 @@ mod file;
 mod fixture;
 mod footprint;
 mod load;
-mod nesting;
 mod overrides;
 #[cfg(test)]
 mod properties;
-mod quoting;
 mod recipe;
 pub mod reference;
 mod resolve;
@@ -26,7 +24,6 @@ pub mod settings;
 mod shape;
 mod suggest;
 pub mod threads;
-mod upgrade;
 
 pub use changes::{ChangeEffect, KeyChange};
 pub use error::{JobErrors, JobProblem};

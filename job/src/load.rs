@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use crate::document::TomlNode;
+use crate::document::{self, TomlNode, TomlValue};
 use crate::error::{JobErrors, JobProblem, SourceText};
 use crate::overrides::Overrides;
 use crate::resolve::{self, ResolveContext};
 use crate::settings::Job;
 use crate::threads::Machine;
-use crate::{check, document, shape, upgrade};
+use crate::{check, shape};
 
 /// Far above any job file. A data file that is given by mistake is refused before it is read into memory.
 const MAX_BYTES: u64 = 4 << 20;
@@ -44,7 +44,7 @@ pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
         return false;
     };
     let applied = overrides.apply(&mut document).is_ok();
-    upgrade::remove_keys(&mut document);
+    remove_keys(&mut document);
     applied && document.find(&document::KeyPath::from(key)).is_some()
 }
 
@@ -58,7 +58,7 @@ pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     if overrides.apply(&mut document).is_err() {
         return Vec::new();
     }
-    upgrade::remove_keys(&mut document)
+    remove_keys(&mut document)
 }
 
 /// Parse → override → take out keys that are no more → check the schema → deserialise → check across keys. Each step
@@ -68,7 +68,7 @@ fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> R
     let mut document =
         TomlNode::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
     overrides.apply(&mut document)?;
-    upgrade::remove_keys(&mut document);
+    remove_keys(&mut document);
     let problems = check::check_shape(&mut document, &shape::job_shape());
     if !problems.is_empty() {
         return Err(problems);
@@ -115,6 +115,25 @@ fn read(path: &Path) -> Result<String, JobProblem> {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
         JobProblem::new(format!("{}:{line}: not UTF-8", path.display())).help("save the file as UTF-8")
     })
+}
+
+/// Keys that are no more. Job files in saved models, checkpoints and run folders keep them.
+const REMOVED: [(&str, &str, &str); 1] =
+    [("cluster", "min_servers", "a run that loses a server for good is resumed from its newest checkpoint")];
+
+/// Takes out keys that are no more. Returns a sentence for each.
+fn remove_keys(document: &mut TomlNode) -> Vec<String> {
+    let TomlValue::Table(tables) = &mut document.value else { return Vec::new() };
+    let mut notes = Vec::new();
+    for (table, key, now) in REMOVED {
+        let found = tables.iter_mut().find(|entry| entry.key == table);
+        let Some(TomlValue::Table(entries)) = found.map(|entry| &mut entry.node.value) else { continue };
+        if let Some(place) = entries.iter().position(|entry| entry.key == key) {
+            entries.remove(place);
+            notes.push(format!("`{table}.{key}` has no effect any more: {now}"));
+        }
+    }
+    notes
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::column::Column;
+use super::Column;
 use super::labels::LabelForms;
 use crate::settings::{
     Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, Numeric, NumericEmbedding, PoolAt, Pooling,
