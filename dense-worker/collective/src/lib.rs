@@ -124,11 +124,7 @@ pub struct ProcessGroupConfig {
     pub interrupt: GroupInterrupt,
 }
 
-fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {
-    let are_there = bounds.len() == world + 1 && bounds.is_sorted() && bounds.last().is_some_and(|end| *end <= length);
-    if are_there { Ok(()) } else { Err(CollectiveError::Parts { world, length }) }
-}
-
+/// The transport of values between processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CollectiveBackend {
     /// c10d's Gloo, over TCP between the processors.
@@ -146,4 +142,9 @@ impl fmt::Display for CollectiveBackend {
             Self::Nccl => "nccl",
         })
     }
+}
+
+fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {
+    let are_there = bounds.len() == world + 1 && bounds.is_sorted() && bounds.last().is_some_and(|end| *end <= length);
+    if are_there { Ok(()) } else { Err(CollectiveError::Parts { world, length }) }
 }

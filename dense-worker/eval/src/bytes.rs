@@ -2,6 +2,9 @@
 //!
 //! `[positives][negatives][grouped samples][halvings + 1, or 0 for no groups][capacity][bytes of slices]`, each a u64, then the
 //! logits as f32, the grouped samples as (group u64, logit f32, class u32), and the slices; little-endian.
+//!
+//! Slices are `[columns]`, and for each `[values]`, the values as `[length][text][scores]`, and the scores of all others. Scores are
+//! `[samples][positives][loss][predicted][bins]`, then `[bin][negatives][positives]` each; loss and predicted are f64, all else u64.
 
 use std::collections::{BTreeMap, HashMap};
 

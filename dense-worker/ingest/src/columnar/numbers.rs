@@ -148,14 +148,14 @@ impl NumberLists {
 
     /// The items of a decoded row; none where the only one is missing.
     #[inline]
-    pub(super) fn row_vector(&self, row: usize) -> &[ConvertedCell] {
+    fn row_vector(&self, row: usize) -> &[ConvertedCell] {
         match self.row_items(row) {
             [ConvertedCell::Missing] => &[],
             cells => cells,
         }
     }
 
-    pub(super) fn all_items(&self) -> &[ConvertedCell] {
+    fn all_items(&self) -> &[ConvertedCell] {
         &self.items.cells
     }
 

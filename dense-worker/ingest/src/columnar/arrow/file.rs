@@ -193,7 +193,7 @@ fn other_format(start: &[u8]) -> String {
 }
 
 #[derive(Debug)]
-pub(super) struct FileContent {
+struct FileContent {
     pub(super) schema: SchemaRef,
     pub(super) version: MetadataVersion,
     pub(super) dictionaries: Vec<Block>,
@@ -222,7 +222,7 @@ impl FileContent {
 /// Bytes in front of the metadata of a message.
 const PREFIX: u64 = 8;
 
-pub(super) fn read_content(
+fn read_content(
     path: &Path,
     source: &RandomAccess,
     bytes: u64,

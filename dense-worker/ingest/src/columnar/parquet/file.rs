@@ -261,7 +261,7 @@ impl ParentNode {
     }
 }
 
-pub(super) fn column_kind(column: &ColumnDescriptor) -> Result<ValueKind> {
+fn column_kind(column: &ColumnDescriptor) -> Result<ValueKind> {
     let stored = column.physical_type();
     if stored == PhysicalType::FIXED_LEN_BYTE_ARRAY && !(1..=MOST_VALUE_BYTES).contains(&column.type_length()) {
         return fail(format!("it has {} bytes a value", column.type_length()));
