@@ -63,7 +63,7 @@ impl NumericCells {
                 let other_width = |row: usize| {
                     !matches!(column.out.row_vector(row).len(), 0) && column.out.row_vector(row).len() != *width
                 };
-                column.out.all_items().iter().any(is_faulty) || (0..column.out.row_count()).any(other_width)
+                column.out.items.cells.iter().any(is_faulty) || (0..column.out.row_count()).any(other_width)
             }
         }
     }
@@ -153,10 +153,6 @@ impl NumberLists {
             [ConvertedCell::Missing] => &[],
             cells => cells,
         }
-    }
-
-    fn all_items(&self) -> &[ConvertedCell] {
-        &self.items.cells
     }
 
     pub(super) fn row_count(&self) -> usize {
