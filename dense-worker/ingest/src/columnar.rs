@@ -14,13 +14,13 @@ pub(crate) mod groups;
 pub(crate) mod kind;
 pub(crate) mod parquet;
 pub(crate) mod parser;
+pub(crate) mod texts;
 
 mod categories;
 mod decoded;
 mod fault;
 mod numbers;
 mod output;
-mod texts;
 
 use std::path::Path;
 

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use zagros_ingest::{
-    Batch, BatchStream, DataPart, WholeFiles, find_files, hash_value, validate_rows,
-};
+use zagros_ingest::{Batch, BatchStream, DataPart, WholeFiles, find_files, hash_value, validate_rows};
 use zagros_job::{Job, Overrides};
 
 use crate::options;
