@@ -6,10 +6,9 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 use crate::roll::RankRoll;
 use crate::sys::NativeGroup;
-use crate::{CollectiveBackend, CollectiveError};
-
 #[cfg(feature = "nccl")]
 use crate::sys::nccl::NcclLibrary;
+use crate::{CollectiveBackend, CollectiveError};
 
 impl CollectiveBackend {
     /// Checks that this program contains the backend. Says nothing about the machine.
@@ -83,6 +82,7 @@ fn open_nccl(cuda_half: &str) -> Result<NcclLibrary, CollectiveError> {
     Ok(nccl)
 }
 
+/// libtorch's CUDA libraries. The programs are not linked to them, and open them when a job asks for a device.
 pub const CUDA_HALF: &str = "libtorch_cuda.so";
 
 /// Opens a library for the whole process, so that libraries opened later find its symbols. Call this before anything asks
