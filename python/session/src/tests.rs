@@ -8,7 +8,6 @@ use zagros_plumbing::Deadline;
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::*;
 
 const PATIENT: Look<'static> = &|| Ok(());
 
