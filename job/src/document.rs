@@ -8,7 +8,6 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{JobProblem, SourcePlace, SourceText};
-use crate::nesting;
 
 #[derive(Clone, Debug)]
 pub(crate) struct TomlNode {
@@ -85,10 +84,9 @@ impl fmt::Display for KeyPath {
 impl TomlNode {
     /// Fails with every place where the text is not TOML.
     pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Self, Vec<JobProblem>> {
-        if let Some(at) = nesting::too_deep(source.text()) {
+        if let Some(at) = too_deep(source.text()) {
             let place = SourcePlace { source: Arc::clone(source), span: at..at + 1 };
-            let problem =
-                JobProblem::new(format!("more than {} nested brackets: this is not a job file", nesting::DEEPEST));
+            let problem = JobProblem::new(format!("more than {} nested brackets: this is not a job file", DEEPEST));
             return Err(vec![
                 problem.at_place(place, "nested too deep").help("see docs/job-file.md for what a job file has"),
             ]);
@@ -190,6 +188,28 @@ fn table_node(source: &Arc<SourceText>, span: std::ops::Range<usize>, table: &De
     TomlNode { value: TomlValue::Table(entries), at: place(span) }
 }
 
+/// Depth of nested brackets. A parser that recovers from errors would follow all of them.
+const DEEPEST: usize = 64;
+
+/// Text behind a `#` counts as a comment. Brackets in strings count, because an unclosed string must not hide the rest.
+fn too_deep(text: &str) -> Option<usize> {
+    let (mut depth, mut is_comment) = (0_usize, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'\n' => is_comment = false,
+            b'#' => is_comment = true,
+            _ if is_comment => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEEPEST {
+            return Some(at);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -262,5 +282,13 @@ mod tests {
         assert!(TomlNode::parse(&SourceText::job_file("job.toml", &text)).is_err());
         let text = format!("[{}a]\n{}b = 1\n", "a.".repeat(100_000), "b.".repeat(100_000));
         assert!(TomlNode::parse(&SourceText::job_file("job.toml", &text)).is_err());
+    }
+
+    #[test]
+    fn brackets_are_accepted_up_to_a_depth() {
+        assert_eq!(too_deep(&"[".repeat(DEEPEST)), None);
+        assert_eq!(too_deep(&format!("a = {}", "[".repeat(1_000_000))), Some(4 + DEEPEST));
+        assert_eq!(too_deep(&"{[]}".repeat(1_000_000)), None);
+        assert_eq!(too_deep(&"# of [0, 1)\n".repeat(1_000)), None);
     }
 }

@@ -13,11 +13,9 @@ mod file;
 mod fixture;
 mod footprint;
 mod load;
-mod nesting;
 mod overrides;
 #[cfg(test)]
 mod properties;
-mod quoting;
 mod recipe;
 pub mod reference;
 mod resolve;

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use crate::document::TomlNode;
+use crate::document::{self, TomlNode};
 use crate::error::{JobErrors, JobProblem, SourceText};
 use crate::overrides::Overrides;
 use crate::resolve::{self, ResolveContext};
 use crate::settings::Job;
 use crate::threads::Machine;
-use crate::{check, document, shape, upgrade};
+use crate::{check, shape, upgrade};
 
 /// Far above any job file. A data file that is given by mistake is refused before it is read into memory.
 const MAX_BYTES: u64 = 4 << 20;

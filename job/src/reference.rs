@@ -27,7 +27,7 @@ fn introduction() -> String {
         "# The job file\n\n\
         A job is one TOML file: which samples, which features, which model, who trains it. This page lists every key with\n\
         its range and default. It is written by the code that checks the file; do not edit it\n\
-        (`UPDATE_DOCS=1 cargo test -p zagros-job --test reference` writes it). `examples/` holds job files to start from.\n\n\
+        (`UPDATE_DOCS=1 cargo test -p zagros-job --test files reference` writes it). `examples/` holds job files to start from.\n\n\
         - An unknown key is an error, and every error of a file is reported at once, with its line.\n\
         - `zagros schema` prints these keys as a JSON schema, for editors that complete and check TOML.\n\
         - `--set train.seed=3` sets a key for one run; the value is TOML, or else taken as text. A table given as value\n  \

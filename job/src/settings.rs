@@ -3,19 +3,14 @@
 //! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`], after all checks. Settings of rows that a table needs
 //! unchanged are the table's own types, such as [`EvictionTarget`].
 
-mod admission;
 mod categorical;
 mod cluster;
 mod data;
 mod dense;
 mod dense_layers;
-mod encoded;
 mod encoding;
 mod features;
-mod finalmlp;
-mod layer_slices;
 mod layout;
-mod look_ahead;
 mod meanings;
 mod mlp;
 mod model;
@@ -23,10 +18,8 @@ mod model_size;
 mod network;
 mod numbers;
 mod numeric;
-mod numeric_embedding;
 mod optimizers;
 mod parametrization;
-mod parts;
 mod run;
 mod schedule;
 mod sequence;
@@ -35,29 +28,25 @@ mod table;
 mod targets;
 mod train;
 mod vocabulary;
-mod writing;
 
 pub use categorical::{Categorical, ColumnReading, DatePart, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values};
 pub use cluster::{ClusterSettings, CollectiveKind, DurabilityLevel, WireFormat};
 pub use data::{
     ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Format, NewestRows, STDIN, TestPart,
-    TimeBound, ValidationPart,
+    TimeBound, ValidationPart, WrittenForm, WrittenKind,
 };
 pub use dense::{DENSE_TABLE, ServerTable, is_dense_table};
 pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor};
 pub use encoding::{CategoryEncoding, EncodeBy, EncodingTable};
-pub use features::Features;
-pub use finalmlp::StreamGates;
+pub use features::{ColumnPart, Features};
 pub use layout::{DenseLayout, DenseTensor, FirstValues, LayerDim, TensorRole};
-pub use mlp::{MlpActivation, MlpNorm, MlpSettings};
+pub use mlp::{MlpActivation, MlpNorm, MlpSettings, StreamGates};
 pub use model::{CrossStructure, ExpertLayers, Model};
 pub use model_size::{LADDER, ModelSize};
 pub(crate) use numbers::{shorten, size};
-pub use numeric::{MinMax, Numeric, Standardise};
-pub use numeric_embedding::NumericEmbedding;
+pub use numeric::{MinMax, Numeric, NumericEmbedding, Standardise};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use parametrization::{BASE_WIDTH, DenseSegment, Parametrization};
-pub use parts::ColumnPart;
 pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};
 pub use schedule::{EpochCount, RateSchedule, StepCount};
 pub use sequence::{AttentionActivation, AttentionPair, KeptEnd, PadSide, Sequence};
@@ -68,7 +57,6 @@ pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, Tar
 pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore};
 pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
-pub use writing::{WrittenForm, WrittenKind};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
     NonFinitePolicy, WeightType,

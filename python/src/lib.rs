@@ -5,7 +5,6 @@
 
 mod data;
 mod errors;
-mod folder;
 mod row_writer;
 mod saved;
 mod session;
@@ -21,7 +20,7 @@ mod _native {
     #[pymodule_export]
     use crate::errors::ZagrosError;
     #[pymodule_export]
-    use crate::folder::NativeFolder;
+    use crate::saved::NativeFolder;
     #[pymodule_export]
     use crate::row_writer::NativeRowWriter;
     #[pymodule_export]

@@ -1,19 +1,22 @@
-//! Saved rows as Python classes: a table of a save, read block by block.
+//! Saved rows as Python classes: a table of a save, read block by block, and folders of saves, on a disk or in an object store, for the files
+//! that Python writes itself.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyBytes, PyCapsule};
 use zagros_export::ExportSource;
 use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader,
     decode_part, slot_parts,
 };
+use zagros_store::{Folder, StoreError};
 
-use crate::errors::ZagrosError;
+use crate::errors::{self, ZagrosError};
 use crate::tensor::capsule;
 
 /// Blocks that are read before they are asked for.
@@ -201,4 +204,46 @@ fn read_chain(
 #[pyfunction]
 pub(crate) fn id_of(value: &str) -> u64 {
     xxhash_rust::xxh3::xxh3_64(value.as_bytes())
+}
+
+/// A folder of files.
+#[pyclass(module = "zagros._native", frozen)]
+pub(crate) struct NativeFolder(Folder);
+
+#[pymethods]
+impl NativeFolder {
+    /// A path, `file:///path` or `s3://bucket/prefix`. A request to a store takes at most `timeout` seconds, with retries.
+    #[new]
+    fn new(place: &str, timeout: f64) -> PyResult<Self> {
+        Ok(Self(Folder::open(place, Duration::from_secs_f64(timeout)).map_err(refused)?))
+    }
+
+    /// Makes it, if it is on a disk.
+    fn make(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.make()).map(drop).map_err(refused)
+    }
+
+    /// Whether this file exists.
+    fn has(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        py.detach(|| self.0.has_file(name)).map_err(refused)
+    }
+
+    /// The content of a file.
+    fn read<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &py.detach(|| self.0.read(name)).map_err(refused)?))
+    }
+
+    /// Writes a file, whole or not at all (invariant CK-1).
+    fn write(&self, py: Python<'_>, name: &str, content: &[u8]) -> PyResult<()> {
+        py.detach(|| self.0.write(name, content)).map_err(refused)
+    }
+
+    /// Deletes a file, if it is there.
+    fn delete(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.0.delete_file(name)).map_err(refused)
+    }
+}
+
+fn refused(error: StoreError) -> PyErr {
+    errors::failed(&error)
 }

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.dlpack import from_dlpack
 
-from ._native import Batch
+from ._native import Batch, NativeSession
 
-if TYPE_CHECKING:
-    from .embedding import EmbeddingBags
+#: Of each table; None for one that the loss does not depend on.
+Gradients = tuple[Optional[Tensor], ...]
 
 
 class Lookup:
@@ -21,18 +22,20 @@ class Lookup:
     Attributes:
         batch: Its native half.
         reads: Whether it is read only: no gradient comes back.
+        take: Called by backward with its gradients.
         scale: Factor of its gradients, which a gradient scaler has chosen.
     """
 
-    def __init__(self, owner: EmbeddingBags, batch: Batch, reads: bool) -> None:
-        self.owner = owner
+    def __init__(self, session: NativeSession, batch: Batch, reads: bool, take: Callable[[Lookup, Gradients], None]) -> None:
+        self._session = session
         self.batch = batch
         self.reads = reads
+        self.take = take
         self.scale = 1.0
 
     def rows(self) -> list[tuple[int, Tensor]]:
         """Waits for the rows: the position of each table, and its distinct rows ``[ids, dim]`` on the CPU."""
-        found = self.owner._session.rows(self.batch)
+        found = self._session.rows(self.batch)
         return [(table, from_dlpack(rows)) for table, rows in found]
 
     def inverse(self) -> list[Tensor]:
@@ -53,5 +56,5 @@ class PulledRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, ...]:
-        ctx.lookup.owner._take(ctx.lookup, gradients)
+        ctx.lookup.take(ctx.lookup, gradients)
         return (None, None, None, *(None for _ in gradients))

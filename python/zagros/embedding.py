@@ -366,7 +366,7 @@ class EmbeddingBags(nn.Module):
         if not reads:
             self._see_all_pushes()
         access: Literal["read", "accumulate", "train"] = "read" if reads else "accumulate" if self._at_step else "train"
-        lookup = Lookup(self, self._session.look_up(features, access), reads)
+        lookup = Lookup(self._session, self._session.look_up(features, access), reads, self._take)
         self._alive = [alive for alive in self._alive if alive() is not None]
         self._alive.append(weakref.ref(lookup))
         return lookup

@@ -312,7 +312,12 @@ class Model:
         """
         from .torch_model import build
 
-        return build(self, rows)
+        def read(name: str) -> tuple[Ids, Floats]:
+            block = self.table(name).to_numpy()
+            return block.ids, block.weights
+
+        dims = {name: dim for name, (dim, _, _) in self.tables.items()}
+        return build(self.job, self.folder, dims, self.dense, read if rows else None)
 
     def to_onnx(self, file: str | os.PathLike[str], *, overwrite: bool = False) -> list[str]:
         """Writes the dense network as a program of ONNX, for any number of samples; rows are looked up outside. Needs ``onnx`` and ``onnxscript``.

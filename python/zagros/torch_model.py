@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import pathlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -20,9 +22,6 @@ from ._networks import Dcnv2, DeepFm, Dlrm, Ffnn, FinalMlp, Form, Inputs, Mmoe, 
 from ._saved import DENSE
 from ._sequence_networks import Bst, Din
 from .settings import Bag
-
-if TYPE_CHECKING:
-    from .models import Model, RowBlock
 
 #: The vector of a feature ``[batch, dim]``, or of a sequence its vectors ``[batch, length, dim]``, zeros where padded, and the number
 #: of real ones int64 ``[batch]``.
@@ -107,12 +106,12 @@ class Table(nn.Module):
 
     ids: Tensor
 
-    def __init__(self, block: RowBlock, first: FirstRows) -> None:
+    def __init__(self, ids: npt.NDArray[np.uint64], weights: npt.NDArray[np.float32], first: FirstRows) -> None:
         super().__init__()
-        ids = block.ids.view(np.int64)
-        order = np.argsort(ids)
-        self.rows = nn.Embedding(len(ids), block.weights.shape[1], _weight=torch.from_numpy(block.weights[order]))
-        self.register_buffer("ids", torch.from_numpy(ids[order]))
+        signed = ids.view(np.int64)
+        order = np.argsort(signed)
+        self.rows = nn.Embedding(len(signed), weights.shape[1], _weight=torch.from_numpy(weights[order]))
+        self.register_buffer("ids", torch.from_numpy(signed[order]))
         self._first = first
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -261,16 +260,26 @@ class TorchModel(nn.Module):
         return out
 
 
-def build(model: Model, rows: bool) -> TorchModel | DenseNetwork:
-    """The module of a saved model."""
-    job = _toml(model.job)
+def build(
+    text: str,
+    folder: pathlib.Path,
+    dims: Mapping[str, int],
+    weights: Callable[[], Mapping[str, npt.NDArray[Any]]],
+    rows: Callable[[str], tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]] | None,
+) -> TorchModel | DenseNetwork:
+    """The module of a saved model, from its job, its folder, and the dims of its tables.
+
+    Args:
+        weights: Reads the weights of the dense network by name.
+        rows: Reads ids and weights of a table by its name; None for a module without rows.
+    """
+    job = _toml(text)
     _check(job)
     other = "train.ema" if job["train"].get("ema") else "train.weights = \"streamed\"" if job["train"].get("weights") == "streamed" else None
-    if other and model.folder.parent.name == "checkpoints":
-        raise ZagrosError(f"{model.folder} is a checkpoint of a job with {other}: the dense weights that score are not in its {DENSE}; use the saved model")
-    dims = {name: dim for name, (dim, _, _) in model.tables.items()}
-    dense = DenseNetwork(job, dims, model.dense()).eval()
-    if not rows:
+    if other and folder.parent.name == "checkpoints":
+        raise ZagrosError(f"{folder} is a checkpoint of a job with {other}: the dense weights that score are not in its {DENSE}; use the saved model")
+    dense = DenseNetwork(job, dims, weights()).eval()
+    if rows is None:
         return dense
     weighted = [name for name, feature in dense.features.items() if feature.weighted]
     if weighted:
@@ -282,7 +291,7 @@ def build(model: Model, rows: bool) -> TorchModel | DenseNetwork:
         settings = {**job["embedding"], **job.get("tables", {}).get(name, {})}
         init = settings["init"] if settings["admission"]["kind"] == "always" else None
         first = FirstRows(int(job["train"]["seed"]), number, dims[name], init, settings["element"])
-        tables[name] = Table(model.table(name).to_numpy(), first)
+        tables[name] = Table(*rows(name), first)
     return TorchModel(dense, tables).eval()
 
 

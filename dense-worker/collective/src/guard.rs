@@ -1,9 +1,31 @@
-//! A deadline for calls without one.
+//! Bounds of a wait: a deadline for calls without one, and an end from outside.
+//!
+//! A call waits for the other ranks until the group's timeout. A caller may learn earlier that one of them will not come,
+//! because its lease expired or the run is over. It then ends the wait with a [`GroupInterrupt`].
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use crate::GroupInterrupt;
+/// Ends the calls of one group on this rank: the present one, within a fraction of a second, and each later one.
+#[derive(Clone, Debug, Default)]
+pub struct GroupInterrupt(Arc<AtomicBool>);
+
+impl GroupInterrupt {
+    /// The reason in the error of an interrupted call.
+    pub(crate) const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
+
+    /// Ends the calls. A second call changes nothing.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
 
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(50);

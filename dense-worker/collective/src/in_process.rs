@@ -1,4 +1,4 @@
-//! A group of threads of one process: for tests, and for a run whose workers share a process.
+//! Groups inside one process: of its threads, for tests and for a run whose workers share a process, and of one rank, whose calls return at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -194,6 +194,48 @@ impl CollectiveGroup for InProcessRank {
     }
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SingleRank;
+
+impl CollectiveGroup for SingleRank {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn world_size(&self) -> usize {
+        1
+    }
+
+    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
+        Ok(PendingSum(SumState::Done(values)))
+    }
+
+    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
+        let PendingSum(SumState::Done(values)) = pending else { return Err(CollectiveError::foreign_sum()) };
+        Ok(values)
+    }
+
+    fn broadcast(&mut self, _: usize, _: &mut [f32]) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn reduce_scatter_sum(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        Ok(values)
+    }
+
+    fn all_gather_parts(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        Ok(values)
+    }
+
+    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        Ok(vec![mine.to_vec()])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,5 +285,19 @@ mod tests {
             rendezvous.form_group(&next).unwrap().all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(ranks, [[[0], [1]], [[0], [1]]]);
+    }
+
+    #[test]
+    fn a_world_of_one_changes_nothing() {
+        let mut values = [1.5, f32::NAN];
+        SingleRank.all_reduce_sum(&mut values).unwrap();
+        SingleRank.broadcast(0, &mut values).unwrap();
+        assert!(values[0] == 1.5 && values[1].is_nan());
+        assert_eq!(SingleRank.all_gather(b"all").unwrap(), [b"all"]);
+        let pending = SingleRank.start_all_reduce_sum(vec![2.5]).unwrap();
+        assert_eq!(SingleRank.wait(pending).unwrap(), [2.5]);
+        assert_eq!(SingleRank.reduce_scatter_sum(vec![1.5], &[0, 1]).unwrap(), [1.5]);
+        assert_eq!(SingleRank.all_gather_parts(vec![1.5], &[0, 1]).unwrap(), [1.5]);
+        SingleRank.barrier().unwrap();
     }
 }

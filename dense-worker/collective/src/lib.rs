@@ -4,14 +4,10 @@
 //! processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
 //! [`SingleRank`] is a group of one rank.
 
-mod alone;
-mod backend;
 mod connector;
-mod cuda;
 mod error;
 mod guard;
 mod in_process;
-mod interrupt;
 mod processes;
 mod rendezvous;
 mod roll;
@@ -19,14 +15,13 @@ mod sys;
 #[cfg(test)]
 mod testing;
 
+use std::fmt;
 use std::time::Duration;
 
-pub use alone::SingleRank;
-pub use backend::CollectiveBackend;
-pub use cuda::{CUDA_HALF, open_cuda_half};
+pub use in_process::{InProcess, SingleRank};
+pub use connector::{CUDA_HALF, open_cuda_half};
 pub use error::CollectiveError;
-pub use in_process::InProcess;
-pub use interrupt::GroupInterrupt;
+pub use guard::GroupInterrupt;
 pub use rendezvous::StoreRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the
@@ -127,6 +122,26 @@ pub struct ProcessGroupConfig {
     pub timeout: Duration,
     /// Ends the wait for other ranks, and later the calls of the group.
     pub interrupt: GroupInterrupt,
+}
+
+/// The transport of values between processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CollectiveBackend {
+    /// c10d's Gloo, over TCP between the processors.
+    #[default]
+    Gloo,
+    /// c10d's NCCL, between CUDA devices. Rank r uses device r modulo the number of devices that its process sees. Only in
+    /// programs with the cargo feature `nccl`.
+    Nccl,
+}
+
+impl fmt::Display for CollectiveBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gloo => "gloo",
+            Self::Nccl => "nccl",
+        })
+    }
 }
 
 fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {

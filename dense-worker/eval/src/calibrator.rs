@@ -18,7 +18,7 @@ use zagros_zip::ZipEq;
 
 use crate::ClickScores;
 use crate::measure::sigmoid;
-use crate::temperature::best_scale;
+use crate::class_logits::best_scale;
 
 /// Most bins of samples that isotonic calibration starts from, and so most knots divided by two.
 const BINS: usize = 4096;

@@ -3,23 +3,18 @@
 
 pub mod binned;
 mod bytes;
-pub mod calibration_error;
 pub mod calibrator;
 mod class_logits;
 pub mod grouped;
 pub mod importance;
 pub mod measure;
 pub mod scores;
-mod slice_bytes;
 pub mod slices;
-pub mod sums;
 pub mod targets;
-mod temperature;
 
-pub use binned::BinnedScores;
+pub use binned::{BinnedScores, ClickSums};
 pub use calibrator::{CalibrationMethod, Calibrator};
 pub use grouped::{GroupAuc, GroupedScores};
 pub use scores::{ClickScores, Evaluation, LengthsDiffer};
 pub use slices::{ColumnSlices, SliceMeasures, SlicedScores};
-pub use sums::ClickSums;
 pub use targets::{TargetForm, TargetScores};

@@ -5,9 +5,8 @@ use zagros_zip::ZipEq;
 
 use std::fmt;
 
-use crate::calibration_error::calibration_error;
-use crate::measure;
-use crate::{GroupedScores, SlicedScores};
+use crate::measure::calibration_error;
+use crate::{GroupedScores, SlicedScores, measure};
 
 /// Logits by class. 4 bytes per sample, so 100 M test samples take 400 MB. The order of samples is not kept.
 ///

@@ -16,9 +16,8 @@ use std::sync::Arc;
 
 use zagros_job::{Format, Job};
 
-use crate::columnar::magic;
+use crate::{DataPart, IngestError, check_first_rows, columnar, find_files};
 use crate::read::text::{FileText, ReadReach};
-use crate::{DataPart, IngestError, check_first_rows, find_files};
 
 /// Bytes of text that are looked at. A stream keeps them for its reader.
 const START: usize = 64 << 10;
@@ -65,8 +64,8 @@ impl DataContent {
         let text = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start).trim_ascii_start();
         let is_array = |text: &[u8]| text.trim_ascii_start().first().is_none_or(|first| *first == b'{');
         match text {
-            _ if start.starts_with(magic::PARQUET) => Self::Parquet,
-            _ if start.starts_with(magic::ARROW) || start.starts_with(&magic::ARROW_STREAM) => Self::Arrow,
+            _ if start.starts_with(columnar::PARQUET) => Self::Parquet,
+            _ if start.starts_with(columnar::ARROW) || start.starts_with(&columnar::ARROW_STREAM) => Self::Arrow,
             [b'{', ..] => Self::Jsonl,
             // An array of objects is refused as that.
             [b'[', rest @ ..] if is_array(rest) => Self::Jsonl,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zagros_job::Job;
 
-use crate::parse::block::BlockParser;
+use crate::parse::BlockParser;
 use crate::parse::sink::NullSink;
 use crate::read::reader::{BlockReader, RowBlock};
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};

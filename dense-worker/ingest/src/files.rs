@@ -10,7 +10,7 @@ use crate::columnar::groups::UsedColumn;
 use crate::columnar::kind::ValueKind;
 use crate::find::expand_paths;
 use crate::parse::bad_budget::{BadBudget, LISTED};
-use crate::parse::block::BlockParser;
+use crate::parse::BlockParser;
 use crate::parse::sink::NullSink;
 use crate::read::layout::FileLayout;
 use crate::read::reader::{BlockReader, RowBlock};

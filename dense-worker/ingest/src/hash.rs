@@ -1,8 +1,6 @@
-//! The pinned hashes: text → id, and row → train or test.
+//! The pinned hashes: text → id, and row → part of the data.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
-
-use crate::DataPart;
 
 /// Pinned: it decides which rows are held out. With another seed, results of two releases cannot be compared.
 const SPLIT_SEED: u64 = 0x5a61_6772_6f73_0002;
@@ -50,6 +48,16 @@ impl HashSplit {
             _ => DataPart::Train,
         }
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataPart {
+    Train,
+    /// Rows that are held out for the end.
+    Test,
+    /// Rows that are held out and scored during training.
+    Validation,
+    All,
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zagros_job::{Job, Numeric, Values};
 use zagros_zip::ZipEq;
 
-use crate::moments::MomentSums;
+use crate::quantiles::MomentSums;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};

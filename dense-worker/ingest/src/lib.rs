@@ -26,9 +26,7 @@ mod cursor;
 mod find;
 #[cfg(test)]
 mod fixture;
-mod moments;
 mod parse;
-mod part;
 mod pipeline;
 mod quantiles;
 mod read;
@@ -47,10 +45,9 @@ pub use error::{BadRow, IngestError};
 pub use files::{check_first_rows, check_same_types, find_files};
 pub use fingerprint::{changed_at, fingerprint_files};
 pub use fit::{FitReport, RareCategories, fit_features};
-pub use hash::hash_value;
+pub use hash::{DataPart, hash_value};
 pub use input::{InputRow, InputRows};
 pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect_columns};
-pub use part::DataPart;
 pub use read::layout::criteo_columns;
 pub use sample::{
     ColumnFormat, LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample_rows,

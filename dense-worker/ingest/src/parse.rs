@@ -3,14 +3,49 @@
 pub(crate) mod bad;
 pub(crate) mod bad_budget;
 pub(crate) mod bags;
-pub(crate) mod block;
 pub(crate) mod fields;
 pub(crate) mod hold_out;
 pub(crate) mod json;
 pub(crate) mod label;
-pub(crate) mod missing;
 pub(crate) mod number;
 pub(crate) mod numbers;
 pub(crate) mod object;
 pub(crate) mod row;
 pub(crate) mod sink;
+
+use std::sync::Arc;
+
+use zagros_job::Job;
+
+use crate::columnar::parser::ColumnarParser;
+use crate::parse::row::{ParseOutcome, RowParser};
+use crate::parse::sink::RowSink;
+use crate::read::layout::FileLayout;
+use crate::read::reader::BlockBody;
+use crate::{DataPart, IngestError};
+
+/// Parses the rows of a job. Each thread has its own parser.
+#[derive(Debug)]
+pub(crate) struct BlockParser {
+    lines: RowParser,
+    columns: ColumnarParser,
+}
+
+impl BlockParser {
+    pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
+        Self { lines: RowParser::new(job, part), columns: ColumnarParser::new(job, part) }
+    }
+
+    pub(crate) fn parse<S: RowSink>(
+        &mut self,
+        layout: &Arc<FileLayout>,
+        content: &BlockBody,
+        sink: &mut S,
+    ) -> Result<ParseOutcome, IngestError> {
+        match (content, &layout.row_groups) {
+            (BlockBody::Slice(slice), Some(row_groups)) => self.columns.parse(layout, row_groups, *slice, sink),
+            (BlockBody::Slice(_), None) => unreachable!("only a file with row groups has slices of them"),
+            (BlockBody::Lines(lines), _) => Ok(self.lines.parse((&lines.text, lines.offset), &layout.positions, sink)),
+        }
+    }
+}

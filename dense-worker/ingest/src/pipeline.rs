@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bo
 use rustix::time::{ClockId, clock_gettime};
 use zagros_job::Job;
 
-use crate::parse::block::BlockParser;
+use crate::parse::BlockParser;
 use crate::parse::row::ParseOutcome;
 use crate::parse::sink::RowSink;
 use crate::read::layout::FileLayout;

@@ -4,7 +4,6 @@ pub(crate) mod compression;
 pub(crate) mod layout;
 pub(crate) mod line_blocks;
 pub(crate) mod names;
-pub(crate) mod objects;
 pub(crate) mod reader;
 pub(crate) mod record_blocks;
 pub(crate) mod record_starts;

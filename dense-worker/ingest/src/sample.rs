@@ -14,7 +14,7 @@ mod objects;
 use std::path::{Path, PathBuf};
 
 use crate::IngestError;
-pub use crate::columnar::sample::LIST_SEPARATOR;
+pub use crate::columnar::texts::LIST_SEPARATOR;
 use crate::content::{DataContent, same_content, spread_indices};
 use crate::find::expand_paths;
 

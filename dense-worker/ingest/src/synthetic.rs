@@ -6,7 +6,6 @@ pub mod crit_zipf;
 mod factors;
 mod planted;
 mod write;
-mod zipf;
 
 pub use crit_zipf::{CritZipf, IdVocabulary};
 pub use factors::{FactorColumns, FactorSpec, factor_columns};

@@ -4,10 +4,10 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use zagros_ingest::InputRows;
 use zagros_plumbing::durable;
 
-use crate::journal::PredictionJournal;
 use crate::stream::write_rows;
 use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, parquet};
 
@@ -170,5 +170,32 @@ fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct PredictionJournal {
+    version: u32,
+    /// Other rows, or another model, have another one.
+    identity: String,
+    pub(crate) counts: PredictionCounts,
+    pub(crate) bytes: u64,
+}
+
+impl PredictionJournal {
+    const VERSION: u32 = 1;
+
+    pub(crate) fn new(identity: &str, counts: PredictionCounts, bytes: u64) -> Self {
+        Self { version: Self::VERSION, identity: identity.to_owned(), counts, bytes }
+    }
+
+    /// The journal of an unfinished file of the same rows, columns and model.
+    pub(crate) fn find(path: &Path, identity: &str) -> Option<Self> {
+        let found: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (found.version == Self::VERSION && found.identity == identity).then_some(found)
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        durable::write(path, &serde_json::to_vec(self)?)
     }
 }

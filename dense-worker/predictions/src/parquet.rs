@@ -11,7 +11,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 use zagros_zip::ZipEq;
 
-use crate::{PredictionColumns, record};
+use crate::{PredictionColumns, format};
 
 const GROUP_ROWS: u64 = 1 << 17;
 
@@ -62,7 +62,7 @@ fn read_group(columns: &PredictionColumns, from: &mut impl Read, rows: u64) -> R
     let mut group = RowGroup { keys: vec![Vec::new(); keys], scores: vec![Vec::new(); scores], defined: Vec::new() };
     let mut texts = vec![Vec::new(); keys];
     for _ in 0..rows {
-        let is_scored = record::read(from, &mut texts, &mut group.scores)?;
+        let is_scored = format::read_record(from, &mut texts, &mut group.scores)?;
         group.defined.push(i16::from(is_scored));
         for (column, text) in group.keys.iter_mut().zip_eq(&texts) {
             column.push(String::from_utf8_lossy(text).as_bytes().to_vec().into());

@@ -2,9 +2,34 @@
 
 use std::io::{self, Write};
 
+use serde::{Deserialize, Serialize};
 use zagros_ingest::InputRows;
 
-use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, record};
+use crate::{PredictionColumns, PredictionError, PredictionFormat, format};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PredictionCounts {
+    /// Rows with a score.
+    pub samples: u64,
+    /// Malformed rows, which have none.
+    pub malformed: u64,
+    /// Rows with a score that is no finite number.
+    #[serde(default)]
+    pub not_finite: u64,
+}
+
+impl PredictionCounts {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.samples += more.samples;
+        self.malformed += more.malformed;
+        self.not_finite += more.not_finite;
+    }
+
+    #[must_use]
+    pub fn row_count(&self) -> u64 {
+        self.samples + self.malformed
+    }
+}
 
 #[derive(Debug)]
 pub struct PredictionStream<W> {
@@ -67,7 +92,7 @@ pub(crate) fn write_rows(
         match format {
             PredictionFormat::Csv => columns.write_csv(row, score, to)?,
             PredictionFormat::Jsonl => columns.write_json(row, score, to)?,
-            PredictionFormat::Parquet => record::write(row, columns.keys.len(), score, to)?,
+            PredictionFormat::Parquet => format::write_record(row, columns.keys.len(), score, to)?,
         }
     }
     Ok(counts)

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::column::Column;
+use super::Column;
 use super::labels::LabelForms;
 use crate::settings::{
     Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, Numeric, NumericEmbedding, Pooling, Sequence,
@@ -141,18 +141,8 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
     let weights = feature.values.weight_column().map(str::to_owned);
     let table = (table != feature.name).then(|| table.to_owned());
     let default = feature.default.clone();
-    let file = CategoricalFile {
-        name,
-        table,
-        default,
-        hash_size,
-        vocabulary,
-        separator,
-        pooling,
-        weights,
-        sequence,
-        ..file
-    };
+    let file =
+        CategoricalFile { name, table, default, hash_size, vocabulary, separator, pooling, weights, sequence, ..file };
     match file.column.clone() {
         Some(column) if *feature == Categorical::of_column(column.clone(), feature.table) && file.table.is_none() => {
             Column::Name(column)

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::column::Column;
+use super::Column;
 use crate::settings::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
 
 /// What the model learns.

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::categorical::Categorical;
-use super::numeric::Numeric;
-use super::numeric_embedding::NumericEmbedding;
+use super::categorical::{Categorical, ColumnReading, IdRange, IdSource, Values};
+use super::encoding::CategoryEncoding;
+use super::numeric::{Numeric, NumericEmbedding};
 use super::targets::Target;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,9 +39,7 @@ impl Features {
     pub fn learned_columns(&self) -> impl Iterator<Item = &String> {
         self.targets.iter().map(|target| &target.column).chain(&self.weight)
     }
-}
 
-impl Features {
     /// The inputs that are single numbers, which a numeric embedding is for: not those of vectors, and not missing indicators.
     #[must_use]
     pub fn single_numbers(&self) -> Vec<usize> {
@@ -64,5 +62,154 @@ impl Features {
     #[must_use]
     pub fn numeric_values(&self) -> usize {
         self.numeric.iter().map(|feature| self.numeric_width(feature)).sum()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ColumnPart<'a> {
+    pub column: &'a str,
+    pub reading: &'a ColumnReading,
+}
+
+impl Features {
+    /// One, or those that a cross combines. A name in a cross is that of a feature of one value and one column,
+    /// otherwise that of a column whose texts count.
+    #[must_use]
+    pub fn column_parts<'a>(&'a self, feature: &'a Categorical) -> Vec<ColumnPart<'a>> {
+        match &feature.source {
+            IdSource::Column { column, reading } => vec![ColumnPart { column, reading }],
+            IdSource::Cross(names) => names.iter().map(|name| self.column_part(name)).collect(),
+        }
+    }
+
+    /// The columns that a categorical feature reads: of its parts, and then that of its weights.
+    pub fn source_columns<'a>(&'a self, feature: &'a Categorical) -> impl Iterator<Item = &'a str> {
+        self.column_parts(feature).into_iter().map(|part| part.column).chain(feature.values.weight_column())
+    }
+
+    fn column_part<'a>(&'a self, name: &'a str) -> ColumnPart<'a> {
+        let named = |feature: &&Categorical| feature.name == name && feature.values == Values::One;
+        match self.categorical.iter().find(named).map(|feature| &feature.source) {
+            Some(IdSource::Column { column, reading }) => ColumnPart { column, reading },
+            _ => ColumnPart { column: name, reading: &ColumnReading::Text },
+        }
+    }
+
+    pub fn number_features(&self) -> impl Iterator<Item = &Numeric> {
+        self.numeric.iter().filter(|feature| feature.encode.is_none())
+    }
+
+    pub fn encoded_features(&self) -> impl Iterator<Item = (&Numeric, &CategoryEncoding)> {
+        self.numeric.iter().filter_map(|feature| feature.encode.as_ref().map(|encoding| (feature, encoding)))
+    }
+
+    /// The categorical ones, and then a stand-in for each numeric one that encodes a category.
+    #[must_use]
+    pub fn category_features(&self) -> Vec<Categorical> {
+        let encoded = self.encoded_features().map(|(feature, encoding)| self.encoded_category(feature, encoding));
+        self.categorical.iter().cloned().chain(encoded).collect()
+    }
+
+    /// The same features, with a categorical one in place of each encoded one, for what counts columns as they are.
+    #[must_use]
+    pub fn with_plain_categories(&self) -> Self {
+        let mut plain = self.clone();
+        plain.categorical = self.category_features();
+        for feature in &mut plain.categorical[self.categorical.len()..] {
+            feature.name.push_str(" (encoded)");
+        }
+        plain.numeric.retain(|feature| feature.encode.is_none());
+        plain
+    }
+
+    pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &CategoryEncoding) -> Categorical {
+        let source = if encoding.with.is_empty() {
+            let part = self.column_part(&feature.column);
+            IdSource::Column { column: part.column.to_owned(), reading: part.reading.clone() }
+        } else {
+            IdSource::Cross(std::iter::once(&feature.column).chain(&encoding.with).cloned().collect())
+        };
+        let (table, values, default, ids) = (0, Values::One, None, IdRange::All);
+        Categorical { name: feature.name().to_owned(), source, table, values, default, ids }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{DELIMITED, job, problems};
+    use crate::settings::{ColumnReading, EncodingTable};
+
+    fn features(numeric: &str) -> String {
+        format!(
+            "[features]\nlabel = 'y'\nnumeric = ['n', {numeric}]\n\
+             categorical = ['a', {{ column = 'n', name = 'r', buckets = [1, 2] }}, {{ column = 'b', separator = ' ' }}]\n"
+        )
+    }
+
+    #[test]
+    fn an_encoded_category_is_read_after_the_categorical_features() {
+        let two = "{ column = 'r', encode = { by = 'count' } }, { column = 'a', name = 'ar', encode = { by = 'target', with = ['r', 'c'] } }";
+        let features = job(DELIMITED, &features(two)).features;
+        let read = features.category_features();
+        assert_eq!((features.numeric_inputs(), features.number_features().count(), read.len()), (3, 1, 5));
+        assert!(
+            matches!(&read[3].source, IdSource::Column { column, reading: ColumnReading::Buckets(_) } if column == "n")
+        );
+        let columns = |of: &Categorical| features.source_columns(of).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!((read[4].name.as_str(), columns(&read[4])), ("ar", vec!["a".into(), "n".into(), "c".into()]));
+        let plain = features.with_plain_categories();
+        assert_eq!((plain.numeric.len(), plain.categorical[4].name.as_str()), (1, "ar (encoded)"));
+    }
+
+    #[test]
+    fn a_measured_encoding_comes_back_from_the_job_file() {
+        let mut made = job(DELIMITED, &features("{ column = 'a', encode = { by = 'target', folds = 2 } }"));
+        let table = EncodingTable {
+            mean: 0.25,
+            deviation: 0.5,
+            rare: vec![0.25, 0.2, 0.3],
+            ids: vec![3, u64::MAX],
+            values: vec![0.1, 0.2, 0.3, 0.0, -0.0, 1e-9],
+        };
+        made.features.numeric[1].encode.as_mut().unwrap().fitted = Some(table);
+        let again =
+            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), made);
+        let message = "the numbers of an encoding are one for each fold and one for all other rows, of each id";
+        for (key, other) in
+            [("ffffffffffffffff", "fffffffffffffff"), ("3dcccccd3e4ccccd", "3dcccccd"), ("folds = 2", "folds = 3")]
+        {
+            let text = made.to_toml().replacen(key, other, 1);
+            assert_ne!(text, made.to_toml());
+            let error = crate::Job::parse(&text, std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+            assert_eq!(error.unwrap_err().problems()[0].message(), message, "{other}");
+        }
+    }
+
+    #[test]
+    fn keys_that_do_not_fit_an_encoding_are_refused() {
+        for (numeric, message) in [
+            ("{ column = 'a', encode = { by = 'target' }, log = true }", "`log` and `encode` exclude each other"),
+            ("{ column = 'a', encode = { by = 'target' }, missing = 1 }", "`missing` and `encode` exclude each other"),
+            ("{ column = 'a', encode = { by = 'count', folds = 3 } }", "`folds` needs `by = \"target\"`"),
+            ("{ column = 'q', encode = { by = 'count' } }", "no feature or column is named \"q\""),
+            ("{ column = 'a', encode = { by = 'count', with = ['q'] } }", "no feature or column is named \"q\""),
+            ("{ column = 'a', encode = { by = 'count', with = ['a'] } }", "the cross names \"a\" twice"),
+            ("{ column = 'y', encode = { by = 'count' } }", "the label \"y\" is also a categorical feature"),
+        ] {
+            assert_eq!(problems(DELIMITED, &features(numeric)), [message], "{numeric}");
+        }
+        let encoded = features("{ column = 'a', encode = { by = 'target' } }");
+        let classes =
+            encoded.replace("label = 'y'", "label = { column = 'y', kind = 'classes', classes = ['a', 'b', 'c'] }");
+        assert_eq!(
+            problems(DELIMITED, &classes),
+            ["`encode` by target needs a first label that is a click or a number"]
+        );
+        let by_time = DELIMITED.replace("[data]\n", "[data]\norder = 'time'\n");
+        let found = problems(&by_time, &encoded);
+        assert_eq!(found, ["`encode` by target does not fit `data.order = \"time\"`"]);
+        job(&by_time, &features("{ column = 'a', encode = { by = 'count' } }"));
     }
 }

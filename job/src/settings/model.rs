@@ -44,7 +44,7 @@ pub enum Model {
     /// DCN-V2, Wang et al. 2021: cross layers over numeric features and embedding vectors side by side, and a deep MLP.
     Dcnv2 {
         /// Cross layers; each raises by one the degree of the feature products that the network can express.
-        #[serde(default = "cross_layers")]
+        #[serde(default = "count::<3>")]
         #[schemars(range(min = 1, max = 64))]
         cross_layers: usize,
         /// Rank r of the cross layers' matrices: W = U·Vᵀ with U and V of width × r; below the width of the input.
@@ -94,23 +94,23 @@ pub enum Model {
     /// linear compress block (LCB). It grows by `layers`, `fmb` and `lcb`. All tables share one `dim`.
     Wukong {
         /// Layers of the stack; layer l holds products of up to 2^l features.
-        #[serde(default = "wukong_layers")]
+        #[serde(default = "count::<3>")]
         #[schemars(range(min = 1, max = 64))]
         layers: usize,
         /// Vectors that the factorisation machine block of a layer gives.
-        #[serde(default = "wukong_vectors")]
+        #[serde(default = "count::<8>")]
         #[schemars(range(min = 1, max = 4096))]
         fmb: usize,
         /// Vectors that the linear compress block of a layer gives.
-        #[serde(default = "wukong_vectors")]
+        #[serde(default = "count::<8>")]
         #[schemars(range(min = 1, max = 4096))]
         lcb: usize,
         /// Columns that are kept of the vectors' dot products: X·Xᵀ·Y with Y of n × rank.
-        #[serde(default = "wukong_vectors")]
+        #[serde(default = "count::<8>")]
         #[schemars(range(min = 1, max = 4096))]
         rank: usize,
         /// Widths of the hidden layers of the MLP in a factorisation machine block, in order; its output layer is appended.
-        #[serde(default = "fmb_hidden")]
+        #[serde(default = "one_layer::<256>")]
         #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         fmb_hidden: Vec<i64>,
         /// Widths of the hidden layers of the bottom MLP, which makes one vector of the numeric features, in order; a last layer
@@ -139,7 +139,7 @@ pub enum Model {
         second: Vec<i64>,
         /// Heads of the bilinear product: parts of the streams' outputs that are multiplied with each other. A divisor of the last width
         /// of both streams; more heads have fewer weights.
-        #[serde(default = "finalmlp_heads")]
+        #[serde(default = "count::<1>")]
         #[schemars(range(min = 1, max = 4096))]
         heads: usize,
         /// What scales the input of each stream. Default: nothing does; `{}` has learned factors.
@@ -187,15 +187,15 @@ pub enum Model {
         #[schemars(extend("default" = null))]
         attention: Vec<AttentionPair>,
         /// Blocks of self-attention and a feed-forward network.
-        #[serde(default = "bst_layers")]
+        #[serde(default = "count::<1>")]
         #[schemars(range(min = 1, max = 64))]
         layers: usize,
         /// Heads of the self-attention; a divisor of the table's `dim`.
-        #[serde(default = "bst_heads")]
+        #[serde(default = "count::<1>")]
         #[schemars(range(min = 1, max = 64))]
         heads: usize,
         /// Width of the hidden layer of the feed-forward network of each position.
-        #[serde(default = "bst_ffn")]
+        #[serde(default = "count::<64>")]
         #[schemars(range(min = 1, max = 1_048_576))]
         ffn: usize,
         /// Whether a position attends only to itself and earlier ones, as in SASRec (Kang and McAuley 2018). The target comes last.
@@ -220,7 +220,7 @@ pub enum Model {
         #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         bottom: Vec<i64>,
         /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
-        #[serde(default = "tower")]
+        #[serde(default = "one_layer::<64>")]
         #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         tower: Vec<i64>,
         /// Share of hidden units that a training step drops.
@@ -231,7 +231,7 @@ pub enum Model {
     /// MMoE, Ma et al. 2018: experts that all labels share, a gate of each label that mixes them, and its tower.
     Mmoe {
         /// Experts, each an MLP over all features.
-        #[serde(default = "experts")]
+        #[serde(default = "count::<4>")]
         #[schemars(range(min = 1, max = 256))]
         experts: usize,
         /// The layers of experts and towers.
@@ -241,15 +241,15 @@ pub enum Model {
     /// PLE, Tang et al. 2020: experts of each label besides those that all share, in levels, with gates, and a tower of each label.
     Ple {
         /// Levels of experts; one is the paper's CGC.
-        #[serde(default = "levels")]
+        #[serde(default = "count::<1>")]
         #[schemars(range(min = 1, max = 16))]
         levels: usize,
         /// Experts of a level that all labels share.
-        #[serde(default = "few_experts")]
+        #[serde(default = "count::<2>")]
         #[schemars(range(min = 1, max = 256))]
         shared_experts: usize,
         /// Experts of a level that each label has of its own.
-        #[serde(default = "few_experts")]
+        #[serde(default = "count::<2>")]
         #[schemars(range(min = 1, max = 256))]
         task_experts: usize,
         /// The layers of experts and towers.
@@ -278,11 +278,11 @@ pub enum Model {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExpertLayers {
     /// Widths of the layers of an expert, in order.
-    #[serde(default = "expert")]
+    #[serde(default = "one_layer::<128>")]
     #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 1_048_576)))]
     pub hidden: Vec<i64>,
     /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
-    #[serde(default = "tower")]
+    #[serde(default = "one_layer::<64>")]
     #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
     pub tower: Vec<i64>,
     /// Share of hidden units that a training step drops.
@@ -344,58 +344,14 @@ fn hidden() -> Vec<i64> {
     vec![256, 128]
 }
 
-fn tower() -> Vec<i64> {
-    vec![64]
-}
-
-fn expert() -> Vec<i64> {
-    vec![128]
-}
-
-fn experts() -> usize {
-    4
-}
-
-fn few_experts() -> usize {
-    2
-}
-
-fn levels() -> usize {
-    1
-}
-
-fn cross_layers() -> usize {
-    3
-}
-
-fn wukong_layers() -> usize {
-    3
-}
-
-fn wukong_vectors() -> usize {
-    8
-}
-
-fn finalmlp_heads() -> usize {
-    1
-}
-
 fn attention_hidden() -> Vec<i64> {
     vec![80, 40]
 }
 
-fn bst_layers() -> usize {
-    1
+fn one_layer<const WIDTH: i64>() -> Vec<i64> {
+    vec![WIDTH]
 }
 
-fn bst_heads() -> usize {
-    1
-}
-
-fn bst_ffn() -> usize {
-    64
-}
-
-fn fmb_hidden() -> Vec<i64> {
-    vec![256]
+fn count<const N: usize>() -> usize {
+    N
 }

@@ -13,7 +13,6 @@ mod batch;
 mod ending;
 mod error;
 mod gradient_sum;
-mod job_text;
 mod link;
 mod session;
 mod storage;
@@ -21,10 +20,29 @@ mod storage;
 mod tests;
 mod waiting;
 
+use std::path::Path;
+
+use serde_json::Value;
+use zagros_job::{Job, Overrides};
+
 pub use batch::{BatchAccess, LookupBatch};
 pub use error::SessionError;
-pub use job_text::{job_toml, parse_job};
 pub use link::SessionEnd;
 pub use session::{RunReach, Session, SessionTable};
 pub use storage::{SavedRows, SavedRowsFile, TableRows};
 pub use waiting::Look;
+
+/// It is not checked beyond its form: [`parse_job`] does that. Fails for a value that TOML has not, such as null.
+pub fn job_toml(json: &str) -> Result<String, SessionError> {
+    let wrong = |error: &dyn std::fmt::Display| SessionError::JobText(error.to_string());
+    let job: Value = serde_json::from_str(json).map_err(|error| wrong(&error))?;
+    if !job.is_object() {
+        return Err(wrong(&"it is no table"));
+    }
+    toml::to_string(&job).map_err(|error| wrong(&error))
+}
+
+/// Fails with all problems of the job.
+pub fn parse_job(text: &str, name: &str) -> Result<Job, SessionError> {
+    Ok(Job::parse(text, Path::new(name), &Overrides::none())?)
+}

@@ -241,3 +241,21 @@ async fn a_malformed_address_and_a_malformed_secret_are_reported() {
     let wrong = RunReach::over_grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
     assert!(wrong.contains("cannot reach no where"), "{wrong}");
 }
+
+#[test]
+fn a_job_in_json_is_the_job_in_toml() {
+    let json = r#"{"data": {"format": "criteo", "train": "a"}, "tables": {"C1": {"dim": 4}},
+                   "embedding": {"dim": 8}, "model": {"kind": "ffnn", "hidden": [1]}}"#;
+    let job = parse_job(&job_toml(json).unwrap(), "x.toml").unwrap();
+    assert_eq!((job.tables[0].dim, job.tables[1].dim), (4, 8));
+}
+
+#[test]
+fn what_is_no_job_is_refused_in_words() {
+    for wrong in ["[1]", "{", r#"{"train": null}"#] {
+        let said = job_toml(wrong).unwrap_err().to_string();
+        assert!(said.starts_with("the settings are no job: "), "{said}");
+    }
+    let said = parse_job("[tables.C1]\ndims = 4\n", "mine").unwrap_err().to_string();
+    assert!(said.contains("mine") && said.contains("`dim`"), "{said}");
+}

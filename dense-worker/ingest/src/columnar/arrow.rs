@@ -6,8 +6,6 @@ pub(crate) mod file;
 pub(crate) mod schema;
 
 mod body;
-mod content;
-mod stream;
 mod values;
 
 #[cfg(test)]

@@ -6,13 +6,12 @@ use zagros_zip::ZipEq;
 use super::decoded::{DecodedColumn, GroupColumns};
 use super::fault::FileFault;
 use super::groups::UsedColumn;
-use super::lists::NumberLists;
+use super::numbers::NumberLists;
 use super::output::{BagCells, BagForm, ConvertedCell, ConvertedCells, IdCells, ToPart, ValueTexts};
 use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::bad::FieldFault;
-use crate::parse::bags::ValueWeights;
-use crate::parse::missing::MissingTexts;
+use crate::parse::bags::{MissingTexts, ValueWeights};
 use crate::parse::sink::{BatchSink, RowSink};
 
 #[derive(Debug)]

@@ -10,8 +10,7 @@ use super::fault::{FileFault, Result, fail};
 use super::groups::{ColumnDescription, GroupPlace, RowGroups, UsedColumn};
 use super::output::ColumnOutput;
 use super::parquet::column::ColumnReader;
-use super::parquet::pages::PageFile;
-use super::parquet::stored::GroupRanges;
+use super::parquet::pages::{GroupRanges, PageFile};
 use crate::IngestError;
 use crate::source::open_file;
 

@@ -11,7 +11,7 @@ use crate::category::reading::{CellReading, missing_id, range_index};
 use crate::hash_value;
 use crate::parse::bad::quoted_text;
 use crate::parse::label::{LabelTexts, sample_weight};
-use crate::parse::missing::MissingTexts;
+use crate::parse::bags::MissingTexts;
 use crate::parse::number::{MOST, parse_number};
 
 /// The most different faulty values of a block that are shown in a message.
@@ -112,10 +112,6 @@ impl ValueTexts {
     fn split_values(&mut self, value: ColumnValue<'_>, separator: &Finder<'static>, put: impl FnMut(&[u8])) {
         let Self { kind, missing, buffer, .. } = self;
         missing.split_values(kind.text(value, buffer), separator, false).for_each(put);
-    }
-
-    fn value_text<'a>(&'a mut self, value: ColumnValue<'a>) -> &'a [u8] {
-        self.kind.text(value, &mut self.buffer)
     }
 
     /// The text of a value; empty if it is missing.
@@ -267,7 +263,10 @@ pub(super) trait CellConverter {
     /// The cell of a value; `Err` if it cannot be one.
     fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()>;
     fn shown(&self, value: ColumnValue<'_>) -> String;
-    fn null(&self) -> Result<ConvertedCell, ()>;
+    /// The cell of a row without a value; `Err` if each row needs one.
+    fn null(&self) -> Result<ConvertedCell, ()> {
+        Ok(ConvertedCell::Missing)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -361,10 +360,6 @@ impl CellConverter for ToNumber {
     fn shown(&self, value: ColumnValue<'_>) -> String {
         quoted_text(self.0.kind.text(value, &mut Vec::new()))
     }
-
-    fn null(&self) -> Result<ConvertedCell, ()> {
-        Ok(ConvertedCell::Missing)
-    }
 }
 
 impl ToNumber {
@@ -406,10 +401,6 @@ impl CellConverter for ToPart {
     fn shown(&self, value: ColumnValue<'_>) -> String {
         self.number.shown(value)
     }
-
-    fn null(&self) -> Result<ConvertedCell, ()> {
-        Ok(ConvertedCell::Missing)
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -430,7 +421,7 @@ impl CellConverter for ToLabel {
             ColumnValue::Int(truth) if texts.kind == ValueKind::Bool => label.truth_value(truth != 0),
             _ => number
                 .and_then(|number| label.number_value(number))
-                .or_else(|| label.label_value(texts.value_text(value))),
+                .or_else(|| label.label_value(texts.kind.text(value, &mut texts.buffer))),
         };
         label.map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }

@@ -3,7 +3,5 @@
 pub(crate) mod column;
 pub(crate) mod file;
 pub(crate) mod pages;
-pub(crate) mod stored;
 
 mod decoder;
-mod schema;

@@ -13,7 +13,7 @@ use crate::DataPart;
 use crate::category::date::clock_seconds;
 use crate::hash::HashSplit;
 use crate::parse::bad::{FieldFault, quoted_text};
-use crate::parse::missing::MissingTexts;
+use super::bags::MissingTexts;
 use crate::parse::number::parse_number;
 
 #[derive(Clone, Debug)]

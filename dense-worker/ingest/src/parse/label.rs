@@ -3,7 +3,7 @@
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 
 use crate::parse::bad::{FieldFault, quoted_text};
-use crate::parse::missing::{MissingTexts, to_bytes};
+use super::bags::{MissingTexts, to_bytes};
 use crate::parse::number::parse_number;
 
 /// The values that a label column may hold.

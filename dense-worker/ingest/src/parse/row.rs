@@ -12,7 +12,7 @@ use crate::parse::fields::{FieldSyntax, LineFields, QuoteError};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
-use crate::parse::missing::MissingTexts;
+use super::bags::MissingTexts;
 use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, field_syntax, record_syntax};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use zagros_zip::ZipEq;
 
-use super::bins::{ColumnBins, FREQUENT, FeatureProfile, ValueDistribution, stability_index};
-use super::frequent::FrequentValues;
-use crate::sketch::DistinctSketch;
+use super::{ColumnBins, FREQUENT, FeatureProfile, ValueDistribution, stability_index};
+use crate::sketch::{DistinctSketch, FrequentValues};
 
 /// Numbers that are kept to make bins of.
 const KEPT: usize = 1 << 15;

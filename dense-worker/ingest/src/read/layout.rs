@@ -8,13 +8,10 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::{DelimitedFormat, Format, Job};
 
 use crate::IngestError;
-use crate::columnar::file::{ColumnFile, FileFormat};
-use crate::columnar::groups::RowGroups;
-use crate::columnar::magic::other_format;
-use crate::columnar::shapes::check_shapes;
+use crate::columnar::groups::{RowGroups, check_shapes};
+use crate::columnar::{ColumnFile, FileFormat, other_format};
 use crate::parse::fields::{FieldSyntax, LineFields};
-use crate::read::names::{most_similar, used_columns, usual_separators};
-use crate::read::objects::check_objects;
+use crate::read::names::{check_objects, most_similar, used_columns, usual_separators};
 use crate::read::records::{RecordScanner, RecordSyntax};
 use crate::read::text::{FileText, ReadReach};
 use crate::source::object_url;
@@ -99,9 +96,7 @@ impl FileLayout {
             positions,
         })
     }
-}
 
-impl FileLayout {
     fn of_columns(job: &Job, path: &Path, format: FileFormat) -> Result<Self, IngestError> {
         let footer = ColumnFile::open(path, format)?;
         let positions = ColumnPositions::find(job, path, footer.column_names())?;

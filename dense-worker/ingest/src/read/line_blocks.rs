@@ -6,7 +6,7 @@
 
 use std::io::{self, Read};
 
-/// Bytes to read after the end of a split, for the end of its last line: the length of a usual line.
+/// Bytes to read after the end of a split, for the end of its last line or record: the length of a usual line.
 const LINE_END: u64 = 4 << 10;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,14 +21,14 @@ pub(crate) struct BlockLimits {
 #[derive(Debug)]
 pub(crate) struct LineBlocks<R> {
     source: R,
-    limits: BlockLimits,
+    pub(super) limits: BlockLimits,
     /// Text that was read but not returned yet.
-    carry: Vec<u8>,
+    pub(super) carry: Vec<u8>,
     /// Offset of the first byte of `carry`.
-    at: u64,
+    pub(super) at: u64,
     /// Lines that start here or later belong to the next split.
-    end: u64,
-    is_exhausted: bool,
+    pub(super) end: u64,
+    pub(super) is_exhausted: bool,
 }
 
 impl<R: Read> LineBlocks<R> {
@@ -45,8 +45,8 @@ impl<R: Read> LineBlocks<R> {
         &self.source
     }
 
-    /// How much to read at once: a block, or the remaining split with the end of its last line.
-    fn portion(&self) -> usize {
+    /// How much to read at once: a block, or the remaining split with the end of its last line or record.
+    pub(super) fn portion(&self) -> usize {
         let owned = self.end.saturating_sub(self.at).saturating_add(LINE_END);
         usize::try_from(owned).unwrap_or(usize::MAX).min(self.limits.block_bytes)
     }
@@ -83,10 +83,7 @@ impl<R: Read> LineBlocks<R> {
         loop {
             self.fill(block, wanted)?;
             if let Some(length) = self.length_of_whole_lines(block) {
-                self.carry.extend_from_slice(&block[length..]);
-                block.truncate(length);
-                self.at += length as u64;
-                return Ok(length > 0);
+                return Ok(self.cut(block, length));
             }
             if block.len() > self.limits.max_line_bytes {
                 self.shorten(block)?;
@@ -94,6 +91,14 @@ impl<R: Read> LineBlocks<R> {
             }
             wanted = block.len() * 2;
         }
+    }
+
+    /// Keeps the text after the first `length` bytes for the next block.
+    pub(super) fn cut(&mut self, block: &mut Vec<u8>, length: usize) -> bool {
+        self.carry.extend_from_slice(&block[length..]);
+        block.truncate(length);
+        self.at += length as u64;
+        length > 0
     }
 
     /// How many bytes of `block`, which starts at `self.at`, are whole lines of this split; `None` if the end of its first
@@ -121,7 +126,7 @@ impl<R: Read> LineBlocks<R> {
 
     /// Reads until `buffer` holds `wanted` bytes or the text ends. Always reads that many, so that blocks do not depend on
     /// how the system delivers bytes.
-    fn fill(&mut self, buffer: &mut Vec<u8>, wanted: usize) -> io::Result<()> {
+    pub(super) fn fill(&mut self, buffer: &mut Vec<u8>, wanted: usize) -> io::Result<()> {
         let missing = wanted.saturating_sub(buffer.len()) as u64;
         let read = self.source.by_ref().take(missing).read_to_end(buffer)?;
         self.is_exhausted |= (read as u64) < missing;

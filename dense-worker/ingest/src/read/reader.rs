@@ -109,17 +109,11 @@ enum SplitBlocks {
 }
 
 impl SplitBlocks {
-    fn source(&self) -> &FileText {
+    /// The text that was not returned yet.
+    fn unread(&self) -> &LineBlocks<FileText> {
         match self {
-            Self::Lines(lines) => lines.source(),
-            Self::Records(records) => records.source(),
-        }
-    }
-
-    fn offset(&self) -> u64 {
-        match self {
-            Self::Lines(lines) => lines.offset(),
-            Self::Records(records) => records.offset(),
+            Self::Lines(lines) => lines,
+            Self::Records(records) => &records.text,
         }
     }
 
@@ -128,7 +122,7 @@ impl SplitBlocks {
             Self::Lines(lines) => lines.next_block(block),
             Self::Records(records) => records.next_block(block),
         };
-        next.map_err(|error| self.source().explain(error))
+        next.map_err(|error| self.unread().source().explain(error))
     }
 }
 
@@ -148,7 +142,7 @@ impl BlockReader {
             if let Some(open) = &mut self.open {
                 let block = match open {
                     OpenReader::Lines(open) => {
-                        let offset = open.text.offset();
+                        let offset = open.text.unread().offset();
                         let has_lines = open.text.next_block(&mut text)?;
                         let completes = (!has_lines).then_some(open.id);
                         open.take_block(BlockLines { text, offset }, completes)
@@ -214,7 +208,7 @@ impl BlockReader {
                 SplitBlocks::Lines(lines)
             }
         };
-        let split_offset = text.offset();
+        let split_offset = text.unread().offset();
         Ok(OpenSplit {
             id: task.id,
             is_whole_file: task.start == 0 && end >= layout.bytes,
@@ -237,8 +231,8 @@ impl BlockReader {
 
 impl OpenSplit {
     fn take_block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
-        let position =
-            if self.layout.is_compressed { self.text.source().compressed_bytes() } else { self.text.offset() };
+        let unread = self.text.unread();
+        let position = if self.layout.is_compressed { unread.source().compressed_bytes() } else { unread.offset() };
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;

@@ -5,43 +5,20 @@
 
 use std::io::{self, Read};
 
-use super::line_blocks::BlockLimits;
+use super::line_blocks::{BlockLimits, LineBlocks};
 use super::records::{RecordScanner, RecordSyntax};
-
-/// Bytes to read after the end of a split, for the end of its last record.
-const RECORD_END: u64 = 4 << 10;
 
 #[derive(Debug)]
 pub(crate) struct RecordBlocks<R> {
-    source: R,
+    /// What was not returned yet, and where it is; it starts a record. Records that start at its end or later belong to the next split.
+    pub(crate) text: LineBlocks<R>,
     syntax: RecordSyntax,
-    limits: BlockLimits,
-    /// Text that was read but not returned yet.
-    carry: Vec<u8>,
-    /// Offset of the first byte of `carry`, which starts a record.
-    at: u64,
-    /// Records that start here or later belong to the next split.
-    end: u64,
-    is_exhausted: bool,
 }
 
 impl<R: Read> RecordBlocks<R> {
     /// Divides the records that start before `end`. `source` is at byte `at`, the start of a record.
     pub(crate) fn new(source: R, syntax: RecordSyntax, at: u64, end: u64, limits: BlockLimits) -> Self {
-        Self { source, syntax, limits, carry: Vec::new(), at, end, is_exhausted: false }
-    }
-
-    pub(crate) fn offset(&self) -> u64 {
-        self.at
-    }
-
-    pub(crate) fn source(&self) -> &R {
-        &self.source
-    }
-
-    fn portion(&self) -> usize {
-        let owned = self.end.saturating_sub(self.at).saturating_add(RECORD_END);
-        usize::try_from(owned).unwrap_or(usize::MAX).min(self.limits.block_bytes)
+        Self { text: LineBlocks::new(source, at, end, limits), syntax }
     }
 
     /// Puts the next records into `block`; false at the end. Each record ends with `\n`, except the last one of a text without
@@ -49,28 +26,28 @@ impl<R: Read> RecordBlocks<R> {
     /// a stray quote has probably made it of many rows.
     pub(crate) fn next_block(&mut self, block: &mut Vec<u8>) -> io::Result<bool> {
         block.clear();
-        if self.at >= self.end {
+        if self.text.at >= self.text.end {
             return Ok(false);
         }
-        block.append(&mut self.carry);
+        block.append(&mut self.text.carry);
         let (mut scanner, mut scanned, mut whole) = (RecordScanner::new(self.syntax.clone()), 0, 0);
-        let mut wanted = self.portion().max(block.len() + 1);
+        let mut wanted = self.text.portion().max(block.len() + 1);
         loop {
-            self.fill(block, wanted)?;
+            self.text.fill(block, wanted)?;
             while let Some(next) = scanner.next_end(block, scanned) {
                 (scanned, whole) = (next, next);
-                if self.at + next as u64 >= self.end {
-                    return Ok(self.cut(block, whole));
+                if self.text.at + next as u64 >= self.text.end {
+                    return Ok(self.text.cut(block, whole));
                 }
             }
             scanned = block.len();
-            if self.is_exhausted {
-                return Ok(self.cut(block, scanned));
+            if self.text.is_exhausted {
+                return Ok(self.text.cut(block, scanned));
             }
             if whole > 0 {
-                return Ok(self.cut(block, whole));
+                return Ok(self.text.cut(block, whole));
             }
-            if block.len() > self.limits.max_line_bytes {
+            if block.len() > self.text.limits.max_line_bytes {
                 self.shorten(block, scanner)?;
                 return Ok(true);
             }
@@ -78,39 +55,31 @@ impl<R: Read> RecordBlocks<R> {
         }
     }
 
-    /// Keeps the text after the first `length` bytes for the next block.
-    fn cut(&mut self, block: &mut Vec<u8>, length: usize) -> bool {
-        self.carry.extend_from_slice(&block[length..]);
-        block.truncate(length);
-        self.at += length as u64;
-        length > 0
-    }
-
     /// `block` is the start of one long record, at whose end `scanner` is. Skips the rest of it.
     fn shorten(&mut self, block: &mut Vec<u8>, mut scanner: RecordScanner) -> io::Result<()> {
-        let start = self.at;
-        self.at += block.len() as u64;
+        let start = self.text.at;
+        self.text.at += block.len() as u64;
         let mut breaks = inner_breaks(block);
         let mut is_behind_break = block.last() == Some(&b'\n');
-        block.truncate(self.limits.max_line_bytes + 1);
+        block.truncate(self.text.limits.max_line_bytes + 1);
         block.push(b'\n');
         let mut rest = Vec::new();
-        while !self.is_exhausted && breaks == 0 {
+        while !self.text.is_exhausted && breaks == 0 {
             rest.clear();
-            let portion = self.limits.block_bytes;
-            self.fill(&mut rest, portion)?;
+            let portion = self.text.limits.block_bytes;
+            self.text.fill(&mut rest, portion)?;
             let end = scanner.next_end(&rest, 0);
             let skipped = &rest[..end.unwrap_or(rest.len())];
-            self.at += skipped.len() as u64;
+            self.text.at += skipped.len() as u64;
             breaks += u64::from(is_behind_break && !skipped.is_empty()) + inner_breaks(skipped);
             is_behind_break = skipped.last() == Some(&b'\n');
             if end.is_some() {
-                self.carry.extend_from_slice(&rest[skipped.len()..]);
+                self.text.carry.extend_from_slice(&rest[skipped.len()..]);
                 break;
             }
         }
         if breaks > 0 {
-            let limit = self.limits.max_line_bytes;
+            let limit = self.text.limits.max_line_bytes;
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
@@ -120,14 +89,6 @@ impl<R: Read> RecordBlocks<R> {
                 ),
             ));
         }
-        Ok(())
-    }
-
-    /// Reads until `buffer` holds `wanted` bytes or the text ends.
-    fn fill(&mut self, buffer: &mut Vec<u8>, wanted: usize) -> io::Result<()> {
-        let missing = wanted.saturating_sub(buffer.len()) as u64;
-        let read = self.source.by_ref().take(missing).read_to_end(buffer)?;
-        self.is_exhausted |= (read as u64) < missing;
         Ok(())
     }
 }
@@ -149,7 +110,7 @@ mod tests {
         while blocks.next_block(&mut block)? {
             found.push(String::from_utf8(block.clone()).unwrap());
         }
-        assert_eq!(blocks.offset(), text.len() as u64);
+        assert_eq!(blocks.text.offset(), text.len() as u64);
         Ok(found)
     }
 

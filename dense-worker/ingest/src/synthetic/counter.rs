@@ -1,4 +1,5 @@
-//! Random numbers as a function of (seed, stream, position), so that any row can be made on its own.
+//! Random numbers as a function of (seed, stream, position), so that any row can be made on its own: uniform ones, and ranks by Zipf's law,
+//! by which rank r has a probability proportional to r^−s.
 
 /// One stream of uniform numbers.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +37,65 @@ pub(crate) fn splitmix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// A Zipf distribution over a vocabulary, drawn from by inversion.
+#[derive(Clone, Debug)]
+pub(crate) struct ZipfDistribution {
+    /// Sums of r^−s up to each rank.
+    sums: Vec<f64>,
+    /// Where the search starts for each of equal steps of the total.
+    starts: Vec<u32>,
+}
+
+impl ZipfDistribution {
+    /// Ranks `0 .. vocabulary` (at least one) with exponent `s`.
+    pub(crate) fn new(vocabulary: u32, s: f64) -> Self {
+        let mut total = 0.0;
+        let weights = (1..=vocabulary.max(1)).map(|rank| f64::from(rank).powf(-s));
+        let sums: Vec<f64> = weights
+            .map(|weight| {
+                total += weight;
+                total
+            })
+            .collect();
+        let steps = sums.len();
+        let starts = (0..steps).map(|step| rank_below(&sums, total * step as f64 / steps as f64)).collect();
+        Self { sums, starts }
+    }
+
+    pub(crate) fn probability(&self, rank: u32) -> f64 {
+        let rank = rank as usize;
+        let lower_sum = if rank == 0 { 0.0 } else { self.sums[rank - 1] };
+        (self.sums[rank] - lower_sum) / self.sums[self.sums.len() - 1]
+    }
+
+    /// The rank (from 0) of a uniform number in [0, 1): the number of sums that are not above its share of the total.
+    #[inline]
+    pub(crate) fn rank(&self, uniform: f64) -> u32 {
+        let last = self.sums.len() - 1;
+        let point = uniform * self.sums[last];
+        let step = ((uniform * self.starts.len() as f64) as usize).min(last);
+        let mut rank = self.starts[step] as usize;
+        // Rounding of the division may make the start one step too late. Both loops end at the exact rank.
+        while rank > 0 && self.sums[rank - 1] > point {
+            rank -= 1;
+        }
+        while rank < last && self.sums[rank] <= point {
+            rank += 1;
+        }
+        rank as u32
+    }
+}
+
+fn rank_below(sums: &[f64], point: f64) -> u32 {
+    sums.partition_point(|sum| *sum <= point) as u32
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::synthetic::counter::RandomStream;
 
     /// The first outputs of the published SplitMix64 for the seed 1234567.
     #[test]
@@ -60,5 +117,27 @@ mod tests {
     fn streams_differ() {
         assert_ne!(RandomStream::new(1).bits(0), RandomStream::new(2).bits(0));
         assert_ne!(RandomStream::new(1).bits(0), RandomStream::new(1).bits(1));
+    }
+
+    #[test]
+    fn frequencies_follow_the_law() {
+        let (zipf, stream, draws) = (ZipfDistribution::new(1_000, 1.2), RandomStream::new(3), 200_000);
+        let mut counts = vec![0_u32; 1_000];
+        (0..draws).for_each(|draw| counts[zipf.rank(stream.uniform(draw)) as usize] += 1);
+        let total: f64 = (1..=1_000).map(|rank| f64::from(rank).powf(-1.2)).sum();
+        for rank in [1_u32, 2, 5, 20] {
+            let expected = draws as f64 * f64::from(rank).powf(-1.2) / total;
+            let found = f64::from(counts[rank as usize - 1]);
+            assert!((found - expected).abs() < 5.0 * expected.sqrt(), "rank {rank}: {found}, expected {expected}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_shortcut_finds_the_same_rank_as_a_full_search(vocabulary in 1_u32..3_000, s in 0.5..2.0, uniform in 0.0..1.0) {
+            let zipf = ZipfDistribution::new(vocabulary, s);
+            let searched = rank_below(&zipf.sums, uniform * zipf.sums[vocabulary as usize - 1]).min(vocabulary - 1);
+            prop_assert_eq!(zipf.rank(uniform), searched);
+        }
     }
 }

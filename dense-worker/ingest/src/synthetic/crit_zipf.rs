@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::synthetic::counter::RandomStream;
 use crate::synthetic::planted::{CATEGORIES, INTEGERS};
-use crate::synthetic::zipf::ZipfDistribution;
+use super::counter::ZipfDistribution;
 use crate::{Batch, IngestError};
 
 /// Part of the number of each random stream.

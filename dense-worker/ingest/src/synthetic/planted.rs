@@ -7,7 +7,7 @@
 
 use crate::IngestError;
 use crate::synthetic::counter::{RandomStream, splitmix};
-use crate::synthetic::zipf::ZipfDistribution;
+use super::counter::ZipfDistribution;
 use crate::transform::symmetric_log;
 
 pub(crate) const INTEGERS: usize = 13;

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use crate::IngestError;
 use crate::columnar::fault::{FileFault, Result, fail};
-use crate::columnar::magic::ARROW_STREAM as CONTINUATION;
+use crate::columnar::ARROW_STREAM as CONTINUATION;
 use crate::source::RandomAccess;
 
 /// Bytes of a message's metadata.

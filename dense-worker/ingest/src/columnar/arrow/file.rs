@@ -1,24 +1,29 @@
-//! What is known of an Arrow file before its rows are read: its footer says where the record batches are. A stream has none, and is
-//! read from message to message.
+//! What is known of an Arrow file before its rows are read: its columns, and where its record batches and dictionaries are. A footer says
+//! so. A stream has none, and is read from message to message:
+//!
+//! ```text
+//! ff ff ff ff │ length of metadata │ metadata │ body ──► the next message; length 0 or the end of the file ends the stream
+//! ```
+//!
+//! Bodies are not read here: the metadata says how long each is.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::arrow_ipc::{Block, Footer, MetadataVersion, root_as_footer};
+use ::arrow_ipc::convert::try_fb_to_schema;
+use ::arrow_ipc::{Block, Footer, MessageHeader, MetadataVersion, Schema, root_as_footer};
 use ::arrow_schema::SchemaRef;
+use zagros_zip::ZipEq;
 
-use super::batches::RecordBatches;
-use super::body::StoredMessage;
-use super::content::FileContent;
-use super::schema::{ArrowLeaf, schema_leaves};
-use super::stream;
-use crate::IngestError;
+use super::batches::{RecordBatches, arrow_fault};
+use super::body::{BatchFailure, StoredMessage};
+use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
+use crate::{IngestError, columnar};
 use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
-use crate::columnar::magic::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
+use crate::columnar::{ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
-use zagros_zip::ZipEq;
 
 /// The first bytes of a file of Feather's first version.
 const OLD_FEATHER: &[u8; 4] = b"FEA1";
@@ -50,7 +55,7 @@ impl ArrowFooter {
         let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
         let start = source.read(path, 0, bytes.min(START) as usize)?;
         let content = if start.starts_with(&CONTINUATION) {
-            stream::read_content(path, &source, bytes)?
+            read_content(path, &source, bytes)?
         } else if start.starts_with(MAGIC) {
             let end = bytes.min(END);
             let last = source.read(path, bytes - end, end as usize)?;
@@ -177,7 +182,7 @@ fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
 
 /// What a file is that does not start as an Arrow file.
 fn other_format(start: &[u8]) -> String {
-    let text = if let Some(text) = magic::other_format(start) {
+    let text = if let Some(text) = columnar::other_format(start) {
         text
     } else if start.starts_with(OLD_FEATHER) {
         "it is a Feather file of version 1; write it as version 2 (pyarrow.feather.write_feather)"
@@ -185,4 +190,110 @@ fn other_format(start: &[u8]) -> String {
         "it does not start with ARROW1, so it is no Arrow file; check data.format"
     };
     text.into()
+}
+
+#[derive(Debug)]
+struct FileContent {
+    pub(super) schema: SchemaRef,
+    pub(super) version: MetadataVersion,
+    pub(super) dictionaries: Vec<Block>,
+    pub(super) batches: Vec<Block>,
+    /// For each field of the schema, the dictionaries that it names.
+    pub(super) named: Vec<BTreeSet<i64>>,
+}
+
+impl FileContent {
+    /// The content of a file with these columns, without rows.
+    pub(super) fn new(written: Schema<'_>, version: MetadataVersion) -> Result<Self> {
+        if !written.endianness().equals_to_target_endianness() {
+            return fail(
+                "its numbers have their most significant byte first; write it on a machine with the other order",
+            );
+        }
+        let schema = Arc::new(try_fb_to_schema(written).map_err(arrow_fault)?);
+        let mut named = vec![BTreeSet::new(); schema.fields().len()];
+        for (index, field) in written.fields().into_iter().flatten().enumerate() {
+            collect_dictionaries(field, 0, &mut named[index]);
+        }
+        Ok(Self { schema, version, dictionaries: Vec::new(), batches: Vec::new(), named })
+    }
+}
+
+/// Bytes in front of the metadata of a message.
+const PREFIX: u64 = 8;
+
+fn read_content(
+    path: &Path,
+    source: &RandomAccess,
+    bytes: u64,
+) -> std::result::Result<FileContent, IngestError> {
+    let (mut content, mut at, mut seen) = (None, 0, BTreeSet::new());
+    while let Some(block) = next_block(path, source, bytes, at)? {
+        let damaged = |FileFault(reason)| {
+            let reason =
+                format!("the message at byte {at} of the stream: {reason}; if the file is damaged, write it again");
+            IngestError::DamagedFooter { path: path.into(), reason }
+        };
+        let stored = match StoredMessage::read(path, source, bytes, &block) {
+            Ok(stored) => stored,
+            Err(BatchFailure::Fault(fault)) => return Err(damaged(fault)),
+            Err(BatchFailure::Unreadable(error)) => return Err(*error),
+        };
+        let length = catch_panics(|| add_message(&stored, block, &mut content, &mut seen)).map_err(damaged)?;
+        at = stored.body.start.saturating_add(length);
+    }
+    content.ok_or_else(|| {
+        let reason = "the stream has no schema; if the file is damaged, write it again".to_owned();
+        IngestError::DamagedFooter { path: path.into(), reason }
+    })
+}
+
+/// The message at a byte, with the length of its metadata and without its body; `None` at the end of the stream.
+fn next_block(
+    path: &Path,
+    source: &RandomAccess,
+    bytes: u64,
+    at: u64,
+) -> std::result::Result<Option<Block>, IngestError> {
+    if at.saturating_add(PREFIX) > bytes {
+        return Ok(None);
+    }
+    let prefix = source.read(path, at, PREFIX as usize)?;
+    let length = i32::from_le_bytes([prefix[4], prefix[5], prefix[6], prefix[7]]);
+    if length == 0 && prefix.starts_with(&CONTINUATION) {
+        return Ok(None);
+    }
+    // A length that is none is found when the message is read.
+    let whole = if prefix.starts_with(&CONTINUATION) { length.saturating_add(PREFIX as i32) } else { -1 };
+    Ok(Some(Block::new(i64::try_from(at).unwrap_or(i64::MAX), whole, 0)))
+}
+
+/// Adds a message to the content. Returns the length of its body.
+fn add_message(
+    stored: &StoredMessage,
+    block: Block,
+    content: &mut Option<FileContent>,
+    seen: &mut BTreeSet<i64>,
+) -> Result<u64> {
+    let message = stored.parse_message()?;
+    let Ok(length) = u64::try_from(message.bodyLength()) else { return fail("a body of negative length") };
+    let block = Block::new(block.offset(), block.metaDataLength(), message.bodyLength());
+    match (content, message.header_type()) {
+        (content @ None, MessageHeader::Schema) => {
+            let Some(schema) = message.header_as_schema() else { return fail("its schema is none") };
+            *content = Some(FileContent::new(schema, message.version())?);
+        }
+        (Some(content), MessageHeader::DictionaryBatch) => {
+            let Some(dictionary) = message.header_as_dictionary_batch() else { return fail("its dictionary is none") };
+            if !seen.insert(dictionary.id()) && !dictionary.isDelta() {
+                return fail(
+                    "it replaces a dictionary, which only streams may; write an Arrow file (pyarrow.ipc.new_file)",
+                );
+            }
+            content.dictionaries.push(block);
+        }
+        (Some(content), MessageHeader::RecordBatch) => content.batches.push(block),
+        (_, other) => return fail(format!("a message of the kind {other:?} is not expected")),
+    }
+    Ok(length)
 }

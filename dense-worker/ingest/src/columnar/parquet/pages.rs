@@ -1,15 +1,19 @@
-//! A Parquet file as the crate `parquet` reads pages from it: on a disk, or a column of a row group in a store.
+//! A Parquet file as the crate `parquet` reads pages from it: on a disk, or a column of a row group of an object in a store.
+//!
+//! In a store, the pages of a used column are fetched in pieces, which all parsing threads share; the first pieces of all columns are
+//! requested at once, while earlier rows are parsed. Nothing is copied to a disk.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::{Bytes, BytesMut};
 use ::parquet::basic::CompressionCodec;
 use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::reader::{ChunkReader, Length};
-use bytes::{Bytes, BytesMut};
-use zagros_store::ObjectRange;
+use zagros_store::{ObjectRange, Objects, StoreError, StoredObject};
 
 /// The largest page as it is in the file. Writers make pages of a mebibyte by default; the largest default is 100 MB.
 const MOST_PAGE_BYTES: usize = 128 << 20;
@@ -112,5 +116,171 @@ impl ChunkReader for PageFile {
             }
             Err(error) => Err(ParquetError::General(format!("cannot read at byte {start}: {error}"))),
         }
+    }
+}
+
+/// Row groups whose pieces are in memory: the one that is read, and its neighbours.
+const HELD: usize = 3;
+
+/// The columns of a row group, in the order in which the job uses them.
+pub(crate) type GroupRanges = Arc<[Arc<ObjectRange>]>;
+
+#[derive(Debug)]
+pub(crate) struct StoredGroups {
+    objects: Objects,
+    object: StoredObject,
+    held: Mutex<VecDeque<(usize, GroupRanges)>>,
+}
+
+impl StoredGroups {
+    pub(super) fn new(objects: Objects, object: StoredObject) -> Self {
+        Self { objects, object, held: Mutex::default() }
+    }
+
+    /// The columns of row group `group`, of which the first bytes are requested.
+    pub(crate) fn group_ranges(&self, group: usize, chunks: &[ChunkPlace]) -> Result<GroupRanges, StoreError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ranges)) = held.iter().find(|(held, _)| *held == group) {
+            return Ok(Arc::clone(ranges));
+        }
+        let mut ranges: Vec<Arc<ObjectRange>> = Vec::with_capacity(chunks.len());
+        for ChunkPlace { start, end, .. } in chunks {
+            // A column that two features use is fetched once.
+            let same = ranges.iter().find(|range| range.byte_range() == (*start..*end)).map(Arc::clone);
+            ranges.push(match same {
+                Some(range) => range,
+                None => {
+                    let range = self.objects.open_range(&self.object, *start..*end)?;
+                    range.begin_fetch();
+                    Arc::new(range)
+                }
+            });
+        }
+        let ranges: GroupRanges = ranges.into();
+        held.push_back((group, Arc::clone(&ranges)));
+        if held.len() > HELD {
+            held.pop_front();
+        }
+        Ok(ranges)
+    }
+}
+
+impl PartialEq for StoredGroups {
+    /// What is held does not count.
+    fn eq(&self, other: &Self) -> bool {
+        self.object == other.object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use ::parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+    use ::parquet::file::properties::WriterProperties;
+    use ::parquet::file::writer::SerializedFileWriter;
+    use ::parquet::schema::parser::parse_message_type;
+    use zagros_fake_s3::{FakeS3, S3Fault};
+    use zagros_job::{ColumnarFormat, Format, Job};
+
+    use crate::fixture::{self, DealtSplits};
+    use crate::source::use_store;
+    use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, find_files};
+
+    const SCHEMA: &str = "message rows { required int32 click; required int32 age; required binary city (UTF8);
+        required binary tags (UTF8); required binary unused (UTF8); }";
+    const ROWS: usize = 40_000;
+    const GROUPS: usize = 5;
+
+    /// A file of several row groups, of which a column is larger than a piece.
+    fn parquet() -> Vec<u8> {
+        let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+        let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+        for group in 0..GROUPS {
+            let rows: Vec<usize> = (group * ROWS..(group + 1) * ROWS).collect();
+            let mut group = writer.next_row_group().unwrap();
+            for column in 0..5 {
+                let mut open = group.next_column().unwrap().unwrap();
+                match column {
+                    0 | 1 => {
+                        let numbers: Vec<i32> =
+                            rows.iter().map(|row| (row * column % 97 + row % 2) as i32 % 2).collect();
+                        open.typed::<Int32Type>().write_batch(&numbers, None, None).unwrap();
+                    }
+                    _ => {
+                        let texts: Vec<ByteArray> = rows
+                            .iter()
+                            .map(|row| ByteArray::from(&*format!("{column}|a much longer text {row}")))
+                            .collect();
+                        open.typed::<ByteArrayType>().write_batch(&texts, None, None).unwrap();
+                    }
+                }
+                open.close().unwrap();
+            }
+            group.close().unwrap();
+        }
+        writer.into_inner().unwrap()
+    }
+
+    fn job() -> Job {
+        let mut job = fixture::delimited(|_| ());
+        job.data.format = Format::Parquet(ColumnarFormat::default());
+        job.train.batch_size = 1_000;
+        job
+    }
+
+    fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
+        let path = PathBuf::from(path);
+        let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
+        let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
+        let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
+        let tasks = borders.windows(2).map(task).collect();
+        let (start, cancel) = (StreamStart::default(), Arc::default());
+        let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
+        BatchStream::open(job, options, DealtSplits::new(tasks))?.collect()
+    }
+
+    #[test]
+    fn an_object_gives_the_batches_of_a_file_and_only_used_columns_are_fetched() {
+        let (store, content) = (FakeS3::start("parquet-logs"), parquet());
+        use_store("s3://parquet-logs", &store);
+        store.put_object("day/a.parquet", content.clone());
+        let (_folder, path) = fixture::file(&content);
+        let mut job = job();
+        let expected = read(&job, path.to_str().unwrap()).unwrap();
+        assert_eq!(expected.iter().map(|batch| batch.size).sum::<usize>(), ROWS * GROUPS);
+        for threads in [1, 3] {
+            job.data.threads = threads;
+            let earlier_requests = store.request_log().len();
+            assert_eq!(read(&job, "s3://parquet-logs/day/a.parquet").unwrap(), expected);
+            // A row group has two small columns and two of two pieces; threads may fetch a few pieces again.
+            let requests = store.request_log().len() - earlier_requests;
+            assert!((GROUPS * 6..GROUPS * 9).contains(&requests), "{requests} requests");
+        }
+    }
+
+    #[test]
+    fn what_the_store_says_is_the_error() {
+        let (store, content) = (FakeS3::start("parquet-bad"), parquet());
+        use_store("s3://parquet-bad", &store);
+        let job = job();
+        let error = |key: &str| read(&job, &format!("s3://parquet-bad/{key}")).unwrap_err().to_string();
+        assert!(error("gone").contains("is neither an object nor a prefix of objects"), "{}", error("gone"));
+        store.put_object("cut", content[..content.len() / 2].to_vec());
+        assert!(error("cut").contains("s3://parquet-bad/cut: it does not end with PAR1"), "{}", error("cut"));
+        store.put_object("text", "click,age\n1,2\n");
+        assert!(error("text").contains("it does not start with PAR1"), "{}", error("text"));
+        store.put_object("a", content);
+        let path = PathBuf::from("s3://parquet-bad/a");
+        let found = find_files(&job, std::slice::from_ref(&path)).unwrap();
+        store.inject_fault(S3Fault::Denies, "GET /parquet-bad/a", 1_000);
+        let (start, cancel) = (StreamStart::default(), Arc::default());
+        let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
+        let stream = BatchStream::open(&job, options, Box::new(crate::WholeFiles::new(&found))).unwrap();
+        let denied = stream.collect::<Result<Vec<_>, _>>().unwrap_err();
+        assert!(matches!(denied, IngestError::Store { .. }), "{denied}");
+        assert!(denied.to_string().contains("(AccessDenied); check AWS_ACCESS_KEY_ID"), "{denied}");
     }
 }

@@ -1,12 +1,11 @@
 //! Parquet and Arrow files that pyarrow wrote (`fixtures/write.py`): every kind of value, every codec.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use zagros_ingest::{
-    Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, hash_value, validate_rows,
-};
+use zagros_ingest::{Batch, BatchStream, DataPart, WholeFiles, find_files, hash_value, validate_rows};
 use zagros_job::{Job, Overrides};
+
+use crate::options;
 
 fn job(file: &str, features: &str) -> Job {
     let format = file.rsplit('.').next().unwrap_or_default();
@@ -21,9 +20,7 @@ fn job(file: &str, features: &str) -> Job {
 fn read(file: &str, features: &str) -> Batch {
     let job = job(file, features);
     let infos = find_files(&job, &job.data.train).unwrap();
-    let (part, start) = (DataPart::Train, StreamStart::default());
-    let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel: Arc::default() };
-    let mut batches = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
+    let mut batches = BatchStream::open(&job, options(DataPart::Train), Box::new(WholeFiles::new(&infos))).unwrap();
     let batch = batches.next().unwrap().unwrap();
     assert_eq!((batch.size, batch.completes[0].rows), (60, 60));
     batch

@@ -10,10 +10,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles,
-    find_files, fit_features, hash_value,
+    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, WholeFiles, find_files,
+    fit_features, hash_value,
 };
 use zagros_job::{Job, Overrides, Standardise};
+
+use crate::options;
 
 const JOB: &str = r#"
 [data]
@@ -76,8 +78,7 @@ impl Bench {
 
 fn open(job: &Job, part: DataPart, cancel: &Arc<AtomicBool>) -> BatchStream {
     let infos = find_files(job, &job.data.train).unwrap();
-    let options =
-        StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::clone(cancel) };
+    let options = StreamOptions { cancel: Arc::clone(cancel), ..options(part) };
     BatchStream::open(job, options, Box::new(WholeFiles::new(&infos))).unwrap()
 }
 
@@ -148,13 +149,7 @@ fn a_gzip_file_is_not_read_from_its_middle() {
         }
     }
     let middle = SplitTask { id: 0, path: bench.path("a.csv"), start: 100, end: 200 };
-    let options = StreamOptions {
-        part: DataPart::All,
-        epoch: 0,
-        start: StreamStart::default(),
-        bad_rows: 0,
-        cancel: Arc::default(),
-    };
+    let options = options(DataPart::All);
     let mut stream = BatchStream::open(&bench.job(), options, Box::new(Middle(Some(middle)))).unwrap();
     let error = stream.next().unwrap().unwrap_err().to_string();
     assert!(error.contains("cannot be read from byte 100 on"), "{error}");
@@ -179,13 +174,7 @@ fn a_file_that_vanishes_after_the_check_is_named() {
     let job = bench.job();
     let infos = find_files(&job, &job.data.train).unwrap();
     fs::remove_file(bench.path("b.csv")).unwrap();
-    let options = StreamOptions {
-        part: DataPart::All,
-        epoch: 0,
-        start: StreamStart::default(),
-        bad_rows: 0,
-        cancel: Arc::default(),
-    };
+    let options = options(DataPart::All);
     let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
     let error = stream.map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("b.csv: No such file"), "{error}");

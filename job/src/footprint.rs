@@ -1,11 +1,11 @@
-//! The memory of the dense network before it is built. The sums follow what the dense worker allocates;
-//! `scripts/memory_peaks.py` compares them with the peak of real runs.
+//! The memory of a job: of the dense network before it is built, of a row at a server, and of the rows that a worker's batches have under
+//! way. The sums follow what the dense worker allocates; `scripts/memory_peaks.py` compares them with the peak of real runs.
 
-mod by_layer;
-mod rows;
 mod streamed;
 
-use crate::settings::{DenseLayout, DenseTensor, Device, Job, MlpSettings, Mode, Model, Precision, TensorRole};
+use crate::settings::{
+    Categorical, DenseLayout, DenseTensor, Device, Job, MlpNorm, MlpSettings, Mode, Model, Precision, Table, TensorRole,
+};
 
 pub use streamed::StreamedFootprint;
 
@@ -138,6 +138,64 @@ fn largest(of: impl Iterator<Item = u64>) -> u64 {
     of.max().unwrap_or(0)
 }
 
+/// Copies of a layer's values while it is computed again: what its functions give, their slopes, and copies in another order.
+const OF_ONE: u64 = 10;
+
+impl Job {
+    /// Values for a sample at the peak of a step that autograd makes, a layer at a time (`layer_calls` of the dense worker).
+    ///
+    /// The forward keeps the output of each layer. The backward computes one layer again, with all that autograd keeps of it.
+    fn values_by_layer(&self, layout: &DenseLayout) -> u64 {
+        let weights: Vec<_> = layout.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight).collect();
+        let calls = weights.chunk_by(|before, after| before.layer == after.layer).filter_map(|layer| layer.last());
+        let given: Vec<u64> = calls.map(|last| outputs_of(last)).chain(self.values_of_interactions()).collect();
+        // Of a product of two values, which is never there, a network reads the values.
+        let is_read = |tensor: &&&DenseTensor| tensor.inputs.power < 2;
+        let inputs = largest(weights.iter().filter(is_read).map(|tensor| tensor.inputs.size * tensor.uses));
+        // A norm keeps what it reads. Dropout keeps its factors and its outputs.
+        let norms = u64::from(self.mlp.norm != MlpNorm::None);
+        let dropped = 2 * u64::from(self.model.dropout_share() > 0.0);
+        let kept: u64 = given.iter().sum();
+        (1 + norms + dropped) * kept + OF_ONE * largest(given.into_iter()) + 2 * inputs
+    }
+
+    fn values_of_interactions(&self) -> Vec<u64> {
+        let Model::Wukong { layers, fmb, lcb, rank, .. } = &self.model else { return Vec::new() };
+        let (vectors, dim) = ((fmb + lcb) as u64, self.tables.first().map_or(0, |table| table.dim as u64));
+        (0..*layers).flat_map(|_| [vectors * dim, vectors * *rank as u64]).collect()
+    }
+}
+
+/// Index bytes of a row: twelve for an entry, with 64 to 80 % of its places used, and free space in the last block.
+const INDEX: usize = 24;
+
+impl Table {
+    /// Bytes of one row in a server's memory: weights, optimiser state, index.
+    #[must_use]
+    pub fn row_bytes(&self) -> usize {
+        VALUE as usize * self.table_config().stride() + INDEX
+    }
+}
+
+impl Job {
+    /// Values of the vectors of all features of a sample.
+    #[must_use]
+    pub fn looked_up_values(&self) -> u64 {
+        let values = |feature: &Categorical| {
+            let dim = self.tables[feature.table].dim;
+            feature.values.sequence().map_or(dim, |sequence| sequence.input_width(dim)) as u64
+        };
+        self.features.categorical.iter().map(values).sum()
+    }
+
+    /// Bytes of the rows and gradients of one worker's batches between lookup and acknowledgement, at most.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> u64 {
+        let batches = (self.train.batch_size as u64).saturating_mul(self.train.staleness as u64 + 1);
+        batches.saturating_mul(2 * VALUE * self.looked_up_values())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, job};
@@ -180,5 +238,55 @@ mod tests {
         };
         // 27 vectors of 16 values and their products with 16 more; of the weights the projection, the layer of the FMB and the LCB.
         assert_eq!(values(3) - values(2), 4 * 100 * (3 * 2 * 27 * 16 + 2 * (16 * 16 + 20 * 16 + 7 * 16)));
+    }
+
+    #[test]
+    fn outputs_are_kept_and_one_layer_is_made_again() {
+        let values = |text: &str| {
+            let job = job(CRITEO, &format!("[model]\nkind = 'ffnn'\nhidden = [64, 32]\ndropout = {text}\n"));
+            job.values_by_layer(&job.dense_layout().unwrap())
+        };
+        assert_eq!(values("0.0"), (64 + 32 + 1) + 10 * 64 + 2 * 429);
+        assert_eq!(values("0.5"), 3 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
+        assert_eq!(values("0.0\n[mlp]\nnorm = 'layer'"), 2 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
+    }
+    #[test]
+    fn a_wukong_by_layer_keeps_its_vectors_and_makes_products_of_one_layer_again() {
+        let values = |layers: u64| {
+            let sizes = "fmb = 20\nlcb = 7\nrank = 16\nfmb_hidden = []\nbottom = []\ntop = []\n";
+            let job = job(CRITEO, &format!("[model]\nkind = 'wukong'\nlayers = {layers}\n{sizes}"));
+            job.values_by_layer(&job.dense_layout().unwrap())
+        };
+        // 27 vectors of 16 values; of the weights the projection, the layer of the FMB and the LCB.
+        assert_eq!(values(3) - values(2), 27 * 16 + 27 * 16 + (16 * 16 + 20 * 16 + 7 * 16));
+    }
+
+    /// Each output of one stream is multiplied with each of the other, and the products are not kept.
+    #[test]
+    fn products_of_two_streams_are_not_there() {
+        let values = |gate: &str| {
+            let text =
+                format!("[model]\nkind = 'finalmlp'\nfirst = [512]\nsecond = [512]\n{gate}[train]\nthreads = 1\n");
+            let job = job(CRITEO, &format!("{text}weights = 'streamed'\nbatch_size = 256\n"));
+            job.streamed_footprint().unwrap().activations
+        };
+        for gate in ["", "gate = {}\n"] {
+            assert!(values(gate) < 4 * 256 * 20_000, "{}", values(gate));
+        }
+    }
+
+    #[test]
+    fn a_row_is_its_values_state_and_index() {
+        let row_bytes = |text: &str| job(CRITEO, text).tables[0].row_bytes();
+        // Adagrad keeps as many values as there are weights.
+        assert_eq!(row_bytes("[embedding]\ndim = 16\n"), 4 * 32 + 24);
+        assert_eq!(row_bytes("[embedding]\ndim = 16\noptimizer = { kind = 'sgd' }\n"), 4 * 16 + 24);
+    }
+
+    #[test]
+    fn rows_in_flight_are_those_of_all_batches_under_way() {
+        let job = job(CRITEO, "[embedding]\ndim = 16\n[train]\nbatch_size = 100\nstaleness = 2\n");
+        assert_eq!(job.looked_up_values(), 26 * 16);
+        assert_eq!(job.in_flight_bytes(), 3 * 100 * 26 * 16 * 8);
     }
 }

@@ -21,11 +21,8 @@ use zagros_ingest::{
 };
 use zagros_job::{Job, PredictRows};
 
+use crate::options;
 use twins::{Row, SCHEMA, Twins, small_pages, write};
-
-fn options(part: DataPart) -> StreamOptions {
-    StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
-}
 
 fn read(job: &Job, part: DataPart) -> Result<Vec<Batch>, IngestError> {
     let infos = find_files(job, &job.data.train)?;

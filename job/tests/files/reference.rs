@@ -13,7 +13,7 @@ fn the_reference_page_is_up_to_date() {
     let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == page,
-        "docs/job-file.md differs from the code; write it with: UPDATE_DOCS=1 cargo test -p zagros-job --test reference"
+        "docs/job-file.md differs from the code; write it with: UPDATE_DOCS=1 cargo test -p zagros-job --test files reference"
     );
 }
 
