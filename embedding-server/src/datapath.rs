@@ -4,7 +4,6 @@
 //! is checked before anything changes, so a refused request has changed nothing (invariant DP-2).
 
 mod bags;
-mod deadline;
 mod hint;
 mod hint_turns;
 mod lookup;
@@ -16,11 +15,11 @@ mod step_pushes;
 mod window_groups;
 mod writers;
 
-pub(crate) use deadline::RequestTimes;
 pub(crate) use hint::hint;
 pub(crate) use hint_turns::{HintTurns, WaitingHints};
 pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;
+pub(crate) use request::RequestTimes;
 pub(crate) use sequence_window::{PushId, SequenceWindows};
 pub(crate) use writers::KnownWriters;

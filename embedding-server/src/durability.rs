@@ -11,11 +11,8 @@
 //! known, and its retry changes the others ([`partial_pushes`]). So each push is applied once (invariant DP-3).
 
 mod base_writer;
-mod descriptions;
-mod host;
 mod keeper;
 mod load_state;
-mod log_metrics;
 mod open;
 pub(crate) mod partial_pushes;
 mod recovery;
@@ -24,11 +21,10 @@ mod tail_bound;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use host::LogHost;
 pub(crate) use keeper::LogKeeper;
 pub(crate) use load_state::LoadState;
 pub(crate) use open::open;
 pub(crate) use partial_pushes::RemainingRows;
-pub(crate) use server_log::{PushedRows, ServerLog};
+pub(crate) use server_log::{LogHost, PushedRows, ServerLog};
 #[cfg(test)]
 pub(crate) use tail_bound::LogSizes;

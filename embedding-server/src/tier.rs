@@ -2,13 +2,11 @@
 //! budget.
 
 mod health;
-mod heap;
 mod maintenance;
 mod open;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use health::{StoreCalls, WatchedStore};
-pub(crate) use heap::limit_heap;
 pub(crate) use maintenance::TableMaintenance;
-pub(crate) use open::{ColdTier, MemoryBudget, cold_folder, is_needed, open};
+pub(crate) use open::{ColdTier, MemoryBudget, cold_folder, is_needed, limit_heap, open};

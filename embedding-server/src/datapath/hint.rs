@@ -5,8 +5,7 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{HintRequest, HintResponse};
 
-use super::deadline::RequestTimes;
-use super::request::RequestRows;
+use super::request::{RequestRows, RequestTimes};
 use crate::EmbeddingService;
 
 pub(crate) fn hint(

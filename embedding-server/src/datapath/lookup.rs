@@ -5,8 +5,7 @@ use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupRespo
 use zagros_protocol::packed::value_bytes;
 use zagros_table::LookupMode;
 
-use super::deadline::RequestTimes;
-use super::request::RequestRows;
+use super::request::{RequestRows, RequestTimes};
 use crate::EmbeddingService;
 
 /// Checks the whole request, then reads its rows. In training, it creates missing rows.

@@ -5,8 +5,7 @@ use zagros_protocol::datapath::{PushRequest, PushResponse, TileUpdate as TileUpd
 use zagros_protocol::packed::{PayloadValues, value_bytes};
 use zagros_table::{PushReport, PushStep, RequestGuard, TableError, TileUpdate};
 
-use super::deadline::RequestTimes;
-use super::request::RequestRows;
+use super::request::{RequestRows, RequestTimes};
 use super::sequence_window::{PushClaim, PushId, PushTicket};
 use super::window_groups::RequestGroups;
 use crate::EmbeddingService;
