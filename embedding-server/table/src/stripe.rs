@@ -10,16 +10,16 @@ use crate::config::RowLayout;
 use crate::index::{IndexEntry, SlotIndex};
 use crate::key::{id_of, key_of};
 use crate::machine::memory::Arena;
-use crate::machine::prefetch::prefetch;
+use crate::machine::prefetch;
 use crate::request::step_rows::StepRows;
 use crate::request::update::RowUpdate;
 use crate::row::slab::{Slab, SlotAddress};
 use crate::snapshot::capture_budget::CaptureBudget;
 use crate::snapshot::stripe_capture::StripeCapture;
-use crate::stripe_changes::StripeChanges;
+use crate::tier::StripeSweep;
 use crate::tier::cold_versions::ColdVersions;
 use crate::tier::hinted_rows::HintedRows;
-use crate::tier::sweep::StripeSweep;
+use crate::update_log::StripeChanges;
 use crate::{PushStep, RowBatch, SnapshotKind, TableCounts};
 
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use crate::admission::stripe_filter::StripeFilter;
 use crate::config::RowLayout;
 use crate::row::access::AccessCodec;
 use crate::stripe::Stripe;
+use crate::tier::ColdSweep;
 use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::tier::shared_memory::SharedMemory;
-use crate::tier::sweep::ColdSweep;
 use crate::{
     AdmissionPolicy, ColdStore, EvictionPolicy, RowBatch, StepClock, TableConfig, TableCounts, TableError,
     TableResources, TableTime, WeightType,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use zagros_zip::ZipEq;
 
-use crate::machine::wide::run_wide;
+use crate::machine::run_wide;
 use crate::request::group::RequestBuffers;
 use crate::request::repeated_ids;
 use crate::request::row_loops::row;

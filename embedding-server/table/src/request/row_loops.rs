@@ -3,13 +3,13 @@
 use zagros_zip::ZipEq;
 
 use crate::config::RowLayout;
-use crate::machine::prefetch::prefetch;
+use crate::machine::prefetch;
 use crate::request::group::{RequestBuffers, StripeGroup};
 use crate::request::update::RowUpdate;
 use crate::request::walk::{RowVisitor, visit_group};
 use crate::row::slab::SlotAddress;
 use crate::stripe::Stripe;
-use crate::stripe_changes::StripeChanges;
+use crate::update_log::StripeChanges;
 use crate::{PushOrigin, PushReport, PushStep, Table, WeightType};
 
 /// Copies weights, and creates missing rows.

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use crate::machine::memory::{Arena, HUGE_PAGE, MemoryBlock};
-use crate::machine::prefetch::prefetch;
+use crate::machine::prefetch;
 
 /// Slots of the smallest blocks. The stripe of a tiny table holds no more than one such block.
 const FIRST_BLOCK: usize = 4;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::tier::ColdSweep;
 use crate::tier::maintenance::cold_error;
-use crate::tier::sweep::ColdSweep;
 use crate::{ColdError, Table, TableSet};
 
 /// Longest wait for running requests, and the share of a request's timeout that the wait may take.

@@ -9,7 +9,7 @@
 use zagros_zip::ZipEq;
 
 use crate::key::id_of;
-use crate::machine::wide::run_wide;
+use crate::machine::run_wide;
 use crate::request::batch::DistinctGradients;
 use crate::request::group::RequestBuffers;
 use crate::request::row_loops::{row, row_mut};

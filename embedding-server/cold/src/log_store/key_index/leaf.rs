@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_table::prefetch::prefetch;
+use zagros_table::prefetch;
 
 /// A leaf grows by room for this many entries.
 const ROOM: usize = 16;
