@@ -2,12 +2,9 @@
 //! allocates nothing per row.
 
 mod bags;
-mod batch_rows;
 mod client;
 mod dedup;
 mod exchange;
-mod hints;
-mod pushes_in_flight;
 mod route;
 mod route_part;
 mod split;
@@ -15,9 +12,8 @@ mod staleness_window;
 mod unanswered_requests;
 
 pub use bags::{TableBags, bag_bytes};
-pub use batch_rows::BatchRows;
 pub use client::{ClientConfig, EmbeddingClient, LookupAnswers, PushAcknowledgement, PushedBatch};
-pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
+pub use dedup::{BatchRows, Deduplicator, FeatureIds, TableIds, UniqueIds};
 pub use exchange::{AfterPushes, RequestReach};
 pub use route::RoutedIds;
 pub(crate) use route_part::RoutePart;

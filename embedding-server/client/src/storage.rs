@@ -22,8 +22,7 @@ use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, Lookup
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::number_from;
 
-use crate::placement::{ConnectedServer, Placement};
-use crate::placement_cache::PlacementCache;
+use crate::placement::{ConnectedServer, Placement, PlacementCache};
 use crate::{ClientError, Shard};
 
 /// A server whose storage calls are retried while it cannot be reached.
@@ -196,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_broken_connection_fails_no_save_and_the_server_hears_that_it_is_the_same_one() {
-        use RefusalKind::Unavailable;
+        use RefusalKind::{Internal, Moved, Unavailable};
         let (flaky, shard) = flaky(&[Unavailable, Unavailable]).await;
         shard.save(SaveRequest::default()).await.unwrap();
         shard.save(SaveRequest::default()).await.unwrap();
@@ -212,7 +211,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_and_a_server_that_stays_away_are_reported() {
-        use RefusalKind::{Internal, Moved, Unavailable};
         for final_one in [Internal, Moved] {
             let (_, shard) = flaky(&[Unavailable, final_one]).await;
             assert_eq!(shard.save(SaveRequest::default()).await.unwrap_err().kind, final_one);
@@ -228,7 +226,6 @@ mod tests {
     /// The process before was killed: the server at its address refuses what is meant for that one.
     #[tokio::test(start_paused = true)]
     async fn a_process_that_has_the_rows_serves_in_the_place_of_the_one_before_and_another_does_not() {
-        use RefusalKind::{Internal, Moved, Unavailable};
         for (lineage, fault, is_served) in
             [(7, Moved, true), (7, Unavailable, true), (8, Moved, false), (8, Unavailable, false)]
         {

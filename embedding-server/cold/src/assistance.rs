@@ -85,9 +85,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::log_store::flushed::{FlushedTable, SyncedUpTo};
-    use crate::log_store::record::RecordFormat;
-    use crate::log_store::segment::parse_name;
+    use crate::flushed::{FlushedTable, SyncedUpTo};
+    use crate::record::RecordFormat;
+    use crate::segment::parse_name;
 
     const FORMAT: RecordFormat = RecordFormat { table: 0, width: 5 };
     const NO_WAIT: Duration = Duration::ZERO;

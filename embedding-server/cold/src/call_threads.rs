@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::{Advice, fadvise};
 use zagros_table::ColdError;
 
-use super::file_piece::{FilePiece, OnPiece, hang_error};
+use super::pieces::{FilePiece, OnPiece, hang_error};
 
 /// Threads that read. A disk that hangs keeps them until it answers.
 const THREADS: usize = 8;
@@ -122,7 +122,7 @@ fn advise(piece: &FilePiece) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log_store::file_piece::testing::{numbers, pieces};
+    use crate::pieces::testing::{numbers, pieces};
 
     /// Jobs are handed over, and no thread takes them.
     fn unserved() -> (CallThreads, Receiver<CallJob>) {

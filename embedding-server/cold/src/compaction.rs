@@ -19,13 +19,12 @@ use tracing::{info, warn};
 use zagros_table::ColdError;
 use zagros_zip::{ZipEq, number_from};
 
-use super::compaction_cursor::{CompactionCursor, CompactionState};
 use super::counters::LogCounters;
 use super::flushed::{SyncedUpTo, sync_folder};
 use super::record::LogRecordKind;
 use super::segment::RowSegment;
 use super::segment_set::SegmentSet;
-use super::table_log::TableLog;
+use super::table_log::{CompactionCursor, CompactionState, TableLog};
 
 /// Bytes of an old segment that are read at a time.
 const CHUNK: usize = 256 << 10;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::file_piece::FilePiece;
+use super::pieces::FilePiece;
 
 /// Reads and writes of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use zagros_table::ColdError;
 
 use super::call_threads::CallThreads;
-use super::file_piece::{FilePiece, OnPiece, hang_error};
+use super::pieces::{FilePiece, OnPiece, hang_error};
 use super::ring::ReadRing;
 
 /// Rings that are kept for the next reads. Each has a buffer of 1 MiB or more.
@@ -127,8 +127,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::log_store::file_piece::testing::{numbers, pieces};
-    use crate::log_store::segment::RowSegment;
+    use crate::pieces::testing::{numbers, pieces};
+    use crate::segment::RowSegment;
 
     const PATIENT: Duration = Duration::from_secs(60);
 

@@ -8,7 +8,7 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 use zagros_table::ColdError;
 
-use super::file_piece::{FilePiece, OnPiece, hang_error};
+use super::pieces::{FilePiece, OnPiece, hang_error};
 use super::segment::file_error;
 
 /// Pieces on their way at a time.

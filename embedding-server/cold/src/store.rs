@@ -12,6 +12,7 @@ use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView}
 
 use super::counters::{LogCounters, LogCounts};
 use super::folder::StoreFolder;
+use super::pieces::{RecordRead, group_reads};
 use super::read_queue::{ReadMethod, ReadQueue};
 use super::record::RecordFormat;
 use super::shared::{CompactionWork, SharedLog};
@@ -201,5 +202,27 @@ impl Drop for LogStore {
 impl fmt::Debug for LogStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogStore").field("folder", &self.log.folder).finish_non_exhaustive()
+    }
+}
+
+impl SharedLog {
+    pub(crate) fn read_rows(&self, parts: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
+        let (mut pieces, mut found) = (Vec::new(), Vec::with_capacity(parts.len()));
+        for (number, part) in parts.iter_mut().enumerate() {
+            let table = self.table("read", part.table)?;
+            let (reads, files) = table.find(part.cold_keys, part.into);
+            let first = pieces.len();
+            pieces.extend(group_reads(&reads, table.layout, &files, self.queue.longest_piece())?);
+            pieces[first..].iter_mut().for_each(|piece| piece.part = number);
+            found.push((table, reads));
+        }
+        let _under_way = self.counters.count_reads(&pieces);
+        self.queue.read(&pieces, &mut |piece, bytes| {
+            let ((table, reads), part) = (&found[piece.part], &mut parts[piece.part]);
+            let width = table.layout.format.width;
+            let mut row_of =
+                |read: &RecordRead| (part.cold_keys[read.position as usize], read.position as usize * width);
+            table.take_rows(piece, bytes, reads, &mut row_of, &mut part.into.rows)
+        })
     }
 }

@@ -18,12 +18,10 @@ use parking_lot::{Mutex, RwLock};
 use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
-use super::compaction_cursor::CompactionState;
 use super::counters::LogCounters;
-use super::file_piece::FilePiece;
 use super::flushed::{FlushedTable, SyncedUpTo};
 use super::key_index::KeyIndex;
-use super::pieces::{RecordRead, group_reads};
+use super::pieces::{FilePiece, RecordRead, group_reads};
 use super::read_queue::ReadQueue;
 use super::record::RecordFormat;
 use super::segment::{RowSegment, SegmentLayout};
@@ -336,4 +334,22 @@ impl TableState {
         let next = self.index.scan(range, limit, &mut found);
         (found, next)
     }
+}
+
+/// How far the compaction of a table is.
+#[derive(Debug, Default)]
+pub(crate) struct CompactionState {
+    pub(crate) cursor: Option<CompactionCursor>,
+    /// Records that writers have to go over.
+    pub(crate) owed: u64,
+    pub(crate) chunk: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct CompactionCursor {
+    pub(crate) slot: usize,
+    pub(crate) segment: Arc<RowSegment>,
+    pub(crate) rows: u32,
+    /// The first record that may not be copied yet.
+    pub(crate) next: u32,
 }

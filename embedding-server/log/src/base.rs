@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
 use crate::folder::{base_folders, base_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble, u64_at};
-use crate::kind::RecordKind;
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, RecordKind, SegmentPreamble, u64_at};
 use crate::record::RecordDraft;
 use crate::small_files::{parse_json, sync_folder, write_json};
 use crate::{LogError, WindowGroup};

@@ -27,12 +27,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::LogError;
-use crate::disk::LogDisk;
+use crate::disk::{LogDisk, SyncMode};
 use crate::folder::{list_segments, list_spares, segment_path, spare_path};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
-use crate::small_files::sync_folder;
-use crate::sync_mode::SyncMode;
-use crate::written::{WrittenMark, mark_path};
+use crate::small_files::{WrittenMark, mark_path, sync_folder};
 
 /// The system caches and writes files in pieces of so many bytes. A write ends with a whole one: the system need not read what
 /// the rest of it was.

@@ -14,9 +14,8 @@ use std::io::{self, Write};
 
 use zagros_zip::ZipEq;
 
-use crate::block::BlockContent;
 use crate::find_row::row_bucket;
-use crate::format::{BlockHeader, FollowedFile};
+use crate::format::{BlockContent, BlockHeader, FollowedFile};
 use crate::reader::SnapshotReader;
 use crate::writer::{SnapshotWriter, WrittenFile};
 use crate::{SavedFile, SnapshotError};

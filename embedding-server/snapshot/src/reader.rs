@@ -2,14 +2,16 @@
 
 mod source;
 
+use std::io::{Read, Seek};
 use std::path::Path;
 
-use crate::block::{BlockContent, SnapshotBlock};
-use crate::format::{
-    BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotHeader, TableHeader, VERSION,
-};
-use crate::{SnapshotError, SnapshotInput};
 use source::{FilePlace, FileSource, word_at};
+
+use crate::SnapshotError;
+use crate::format::{
+    BlockContent, BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotBlock,
+    SnapshotHeader, TableHeader, VERSION,
+};
 
 pub struct SnapshotReader {
     from: FileSource,
@@ -220,3 +222,8 @@ fn other_version(path: &Path, found: u32, json: &[u8]) -> SnapshotError {
 
 #[cfg(test)]
 mod tests;
+
+/// The source of a file's bytes.
+pub trait SnapshotInput: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> SnapshotInput for T {}

@@ -31,8 +31,7 @@ use super::unanswered_requests::OpenRequests;
 use crate::Shard;
 use crate::errors::ClientError;
 use crate::metrics::ClientCallMetrics;
-use crate::placement::Placement;
-use crate::placement_cache::PlacementCache;
+use crate::placement::{Placement, PlacementCache};
 
 /// Pauses between the tries of a request: short enough that a server that is back does not wait for its workers.
 const RETRY: Backoff = Backoff { first: Duration::from_millis(50), most: Duration::from_millis(250) };
