@@ -5,7 +5,7 @@ use zagros_table::{
     StepClock, TableConfig, TableResources, TableSet, TableTime, Ttl,
 };
 
-use crate::support::{hot, ledger_config, push, read, tiny, train};
+use super::support::{hot, ledger_config, push, read, tiny, train};
 
 #[test]
 fn cleared_tables_are_as_they_were_made() {

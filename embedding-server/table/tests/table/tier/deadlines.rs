@@ -11,7 +11,7 @@ use zagros_table::{
     TableSet,
 };
 
-use crate::support::{HookedStore, hooked, hot, ledger_config, push, read, train};
+use super::support::{HookedStore, hooked, hot, ledger_config, push, read, train};
 
 thread_local! {
     /// A clock that only a test advances.

@@ -6,7 +6,7 @@ use zagros_table::{
     ColdStore, LookupMode, RequestBuffers, RequestPart, TableError, TableResources, TableSet, TableSnapshotError,
 };
 
-use crate::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
+use super::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
 
 const FULL: &str = "no space left on device";
 

@@ -8,7 +8,7 @@ use zagros_table::{
     TableSet,
 };
 
-use crate::support::{ledger_config, push, read};
+use super::support::{ledger_config, push, read};
 
 const DIM: usize = 16;
 /// Bytes of the index for each row, more than a log needs.

@@ -7,7 +7,7 @@ use std::thread;
 
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, RowBatch, TableSet, TableSnapshot};
 
-use crate::support::{by_id, ledger_config, read, tables_within};
+use super::support::{by_id, ledger_config, read, tables_within};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 300;

@@ -9,7 +9,7 @@ use zagros_table::{
     TableError, TableSet, Ttl,
 };
 
-use crate::support::{HookedStore, hint, hot, ledger_config, looking_ahead, push, read, tiny, train};
+use super::support::{HookedStore, hint, hot, ledger_config, looking_ahead, push, read, tiny, train};
 
 /// So many rows are in a stripe whatever the budget.
 const FLOOR: u64 = 64;

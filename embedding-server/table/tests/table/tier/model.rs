@@ -10,7 +10,7 @@ use zagros_table::{
     RowBatch, TableConfig, TableResources, TableSet, TableSnapshot, Ttl, UpdateLimits,
 };
 
-use crate::support::{by_id, tables_within};
+use super::support::{by_id, tables_within};
 
 const DIM: usize = 2;
 const STRIDE: usize = 2 * DIM;

@@ -8,7 +8,7 @@ use std::thread;
 use zagros_table::{ChangeWatcher, ColdStore, RowBatch, Table, TableSet};
 use zagros_zip::ZipEq;
 
-use crate::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
+use super::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
 
 const IDS: u64 = 3000;
 const DIM: usize = 2;

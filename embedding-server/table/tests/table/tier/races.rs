@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zagros_table::TableSet;
 
-use crate::support::{HookedStore, hot, ledger_config, push, read, tiny, train};
+use super::support::{HookedStore, hot, ledger_config, push, read, tiny, train};
 
 /// Enough rows to evict all others from a stripe without memory.
 const CROWD: u64 = 64;

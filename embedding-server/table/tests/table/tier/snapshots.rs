@@ -11,7 +11,7 @@ use zagros_table::{
 };
 use zagros_zip::ZipEq;
 
-use crate::support::{by_id, hot, ledger_config, push, read, tables_within, tiny, train};
+use super::support::{by_id, hot, ledger_config, push, read, tables_within, tiny, train};
 
 fn content(snapshot: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
     let mut rows = RowBatch::default();
