@@ -19,13 +19,13 @@ pub type Connect = Arc<dyn Fn(&ServerEntry) -> Result<Arc<dyn Shard>, Refusal> +
 
 /// The bucket map and the servers of one generation. Every owner in the map has a server, which the constructor checks.
 pub(crate) struct Placement {
-    map: BucketMap,
+    pub(crate) map: BucketMap,
     servers: Vec<ConnectedServer>,
 }
 
 pub(crate) struct ConnectedServer {
-    entry: ServerEntry,
-    shard: Arc<dyn Shard>,
+    pub(crate) entry: ServerEntry,
+    pub(crate) shard: Arc<dyn Shard>,
 }
 
 impl Placement {
@@ -49,10 +49,6 @@ impl Placement {
         let servers =
             entries.into_iter().map(|entry| ConnectedServer::open(entry, known, connect)).collect::<Result<_, _>>()?;
         Ok(Self { map, servers })
-    }
-
-    pub(crate) fn bucket_map(&self) -> &BucketMap {
-        &self.map
     }
 
     /// The server of this index, which owns a bucket. Every owner in the map has a server.
@@ -89,14 +85,6 @@ impl Placement {
 }
 
 impl ConnectedServer {
-    pub(crate) fn shard(&self) -> &Arc<dyn Shard> {
-        &self.shard
-    }
-
-    pub(crate) fn instance(&self) -> u64 {
-        self.entry.instance
-    }
-
     /// Whether what this client has learned of the server's rows holds for `entry`: it is the same process, or another process
     /// that has recovered the rows.
     fn is_followed_by(&self, entry: &ServerEntry) -> bool {
@@ -141,7 +129,7 @@ fn check_complete(map: &BucketMap, entries: &[ServerEntry]) -> Result<(), String
 pub(crate) struct PlacementCache {
     control: Arc<dyn ControlPlane>,
     connect: Connect,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     placement: ArcSwapOption<Placement>,
     /// Held during a fetch, so that many failing calls fetch the placement once.
     fetching: Mutex<()>,
@@ -206,10 +194,6 @@ impl PlacementCache {
         }
     }
 
-    pub(crate) fn request_timeout(&self) -> Duration {
-        self.timeout
-    }
-
     pub(crate) fn last_fetched(&self) -> Option<Arc<Placement>> {
         self.placement.load_full()
     }
@@ -267,7 +251,7 @@ mod tests {
         assert_eq!(known.shard(1).name(), "embedding server 1 (fake)");
         let moved = response(2, vec![entry(0, "a:1", 11), entry(1, "c:1", 12)]);
         let now = Placement::from_response(moved, Some(&known), &connect, "coordinator").unwrap();
-        assert_eq!(now.bucket_map().generation(), Generation(2));
+        assert_eq!(now.map.generation(), Generation(2));
         assert_eq!((now.shards().len(), calls.load(Ordering::Relaxed)), (2, 3));
         assert!(Arc::ptr_eq(now.shard(0), known.shard(0)));
     }

@@ -48,7 +48,7 @@ impl RetryingShard {
 
     fn current_shard(&self, placement: &Placement) -> Result<Arc<dyn Shard>, Refusal> {
         let gone = || Refusal::new(RefusalKind::Internal, format!("there is no embedding server {}", self.index));
-        self.current_server(placement).map(|server| Arc::clone(server.shard())).ok_or_else(gone)
+        self.current_server(placement).map(|server| Arc::clone(&server.shard)).ok_or_else(gone)
     }
 
     async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
@@ -70,7 +70,7 @@ impl RetryingShard {
                 }
                 done => return done,
             };
-            let deadline = *away.get_or_insert_with(|| Deadline::from_now(self.placements.request_timeout()));
+            let deadline = *away.get_or_insert_with(|| Deadline::from_now(self.placements.timeout));
             if deadline.is_past() {
                 return Err(refusal);
             }
@@ -81,7 +81,7 @@ impl RetryingShard {
             self.placements.fetch_newer(&placement, deadline).await.map_err(no_server)?;
             // Buckets have moved. Or another process is in the server's place, and the directory does not know of a newer one.
             let now = self.placements.current().await.map_err(no_server)?;
-            let instance = |placement| self.current_server(placement).map(ConnectedServer::instance);
+            let instance = |placement| self.current_server(placement).map(|server| server.entry.instance);
             if refusal.kind == RefusalKind::Moved && instance(&now) == instance(&placement) {
                 return Err(refusal);
             }
@@ -130,7 +130,7 @@ impl Shard for RetryingShard {
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         // The files of a snapshot are those of the map at the snapshot.
         let is_snapshot = request.stage() != SaveStage::Files;
-        let generation = if is_snapshot { self.listed.bucket_map().generation() } else { Generation::NONE };
+        let generation = if is_snapshot { self.listed.map.generation() } else { Generation::NONE };
         let request = SaveRequest { attempt: rand::random(), generation: generation.0, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
@@ -141,7 +141,7 @@ impl Shard for RetryingShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let is_repeatable = request.replace;
-        let generation = self.listed.bucket_map().generation().0;
+        let generation = self.listed.map.generation().0;
         let request = LoadRequest { attempt: rand::random(), generation, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
@@ -152,7 +152,7 @@ impl Shard for RetryingShard {
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        let request = ForgetRequest { generation: self.listed.bucket_map().generation().0, ..request };
+        let request = ForgetRequest { generation: self.listed.map.generation().0, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
             async move { shard.forget(request).await }.boxed()

@@ -40,7 +40,7 @@ pub enum ReadMethod {
 #[derive(Debug)]
 pub(crate) struct ReadQueue {
     reader: ReadBackend,
-    longest: usize,
+    pub(crate) longest_piece: usize,
     patience: Duration,
 }
 
@@ -67,7 +67,7 @@ impl ReadQueue {
             Some(ring) => ReadBackend::Rings(Mutex::new(ReadRings { idle: vec![ring], stuck: Vec::new() })),
             None => ReadBackend::Calls(CallThreads::default()),
         };
-        Self { reader, longest, patience }
+        Self { reader, longest_piece: longest, patience }
     }
 
     /// How it really reads.
@@ -78,10 +78,6 @@ impl ReadQueue {
         }
     }
 
-    pub(crate) fn longest_piece(&self) -> usize {
-        self.longest
-    }
-
     /// Reads the pieces and gives each one to `on_piece`.
     pub(crate) fn read(&self, pieces: &[FilePiece], on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
         match &self.reader {
@@ -89,7 +85,7 @@ impl ReadQueue {
             ReadBackend::Rings(rings) => {
                 let taken = rings.lock().take(self.patience)?;
                 // The kernel has let this process make one: it is out of memory or of open files.
-                let Some(mut ring) = taken.or_else(|| ReadRing::new(self.longest)) else {
+                let Some(mut ring) = taken.or_else(|| ReadRing::new(self.longest_piece)) else {
                     let reason = "no further instance of io_uring can be made (memory or open files)".to_owned();
                     return Err(ColdError { doing: "read", reason });
                 };

@@ -212,7 +212,7 @@ impl SharedLog {
             let table = self.table("read", part.table)?;
             let (reads, files) = table.find(part.cold_keys, part.into);
             let first = pieces.len();
-            pieces.extend(group_reads(&reads, table.layout, &files, self.queue.longest_piece())?);
+            pieces.extend(group_reads(&reads, table.layout, &files, self.queue.longest_piece)?);
             pieces[first..].iter_mut().for_each(|piece| piece.part = number);
             found.push((table, reads));
         }

@@ -128,7 +128,7 @@ impl TableLog {
         rows: &mut [u32],
     ) -> Result<(), ColdError> {
         reads.sort_unstable_by_key(|read| read.address);
-        let pieces = group_reads(reads, self.layout, files, queue.longest_piece())?;
+        let pieces = group_reads(reads, self.layout, files, queue.longest_piece)?;
         let _under_way = counters.count_reads(&pieces);
         queue.read(&pieces, &mut |piece, bytes| self.take_rows(piece, bytes, reads, row_of, rows))
     }

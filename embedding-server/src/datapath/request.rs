@@ -87,7 +87,7 @@ const MOST_SPARED: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTimes {
     arrived: u64,
-    deadline: RequestDeadline,
+    pub(crate) deadline: RequestDeadline,
 }
 
 impl RequestTimes {
@@ -103,10 +103,6 @@ impl RequestTimes {
     pub(crate) fn server_deadline(&self, deadline: Deadline) -> Deadline {
         let left = deadline.time_left();
         Deadline::from_now(left - MOST_SPARED.min(left / SPARED_SHARE))
-    }
-
-    pub(crate) fn table_deadline(&self) -> RequestDeadline {
-        self.deadline
     }
 
     pub(crate) fn table_refusal(&self, service: &EmbeddingService, error: &TableError) -> Refusal {

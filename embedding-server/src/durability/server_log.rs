@@ -42,7 +42,7 @@ pub(crate) struct PushedRows<'a> {
 
 #[derive(Debug)]
 pub(crate) struct ServerLog {
-    index: ServerIndex,
+    pub(super) index: ServerIndex,
     pub(super) folder: LogFolder,
     pub(super) file: Mutex<LineageFile>,
     has_recovered: AtomicBool,
@@ -54,7 +54,7 @@ pub(crate) struct ServerLog {
     pub(super) tail_start: AtomicU64,
     pub(super) bound: TailBound,
     /// The time of the log before it is over: seconds that earlier processes have counted.
-    pub(super) seconds_before: u64,
+    pub(crate) seconds_before: u64,
     pub(super) base: Mutex<()>,
     /// The run is over, or another process goes on with the log: this one touches no file any more.
     is_over: AtomicBool,
@@ -123,10 +123,6 @@ impl ServerLog {
 
     pub(crate) fn has_recovered(&self) -> bool {
         self.has_recovered.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn seconds_before(&self) -> u64 {
-        self.seconds_before
     }
 
     /// Refused as `Disk` if the log is stopped or the disk is full, as `Unavailable` if the log is too long.
@@ -283,10 +279,6 @@ impl ServerLog {
 
     pub(super) fn log_error(&self, source: LogError) -> ServerError {
         ServerError::Log { index: self.index.0, source }
-    }
-
-    pub(super) fn server_index(&self) -> ServerIndex {
-        self.index
     }
 
     fn refusal(&self, stopped: &LogStopped) -> Refusal {

@@ -39,7 +39,7 @@ pub(crate) fn adopt_placement(
 
     let mut activity = service.moves.activity.lock();
     let previous = service.placement().ok();
-    let frozen = previous.as_ref().and_then(|previous| previous.frozen_move());
+    let frozen = previous.as_ref().and_then(|previous| previous.frozen_move);
     let (still_frozen, mut has_strays) = (frozen.filter(|id| is_announced(*id)), false);
     if previous.as_ref().is_none_or(|previous| previous.generation() != generation) || frozen != still_frozen {
         let next = OwnedBuckets::new(Arc::new(map), service.index);

@@ -34,7 +34,7 @@ pub(crate) fn begin_copy(service: &EmbeddingService, id: u64) -> Result<BeginMov
     match &*activity {
         MoveActivity::None => {}
         MoveActivity::Outgoing(earlier) if earlier.plan.id == id => {
-            if service.placement()?.frozen_move().is_some() {
+            if service.placement()?.frozen_move.is_some() {
                 return Err(Refusal::invalid(format!("embedding server {} is frozen for {plan}", service.index)));
             }
         }
@@ -71,7 +71,7 @@ pub(crate) fn freeze_source(service: &EmbeddingService, id: u64) -> Result<Freez
         return Err(no_such(service, id));
     }
     let placement = service.placement()?;
-    if placement.frozen_move() != Some(id) {
+    if placement.frozen_move != Some(id) {
         let frozen = service.tables.while_quiet(QUIET, || {
             // Their rows would be sent without them.
             let is_whole = !service.tables.has_pending_gradients();
@@ -179,7 +179,7 @@ fn next_chunk(
             (cursor.table, cursor.scan) = (cursor.table + 1, TableScan::default());
         }
     } else {
-        let is_frozen = service.placement().is_ok_and(|placement| placement.frozen_move().is_some());
+        let is_frozen = service.placement().is_ok_and(|placement| placement.frozen_move.is_some());
         number = changed_rows(&tables, outgoing, service.keeps_steps && is_frozen, &mut chunk)?;
     }
     let now = service.tables.table_time();

@@ -22,12 +22,12 @@ impl TableSet {
     /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
     /// ([`Self::while_quiet`]): a request that is may not be seen.
     pub fn set_watcher(&self, watcher: Arc<dyn ChangeWatcher>) {
-        self.shared().watcher.set(Some(watcher));
+        self.shared.watcher.set(Some(watcher));
     }
 
     /// From now on only the log learns of changes.
     pub fn end_watch(&self) {
-        self.shared().watcher.set(None);
+        self.shared.watcher.set(None);
     }
 }
 
@@ -35,21 +35,21 @@ impl Table {
     /// Whether changes are logged or watched. Else none need to be noted.
     #[inline]
     pub(crate) fn is_logged(&self) -> bool {
-        self.shared().log.get().is_some() || self.shared().watcher.is_taken()
+        self.shared.log.get().is_some() || self.shared.watcher.is_taken()
     }
 
     /// Whether what a push of a part of a step leaves behind is logged.
     #[inline]
     pub(crate) fn logs_steps(&self, step: PushStep) -> bool {
-        step.share < 1.0 && self.shared().log.get().is_some_and(|log| log.keeps_steps())
+        step.share < 1.0 && self.shared.log.get().is_some_and(|log| log.keeps_steps())
     }
 
     /// Appends to the log what was noted, and forgets it. The lock of the stripe is held (invariant DU-2).
     pub(crate) fn append_changes(&self, stripe: usize, changes: &mut StripeChanges) {
-        if let Some(log) = self.shared().log.get() {
+        if let Some(log) = self.shared.log.get() {
             let StripeChanges { origin, ids, slots, access, seen, removed, step_rows } = changes;
             let append = |origin: Option<&PushOrigin>, kind| {
-                log.append(&StripeChange { table: self.number(), stripe: stripe as u32, origin, kind });
+                log.append(&StripeChange { table: self.number, stripe: stripe as u32, origin, kind });
             };
             if !removed.is_empty() {
                 append(None, ChangeKind::Removed(removed));
@@ -64,10 +64,10 @@ impl Table {
                 append(None, ChangeKind::StepRows(step_rows.as_slices()));
             }
         }
-        if self.shared().watcher.is_taken() {
-            self.shared().watcher.notify_changed(self.number(), stripe, &changes.removed);
-            self.shared().watcher.notify_changed(self.number(), stripe, &changes.ids);
-            self.shared().watcher.notify_changed(self.number(), stripe, &changes.seen);
+        if self.shared.watcher.is_taken() {
+            self.shared.watcher.notify_changed(self.number, stripe, &changes.removed);
+            self.shared.watcher.notify_changed(self.number, stripe, &changes.ids);
+            self.shared.watcher.notify_changed(self.number, stripe, &changes.seen);
         }
         changes.clear();
     }
@@ -106,7 +106,7 @@ impl Table {
         let (width, dim) = (self.stride(), self.dim());
         self.check_rows("slots before a step", ids, width, before.len())?;
         self.check_rows("sums of gradients", ids, dim, sums.len())?;
-        let is_logged = self.shared().log.get().is_some_and(|log| log.keeps_steps());
+        let is_logged = self.shared.log.get().is_some_and(|log| log.keeps_steps());
         let stripe_of = |row: &usize| self.stripe_of(key_of(ids[*row]));
         // One lock and one record for the rows of a stripe, which come side by side.
         let all: Vec<usize> = (0..ids.len()).collect();
@@ -126,10 +126,10 @@ impl Table {
     }
 
     fn log_step_rows(&self, stripe: usize, kept: &StepRowBatch) {
-        let log = self.shared().log.get().filter(|log| log.keeps_steps() && !kept.ids.is_empty());
+        let log = self.shared.log.get().filter(|log| log.keeps_steps() && !kept.ids.is_empty());
         if let Some(log) = log {
             let kind = ChangeKind::StepRows(kept.as_slices());
-            log.append(&StripeChange { table: self.number(), stripe: stripe as u32, origin: None, kind });
+            log.append(&StripeChange { table: self.number, stripe: stripe as u32, origin: None, kind });
         }
     }
 }

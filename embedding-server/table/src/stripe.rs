@@ -87,7 +87,7 @@ impl Stripe {
 
     /// Notes for the log that a row has the words now that its slot has.
     pub(crate) fn note_row(&mut self, key: u64, slot: u32) {
-        let access = self.slab.has_access().then(|| self.slab.access(slot));
+        let access = self.slab.with_access.then(|| self.slab.access(slot));
         self.changes.note_row(key, self.slab.words(slot), access);
     }
 
@@ -340,7 +340,7 @@ impl Stripe {
     #[inline]
     pub(crate) fn preserve_row(&mut self, key: u64, slot: u32) {
         if let Some(capture) = &mut self.capture {
-            let access = self.slab.has_access().then(|| self.slab.access(slot));
+            let access = self.slab.with_access.then(|| self.slab.access(slot));
             capture.keep_row(slot, id_of(key), self.slab.words(slot), access);
         }
     }
@@ -377,7 +377,7 @@ impl Stripe {
     /// read from its copy.
     pub(crate) fn read_captured(&mut self, slot: u32, key: u64, into: &mut RowBatch) {
         let Some(capture) = &mut self.capture else { return };
-        let stride = self.slab.stride();
+        let stride = self.slab.stride;
         into.ids.push(id_of(key));
         if let Some(position) = capture.kept_in(slot) {
             into.slots.extend_from_slice(&capture.rows.slots[position * stride..][..stride]);
@@ -386,7 +386,7 @@ impl Stripe {
         }
         capture.set_done(slot);
         into.slots.extend_from_slice(self.slab.words(slot));
-        into.access.extend(self.slab.has_access().then(|| self.slab.access(slot)));
+        into.access.extend(self.slab.with_access.then(|| self.slab.access(slot)));
     }
 
     #[inline(always)]

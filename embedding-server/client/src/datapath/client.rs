@@ -222,10 +222,6 @@ impl EmbeddingClient {
         self.placements.last_fetched()
     }
 
-    pub(super) fn metrics(&self) -> &ClientMetrics {
-        &self.metrics
-    }
-
     #[must_use]
     pub fn look_ahead_counts(&self) -> LookAheadCounts {
         self.metrics.hints.row_counts()
@@ -339,8 +335,8 @@ impl EmbeddingClient {
     /// every server has answered or the time is over. `None` before the first placement.
     pub fn hint(&self, ids: &RoutedIds) -> Option<impl Future<Output = ()> + Send + use<>> {
         let placement = self.placement()?;
-        let route = ids.route(placement.bucket_map(), placement.shards().len());
-        let metrics = self.metrics().hints.clone();
+        let route = ids.route(&placement.map, placement.shards().len());
+        let metrics = self.metrics.hints.clone();
         let timeout = self.request_timeout().min(LONGEST);
         Some(async move {
             let deadline = Deadline::from_now(timeout);
