@@ -334,6 +334,17 @@ impl EmbeddingService {
         if Arc::ptr_eq(&now, placement) { Ok(()) } else { now.check_request(generation) }
     }
 
+    /// Runs `work` on a thread that may block. `what` names it where it ends without an answer.
+    pub(crate) async fn run_blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: &str,
+        work: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let service = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&service)).await;
+        done.unwrap_or_else(|error| Err(Refusal::new(RefusalKind::Internal, format!("{what}: {error}"))))
+    }
+
     pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut RequestBuffers) -> T) -> T {
         let mut scratch = self.scratches.lock().pop().unwrap_or_default();
         let done = work(&mut scratch);

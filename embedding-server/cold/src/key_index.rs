@@ -79,7 +79,7 @@ impl KeyIndex {
     pub(crate) fn insert(&mut self, key: u64, address: u32) -> Option<u32> {
         let part = Arc::make_mut(&mut self.parts[part_of(key)]);
         let index = part.leaf_of(key).unwrap_or_else(|| {
-            part.insert_leaf(0, part_start(key), IndexLeaf::default());
+            part.insert_leaf(0, key & !(u64::MAX >> PART_BITS), IndexLeaf::default());
             self.bytes += LEAF_BYTES;
             0
         });
@@ -171,10 +171,6 @@ impl IndexPart {
 
 fn part_of(key: u64) -> usize {
     (key >> (u64::BITS - PART_BITS)) as usize
-}
-
-fn part_start(key: u64) -> u64 {
-    key & !(u64::MAX >> PART_BITS)
 }
 
 #[cfg(test)]

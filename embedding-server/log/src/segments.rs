@@ -129,7 +129,8 @@ impl SegmentFiles {
         let mut kept = start;
         // A try that failed may have come further than the last success.
         self.written = self.written.max(start);
-        let mut place = (self.first_of_current().unwrap_or(start).max(start) - start) as usize;
+        let first = self.current.as_ref().map_or(start, |segment| segment.first);
+        let mut place = (first.max(start) - start) as usize;
         while place < records.len() {
             let end = self.fitting(records, place, start);
             if end > place {
@@ -178,10 +179,6 @@ impl SegmentFiles {
             end += head.record_bytes() as usize;
         }
         end
-    }
-
-    fn first_of_current(&self) -> Option<u64> {
-        self.current.as_ref().map(|segment| segment.first)
     }
 
     /// Goes on in the next segment, whose first record has the lsn `first` and takes `span` bytes.

@@ -258,13 +258,9 @@ impl Stripe {
         self.changed.is_some()
     }
 
-    pub(crate) fn stop_noting_changes(&mut self) {
-        self.changed = None;
-    }
-
     /// Removes all rows and all frequency counts. The memory stays allocated.
     pub(crate) fn clear(&mut self) {
-        self.stop_noting_changes();
+        self.changed = None;
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
         self.filter.clear();
