@@ -228,7 +228,7 @@ fn a_tail_that_ends_before_its_base_is_damage() {
 #[test]
 fn a_segment_whose_folder_could_not_be_synced_is_made_by_the_next_try() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = std::sync::Arc::new(crate::disks::FaultyDisk::default());
+    let disk = std::sync::Arc::new(crate::support::FaultyDisk::default());
     let log = open_on(folder.path(), std::sync::Arc::clone(&disk) as _, SyncMode::Machine, 0);
     let mut expected = 0;
     for seq in 0..200 {

@@ -1,16 +1,18 @@
-//! The store: reads and writes many rows per call.
+//! The store: reads and writes many rows per call. A view of it is a RocksDB snapshot that keeps the database open.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, properties};
-use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
+use rocksdb::{
+    ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, ReadOptions, Snapshot, WriteBatch, properties,
+};
+use self_cell::self_cell;
+use zagros_table::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 
-use super::database::RocksDatabase;
-use super::keys::{bytes_of, key};
+use super::database::{RocksDatabase, bytes_of, cold_key, key, words};
 use super::options::RocksOptions;
-use super::view::RocksView;
 
 /// Rows on disk. A folder belongs to one process at a time.
 pub(crate) struct RocksStore {
@@ -113,4 +115,64 @@ fn refused(folder: &Path, reason: &str) -> ColdError {
         format!("{reason} (in {folder})")
     };
     ColdError { doing: "open", reason }
+}
+
+self_cell!(
+    struct Owned {
+        owner: Arc<RocksDatabase>,
+        #[covariant]
+        dependent: Snapshot,
+    }
+);
+
+pub(crate) struct RocksView {
+    snapshot: Owned,
+    read_ahead: usize,
+}
+
+impl RocksView {
+    pub(crate) fn new(database: Arc<RocksDatabase>, read_ahead: usize) -> Self {
+        Self { snapshot: Owned::new(database, |database| database.db.snapshot()), read_ahead }
+    }
+
+    fn database(&self) -> &RocksDatabase {
+        self.snapshot.borrow_owner()
+    }
+}
+
+impl ColdView for RocksView {
+    fn scan(
+        &mut self,
+        table: u32,
+        range: RangeInclusive<u64>,
+        limit: usize,
+        into: &mut ColdScan,
+    ) -> Result<Option<u64>, ColdError> {
+        let width = self.database().width("scan", table)?;
+        let mut rows = self.snapshot.borrow_dependent().raw_iterator_opt(once(self.read_ahead));
+        rows.seek(key(table, *range.start()));
+        let mut read = 0;
+        while let Some((key, row)) = rows.item() {
+            let Some(cold_key) = cold_key(table, key).filter(|cold_key| cold_key <= range.end()) else {
+                return Ok(None);
+            };
+            if read == limit {
+                return Ok(Some(cold_key));
+            }
+            into.rows.extend(words(row, width)?);
+            into.cold_keys.push(cold_key);
+            read += 1;
+            rows.next();
+        }
+        rows.status().map_err(|error| self.database().failed("scan", &error))?;
+        Ok(None)
+    }
+}
+
+/// A scan reads each block once, so the blocks need no place in the cache.
+fn once(read_ahead: usize) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    options.set_readahead_size(read_ahead);
+    options
 }
