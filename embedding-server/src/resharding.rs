@@ -17,18 +17,16 @@ mod incoming_rows;
 mod moves;
 mod outgoing;
 mod outgoing_scan;
-mod purge;
 mod runner;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub(crate) use adopt::{AdoptedPlacement, adopt_placement};
+pub(crate) use adopt::{AdoptedPlacement, adopt_placement, purge_strays};
 pub(crate) use bucket_set::PlannedMove;
 pub(crate) use incoming::{CopyEnd, MoveReports, copy_buckets};
 pub(crate) use moves::ServerMoves;
 pub(crate) use outgoing::{begin_copy, freeze_source, next_rows};
-pub(crate) use purge::purge_strays;
 pub use runner::LocalMove;
 pub(crate) use runner::MoveRunner;
 pub(crate) use wire::migration_service;

@@ -12,9 +12,9 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
+use super::adopt::clear_moving_rows;
 use super::incoming_rows::{put_chunk, put_windows};
 use super::moves::MoveActivity;
-use super::purge::clear_moving_rows;
 use super::{PlannedMove, purge_strays};
 use crate::EmbeddingService;
 

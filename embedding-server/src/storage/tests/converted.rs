@@ -2,7 +2,7 @@
 
 use zagros_job::{Job, WeightType};
 
-use super::{IDS, changed, content, loaded, own, push_of, save, *};
+use super::*;
 use crate::testing::{self, DIM};
 
 /// The second table has weights of this format.
