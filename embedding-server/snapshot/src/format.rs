@@ -264,11 +264,11 @@ impl BlockContent {
 }
 
 /// Reads 64-bit numbers. Bytes after the last whole number are skipped.
-pub(crate) fn read_u64s(bytes: &[u8]) -> Vec<u64> {
+fn read_u64s(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-pub(crate) fn read_u32s(bytes: &[u8]) -> Vec<u32> {
+fn read_u32s(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }
 

@@ -194,20 +194,20 @@ impl<W: Write> SummedOutput<W> {
 }
 
 /// The order of rows in a file: sorted by (bucket, id), and divided into ranges of a block each.
-pub(crate) struct RowOrder {
+struct RowOrder {
     places: Vec<(u32, u64, u32)>,
 }
 
 /// Consecutive rows in this order, and their buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RowRange {
-    pub(crate) rows: Range<usize>,
+struct RowRange {
+    rows: Range<usize>,
     /// `[first, end)`.
-    pub(crate) buckets: Range<u32>,
+    buckets: Range<u32>,
 }
 
 impl RowOrder {
-    pub(crate) fn new(number: u32, buckets: u32, ids: &[u64]) -> Self {
+    fn new(number: u32, buckets: u32, ids: &[u64]) -> Self {
         let bucket = |id| bucket_of(RowKey { table: TableId(number), id }, buckets);
         let place = |(position, id): (usize, &u64)| (bucket(*id), *id, position as u32);
         let mut places: Vec<_> = ids.iter().enumerate().map(place).collect();
@@ -215,7 +215,7 @@ impl RowOrder {
         Self { places }
     }
 
-    pub(crate) fn block_ranges(&self, most: usize) -> impl Iterator<Item = RowRange> {
+    fn block_ranges(&self, most: usize) -> impl Iterator<Item = RowRange> {
         let most = most.max(1);
         (0..self.places.len()).step_by(most).map(move |start| {
             let rows = start..(start + most).min(self.places.len());
@@ -225,12 +225,12 @@ impl RowOrder {
         })
     }
 
-    pub(crate) fn ids(&self, range: &RowRange) -> impl ExactSizeIterator<Item = u64> {
+    fn ids(&self, range: &RowRange) -> impl ExactSizeIterator<Item = u64> {
         self.places[range.rows.clone()].iter().map(|place| place.1)
     }
 
     /// Original positions of a range's rows, in order.
-    pub(crate) fn positions(&self, range: &RowRange) -> impl ExactSizeIterator<Item = usize> {
+    fn positions(&self, range: &RowRange) -> impl ExactSizeIterator<Item = usize> {
         self.places[range.rows.clone()].iter().map(|place| place.2 as usize)
     }
 }

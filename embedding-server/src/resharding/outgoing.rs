@@ -139,7 +139,7 @@ fn unavailable(service: &EmbeddingService, why: &str) -> Refusal {
 ///
 /// Refused as `Invalid` if it is neither the next request nor the one before, as `Storage` once rows of the cold tier could not
 /// be read.
-pub(super) fn answer_request(
+fn answer_request(
     cursor: &mut CopyCursor,
     number: u64,
     service: &EmbeddingService,

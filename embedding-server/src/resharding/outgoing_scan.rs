@@ -103,7 +103,7 @@ impl TableScan {
 }
 
 /// Bytes of rows in one answer, about.
-pub(super) const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// What one answer of a source has: rows and counts of one table.
 #[derive(Default)]

@@ -176,7 +176,7 @@ const ROUNDS: usize = 10;
 ///
 /// Four random words for one counter under one key.
 #[inline]
-pub(crate) fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 1..ROUNDS {
         counter = round(counter, key);
         key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];

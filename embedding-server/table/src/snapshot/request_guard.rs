@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLockReadGuard;
 
 use crate::{
-    LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart, Table,
+    LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart,
     TableError, TableSet,
 };
 
