@@ -6,12 +6,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use zagros_embedding_client::Shard;
 use zagros_plumbing::Deadline;
+use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse, SaveStage,
 };
 use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::datapath::RequestTimes;
 use crate::{EmbeddingService, datapath, storage};
@@ -45,16 +45,7 @@ impl LocalShard {
         if bytes <= INLINE_ID_BYTES && !may_block {
             return work(&self.service, &request);
         }
-        self.run_blocking(move |service| work(service, &request)).await
-    }
-
-    async fn run_blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let service = Arc::clone(&self.service);
-        let done = tokio::task::spawn_blocking(move || work(&service)).await;
-        done.unwrap_or_else(|error| Err(Refusal::new(RefusalKind::Internal, format!("{}: {error}", self.name))))
+        self.service.run_blocking(&self.name, move |service| work(service, &request)).await
     }
 }
 
@@ -98,8 +89,10 @@ impl Shard for LocalShard {
                 return Ok(HintResponse::default());
             }
             let _turn = self.service.hints.wait_for_turn(request.ids.len()).await?;
-            self.run_blocking(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times)))
-                .await
+            let hint = move |service: &EmbeddingService| {
+                service.metrics.hint.observe(|| datapath::hint(service, &request, times))
+            };
+            self.service.run_blocking(&self.name, hint).await
         }
         .boxed()
     }
@@ -125,7 +118,7 @@ impl Shard for LocalShard {
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        self.run_blocking(move |service| storage::forget(service, &request)).boxed()
+        self.service.run_blocking(&self.name, move |service| storage::forget(service, &request)).boxed()
     }
 }
 

@@ -130,11 +130,9 @@ impl CallMetrics {
     pub(crate) fn observe<T>(&self, work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
         self.requests.inc();
         let _timer = self.seconds.start_timer();
-        work().inspect_err(|refusal| self.count_refusal(refusal.kind))
-    }
-
-    fn count_refusal(&self, kind: RefusalKind) {
-        self.refusals.iter().filter(|(of, _)| *of == kind).for_each(|(_, count)| count.inc());
+        work().inspect_err(|refusal| {
+            self.refusals.iter().filter(|(kind, _)| *kind == refusal.kind).for_each(|(_, count)| count.inc());
+        })
     }
 }
 

@@ -124,7 +124,7 @@ impl EmbeddingService {
         let metrics = ServerMetrics::new(registry, index, &tables, &names);
         let windows = SequenceWindows::default();
         let log = open_log((&tables, &configs, &windows))?.map(Arc::new);
-        let seconds = log.as_ref().map_or(0, |log| log.seconds_before());
+        let seconds = log.as_ref().map_or(0, |log| log.seconds_before);
         let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables, seconds)?;
         let writers = KnownWriters::default();
         writers.note_reached(tables.table_time().steps.max(windows.newest_batch()));
@@ -181,7 +181,7 @@ impl EmbeddingService {
     }
 
     pub(crate) fn is_frozen(&self) -> bool {
-        self.placement.load().as_ref().is_some_and(|placement| placement.frozen_move().is_some())
+        self.placement.load().as_ref().is_some_and(|placement| placement.frozen_move.is_some())
     }
 
     pub(crate) fn owns_nothing(&self) -> bool {
@@ -193,7 +193,7 @@ impl EmbeddingService {
     pub(crate) async fn await_placement(&self, generation: u64, deadline: Deadline) {
         let is_ahead = |placement: &OwnedBuckets| generation > placement.generation().0;
         let may_serve = |placement: Option<&Arc<OwnedBuckets>>| {
-            placement.is_none_or(|now| now.frozen_move().is_none() && !is_ahead(now))
+            placement.is_none_or(|now| now.frozen_move.is_none() && !is_ahead(now))
         };
         if may_serve(self.placement.load().as_ref()) {
             return;
@@ -202,7 +202,7 @@ impl EmbeddingService {
         let newer = Deadline::from_now(NEWER_MAP);
         loop {
             let Some(now) = self.placement.load_full() else { return };
-            let until = match (now.frozen_move(), is_ahead(&now)) {
+            let until = match (now.frozen_move, is_ahead(&now)) {
                 (None, false) => return,
                 (Some(_), _) => deadline,
                 (None, true) if newer.is_past() => return,
@@ -245,7 +245,7 @@ impl EmbeddingService {
             if let Err(error) = log.delete_files() {
                 warn!(server = %self.index, %error, "the log of a run that is over could not be deleted");
             }
-            self.tier.iter().for_each(|tier| tier.store().delete_at_end());
+            self.tier.iter().for_each(|tier| tier.store.delete_at_end());
         }
     }
 
@@ -332,6 +332,17 @@ impl EmbeddingService {
     pub(crate) fn check_still(&self, placement: &Arc<OwnedBuckets>, generation: u64) -> Result<(), Refusal> {
         let now = self.placement()?;
         if Arc::ptr_eq(&now, placement) { Ok(()) } else { now.check_request(generation) }
+    }
+
+    /// Runs `work` on a thread that may block. `what` names it where it ends without an answer.
+    pub(crate) async fn run_blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: &str,
+        work: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let service = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&service)).await;
+        done.unwrap_or_else(|error| Err(Refusal::new(RefusalKind::Internal, format!("{what}: {error}"))))
     }
 
     pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut RequestBuffers) -> T) -> T {

@@ -34,7 +34,8 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
         budget: MemoryBudget::from_job(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(monotonic_nanos),
-        look_ahead: hint_horizon(job),
+        // The rows of a hint are kept for the hints of all workers until its batch is looked up.
+        look_ahead: job.lookahead_horizon().saturating_mul(job.cluster.most_workers() as usize),
         copies: None,
         timeout: Some(job.cluster.timeout),
     };
@@ -42,11 +43,6 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
         let table = source.table_number().and_then(|table| job.server_tables().into_iter().nth(table as usize));
         ServerError::Table { name: table.map(|table| table.name).unwrap_or_default(), source }
     })
-}
-
-/// For how many more hints the rows of a hint are kept: those of all workers until the batch is looked up.
-fn hint_horizon(job: &Job) -> usize {
-    job.lookahead_horizon().saturating_mul(job.cluster.most_workers() as usize)
 }
 
 pub(crate) fn monotonic_nanos() -> u64 {

@@ -151,7 +151,7 @@ impl HeldGate {
         under_way.recv().unwrap();
         let tables = Arc::clone(&service.tables);
         let snapshot = spawn(move || drop(tables.take_snapshot()));
-        while service.tables.enter_before(RequestTimes::new(Deadline::from_now(SHORT)).table_deadline()).is_ok() {}
+        while service.tables.enter_before(RequestTimes::new(Deadline::from_now(SHORT)).deadline).is_ok() {}
         Self { end: Some(end), threads: vec![request, snapshot] }
     }
 }

@@ -12,10 +12,9 @@ use zagros_table::{
 };
 use zagros_zip::ZipEq;
 
-use crate::fingerprint::fingerprint;
-use crate::names;
 use crate::servers::{BATCH, DIM, Servers, TIMEOUT};
 use crate::traffic::push_to;
+use crate::{fingerprint, names};
 
 /// Rounds of the comparison of pushes. Each round has one pass of both tables.
 const ROUNDS: usize = 21;

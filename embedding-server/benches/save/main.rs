@@ -9,20 +9,20 @@
 //! rows must be equal on 1, 2 and 5 servers, bit for bit.
 
 mod deltas;
-mod fingerprint;
 mod servers;
 mod traffic;
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fingerprint::fingerprint;
 use servers::{Servers, WIDTH};
 use tokio::runtime::Runtime;
 use traffic::{Pushes, Traffic};
 use zagros_protocol::control::{FileDigest, SaveResponse};
+use zagros_snapshot::{BlockContent, BlockKind, SnapshotReader};
 
 struct Plan {
     rows: u64,
@@ -112,4 +112,26 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> Plan {
 
 fn names(files: &[FileDigest]) -> Vec<String> {
     files.iter().map(|file| file.name.clone()).collect()
+}
+
+/// A fingerprint of rows that does not depend on how the rows are divided among files.
+///
+/// The sum over all rows of a hash of table, id, slot and access metadata.
+pub(crate) fn fingerprint(folder: &Path, files: &[String]) -> u64 {
+    files.iter().map(|file| of_file(&folder.join(file))).fold(0, u64::wrapping_add)
+}
+
+fn of_file(path: &Path) -> u64 {
+    let mut reader = SnapshotReader::open(path).expect("a file of rows");
+    let mut sum = 0_u64;
+    while let Some(block) = reader.next_block(|head| head.kind == BlockKind::Rows).expect("a whole file") {
+        let BlockContent::Rows(rows) = block.content else { continue };
+        let width = reader.header().tables[block.table].width;
+        for (row, id) in rows.ids.iter().enumerate() {
+            let mut hasher = DefaultHasher::new();
+            (block.table, id, &rows.slots[row * width..][..width], rows.access.get(row)).hash(&mut hasher);
+            sum = sum.wrapping_add(hasher.finish());
+        }
+    }
+    sum
 }

@@ -1,8 +1,15 @@
-//! The placement of a client: the bucket map, and one connection per server.
+//! The placement of a client: the bucket map, and one connection per server. It is fetched from the coordinator, and fetched
+//! again when it changes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use zagros_protocol::control::{PlacementResponse, ServerEntry};
+use arc_swap::ArcSwapOption;
+use tokio::sync::Mutex;
+use tracing::debug;
+use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::control::{PlacementRequest, PlacementResponse, ServerEntry};
 use zagros_protocol::{BucketMap, Generation, Lineage, Refusal, ServerIndex};
 
 use crate::{ClientError, Shard};
@@ -12,13 +19,13 @@ pub type Connect = Arc<dyn Fn(&ServerEntry) -> Result<Arc<dyn Shard>, Refusal> +
 
 /// The bucket map and the servers of one generation. Every owner in the map has a server, which the constructor checks.
 pub(crate) struct Placement {
-    map: BucketMap,
+    pub(crate) map: BucketMap,
     servers: Vec<ConnectedServer>,
 }
 
 pub(crate) struct ConnectedServer {
-    entry: ServerEntry,
-    shard: Arc<dyn Shard>,
+    pub(crate) entry: ServerEntry,
+    pub(crate) shard: Arc<dyn Shard>,
 }
 
 impl Placement {
@@ -42,10 +49,6 @@ impl Placement {
         let servers =
             entries.into_iter().map(|entry| ConnectedServer::open(entry, known, connect)).collect::<Result<_, _>>()?;
         Ok(Self { map, servers })
-    }
-
-    pub(crate) fn bucket_map(&self) -> &BucketMap {
-        &self.map
     }
 
     /// The server of this index, which owns a bucket. Every owner in the map has a server.
@@ -82,14 +85,6 @@ impl Placement {
 }
 
 impl ConnectedServer {
-    pub(crate) fn shard(&self) -> &Arc<dyn Shard> {
-        &self.shard
-    }
-
-    pub(crate) fn instance(&self) -> u64 {
-        self.entry.instance
-    }
-
     /// Whether what this client has learned of the server's rows holds for `entry`: it is the same process, or another process
     /// that has recovered the rows.
     fn is_followed_by(&self, entry: &ServerEntry) -> bool {
@@ -127,6 +122,94 @@ fn check_complete(map: &BucketMap, entries: &[ServerEntry]) -> Result<(), String
             Err(format!("buckets belong to embedding server {owner}, but only {} are named", entries.len()))
         }
         _ => Ok(()),
+    }
+}
+
+/// Reading the placement takes no lock.
+pub(crate) struct PlacementCache {
+    control: Arc<dyn ControlPlane>,
+    connect: Connect,
+    pub(crate) timeout: Duration,
+    placement: ArcSwapOption<Placement>,
+    /// Held during a fetch, so that many failing calls fetch the placement once.
+    fetching: Mutex<()>,
+}
+
+enum FetchError {
+    /// A later fetch may succeed: the coordinator does not answer, or servers are missing.
+    NotYet(String),
+    /// No later fetch will succeed.
+    Final(ClientError),
+}
+
+impl PlacementCache {
+    pub(crate) fn new(control: Arc<dyn ControlPlane>, connect: Connect, timeout: Duration) -> Self {
+        Self { control, connect, timeout, placement: ArcSwapOption::empty(), fetching: Mutex::new(()) }
+    }
+
+    /// The current placement. Waits for the first one.
+    pub(crate) async fn current(&self) -> Result<Arc<Placement>, ClientError> {
+        loop {
+            if let Some(placement) = self.placement.load_full() {
+                return Ok(placement);
+            }
+            self.refresh().await?;
+        }
+    }
+
+    pub(crate) async fn refresh(&self) -> Result<(), ClientError> {
+        let deadline = Deadline::from_now(self.timeout);
+        let _one_at_a_time = self.fetching.lock().await;
+        let is_early = |failure: &FetchError| matches!(failure, FetchError::NotYet(_));
+        let fetched = Backoff::default().retry(deadline, is_early, || self.fetch_once(deadline)).await;
+        fetched.map_err(|failure| match failure {
+            FetchError::Final(error) => error,
+            FetchError::NotYet(reason) => ClientError::NoPlacement {
+                coordinator: self.control.name().to_owned(),
+                waited: deadline.time_waited(),
+                reason,
+            },
+        })
+    }
+
+    /// Fetches the placement once. If another caller has replaced `seen` or is fetching now, that fetch counts for this
+    /// caller too, whatever its result. So many callers wait for a silent coordinator no longer than one caller. A
+    /// silent coordinator is not an error here: the data path works without it while the servers keep their buckets.
+    pub(crate) async fn fetch_newer(&self, seen: &Arc<Placement>, deadline: Deadline) -> Result<(), ClientError> {
+        let Ok(_one_at_a_time) = self.fetching.try_lock() else {
+            // The holder of the lock has a deadline of its own. This caller's deadline may be earlier.
+            let _ = deadline.bound(self.fetching.lock()).await;
+            return Ok(());
+        };
+        if !self.placement.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, seen)) {
+            return Ok(());
+        }
+        match self.fetch_once(deadline).await {
+            Ok(()) => Ok(()),
+            Err(FetchError::Final(error)) => Err(error),
+            Err(FetchError::NotYet(reason)) => {
+                debug!(coordinator = self.control.name(), reason, "cannot fetch the placement");
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn last_fetched(&self) -> Option<Arc<Placement>> {
+        self.placement.load_full()
+    }
+
+    async fn fetch_once(&self, deadline: Deadline) -> Result<(), FetchError> {
+        // A refusal by the coordinator is not final: the servers may still serve. The wait ends with the deadline.
+        let asked = deadline.bound(self.control.placement(PlacementRequest {})).await;
+        let asked = asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)));
+        let response = asked.map_err(|refusal| FetchError::NotYet(refusal.message))?;
+        if response.generation == Generation::NONE.0 {
+            return Err(FetchError::NotYet(response.waiting_for));
+        }
+        let known = self.placement.load_full();
+        let adopted = Placement::from_response(response, known.as_deref(), &self.connect, self.control.name());
+        self.placement.store(Some(Arc::new(adopted.map_err(FetchError::Final)?)));
+        Ok(())
     }
 }
 
@@ -168,7 +251,7 @@ mod tests {
         assert_eq!(known.shard(1).name(), "embedding server 1 (fake)");
         let moved = response(2, vec![entry(0, "a:1", 11), entry(1, "c:1", 12)]);
         let now = Placement::from_response(moved, Some(&known), &connect, "coordinator").unwrap();
-        assert_eq!(now.bucket_map().generation(), Generation(2));
+        assert_eq!(now.map.generation(), Generation(2));
         assert_eq!((now.shards().len(), calls.load(Ordering::Relaxed)), (2, 3));
         assert!(Arc::ptr_eq(now.shard(0), known.shard(0)));
     }

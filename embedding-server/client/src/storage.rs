@@ -22,8 +22,7 @@ use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, Lookup
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::number_from;
 
-use crate::placement::{ConnectedServer, Placement};
-use crate::placement_cache::PlacementCache;
+use crate::placement::{ConnectedServer, Placement, PlacementCache};
 use crate::{ClientError, Shard};
 
 /// A server whose storage calls are retried while it cannot be reached.
@@ -49,7 +48,7 @@ impl RetryingShard {
 
     fn current_shard(&self, placement: &Placement) -> Result<Arc<dyn Shard>, Refusal> {
         let gone = || Refusal::new(RefusalKind::Internal, format!("there is no embedding server {}", self.index));
-        self.current_server(placement).map(|server| Arc::clone(server.shard())).ok_or_else(gone)
+        self.current_server(placement).map(|server| Arc::clone(&server.shard)).ok_or_else(gone)
     }
 
     async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
@@ -71,7 +70,7 @@ impl RetryingShard {
                 }
                 done => return done,
             };
-            let deadline = *away.get_or_insert_with(|| Deadline::from_now(self.placements.request_timeout()));
+            let deadline = *away.get_or_insert_with(|| Deadline::from_now(self.placements.timeout));
             if deadline.is_past() {
                 return Err(refusal);
             }
@@ -82,7 +81,7 @@ impl RetryingShard {
             self.placements.fetch_newer(&placement, deadline).await.map_err(no_server)?;
             // Buckets have moved. Or another process is in the server's place, and the directory does not know of a newer one.
             let now = self.placements.current().await.map_err(no_server)?;
-            let instance = |placement| self.current_server(placement).map(ConnectedServer::instance);
+            let instance = |placement| self.current_server(placement).map(|server| server.entry.instance);
             if refusal.kind == RefusalKind::Moved && instance(&now) == instance(&placement) {
                 return Err(refusal);
             }
@@ -131,7 +130,7 @@ impl Shard for RetryingShard {
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         // The files of a snapshot are those of the map at the snapshot.
         let is_snapshot = request.stage() != SaveStage::Files;
-        let generation = if is_snapshot { self.listed.bucket_map().generation() } else { Generation::NONE };
+        let generation = if is_snapshot { self.listed.map.generation() } else { Generation::NONE };
         let request = SaveRequest { attempt: rand::random(), generation: generation.0, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
@@ -142,7 +141,7 @@ impl Shard for RetryingShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let is_repeatable = request.replace;
-        let generation = self.listed.bucket_map().generation().0;
+        let generation = self.listed.map.generation().0;
         let request = LoadRequest { attempt: rand::random(), generation, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
@@ -153,7 +152,7 @@ impl Shard for RetryingShard {
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        let request = ForgetRequest { generation: self.listed.bucket_map().generation().0, ..request };
+        let request = ForgetRequest { generation: self.listed.map.generation().0, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
             async move { shard.forget(request).await }.boxed()
@@ -196,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_broken_connection_fails_no_save_and_the_server_hears_that_it_is_the_same_one() {
-        use RefusalKind::Unavailable;
+        use RefusalKind::{Internal, Moved, Unavailable};
         let (flaky, shard) = flaky(&[Unavailable, Unavailable]).await;
         shard.save(SaveRequest::default()).await.unwrap();
         shard.save(SaveRequest::default()).await.unwrap();
@@ -212,7 +211,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_and_a_server_that_stays_away_are_reported() {
-        use RefusalKind::{Internal, Moved, Unavailable};
         for final_one in [Internal, Moved] {
             let (_, shard) = flaky(&[Unavailable, final_one]).await;
             assert_eq!(shard.save(SaveRequest::default()).await.unwrap_err().kind, final_one);
@@ -228,7 +226,6 @@ mod tests {
     /// The process before was killed: the server at its address refuses what is meant for that one.
     #[tokio::test(start_paused = true)]
     async fn a_process_that_has_the_rows_serves_in_the_place_of_the_one_before_and_another_does_not() {
-        use RefusalKind::{Internal, Moved, Unavailable};
         for (lineage, fault, is_served) in
             [(7, Moved, true), (7, Unavailable, true), (8, Moved, false), (8, Unavailable, false)]
         {

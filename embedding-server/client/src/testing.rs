@@ -17,9 +17,9 @@ use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, Lookup
 use zagros_protocol::{BucketMap, Generation, Refusal, RowKey, ServerIndex, TableId};
 use zagros_zip::{ZipEq, number_from};
 
+use crate::Shard;
 use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::placement::Connect;
-use crate::shard::Shard;
 
 impl Shard for FakeShard {
     fn name(&self) -> &str {

@@ -6,7 +6,31 @@
 //!
 //! Most stores are scratch space, because snapshots and checkpoints make rows durable. Where a server has a log, the rows of
 //! its cold tier stay with it: see [`StoreContent`].
+//!
+//! `store` has the store, `table_log` how rows are written and read, `compaction` how space comes back, `assistance` how much
+//! of it a store takes at most.
 
-mod log_store;
+mod assistance;
+mod call_threads;
+mod compaction;
+mod counters;
+mod flushed;
+mod folder;
+mod key_index;
+mod pieces;
+mod read_queue;
+mod record;
+mod recovery;
+mod ring;
+mod segment;
+mod segment_set;
+mod shared;
+mod store;
+mod table_log;
+#[cfg(test)]
+mod tests;
+mod view;
 
-pub use log_store::{LogCounts, LogOptions, LogStore, ReadMethod, StoreContent};
+pub use counters::LogCounts;
+pub use read_queue::ReadMethod;
+pub use store::{LogOptions, LogStore, StoreContent};

@@ -11,18 +11,17 @@
 //! signed numbers or floats show another number. The model does not contain the value itself. Rows are in the order of
 //! the files, which is by bucket and not by id.
 
-mod error;
 mod parquet;
 mod safetensors;
 mod table;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use zagros_plumbing::durable;
+use zagros_snapshot::SnapshotError;
 
-pub use error::ExportError;
 pub use table::ExportSource;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,3 +74,33 @@ pub fn export_table(
 
 #[cfg(test)]
 mod tests;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The file cannot be written. The message names the file.
+    #[error("{0}")]
+    Write(#[source] io::Error),
+    #[error("the name of {} has no known ending; end the name in .parquet or .safetensors", path.display())]
+    Format { path: PathBuf },
+    #[error("{} exists and is kept; choose another name, or use --force to replace it", path.display())]
+    Exists { path: PathBuf },
+    #[error(
+        "table `{table}` in {} differs from the files before it ({problem}); pass the files of one save",
+        path.display()
+    )]
+    Differs { path: PathBuf, table: String, problem: String },
+}
+
+impl From<io::Error> for ExportError {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<::parquet::errors::ParquetError> for ExportError {
+    fn from(error: ::parquet::errors::ParquetError) -> Self {
+        Self::Write(io::Error::other(error))
+    }
+}

@@ -46,11 +46,11 @@ fn append_block(group: &mut RowBatch, block: RowBatch) {
 
 fn schema(source: &ExportSource) -> Result<TypePtr, ExportError> {
     let mut fields = vec![number_column("id", PhysicalType::INT64, Some(64))?];
-    for column in source.columns() {
+    for column in &source.columns {
         let value = |name: &str| number_column(name, PhysicalType::FLOAT, None);
         fields.push(if is_scalar(column) { value(column.name)? } else { list_column(column.name, value("element")?)? });
     }
-    if source.with_marks() {
+    if source.with_marks {
         fields.push(number_column("mark", PhysicalType::INT32, Some(32))?);
     }
     Ok(Arc::new(Type::group_type_builder("row").with_fields(fields).build()?))
@@ -94,7 +94,7 @@ fn write_group<W: Write + Send>(
         column.typed::<Int64Type>().write_batch(&ids, None, None)?;
         column.close()?;
     }
-    for part in source.columns() {
+    for part in &source.columns {
         let Some(mut column) = group.next_column()? else { break };
         let values = part_values(part, source.header().width, &rows.slots);
         let (defined, repeated) = levels(part, rows.ids.len());

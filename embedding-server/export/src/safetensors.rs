@@ -66,8 +66,8 @@ fn plan_tensors(source: &ExportSource, rows: u64) -> Vec<TensorPlan<'_>> {
         let scales = scale_of(part).map(|scales| plan_tensor(Cow::Owned(scales), rows));
         std::iter::once(plan_tensor(Cow::Borrowed(part), rows)).chain(scales)
     };
-    let access = source.with_marks().then(mark);
-    std::iter::once(ids).chain(source.columns().iter().flat_map(part)).chain(access).collect()
+    let access = source.with_marks.then(mark);
+    std::iter::once(ids).chain(source.columns.iter().flat_map(part)).chain(access).collect()
 }
 
 fn plan_tensor(part: Cow<'_, SlotPart>, rows: u64) -> TensorPlan<'_> {

@@ -12,8 +12,10 @@ use crate::ExportError;
 pub struct ExportSource {
     chains: Vec<FileChain>,
     header: TableHeader,
-    columns: Vec<SlotPart>,
-    with_marks: bool,
+    /// The exported parts of a slot, weights first.
+    pub(crate) columns: Vec<SlotPart>,
+    /// Whether access metadata is exported and present.
+    pub(crate) with_marks: bool,
 }
 
 impl ExportSource {
@@ -38,16 +40,6 @@ impl ExportSource {
     #[must_use]
     pub fn header(&self) -> &TableHeader {
         &self.header
-    }
-
-    /// The exported parts of a slot, weights first.
-    pub(crate) fn columns(&self) -> &[SlotPart] {
-        &self.columns
-    }
-
-    /// Whether access metadata is exported and present.
-    pub(crate) fn with_marks(&self) -> bool {
-        self.with_marks
     }
 
     pub(crate) fn column_names(&self) -> Vec<String> {

@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
 use crate::folder::{base_folders, base_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble, u64_at};
-use crate::kind::RecordKind;
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, RecordKind, SegmentPreamble, u64_at};
 use crate::record::RecordDraft;
 use crate::small_files::{parse_json, sync_folder, write_json};
 use crate::{LogError, WindowGroup};
@@ -130,7 +129,11 @@ impl LogBase {
             if head.kind == RecordKind::End {
                 let expected = u64_at(payload, 0);
                 let problem = format!("it has {records} records and should have {expected}");
-                return if expected == records { Ok(()) } else { Err(reader.damaged_end(problem)) };
+                return if expected == records {
+                    Ok(())
+                } else {
+                    Err(LogError::damaged(&reader.path, reader.offset, problem))
+                };
             }
             visit(&head, payload)?;
             records += 1;
@@ -196,10 +199,6 @@ impl PartReader {
             return Err(LogError::damaged(&self.path, place, "a record has another checksum"));
         }
         Ok((head, content))
-    }
-
-    fn damaged_end(&self, problem: String) -> LogError {
-        LogError::damaged(&self.path, self.offset, problem)
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LogError> {

@@ -1,10 +1,9 @@
 //! The calls of the system that the writer depends on, as a trait: tests make them fail.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::{fmt, io};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -44,4 +43,13 @@ impl LogDisk for SystemDisk {
     fn sync(&self, file: &File) -> io::Result<()> {
         file.sync_data()
     }
+}
+
+/// What makes a record durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// The system has it: it survives the end of the process.
+    Process,
+    /// The disk has it: it survives a loss of power.
+    Machine,
 }

@@ -23,8 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LogError;
 use crate::format::{SegmentPreamble, VERSION};
-use crate::small_files::{parse_json, split_checksum, sync_folder, write_json, write_whole};
-use crate::written::{create_mark, mark_path};
+use crate::small_files::{create_mark, mark_path, parse_json, split_checksum, sync_folder, write_json, write_whole};
 
 const LOCK: &str = "lock";
 const LINEAGE: &str = "lineage.json";

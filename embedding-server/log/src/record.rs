@@ -3,9 +3,9 @@
 use bytemuck::cast_slice;
 use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowSlices, TableTime, TileUpdate};
 
-use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
-use crate::kind::RecordKind;
-use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copy_numbers, count_of, origin_of};
+use crate::format::{
+    COUNT_BYTES, HEAD_BYTES, ORIGIN_BYTES, RecordHead, RecordKind, copy_numbers, count_of, origin_of, u32_at, u64_at,
+};
 use crate::rows_view::{LoggedRows, RowsView};
 use crate::window_group::WindowGroup;
 

@@ -5,9 +5,7 @@ use std::borrow::Cow;
 use bytemuck::{Pod, try_cast_slice};
 use zagros_table::{PushOrigin, RowSlices};
 
-use crate::format::RecordHead;
-use crate::kind::RecordKind;
-use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copy_numbers, count_of, origin_of};
+use crate::format::{COUNT_BYTES, ORIGIN_BYTES, RecordHead, RecordKind, copy_numbers, count_of, origin_of};
 
 /// Rows of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -27,12 +27,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::LogError;
-use crate::disk::LogDisk;
+use crate::disk::{LogDisk, SyncMode};
 use crate::folder::{list_segments, list_spares, segment_path, spare_path};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
-use crate::small_files::sync_folder;
-use crate::sync_mode::SyncMode;
-use crate::written::{WrittenMark, mark_path};
+use crate::small_files::{WrittenMark, mark_path, sync_folder};
 
 /// The system caches and writes files in pieces of so many bytes. A write ends with a whole one: the system need not read what
 /// the rest of it was.
@@ -131,7 +129,8 @@ impl SegmentFiles {
         let mut kept = start;
         // A try that failed may have come further than the last success.
         self.written = self.written.max(start);
-        let mut place = (self.first_of_current().unwrap_or(start).max(start) - start) as usize;
+        let first = self.current.as_ref().map_or(start, |segment| segment.first);
+        let mut place = (first.max(start) - start) as usize;
         while place < records.len() {
             let end = self.fitting(records, place, start);
             if end > place {
@@ -180,10 +179,6 @@ impl SegmentFiles {
             end += head.record_bytes() as usize;
         }
         end
-    }
-
-    fn first_of_current(&self) -> Option<u64> {
-        self.current.as_ref().map(|segment| segment.first)
     }
 
     /// Goes on in the next segment, whose first record has the lsn `first` and takes `span` bytes.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::base::{BaseManifest, LogBase};
 use crate::folder::{LineageFile, list_segments, read_lineage};
-use crate::payload::origin_of;
+use crate::format::origin_of;
 use crate::{LogError, LogRecord, LogTail, RecordKind};
 
 #[derive(Clone, Debug, PartialEq)]

@@ -19,7 +19,7 @@ use crate::LogError;
 use crate::folder::{list_segments, segment_path};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
 use crate::segment_reader::SegmentReader;
-use crate::written::read_mark;
+use crate::small_files::read_mark;
 
 /// Bytes that are compared with zeros at a time.
 const PAGE: usize = 4096;

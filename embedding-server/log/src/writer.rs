@@ -24,11 +24,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use zagros_table::{ChangeKind, ColdError, PushOrigin, StripeChange, TableTime, UpdateLog};
 
-use crate::disk::LogDisk;
-use crate::kind::RecordKind;
+use crate::disk::{LogDisk, SyncMode};
+use crate::format::RecordKind;
 use crate::record::RecordDraft;
 use crate::segments::SegmentFiles;
-use crate::sync_mode::SyncMode;
 use crate::{LogError, LogStopped, WindowGroup};
 
 pub const SEGMENT_BYTES: u64 = 64 << 20;

@@ -11,9 +11,8 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::block::{BlockContent, SnapshotBlock};
 use crate::find_row::{FoundRow, find_row, is_removed};
-use crate::format::{BlockHeader, BlockKind, FollowedFile};
+use crate::format::{BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock};
 use crate::{SavedFile, SnapshotError, SnapshotReader};
 
 /// A file of all rows, and its deltas in the order in which they were written.

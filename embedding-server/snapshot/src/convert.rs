@@ -12,8 +12,7 @@ use std::io::{self, Write};
 
 use zagros_table::{RowBatch, WeightType};
 
-use crate::block::BlockContent;
-use crate::format::{SnapshotHeader, TableHeader};
+use crate::format::{BlockContent, SnapshotHeader, TableHeader};
 use crate::{FileChain, SnapshotError, SnapshotWriter, WrittenFile};
 
 /// Layout of rows without optimiser state.

@@ -2,8 +2,7 @@
 
 use zagros_protocol::{RowKey, TableId, bucket_of};
 
-use crate::block::BlockContent;
-use crate::format::{BlockHeader, BlockKind, SnapshotHeader, TableHeader};
+use crate::format::{BlockContent, BlockHeader, BlockKind, SnapshotHeader, TableHeader};
 use crate::{SnapshotError, SnapshotReader};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,36 +11,32 @@
 //!
 //! [`format`] describes the bytes.
 
-mod block;
 mod chain;
 mod convert;
 mod error;
 mod find_row;
 mod forget;
 pub mod format;
-mod input;
 mod norms;
 mod reader;
-mod row_order;
 mod saved_file;
 mod slot_parts;
 #[cfg(test)]
 mod testing;
-mod verify;
 mod writer;
 
-pub use block::{BlockContent, SnapshotBlock, SnapshotTime};
 pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links};
 pub use convert::{CopyError, RowConversion, RowConversionError, StateConversion, copy_converted};
 pub use error::SnapshotError;
 pub use find_row::{FoundRow, find_row, may_hold_bucket, row_bucket};
 pub use forget::{MentionedIds, copy_without, mentioned_ids};
-pub use format::{BlockHeader, BlockKind, FollowedFile, SnapshotHeader, TableHeader, delta_name, file_name};
-pub use input::SnapshotInput;
+pub use format::{
+    BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock, SnapshotHeader, SnapshotTime, TableHeader,
+    delta_name, file_name,
+};
 pub use norms::{NormBin, NormStatistics};
-pub use reader::SnapshotReader;
-pub use saved_file::SavedFile;
+pub use reader::{SnapshotInput, SnapshotReader};
+pub use saved_file::{SavedFile, VerifiedFile, verify_file};
 pub use slot_parts::{SlotPart, decode_part, slot_parts};
-pub use verify::{VerifiedFile, verify_file};
 pub use writer::{SnapshotWriter, WrittenFile};
 pub use zagros_table::RowBatch;

@@ -2,14 +2,16 @@
 
 mod source;
 
+use std::io::{Read, Seek};
 use std::path::Path;
 
-use crate::block::{BlockContent, SnapshotBlock};
-use crate::format::{
-    BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotHeader, TableHeader, VERSION,
-};
-use crate::{SnapshotError, SnapshotInput};
 use source::{FilePlace, FileSource, word_at};
+
+use crate::SnapshotError;
+use crate::format::{
+    BlockContent, BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotBlock,
+    SnapshotHeader, TableHeader, VERSION,
+};
 
 pub struct SnapshotReader {
     from: FileSource,
@@ -46,13 +48,13 @@ impl SnapshotReader {
 
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.from.path()
+        &self.from.path
     }
 
     /// Bytes read or skipped so far.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
-        self.from.offset()
+        self.from.offset
     }
 
     /// Blocks read or skipped so far.
@@ -173,7 +175,7 @@ impl SnapshotReader {
             );
             return Err(self.from.inconsistency(&place, reported));
         }
-        match self.from.bytes_left() {
+        match self.from.left {
             0 => Ok(()),
             left => Err(self.from.inconsistency(&place, format!("is followed by {left} bytes"))),
         }
@@ -185,7 +187,7 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     let preamble = from.take_up_to(PREAMBLE_BYTES as u64)?;
     if !preamble.starts_with(&MAGIC) {
         let found = preamble.into_iter().take(MAGIC.len()).collect();
-        return Err(SnapshotError::Magic { path: from.path().to_owned(), found });
+        return Err(SnapshotError::Magic { path: from.path.to_owned(), found });
     }
     if preamble.len() < PREAMBLE_BYTES {
         let needed = (PREAMBLE_BYTES - preamble.len()) as u64;
@@ -196,10 +198,10 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     from.check_crc(&place, &[&preamble, &json])?;
     let header = match version {
         VERSION | DELTA_VERSION => serde_json::from_slice(&json),
-        found => return Err(other_version(from.path(), found, &json)),
+        found => return Err(other_version(&from.path, found, &json)),
     };
     let header: SnapshotHeader =
-        header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
+        header.map_err(|source| SnapshotError::Header { path: from.path.to_owned(), source })?;
     if header.follows.is_some() != (version == DELTA_VERSION) {
         return Err(
             from.inconsistency(&place, format!("says otherwise than version {version} whether this is a delta"))
@@ -220,3 +222,8 @@ fn other_version(path: &Path, found: u32, json: &[u8]) -> SnapshotError {
 
 #[cfg(test)]
 mod tests;
+
+/// The source of a file's bytes.
+pub trait SnapshotInput: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> SnapshotInput for T {}

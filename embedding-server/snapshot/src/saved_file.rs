@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{SnapshotError, SnapshotInput, SnapshotReader};
+use sha2::{Digest, Sha256};
+
+use crate::{BlockContent, SnapshotError, SnapshotInput, SnapshotReader, SnapshotTime};
 
 /// Opens a file. Also returns its size in bytes.
 type OpenFile = dyn Fn() -> io::Result<(Box<dyn SnapshotInput>, u64)> + Send + Sync;
@@ -59,6 +61,58 @@ impl SavedFile {
 impl fmt::Debug for SavedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SavedFile").field(&self.path).finish()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifiedFile {
+    /// Number of blocks. Each has a CRC of its own.
+    pub blocks: u64,
+    pub rows: u64,
+    pub bytes: u64,
+    pub version: u32,
+    /// SHA-256 of the file. It equals the hash in [`crate::WrittenFile`] if this is the file that was saved.
+    pub sha256: [u8; 32],
+    pub clock: SnapshotTime,
+}
+
+/// Checks a whole file. `passed` gets the number of bytes of each block.
+pub fn verify_file(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<VerifiedFile, SnapshotError> {
+    let (input, bytes) = file.open_input()?;
+    let sha256 = Arc::new(Mutex::new(Sha256::new()));
+    let mut reader =
+        SnapshotReader::from_input(file.path(), HashedInput { input, sha256: Arc::clone(&sha256) }, bytes)?;
+    let (mut before, mut clock) = (0, SnapshotTime::default());
+    while let Some(block) = reader.next_block(|_| true)? {
+        if let BlockContent::Clock(reported) = block.content {
+            clock = reported;
+        }
+        passed(reader.bytes_read() - before);
+        before = reader.bytes_read();
+    }
+    passed(reader.bytes_read() - before);
+    let sha256 = sha256.lock().unwrap_or_else(PoisonError::into_inner).clone().finalize().into();
+    let (blocks, rows, bytes, version) =
+        (reader.blocks_read(), reader.rows_read(), reader.bytes_read(), reader.version());
+    Ok(VerifiedFile { blocks, rows, bytes, version, sha256, clock })
+}
+
+struct HashedInput<I> {
+    input: I,
+    sha256: Arc<Mutex<Sha256>>,
+}
+
+impl<I: SnapshotInput> Read for HashedInput<I> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(to)?;
+        self.sha256.lock().unwrap_or_else(PoisonError::into_inner).update(&to[..read]);
+        Ok(read)
+    }
+}
+
+impl<I> Seek for HashedInput<I> {
+    fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+        Err(io::Error::new(ErrorKind::Unsupported, "a hashed file can only be read sequentially"))
     }
 }
 

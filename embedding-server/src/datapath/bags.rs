@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zagros_protocol::Segments;
 use zagros_protocol::packed::{PayloadValues, RequestBags, SegmentBags, ValueBuffer, ValueBuffers};
-use zagros_table::wide::run_wide;
+use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
 /// One segment of a request, as ranges of values.

@@ -5,8 +5,7 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{HintRequest, HintResponse};
 
-use super::deadline::RequestTimes;
-use super::request::RequestRows;
+use super::request::{RequestRows, RequestTimes};
 use crate::EmbeddingService;
 
 pub(crate) fn hint(
@@ -22,8 +21,7 @@ pub(crate) fn hint(
     service.tables.check_parts(&parts).map_err(|error| service.table_refusal(&error))?;
     placement.check_rows(&parts)?;
 
-    let entry =
-        service.tables.enter_before(times.table_deadline()).map_err(|error| times.table_refusal(service, &error))?;
+    let entry = service.tables.enter_before(times.deadline).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
     let brought = service.with_scratch(|scratch| entry.bring_in(&parts, scratch));
     let ready = brought.map_err(|error| times.table_refusal(service, &error))?;

@@ -5,8 +5,7 @@ use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupRespo
 use zagros_protocol::packed::value_bytes;
 use zagros_table::LookupMode;
 
-use super::deadline::RequestTimes;
-use super::request::RequestRows;
+use super::request::{RequestRows, RequestTimes};
 use crate::EmbeddingService;
 
 /// Checks the whole request, then reads its rows. In training, it creates missing rows.
@@ -26,8 +25,7 @@ pub(crate) fn lookup(
     let wanted = rows.value_count("the answer", values, value_bytes)?;
     placement.check_rows(&parts)?;
 
-    let entry =
-        service.tables.enter_before(times.table_deadline()).map_err(|error| times.table_refusal(service, &error))?;
+    let entry = service.tables.enter_before(times.deadline).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
     let mut weights = service.buffers.take_buffer(values);
     let found = service.with_scratch(|scratch| entry.lookup(&parts, access, &mut weights, scratch));

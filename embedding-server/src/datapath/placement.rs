@@ -15,23 +15,19 @@ pub(crate) struct OwnedBuckets {
     /// This server owns all buckets, so no id is hashed.
     all: bool,
     /// The move of which this server is the source, while it waits for the decision and serves nothing.
-    frozen: Option<u64>,
+    pub(crate) frozen_move: Option<u64>,
 }
 
 impl OwnedBuckets {
     pub(crate) fn new(map: Arc<BucketMap>, server: ServerIndex) -> Self {
         let buckets: Box<[bool]> =
             (0..map.bucket_count()).map(|bucket| map.bucket_owner(bucket) == Some(server)).collect();
-        Self { server, all: buckets.iter().all(|ours| *ours), buckets, map, frozen: None }
+        Self { server, all: buckets.iter().all(|ours| *ours), buckets, map, frozen_move: None }
     }
 
     /// The same map at a server that serves nothing until this move is decided.
     pub(crate) fn freeze(&self, bucket_move: u64) -> Self {
-        Self { frozen: Some(bucket_move), ..self.clone() }
-    }
-
-    pub(crate) fn frozen_move(&self) -> Option<u64> {
-        self.frozen
+        Self { frozen_move: Some(bucket_move), ..self.clone() }
     }
 
     /// The number of servers up to the last one with a bucket.
@@ -89,7 +85,7 @@ impl OwnedBuckets {
     /// Refuses a request that was routed by another map (invariant PL-2), and every request while the server is frozen.
     pub(crate) fn check_request(&self, generation: u64) -> Result<(), Refusal> {
         self.check_generation(generation)?;
-        let Some(bucket_move) = self.frozen else { return Ok(()) };
+        let Some(bucket_move) = self.frozen_move else { return Ok(()) };
         let message = format!(
             "embedding server {} hands buckets over (move {bucket_move}) and waits for the coordinator's decision; try again",
             self.server

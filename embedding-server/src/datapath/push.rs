@@ -5,8 +5,7 @@ use zagros_protocol::datapath::{PushRequest, PushResponse, TileUpdate as TileUpd
 use zagros_protocol::packed::{PayloadValues, value_bytes};
 use zagros_table::{PushReport, PushStep, RequestGuard, TableError, TileUpdate};
 
-use super::deadline::RequestTimes;
-use super::request::RequestRows;
+use super::request::{RequestRows, RequestTimes};
 use super::sequence_window::{PushClaim, PushId, PushTicket};
 use super::window_groups::RequestGroups;
 use crate::EmbeddingService;
@@ -36,8 +35,7 @@ pub(crate) fn push(
     let push = PushId { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
     service.writers.admit_push(push, request.step)?;
     // One guard for the tables and for the record of the push: a snapshot contains both or neither.
-    let entry =
-        service.tables.enter_before(times.table_deadline()).map_err(|error| times.table_refusal(service, &error))?;
+    let entry = service.tables.enter_before(times.deadline).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
     let groups = service.windows.groups.of_request(&parts, placement.bucket_count());
     let ticket = match service.windows.claim_push(push, groups.groups())? {

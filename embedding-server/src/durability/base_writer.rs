@@ -38,7 +38,7 @@ impl ServerLog {
         if self.is_over() {
             return Ok(());
         }
-        let index = self.server_index().0;
+        let index = self.index.0;
         let manifest = self.instant_of_base(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
         tables.apply_pending_gradients().map_err(|source| ServerError::LoggedRow { index, source })?;
         let base = self.write_parts(tables, manifest)?;
@@ -98,9 +98,9 @@ impl ServerLog {
                 write_part(draft, number, tables, &mut manifest.table_rows).map_err(failed)?;
             (manifest.rows, manifest.bytes) = (manifest.rows + rows, manifest.bytes + bytes);
         }
-        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server_index().0, source })?;
+        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.index.0, source })?;
         manifest.end = self.writer.next_lsn();
-        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.server_index().0, source: stopped };
+        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.index.0, source: stopped };
         self.writer.flush_to(manifest.end).map_err(stopped)?;
         Ok(manifest)
     }
@@ -114,7 +114,7 @@ impl ServerLog {
         LogBase::delete_others(Some(base), self.folder.path())?;
         let segments = self.writer.delete_before(start)?;
         self.metrics.segments.set(segments as i64);
-        info!(server = %self.server_index(), rows, bytes, segments, "a base of the log was written");
+        info!(server = %self.index, rows, bytes, segments, "a base of the log was written");
         Ok(())
     }
 }

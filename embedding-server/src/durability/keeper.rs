@@ -50,7 +50,7 @@ impl LogKeeper {
         let (end, ended) = channel();
         let (due, wanted) = sync_channel(1);
         let (report, written) = channel();
-        let index = log.server_index().0;
+        let index = log.index.0;
         let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let started = thread::Builder::new().name(format!("{name} {index}")).spawn(run);
             started.map(|thread| thread.thread().id()).map_err(|source| ServerError::Maintenance { index, source })
@@ -117,7 +117,7 @@ impl BaseThread {
         let Ok(written) = self.written.try_recv() else { return };
         self.is_busy = false;
         self.failed = written.err().map(|error| {
-            warn!(server = %log.server_index(), error = &error as &dyn std::error::Error, "a base of the log could not be written");
+            warn!(server = %log.index, error = &error as &dyn std::error::Error, "a base of the log could not be written");
             log.bound.base_failed(error.to_string());
             Instant::now()
         });
@@ -137,9 +137,9 @@ fn report_health(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>
     log.metrics.stopped.set(i64::from(reason.is_some()));
     match &reason {
         Some(reason) if !was_stopped => {
-            error!(server = %log.server_index(), reason, "the log stopped; pushes are refused")
+            error!(server = %log.index, reason, "the log stopped; pushes are refused")
         }
-        None if was_stopped => info!(server = %log.server_index(), "the log goes on; pushes are accepted again"),
+        None if was_stopped => info!(server = %log.index, "the log goes on; pushes are accepted again"),
         _ => {}
     }
     reason.is_some()

@@ -126,7 +126,8 @@ impl LogReplay<'_> {
         let workers = self.put_tail(&replay)?;
         if found.cleared.is_none() {
             let is_open = |(origin, _): &(PushOrigin, AppliedRows)| found.open.contains(origin);
-            partial.restore_rows(manifest.partial.iter().map(applied_rows).filter(is_open).collect());
+            let applied = |image: &PartialImage| (image.push_origin(), image.rows.iter().copied().collect());
+            partial.restore_rows(manifest.partial.iter().map(applied).filter(is_open).collect());
         }
         workers.into_iter().try_for_each(|worker| worker.finish(self.tables, partial))?;
         LogBase::delete_others(base.as_ref(), folder)?;
@@ -259,10 +260,6 @@ impl LogReplay<'_> {
         });
         failure.into_inner().map_or(Ok(()), Err)
     }
-}
-
-fn applied_rows(image: &PartialImage) -> (PushOrigin, AppliedRows) {
-    (image.push_origin(), image.rows.iter().copied().collect())
 }
 
 /// Ends a reading early: its caller knows why.

@@ -4,27 +4,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use prometheus::Registry;
+use prometheus::{IntCounter, IntGauge, Registry};
 use zagros_job::{DurabilityLevel, Job, Mode};
 use zagros_log::{
-    LineageFile, LogError, LogFolder, LogPlace, LogReservation, LogStopped, LogWriter, SyncMode, WindowGroup,
-    WriterConfig,
+    LineageFile, LogDisk, LogError, LogFolder, LogPlace, LogReservation, LogStopped, LogWriter, SyncMode, SystemDisk,
+    WindowGroup, WriterConfig,
 };
+use zagros_plumbing::boot_id;
+use zagros_plumbing::metrics::{Gauge, Histogram};
 use zagros_protocol::{Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_table::{
     PushOrigin, PushReport, PushStep, RequestBuffers, RequestGuard, RequestPart, TableConfig, TableError, TableSet,
     UpdateLog,
 };
 
-use super::host::LogHost;
 use super::load_state::{BeforeLoad, LoadState};
-use super::log_metrics::LogMetrics;
 use super::open::{OpenedLog, new_lineage};
 use super::partial_pushes::PartialPushes;
 use super::recovery::{RecoverySummary, recover};
-use super::tail_bound::TailBound;
+use super::tail_bound::{LogSizes, TailBound};
 use crate::ServerError;
 use crate::datapath::{KnownWriters, SequenceWindows};
+use crate::metrics::ServerLabel;
 
 /// Bytes of a record besides its rows, at most.
 const RECORD_BYTES: u64 = 96;
@@ -41,7 +42,7 @@ pub(crate) struct PushedRows<'a> {
 
 #[derive(Debug)]
 pub(crate) struct ServerLog {
-    index: ServerIndex,
+    pub(super) index: ServerIndex,
     pub(super) folder: LogFolder,
     pub(super) file: Mutex<LineageFile>,
     has_recovered: AtomicBool,
@@ -53,7 +54,7 @@ pub(crate) struct ServerLog {
     pub(super) tail_start: AtomicU64,
     pub(super) bound: TailBound,
     /// The time of the log before it is over: seconds that earlier processes have counted.
-    pub(super) seconds_before: u64,
+    pub(crate) seconds_before: u64,
     pub(super) base: Mutex<()>,
     /// The run is over, or another process goes on with the log: this one touches no file any more.
     is_over: AtomicBool,
@@ -122,10 +123,6 @@ impl ServerLog {
 
     pub(crate) fn has_recovered(&self) -> bool {
         self.has_recovered.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn seconds_before(&self) -> u64 {
-        self.seconds_before
     }
 
     /// Refused as `Disk` if the log is stopped or the disk is full, as `Unavailable` if the log is too long.
@@ -284,10 +281,6 @@ impl ServerLog {
         ServerError::Log { index: self.index.0, source }
     }
 
-    pub(super) fn server_index(&self) -> ServerIndex {
-        self.index
-    }
-
     fn refusal(&self, stopped: &LogStopped) -> Refusal {
         let kind = match stopped {
             LogStopped::Disk { .. } => RefusalKind::Disk,
@@ -298,5 +291,52 @@ impl ServerLog {
 
     fn unavailable(&self, why: &dyn std::fmt::Display) -> Refusal {
         Refusal::new(RefusalKind::Unavailable, format!("embedding server {}: {why}", self.index))
+    }
+}
+
+/// The disk and the machine of a log. Tests have a disk that fails, small sizes, and machines that start again.
+#[derive(Clone, Debug)]
+pub(crate) struct LogHost {
+    pub(crate) disk: Arc<dyn LogDisk>,
+    pub(crate) sizes: LogSizes,
+    /// This start of the machine. `None` where the system does not say it.
+    pub(crate) boot: Option<String>,
+}
+
+impl Default for LogHost {
+    fn default() -> Self {
+        Self { disk: Arc::new(SystemDisk), sizes: LogSizes::default(), boot: boot_id() }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LogMetrics {
+    pub(crate) appended: IntCounter,
+    pub(crate) tail: IntGauge,
+    pub(crate) segments: IntGauge,
+    pub(crate) flushes: Histogram,
+    pub(crate) stopped: IntGauge,
+    pub(crate) bases: IntCounter,
+    pub(crate) recovery: Gauge,
+    pub(crate) recovered_rows: IntGauge,
+}
+
+impl LogMetrics {
+    pub(crate) fn new(registry: &Registry, index: ServerIndex) -> Self {
+        let label = ServerLabel::new(registry, index);
+        let flushes = "Seconds for which a push waits until it is durable.";
+        Self {
+            appended: label.counter("log_bytes_total", "Bytes that were appended to the log and are durable."),
+            tail: label.gauge("log_tail_bytes", "Bytes of the log that recovery would read besides the base."),
+            segments: label.gauge("log_segments", "Files of the log's tail."),
+            flushes: label.seconds("log_flush_seconds", flushes, &[]).with_label_values::<&str>(&[]),
+            stopped: label
+                .gauge("log_stopped", "1 while the log cannot be written, so that pushes are refused; 0 otherwise."),
+            bases: label.counter("log_bases_total", "Bases that were written."),
+            recovery: label
+                .seconds_gauge("log_recovery_seconds", "Seconds that recovery took at the start of this process."),
+            recovered_rows: label
+                .gauge("log_recovered_rows", "Rows in memory after recovery at the start of this process."),
+        }
     }
 }

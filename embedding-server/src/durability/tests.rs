@@ -25,7 +25,6 @@ const ITEM: u32 = 1;
 
 mod bounds;
 mod damage;
-mod forgotten;
 mod full_disk;
 mod loads;
 mod starts;

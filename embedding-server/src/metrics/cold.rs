@@ -113,10 +113,10 @@ impl Collector for ColdCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(store) = self.store.upgrade() else { return Vec::new() };
-        let (size, counts) = (store.size(), store.store().io_counts());
+        let (size, counts) = (store.size(), store.store.io_counts());
         self.rows.set(size.rows as i64);
         self.bytes.set(size.bytes as i64);
-        self.index.set(store.store().memory() as i64);
+        self.index.set(store.store.memory() as i64);
         let kinds = self.kinds.lock();
         let raise = |counter: &IntCounter, to: u64| counter.inc_by(to.saturating_sub(counter.get()));
         raise(&self.reads, counts.reads);

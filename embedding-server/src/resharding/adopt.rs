@@ -1,10 +1,13 @@
-//! Taking over a placement: who may push, what this server serves, and what became of a move.
+//! Taking over a placement: who may push, what this server serves, what became of a move, and the rows of buckets that are
+//! another server's now.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use tracing::info;
+use tracing::{info, warn};
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{BucketMap, Generation, PackError};
+use zagros_table::ColdError;
 
 use super::PlannedMove;
 use super::moves::MoveActivity;
@@ -17,7 +20,7 @@ pub(crate) struct AdoptedPlacement {
     pub(crate) generation: Generation,
     /// The move that this server is the target of, and its source.
     pub(crate) incoming: Option<(Arc<PlannedMove>, ServerEntry)>,
-    /// Whether rows of buckets that this server does not own may be there ([`super::purge_strays`]).
+    /// Whether rows of buckets that this server does not own may be there ([`purge_strays`]).
     pub(crate) has_strays: bool,
 }
 
@@ -39,7 +42,7 @@ pub(crate) fn adopt_placement(
 
     let mut activity = service.moves.activity.lock();
     let previous = service.placement().ok();
-    let frozen = previous.as_ref().and_then(|previous| previous.frozen_move());
+    let frozen = previous.as_ref().and_then(|previous| previous.frozen_move);
     let (still_frozen, mut has_strays) = (frozen.filter(|id| is_announced(*id)), false);
     if previous.as_ref().is_none_or(|previous| previous.generation() != generation) || frozen != still_frozen {
         let next = OwnedBuckets::new(Arc::new(map), service.index);
@@ -62,4 +65,41 @@ pub(crate) fn adopt_placement(
         Some((plan, source))
     });
     Ok(Some(AdoptedPlacement { generation, incoming, has_strays }))
+}
+
+/// Removes the rows of all buckets that this server neither owns nor gets. Answers how many copies of rows there were. What a cold tier
+/// that fails keeps is never answered or saved, and goes before one of its buckets comes back.
+pub(crate) fn purge_strays(service: &EmbeddingService) -> usize {
+    let _one_at_a_time = service.moves.purging.lock();
+    let incoming = match &*service.moves.activity.lock() {
+        MoveActivity::Incoming(plan) => Some(std::sync::Arc::clone(plan)),
+        _ => None,
+    };
+    let Ok(placement) = service.placement() else { return 0 };
+    let is_incoming = |table, id| incoming.as_ref().is_some_and(|plan| plan.has_row(table, id));
+    remove_rows(service, |table, id| !placement.owns_row(table, id) && !is_incoming(table, id)).unwrap_or_else(
+        |error| {
+            warn!(server = service.index.0, %error, "rows of other servers' buckets are left in the cold tier");
+            0
+        },
+    )
+}
+
+/// Removes the rows of the buckets of a move. The caller has made it the move that comes in, and no purge is under way.
+pub(super) fn clear_moving_rows(service: &EmbeddingService, plan: &PlannedMove) -> Result<usize, ColdError> {
+    remove_rows(service, |table, id| plan.has_row(table, id))
+}
+
+fn remove_rows(service: &EmbeddingService, is_unwanted: impl Fn(u32, u64) -> bool) -> Result<usize, ColdError> {
+    let (started, mut removed) = (Instant::now(), 0);
+    for (number, table) in service.tables.iter().enumerate() {
+        for stripe in 0..table.stripes() {
+            removed += table.remove_rows(stripe, |id| is_unwanted(number as u32, id))?;
+        }
+    }
+    if removed > 0 {
+        let seconds = started.elapsed().as_secs_f64();
+        info!(server = service.index.0, rows = removed, seconds, "rows of other servers' buckets were removed");
+    }
+    Ok(removed)
 }

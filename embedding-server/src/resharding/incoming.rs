@@ -12,9 +12,9 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
+use super::adopt::clear_moving_rows;
 use super::incoming_rows::{put_chunk, put_windows};
 use super::moves::MoveActivity;
-use super::purge::clear_moving_rows;
 use super::{PlannedMove, purge_strays};
 use crate::EmbeddingService;
 
@@ -26,6 +26,8 @@ const MOST_CHUNKS: u32 = 200;
 const REPORT: Duration = Duration::from_millis(500);
 /// The pause before a call is tried again.
 const PAUSE: Duration = Duration::from_millis(20);
+/// What the message says of a part of the work that panics.
+const COPY_ENDED: &str = "a copy of rows ended";
 
 /// The source of a move, as its target calls it.
 pub(crate) trait MoveSource: Send + Sync {
@@ -121,7 +123,7 @@ pub(crate) async fn copy_buckets(
         }
     }
     if matches!(ended, CopyEnd::Abandoned(_)) {
-        let _ = on_thread(service, |service| Ok(purge_strays(service))).await;
+        let _ = service.run_blocking(COPY_ENDED, |service| Ok(purge_strays(service))).await;
     }
     ended
 }
@@ -146,7 +148,7 @@ impl BucketCopy<'_> {
         let plan = Arc::clone(self.plan);
         loop {
             let plan = Arc::clone(&plan);
-            match on_thread(self.service, move |service| become_target(service, &plan)).await {
+            match self.service.run_blocking(COPY_ENDED, move |service| become_target(service, &plan)).await {
                 Ok(()) => break,
                 Err(refusal) => self.retry_later(refusal, deadline).await?,
             }
@@ -200,7 +202,7 @@ impl BucketCopy<'_> {
         let chunk = Arc::new(chunk);
         loop {
             let (plan, chunk) = (Arc::clone(self.plan), Arc::clone(&chunk));
-            match on_thread(self.service, move |service| put_chunk(service, &plan, &chunk)).await {
+            match self.service.run_blocking(COPY_ENDED, move |service| put_chunk(service, &plan, &chunk)).await {
                 Ok(()) => return Ok(head),
                 Err(refusal) => self.retry_later(refusal, deadline).await?,
             }
@@ -209,7 +211,7 @@ impl BucketCopy<'_> {
 
     async fn take_windows(&self, groups: Vec<MovedWindows>) -> Result<(), CopyStop> {
         let plan = Arc::clone(self.plan);
-        Ok(on_thread(self.service, move |service| put_windows(service, &plan, &groups)).await?)
+        Ok(self.service.run_blocking(COPY_ENDED, move |service| put_windows(service, &plan, &groups)).await?)
     }
 
     /// Pauses before a call is made again, or gives up. The source may be another process, and the move over.
@@ -305,13 +307,4 @@ async fn await_generation(service: &EmbeddingService, generation: u64) {
     let reached = || service.placement().is_ok_and(|placement| placement.generation().0 >= generation);
     let wait = async { while !reached() && changes.changed().await.is_ok() {} };
     let _ = Deadline::from_now(service.timeout).bound(wait).await;
-}
-
-async fn on_thread<T: Send + 'static>(
-    service: &Arc<EmbeddingService>,
-    work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
-    let service = Arc::clone(service);
-    let done = tokio::task::spawn_blocking(move || work(&service)).await;
-    done.unwrap_or_else(|error| Err(Refusal::new(RefusalKind::Internal, format!("a copy of rows ended: {error}"))))
 }

@@ -14,7 +14,7 @@ use zagros_protocol::control::{
     BeginMoveRequest, BeginMoveResponse, FreezeMoveRequest, FreezeMoveResponse, MoveRowsRequest, MoveRowsResponse,
     ServerEntry,
 };
-use zagros_protocol::{Refusal, RefusalKind, RunId};
+use zagros_protocol::{Refusal, RunId};
 use zagros_transport::control::migration_client::MigrationClient;
 use zagros_transport::control::migration_server::{Migration, MigrationServer};
 use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_run, stamp_server, status_of};
@@ -45,10 +45,9 @@ impl MigrationAdapter {
         work: impl FnOnce(&EmbeddingService, Q) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         self.guard.check_request(request.metadata().as_ref()).map_err(status_of)?;
-        let (service, request) = (Arc::clone(&self.service), request.into_inner());
-        let done = tokio::task::spawn_blocking(move || work(&service, request)).await;
-        let ended = |error| Err(Refusal::new(RefusalKind::Internal, format!("a part of a move ended: {error}")));
-        done.unwrap_or_else(ended).map(Response::new).map_err(status_of)
+        let request = request.into_inner();
+        let done = self.service.run_blocking("a part of a move ended", move |service| work(service, request)).await;
+        done.map(Response::new).map_err(status_of)
     }
 }
 

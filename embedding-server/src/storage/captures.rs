@@ -1,14 +1,16 @@
-//! The last captured snapshot of a server.
+//! What a server keeps of its saves and loads: the last of each, and that one is under way at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, Shared};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{SaveRequest, SaveResponse};
+use zagros_protocol::control::{LoadResponse, SaveRequest, SaveResponse};
+
+use super::StorageError;
 
 /// The last captured snapshot. Its files are being written, or are complete.
 #[derive(Debug, Default)]
@@ -46,5 +48,23 @@ impl SnapshotCaptures {
         };
         let has_failed = |known: &SnapshotCapture| known.files.peek().is_some_and(Result::is_err);
         self.0.lock().clone().filter(|known| is_retry(known) && !has_failed(known))
+    }
+}
+
+/// Resolves when the rows are loaded.
+pub(super) type LoadAnswer = Shared<BoxFuture<'static, Result<LoadResponse, Refusal>>>;
+
+/// The number of the last load, and its answer.
+#[derive(Debug, Default)]
+pub(crate) struct LastLoad(pub(super) Mutex<Option<(u64, LoadAnswer)>>);
+
+/// Allows one save or load at a time. A second one would slow down the first.
+#[derive(Debug, Default)]
+pub(crate) struct StorageLock(Mutex<()>);
+
+impl StorageLock {
+    /// Does not wait.
+    pub(crate) fn take_turn(&self) -> Result<MutexGuard<'_, ()>, StorageError> {
+        self.0.try_lock().ok_or(StorageError::Busy)
     }
 }

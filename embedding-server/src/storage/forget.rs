@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tracing::info;
 use zagros_job::is_dense_table;
-use zagros_protocol::Refusal;
 use zagros_protocol::control::{ForgetRequest, ForgetResponse};
 use zagros_protocol::packed::{decode_ids, encode_ids};
+use zagros_protocol::{Refusal, RefusalKind};
 
 use super::StorageError;
 use crate::EmbeddingService;
@@ -32,6 +32,7 @@ pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Res
     let ids = decode_ids(&request.ids);
     // Files that are being written are those of an instant before.
     let _turn = service.storage.take_turn()?;
+    let unavailable = |why: String| Refusal::new(RefusalKind::Unavailable, why);
     service.log.as_ref().map_or(Ok(()), |log| log.check_health()).map_err(unavailable)?;
     let table = service.tables.table(number).map_err(|error| service.table_refusal(&error))?;
     let cold = |error| Refusal::from(StorageError::Cold(error));
@@ -62,15 +63,10 @@ fn feature_table(service: &EmbeddingService, name: &str) -> Result<u32, StorageE
     found.map(|number| number as u32).ok_or_else(|| StorageError::NoTable { name: name.to_owned(), known: known() })
 }
 
-fn unavailable(why: String) -> Refusal {
-    Refusal::new(zagros_protocol::RefusalKind::Unavailable, why)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use zagros_protocol::RefusalKind;
     use zagros_protocol::datapath::Access;
 
     use super::*;

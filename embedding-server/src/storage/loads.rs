@@ -6,7 +6,7 @@ use futures::FutureExt;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::last_load::{LastLoad, LoadAnswer};
+use super::captures::{LastLoad, LoadAnswer};
 use super::load::load;
 use crate::EmbeddingService;
 
@@ -39,13 +39,12 @@ impl LastLoad {
 #[cfg(test)]
 mod tests {
     use zagros_embedding_client::Shard;
-    use zagros_protocol::control::SaveRequest;
+    use zagros_protocol::control::{LoadRequest, SaveRequest};
     use zagros_protocol::datapath::Access;
 
     use crate::LocalShard;
     use crate::testing::{job_with, later, lookup_of, placed, placed_with};
     use zagros_protocol::RefusalKind;
-    use zagros_protocol::control::LoadRequest;
 
     #[tokio::test]
     async fn all_rows_are_removed_on_request_and_steps_go_on() {

@@ -1,9 +1,8 @@
-//! The table that takes the rows of a saved table.
+//! The table that takes the rows of a saved table, and the description in which they must agree.
 
 use zagros_snapshot::{RowConversion, RowConversionError, SnapshotHeader, StateConversion, TableHeader};
 use zagros_table::{RowBatch, Table};
 
-use super::describe::{describe_table, find_difference};
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
@@ -72,4 +71,34 @@ impl<'a> TableTarget<'a> {
             None => Ok(rows),
         }
     }
+}
+
+/// Describes table `number` of the service.
+pub(super) fn describe_table(service: &EmbeddingService, number: usize) -> TableHeader {
+    let config = &service.configs[number];
+    let table = service.tables.iter().nth(number);
+    TableHeader {
+        name: service.names[number].clone(),
+        number: number as u32,
+        dim: config.dim,
+        element: config.element.name().to_owned(),
+        width: config.stride(),
+        state: config.optimizer.state_layout().to_owned(),
+        access: table.and_then(Table::access_layout),
+        counter: table.and_then(Table::counter_layout),
+    }
+}
+
+/// The difference that prevents a load of rows saved under `there`. Access metadata and frequency counts may differ:
+/// they start anew.
+pub(super) fn find_difference(there: &TableHeader, here: &TableHeader) -> Option<String> {
+    let shape = |table: &TableHeader| (table.dim, table.element.clone(), table.width, table.state.clone());
+    if shape(there) == shape(here) {
+        return None;
+    }
+    let reported = |table: &TableHeader| {
+        let TableHeader { dim, element, width, state, .. } = table;
+        format!("dim {dim} of {element} with {width} words of {state} a row")
+    };
+    Some(format!("table `{}` has {} there, and {} here", there.name, reported(there), reported(here)))
 }

@@ -2,7 +2,6 @@
 
 mod converted;
 mod deltas;
-mod narrow;
 mod starts;
 
 use std::collections::BTreeMap;

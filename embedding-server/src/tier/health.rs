@@ -19,7 +19,7 @@ const LONGEST_CALL: Duration = Duration::from_secs(10);
 /// A cold store with a record of its last calls.
 #[derive(Debug)]
 pub(crate) struct WatchedStore<S> {
-    store: S,
+    pub(crate) store: S,
     reads: StoreCalls,
     writes: StoreCalls,
 }
@@ -37,10 +37,6 @@ pub(crate) struct StoreCalls {
 impl<S: ColdStore> WatchedStore<S> {
     pub(crate) fn new(store: S, reads: StoreCalls, writes: StoreCalls) -> Self {
         Self { store, reads, writes }
-    }
-
-    pub(crate) fn store(&self) -> &S {
-        &self.store
     }
 
     /// Whether rows can be read and written, judging by the last calls and those that do not end.
@@ -163,15 +159,15 @@ mod tests {
         let mut rows = ColdRows::default();
         store.write(0, &[1, 2], &[10, 20]).unwrap();
         assert_eq!(store.check_health(), Ok(()));
-        store.store().fail_with(Some("no space left on device".to_owned()));
+        store.store.fail_with(Some("no space left on device".to_owned()));
         assert!(store.write(0, &[3], &[30]).is_err());
         assert_eq!(store.check_health(), Err("the cold tier cannot write: no space left on device".to_owned()));
-        store.store().fail_with(None);
+        store.store.fail_with(None);
         store.read(0, &[1, 3], &mut rows).unwrap();
         assert!(store.check_health().is_err(), "a read says nothing of writes");
         store.write(0, &[3], &[30]).unwrap();
         assert_eq!(store.check_health(), Ok(()));
-        store.store().fail_with(Some("input/output error".to_owned()));
+        store.store.fail_with(Some("input/output error".to_owned()));
         assert!(store.read(0, &[1], &mut rows).is_err());
         assert_eq!(store.check_health(), Err("the cold tier cannot read: input/output error".to_owned()));
         assert_eq!((store.writes.rows.get(), store.reads.rows.get()), (3, 2));

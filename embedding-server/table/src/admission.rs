@@ -6,7 +6,6 @@
 //!                            admitted: a row is made      refused: zeros
 //! ```
 
-pub(crate) mod counts;
 mod filter;
 pub(crate) mod policy;
 mod sketch;

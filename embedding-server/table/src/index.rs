@@ -31,7 +31,7 @@ use std::sync::Arc;
 use bucket::{Bucket, WAYS, WORDS, count, fill, swap_remove, take_apart};
 
 use crate::machine::memory::{Arena, MemoryBlock};
-use crate::machine::prefetch::prefetch;
+use crate::machine::prefetch;
 
 /// The index grows when buckets have more entries than this on average.
 const FULL: usize = 5;

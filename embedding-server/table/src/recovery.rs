@@ -17,24 +17,24 @@ use crate::{
 impl TableSet {
     /// From now on changes are logged. Only the first log counts.
     pub fn set_log(&self, log: Arc<dyn UpdateLog>) {
-        let _ = self.shared().log.set(log);
+        let _ = self.shared.log.set(log);
     }
 
     /// Does `work` while no lookup, push or clear is under way. They wait meanwhile. `None` if those under way do not end within
     /// `wait`.
     pub fn while_quiet<T>(&self, wait: Duration, work: impl FnOnce() -> T) -> Option<T> {
-        let _alone = self.gate().try_write_for(wait)?;
+        let _alone = self.gate.try_write_for(wait)?;
         Some(work())
     }
 
     /// Waits until all rows of the cold tier are on the disk, if there is one.
     pub fn flush_cold(&self) -> Result<(), ColdError> {
-        self.shared().capacity.cold.as_ref().map_or(Ok(()), |store| store.flush())
+        self.shared.capacity.cold.as_ref().map_or(Ok(()), |store| store.flush())
     }
 
     #[must_use]
     pub fn table_time(&self) -> TableTime {
-        self.shared().clock.now()
+        self.shared.clock.now()
     }
 
     pub fn apply_pending_gradients(&self) -> Result<(), TableError> {
@@ -52,7 +52,7 @@ impl Table {
         for stripe in 0..self.stripes() {
             let mut stripe = self.lock(stripe);
             stripe.reserve(most);
-            if self.is_managed() {
+            if self.is_managed {
                 self.charge(&mut stripe);
             }
         }
@@ -69,7 +69,7 @@ impl Table {
     ) -> Result<(), TableError> {
         let RowSlices { ids, slots, access } = *rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
-        let one_by_one = self.is_managed() || self.is_logged() || stripe >= self.stripes();
+        let one_by_one = self.is_managed || self.is_logged() || stripe >= self.stripes();
         match scratch.group_of_stripe(ids, stripe, self.stripes()).filter(|_| !one_by_one) {
             Some(mut group) => self.put_group(&mut self.lock(stripe), &mut group, slots),
             None => {
@@ -96,7 +96,7 @@ impl Table {
             let Some(slot) = stripe.find(key_of(*id)) else { continue };
             into.ids.push(*id);
             into.slots.extend_from_slice(stripe.slot(slot));
-            into.access.extend(self.is_managed().then(|| stripe.access(slot)));
+            into.access.extend(self.is_managed.then(|| stripe.access(slot)));
         }
     }
 
@@ -104,7 +104,7 @@ impl Table {
     pub fn counts_with_position(&self, stripe: usize, into: &mut FrequencyCounts) -> u64 {
         let stripe = self.lock(stripe);
         stripe.filter.read_counts(into);
-        self.shared().log.get().map_or(0, |log| log.position())
+        self.shared.log.get().map_or(0, |log| log.position())
     }
 
     /// Counts uses of ids without a row, in their order, as a lookup did.

@@ -2,6 +2,5 @@
 
 pub(crate) mod access;
 pub mod init;
-pub(crate) mod philox;
 pub(crate) mod slab;
 pub(crate) mod weight_type;

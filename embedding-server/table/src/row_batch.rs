@@ -1,4 +1,4 @@
-//! Rows as values, for snapshots and inserts.
+//! Rows and frequency counts as values, for snapshots and inserts.
 
 /// Whole rows. The three lists have the same order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +73,25 @@ impl RowBatch {
         self.ids.truncate(kept);
         self.slots.truncate(kept * width);
         self.access.truncate(kept);
+    }
+}
+
+/// What a snapshot saves about ids that have no row: frequency counts of one stripe, or of several stripes in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrequencyCounts {
+    /// Ids with an exact count, in ascending order within a stripe.
+    pub ids: Vec<u64>,
+    /// The count of each id, `[ids.len()]`.
+    pub counts: Vec<u32>,
+    /// Cells of the stripe's count-min sketch. Each word holds two cells, the first one in the low half.
+    pub cells: Vec<u32>,
+}
+
+impl FrequencyCounts {
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.ids.append(&mut other.ids);
+        self.counts.append(&mut other.counts);
+        self.cells.append(&mut other.cells);
     }
 }
 

@@ -10,16 +10,16 @@ use crate::config::RowLayout;
 use crate::index::{IndexEntry, SlotIndex};
 use crate::key::{id_of, key_of};
 use crate::machine::memory::Arena;
-use crate::machine::prefetch::prefetch;
+use crate::machine::prefetch;
 use crate::request::step_rows::StepRows;
 use crate::request::update::RowUpdate;
 use crate::row::slab::{Slab, SlotAddress};
 use crate::snapshot::capture_budget::CaptureBudget;
 use crate::snapshot::stripe_capture::StripeCapture;
-use crate::stripe_changes::StripeChanges;
+use crate::tier::StripeSweep;
 use crate::tier::cold_versions::ColdVersions;
 use crate::tier::hinted_rows::HintedRows;
-use crate::tier::sweep::StripeSweep;
+use crate::update_log::StripeChanges;
 use crate::{PushStep, RowBatch, SnapshotKind, TableCounts};
 
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Stripe {
 
     /// Notes for the log that a row has the words now that its slot has.
     pub(crate) fn note_row(&mut self, key: u64, slot: u32) {
-        let access = self.slab.has_access().then(|| self.slab.access(slot));
+        let access = self.slab.with_access.then(|| self.slab.access(slot));
         self.changes.note_row(key, self.slab.words(slot), access);
     }
 
@@ -258,13 +258,9 @@ impl Stripe {
         self.changed.is_some()
     }
 
-    pub(crate) fn stop_noting_changes(&mut self) {
-        self.changed = None;
-    }
-
     /// Removes all rows and all frequency counts. The memory stays allocated.
     pub(crate) fn clear(&mut self) {
-        self.stop_noting_changes();
+        self.changed = None;
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
         self.filter.clear();
@@ -340,7 +336,7 @@ impl Stripe {
     #[inline]
     pub(crate) fn preserve_row(&mut self, key: u64, slot: u32) {
         if let Some(capture) = &mut self.capture {
-            let access = self.slab.has_access().then(|| self.slab.access(slot));
+            let access = self.slab.with_access.then(|| self.slab.access(slot));
             capture.keep_row(slot, id_of(key), self.slab.words(slot), access);
         }
     }
@@ -377,7 +373,7 @@ impl Stripe {
     /// read from its copy.
     pub(crate) fn read_captured(&mut self, slot: u32, key: u64, into: &mut RowBatch) {
         let Some(capture) = &mut self.capture else { return };
-        let stride = self.slab.stride();
+        let stride = self.slab.stride;
         into.ids.push(id_of(key));
         if let Some(position) = capture.kept_in(slot) {
             into.slots.extend_from_slice(&capture.rows.slots[position * stride..][..stride]);
@@ -386,7 +382,7 @@ impl Stripe {
         }
         capture.set_done(slot);
         into.slots.extend_from_slice(self.slab.words(slot));
-        into.access.extend(self.slab.has_access().then(|| self.slab.access(slot)));
+        into.access.extend(self.slab.with_access.then(|| self.slab.access(slot)));
     }
 
     #[inline(always)]

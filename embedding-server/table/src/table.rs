@@ -9,9 +9,9 @@ use crate::admission::stripe_filter::StripeFilter;
 use crate::config::RowLayout;
 use crate::row::access::AccessCodec;
 use crate::stripe::Stripe;
+use crate::tier::ColdSweep;
 use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::tier::shared_memory::SharedMemory;
-use crate::tier::sweep::ColdSweep;
 use crate::{
     AdmissionPolicy, ColdStore, EvictionPolicy, RowBatch, StepClock, TableConfig, TableCounts, TableError,
     TableResources, TableTime, WeightType,
@@ -23,21 +23,21 @@ const NO_COLD_TIER: &str = "evicted rows go to the cold tier, but there is no co
 /// One embedding table. Any number of threads may call it at once.
 #[derive(Debug)]
 pub struct Table {
-    table: u32,
-    layout: RowLayout,
-    retention: EvictionPolicy,
-    access_codec: AccessCodec,
+    pub(crate) number: u32,
+    pub(crate) layout: RowLayout,
+    pub(crate) retention: EvictionPolicy,
+    pub(crate) access_codec: AccessCodec,
     /// Whether rows have access metadata. Then requests use the calls in `tier::managed`.
-    managed: bool,
-    tiered: bool,
+    pub(crate) is_managed: bool,
+    pub(crate) is_tiered: bool,
     /// Whether the table has an admission policy that refuses some ids.
-    selective: bool,
+    pub(crate) is_selective: bool,
     stripes: Vec<Mutex<Stripe>>,
     /// One lock per stripe. A thread holds it while it evicts rows of the stripe to the cold tier.
     eviction_locks: Vec<Mutex<()>>,
     pub(crate) cold_sweep: Mutex<ColdSweep>,
-    pending_count: AtomicUsize,
-    shared: Arc<SharedMemory>,
+    pub(crate) pending_count: AtomicUsize,
+    pub(crate) shared: Arc<SharedMemory>,
 }
 
 impl Table {
@@ -56,22 +56,22 @@ impl Table {
         config.check_settings(table)?;
         let (layout, retention) = (config.layout(seed, table), config.retention);
         let needs_cold = shared.capacity.budget.is_some() || retention.small_norm > 0.0;
-        let tiered = needs_cold && retention.keeps_evicted_rows();
-        if tiered && shared.capacity.cold.is_none() {
+        let is_tiered = needs_cold && retention.keeps_evicted_rows();
+        if is_tiered && shared.capacity.cold.is_none() {
             return Err(TableError::Config { table, problem: NO_COLD_TIER.to_owned() });
         }
-        let selective = config.admission != AdmissionPolicy::Always;
-        let managed = config.has_access(shared.capacity.budget.is_some());
+        let is_selective = config.admission != AdmissionPolicy::Always;
+        let is_managed = config.has_access(shared.capacity.budget.is_some());
         let filter = || StripeFilter::new(config.admission, config.stripes, seed, table);
-        let stripe = |number| Mutex::new(Stripe::new(number, &layout, managed, filter(), &shared.arena));
+        let stripe = |number| Mutex::new(Stripe::new(number, &layout, is_managed, filter(), &shared.arena));
         Ok(Self {
-            table,
+            number: table,
             layout,
             retention,
             access_codec: AccessCodec::new(&retention),
-            managed,
-            tiered,
-            selective,
+            is_managed,
+            is_tiered,
+            is_selective,
             stripes: (0..config.stripes).map(stripe).collect(),
             eviction_locks: (0..config.stripes).map(|_| Mutex::default()).collect(),
             cold_sweep: Mutex::default(),
@@ -111,7 +111,7 @@ impl Table {
     /// `None` if rows have no metadata.
     #[must_use]
     pub fn access_layout(&self) -> Option<String> {
-        self.managed.then(|| self.access_codec.describe())
+        self.is_managed.then(|| self.access_codec.describe())
     }
 
     #[must_use]
@@ -152,58 +152,17 @@ impl Table {
         for (id, slot) in stripe.sorted_rows() {
             into.ids.push(id);
             into.slots.extend_from_slice(stripe.slot(slot));
-            into.access.extend(self.managed.then(|| stripe.access(slot)));
+            into.access.extend(self.is_managed.then(|| stripe.access(slot)));
         }
-    }
-
-    pub(crate) fn number(&self) -> u32 {
-        self.table
-    }
-
-    #[inline(always)]
-    pub(crate) fn layout(&self) -> &RowLayout {
-        &self.layout
-    }
-
-    pub(crate) fn eviction_policy(&self) -> &EvictionPolicy {
-        &self.retention
-    }
-
-    #[inline(always)]
-    pub(crate) fn access_codec(&self) -> &AccessCodec {
-        &self.access_codec
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_managed(&self) -> bool {
-        self.managed
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_tiered(&self) -> bool {
-        self.tiered
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_selective(&self) -> bool {
-        self.selective
-    }
-
-    pub(crate) fn shared(&self) -> &SharedMemory {
-        &self.shared
     }
 
     /// The cold tier. `None` if evicted rows do not go there.
     pub(crate) fn cold_store(&self) -> Option<&dyn ColdStore> {
-        self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
+        self.shared.capacity.cold.as_deref().filter(|_| self.is_tiered)
     }
 
     pub(crate) fn current_tick(&self) -> u64 {
         self.access_codec.tick(self.shared.clock.now())
-    }
-
-    pub(crate) fn pending_count(&self) -> &AtomicUsize {
-        &self.pending_count
     }
 
     pub(crate) fn eviction_lock(&self, stripe: usize) -> &Mutex<()> {

@@ -18,10 +18,10 @@ use crate::{
 #[derive(Debug)]
 pub struct TableSet {
     tables: Vec<Table>,
-    shared: Arc<SharedMemory>,
+    pub(crate) shared: Arc<SharedMemory>,
     /// Requests lock it shared. A snapshot locks it exclusively for its instant.
-    gate: RwLock<()>,
-    has_snapshot: AtomicBool,
+    pub(crate) gate: RwLock<()>,
+    pub(crate) has_snapshot: AtomicBool,
     turn: AtomicUsize,
 }
 
@@ -135,7 +135,7 @@ impl TableSet {
             let table = self.table(part.table)?;
             let rows;
             (rows, rest) = rest.split_at_mut(values.len());
-            if table.is_managed() {
+            if table.is_managed {
                 managed.push((table, part.ids, rows));
             } else {
                 total += table.lookup_checked(part.ids, access, rows, scratch)?;
@@ -165,7 +165,7 @@ impl TableSet {
             }
         }
         let mut total = PushReport::default();
-        if self.tables.iter().any(Table::is_managed) {
+        if self.tables.iter().any(|table| table.is_managed) {
             return self.push_managed(parts, gradients, step, scratch);
         }
         for (part, values) in self.divide(parts) {
@@ -185,8 +185,7 @@ impl TableSet {
         let mut prepared = Vec::with_capacity(parts.len());
         for (part, values) in self.divide(parts) {
             let (table, gradients) = (self.table(part.table)?, &gradients[values]);
-            let managed =
-                if table.is_managed() { Some(table.prepare_push(part.ids, gradients, scratch)?) } else { None };
+            let managed = if table.is_managed { Some(table.prepare_push(part.ids, gradients, scratch)?) } else { None };
             prepared.push((table, part.ids, gradients, managed));
         }
         let bytes = |managed: &Option<PreparedPush<'_>>, table: &Table| {
@@ -204,18 +203,6 @@ impl TableSet {
             };
         }
         Ok(total)
-    }
-
-    pub(crate) fn gate(&self) -> &RwLock<()> {
-        &self.gate
-    }
-
-    pub(crate) fn shared(&self) -> &SharedMemory {
-        &self.shared
-    }
-
-    pub(crate) fn has_snapshot(&self) -> &AtomicBool {
-        &self.has_snapshot
     }
 
     /// Counts the calls of maintenance. Each call continues where the last one ended.

@@ -2,10 +2,8 @@
 
 pub(crate) mod clear;
 pub(crate) mod clock;
-pub(crate) mod cold_expiry;
 pub(crate) mod cold_store;
 pub(crate) mod cold_versions;
-pub(crate) mod copy_budget;
 pub(crate) mod eviction;
 pub(crate) mod eviction_buffer;
 pub(crate) mod eviction_policy;
@@ -19,5 +17,35 @@ pub(crate) mod page_in;
 pub(crate) mod page_in_rows;
 pub(crate) mod pending;
 pub(crate) mod shared_memory;
-pub(crate) mod sweep;
 pub(crate) mod table_resources;
+
+use crate::{ColdRows, ColdScan, ColdView};
+
+/// The positions of the searches for rows past their time to live: one for each stripe in memory, and one for the cold
+/// tier of each table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StripeSweep {
+    /// Bucket of the index to continue from. `None` between two sweeps.
+    pub(crate) bucket: Option<usize>,
+    pub(crate) started: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct ColdSweep {
+    /// The content of the cold tier when the sweep started. `None` between two sweeps.
+    pub(crate) view: Option<Box<dyn ColdView>>,
+    pub(crate) stripe: usize,
+    /// Cold key to continue from.
+    pub(crate) from: Option<u64>,
+    pub(crate) started: u64,
+    pub(crate) scan: ColdScan,
+    /// Buffer for the present content of these rows.
+    pub(crate) rows: ColdRows,
+}
+
+impl std::fmt::Debug for ColdSweep {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (stripe, from) = (self.stripe, self.from);
+        to.debug_struct("ColdSweep").field("stripe", &stripe).field("from", &from).finish_non_exhaustive()
+    }
+}

@@ -14,8 +14,13 @@
 //! table, id); and the access metadata of rows that are only looked up.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{ColdError, PushStep, StepRowSlices};
+use parking_lot::RwLock;
+
+use crate::key::id_of;
+use crate::{ColdError, PushStep, StepRowBatch, StepRowSlices};
 
 /// Identity of a push. The table only hands it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,4 +91,80 @@ pub trait UpdateLog: Send + Sync + fmt::Debug {
 
     /// Where the next change will lie. Positions increase.
     fn position(&self) -> u64;
+}
+
+/// Learns which rows change. A row that a lookup made, in a table that admits every id, is no change: its first value is a
+/// function of (seed, table, id).
+pub trait ChangeWatcher: Send + Sync + fmt::Debug {
+    /// These rows have changed, are gone, or were counted without being there. The lock of their stripe is held: the call does no I/O.
+    fn changed(&self, table: u32, stripe: u32, ids: &[u64]);
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct WatcherSlot {
+    /// Every request reads it. Without a watcher this costs one load.
+    is_taken: AtomicBool,
+    watcher: RwLock<Option<Arc<dyn ChangeWatcher>>>,
+}
+
+impl WatcherSlot {
+    #[inline]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.is_taken.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(&self, watcher: Option<Arc<dyn ChangeWatcher>>) {
+        let is_taken = watcher.is_some();
+        *self.watcher.write() = watcher;
+        self.is_taken.store(is_taken, Ordering::Release);
+    }
+
+    pub(crate) fn notify_changed(&self, table: u32, stripe: usize, ids: &[u64]) {
+        if let Some(watcher) = self.watcher.read().as_ref().filter(|_| !ids.is_empty()) {
+            watcher.changed(table, stripe as u32, ids);
+        }
+    }
+}
+
+/// What changes in a stripe while its lock is held, on its way to the log.
+///
+/// Changes that are not in the log yet. Empty whenever the lock of the stripe is free.
+#[derive(Debug, Default)]
+pub(crate) struct StripeChanges {
+    pub(crate) origin: Option<PushOrigin>,
+    pub(crate) ids: Vec<u64>,
+    pub(crate) slots: Vec<u32>,
+    pub(crate) access: Vec<u32>,
+    pub(crate) seen: Vec<u64>,
+    /// Ids whose rows are gone. They were there before any of the rows above changed.
+    pub(crate) removed: Vec<u64>,
+    /// What the stripe keeps of the rows above until the step is over. Rarely used, so that a stripe stays small.
+    pub(crate) step_rows: Box<StepRowBatch>,
+}
+
+impl StripeChanges {
+    #[inline]
+    pub(crate) fn note_row(&mut self, key: u64, words: &[u32], access: Option<u32>) {
+        self.ids.push(id_of(key));
+        self.slots.extend_from_slice(words);
+        self.access.extend(access);
+    }
+
+    pub(crate) fn note_seen(&mut self, key: u64) {
+        self.seen.push(id_of(key));
+    }
+
+    pub(crate) fn note_removed(&mut self, key: u64) {
+        self.removed.push(id_of(key));
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.origin = None;
+        self.ids.clear();
+        self.slots.clear();
+        self.access.clear();
+        self.seen.clear();
+        self.removed.clear();
+        self.step_rows.clear();
+    }
 }

@@ -1,7 +1,7 @@
 //! A chunk through DeepFM ([`crate::model::deepfm`]) and back.
 
 use tch::Tensor;
-use zagros_table::wide::run_wide;
+use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
 use super::layer::{LayerUse, StepParts};

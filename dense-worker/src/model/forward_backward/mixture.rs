@@ -6,7 +6,7 @@
 //! ```
 
 use tch::Tensor;
-use zagros_table::wide::run_wide;
+use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;

@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor};
 use zagros_job::Precision;
-use zagros_table::wide::run_wide;
+use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
 use super::blocks::SampleBlocks;

@@ -1,27 +1,30 @@
 //! Lookup and push to all servers at once, with a timeout for servers that do not answer.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
+use tracing::debug;
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Generation;
-use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, TileUpdate};
+use zagros_protocol::datapath::{
+    Access, Encoding, HintRequest, LookupRequest, LookupResponse, PushRequest, TileUpdate,
+};
 use zagros_protocol::packed::{PackError, ValueBuffers};
 use zagros_zip::ZipEq;
 
-use super::batch_rows::BatchRows;
-use super::dedup::UniqueIds;
+use super::dedup::{BatchRows, UniqueIds};
 use super::exchange::{AfterPushes, AnsweredPart, Exchange, LookupCall, RequestReach};
-use super::pushes_in_flight::PushesInFlight;
 use super::route::RoutedIds;
 use super::route_part::RoutePart;
+use super::staleness_window::PushesInFlight;
 use super::unanswered_requests::{OpenRequests, UnansweredRequests};
 use crate::Shard;
 use crate::errors::ClientError;
 use crate::metrics::{ClientCallMetrics, ClientMetrics, LookAheadCounts};
-use crate::placement::{Connect, Placement};
-use crate::placement_cache::PlacementCache;
+use crate::placement::{Connect, Placement, PlacementCache};
 use crate::storage::RetryingShard;
 
 #[derive(Clone, Copy, Debug)]
@@ -219,10 +222,6 @@ impl EmbeddingClient {
         self.placements.last_fetched()
     }
 
-    pub(super) fn metrics(&self) -> &ClientMetrics {
-        &self.metrics
-    }
-
     #[must_use]
     pub fn look_ahead_counts(&self) -> LookAheadCounts {
         self.metrics.hints.row_counts()
@@ -327,3 +326,42 @@ fn check_shape(unique: &UniqueIds, gradients: &[&[f32]]) -> Result<(), ClientErr
 
 #[cfg(test)]
 mod tests;
+
+/// The longest time of a hint. Its batch has been looked up by then.
+const LONGEST: Duration = Duration::from_secs(10);
+
+impl EmbeddingClient {
+    /// Hints the ids of a later batch to their servers. Nothing is sent before the returned future is polled, which is ready when
+    /// every server has answered or the time is over. `None` before the first placement.
+    pub fn hint(&self, ids: &RoutedIds) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let placement = self.placement()?;
+        let route = ids.route(&placement.map, placement.shards().len());
+        let metrics = self.metrics.hints.clone();
+        let timeout = self.request_timeout().min(LONGEST);
+        Some(async move {
+            let deadline = Deadline::from_now(timeout);
+            let send = |part: &Arc<super::RoutePart>| {
+                let request = HintRequest {
+                    generation: part.generation.0,
+                    segments: part.segments.clone(),
+                    ids: part.ids.clone(),
+                };
+                let shard = Arc::clone(placement.shard(part.server));
+                async move {
+                    let rows = request.ids.len() / size_of::<u64>();
+                    (rows, deadline.bound(shard.hint(request, deadline)).await)
+                }
+            };
+            for (rows, answer) in join_all(route.parts.iter().map(send)).await {
+                match answer {
+                    Ok(Ok(answer)) => metrics.count_answer(rows as u64, answer.ready),
+                    Ok(Err(refusal)) => {
+                        debug!(%refusal, "a hint was not taken");
+                        metrics.lost.inc_by(rows as u64);
+                    }
+                    Err(_) => metrics.lost.inc_by(rows as u64),
+                }
+            }
+        })
+    }
+}

@@ -31,8 +31,7 @@ use super::unanswered_requests::OpenRequests;
 use crate::Shard;
 use crate::errors::ClientError;
 use crate::metrics::ClientCallMetrics;
-use crate::placement::Placement;
-use crate::placement_cache::PlacementCache;
+use crate::placement::{Placement, PlacementCache};
 
 /// Pauses between the tries of a request: short enough that a server that is back does not wait for its workers.
 const RETRY: Backoff = Backoff { first: Duration::from_millis(50), most: Duration::from_millis(250) };
@@ -80,7 +79,7 @@ impl Exchange<'_> {
         request_of: impl Fn(&RoutePart) -> Result<C, ClientError> + Sync,
     ) -> Result<Vec<AnsweredPart<C::Answer>>, ClientError> {
         let placement = self.placements.current().await?;
-        let (map, servers) = (placement.bucket_map(), placement.shards().len());
+        let (map, servers) = (&placement.map, placement.shards().len());
         let parts = match reach {
             RequestReach::Owners => ids.route(map, servers).parts.clone(),
             RequestReach::AllServers { .. } => ids.parts_of_all(map, servers),
@@ -93,7 +92,7 @@ impl Exchange<'_> {
             match sent {
                 PartOutcome::Answered(answered) => answers.push(answered),
                 PartOutcome::Moved(part, now) => {
-                    open.extend(ids.divide_part(&part, now.bucket_map(), now.shards().len()).into_iter().map(send))
+                    open.extend(ids.divide_part(&part, &now.map, now.shards().len()).into_iter().map(send))
                 }
             }
         }
@@ -115,7 +114,7 @@ impl Exchange<'_> {
         let (mut tries, mut waited_for) = (0, None);
         loop {
             let placement = self.placements.current().await?;
-            if placement.bucket_map().generation() != part.generation {
+            if placement.map.generation() != part.generation {
                 return Ok(PartOutcome::Moved(part, placement));
             }
             let shard = placement.shard(part.server);

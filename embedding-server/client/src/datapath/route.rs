@@ -119,25 +119,30 @@ mod tests {
         BatchRows { tables: unique.tables.iter().map(rows).collect() }
     }
 
+    /// Checks that each id is in one part, that of its owner under `map`, and that the answers come back to their places.
+    fn answered_rows(parts: &[Arc<RoutePart>], map: &BucketMap, unique: &UniqueIds) -> BatchRows {
+        let (mut sent, mut rows) = (BTreeSet::new(), BatchRows::zeros_like(unique));
+        for part in parts {
+            assert_eq!(part.generation, map.generation());
+            let segments = Segments::unpack(&part.segments, &part.ids).unwrap();
+            let tables: Vec<_> = segments.iter().flat_map(|s| std::iter::repeat_n(s.table, s.rows as usize)).collect();
+            for (table, id) in tables.into_iter().zip_eq(decode_ids(&part.ids)) {
+                assert_eq!(map.row_owner(RowKey { table, id }).0, part.server);
+                assert!(sent.insert((table, id)), "sent twice");
+            }
+            let payload = encode_values(&answer(part), Encoding::F32 as i32).unwrap();
+            part.scatter(&payload, Encoding::F32, &mut rows.table_slices_mut()).unwrap();
+        }
+        assert_eq!((sent.len(), &rows), (unique.id_count(), &expected(unique)));
+        rows
+    }
+
     proptest! {
         #[test]
         fn every_id_goes_to_its_owner_once_and_comes_back_to_its_place(unique in unique_ids(), servers in 1_u32..7) {
             let map = BucketMap::split_evenly(Generation(1), 64, servers);
             let parts = split_by_owner(&unique, &map, servers as usize);
-            let mut sent = BTreeSet::new();
-            let mut rows = BatchRows::zeros_like(&unique);
-            for part in &parts {
-                let segments = Segments::unpack(&part.segments, &part.ids).unwrap();
-                let tables = segments.iter().flat_map(|s| std::iter::repeat_n(s.table, s.rows as usize));
-                for (table, id) in tables.collect::<Vec<_>>().into_iter().zip_eq(decode_ids(&part.ids)) {
-                    prop_assert_eq!(map.row_owner(RowKey { table, id }).0, part.server);
-                    prop_assert!(sent.insert((table, id)), "sent twice");
-                }
-                let payload = encode_values(&answer(part), Encoding::F32 as i32).unwrap();
-                part.scatter(&payload, Encoding::F32, &mut rows.table_slices_mut()).unwrap();
-            }
-            prop_assert_eq!(sent.len(), unique.id_count());
-            prop_assert_eq!(&rows, &expected(&unique));
+            let rows = answered_rows(&parts, &map, &unique);
             let buffers = Arc::new(ValueBuffers::default());
             for part in &parts {
                 prop_assert_eq!(&part.gather(&rows.table_slices(), &buffers)[..], &answer(part)[..]);
@@ -159,21 +164,7 @@ mod tests {
                 map = map.with_moved(&buckets, ServerIndex(owner));
                 parts = parts.iter().flat_map(|part| ids.divide_part(part, &map, 5)).collect();
             }
-            let (mut sent, mut rows) = (BTreeSet::new(), BatchRows::zeros_like(&ids));
-            for part in &parts {
-                prop_assert_eq!(part.generation, map.generation());
-                let segments = Segments::unpack(&part.segments, &part.ids).unwrap();
-                let tables: Vec<_> =
-                    segments.iter().flat_map(|s| std::iter::repeat_n(s.table, s.rows as usize)).collect();
-                for (table, id) in tables.into_iter().zip_eq(decode_ids(&part.ids)) {
-                    prop_assert_eq!(map.row_owner(RowKey { table, id }).0, part.server);
-                    prop_assert!(sent.insert((table, id)), "sent twice");
-                }
-                let payload = encode_values(&answer(part), Encoding::F32 as i32).unwrap();
-                part.scatter(&payload, Encoding::F32, &mut rows.table_slices_mut()).unwrap();
-            }
-            prop_assert_eq!(sent.len(), ids.id_count());
-            prop_assert_eq!(&rows, &expected(&ids));
+            answered_rows(&parts, &map, &ids);
         }
     }
 

@@ -19,8 +19,7 @@ use zagros_protocol::datapath::{
 };
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 
-use super::frame::{Frame, StartedPush};
-use super::grid;
+use super::{Frame, StartedPush, grid};
 use crate::Shard;
 
 #[derive(Debug)]

@@ -8,7 +8,6 @@
 //! cache. `--quick` uses few rows, for tests that judge no time. In every mode each row must be read as it was written.
 
 mod plain;
-#[path = "../rocks/mod.rs"]
 mod rocks;
 mod workload;
 

@@ -1,7 +1,6 @@
 //! The store as the table uses it: the behaviour of the trait, a full disk, failing files.
 
 mod behaviour;
-mod disk;
 mod faults;
 mod kept;
 

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use zagros_log::{LogStopped, LogWriter, SyncMode};
 
-use crate::disks::{DiskFault, FaultyDisk};
-use crate::support::{RecordChange, SEGMENT, changes, open_on, read, records_of, records_read};
+use crate::support::{DiskFault, FaultyDisk, RecordChange, SEGMENT, changes, open_on, read, records_of, records_read};
 
 fn log_on(folder: &std::path::Path, mode: SyncMode) -> (Arc<FaultyDisk>, LogWriter) {
     let disk = Arc::new(FaultyDisk::default());

@@ -1,7 +1,6 @@
 //! The log as a whole: what was flushed is read again, whatever the end of the process or the disk does to it.
 
 mod bases;
-mod disks;
 mod failures;
 mod support;
 mod tails;

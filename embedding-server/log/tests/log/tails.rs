@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use zagros_log::{LogError, LogRecord, LogSummary, RecordHead, RecordKind, SyncMode, SystemDisk};
+use zagros_log::{LogError, LogRecord, LogSummary, LogWriter, RecordHead, RecordKind, SyncMode, SystemDisk};
 
 use crate::support::{
     RecordChange, changes, mark, open, open_on, origin, put_mark_back, read, records_of, records_read,
@@ -171,14 +171,20 @@ proptest! {
     }
 }
 
-#[test]
-fn a_missing_segment_is_damage() {
+/// A log of so many commits, each of which was flushed.
+fn commits(count: u64) -> (tempfile::TempDir, LogWriter) {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
-    for seq in 0..400 {
+    for seq in 0..count {
         RecordChange::Commit(seq).append(&log);
         log.flush_appended().unwrap();
     }
+    (folder, log)
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    let (folder, log) = commits(400);
     drop(log);
     let paths = segments(folder.path());
     assert!(paths.len() > 5, "{paths:?}");
@@ -228,7 +234,7 @@ fn a_tail_that_ends_before_its_base_is_damage() {
 #[test]
 fn a_segment_whose_folder_could_not_be_synced_is_made_by_the_next_try() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = std::sync::Arc::new(crate::disks::FaultyDisk::default());
+    let disk = std::sync::Arc::new(crate::support::FaultyDisk::default());
     let log = open_on(folder.path(), std::sync::Arc::clone(&disk) as _, SyncMode::Machine, 0);
     let mut expected = 0;
     for seq in 0..200 {
@@ -259,12 +265,7 @@ fn segments_of_another_log_are_refused() {
 
 #[test]
 fn segments_before_an_lsn_are_deleted_and_the_others_stay() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = open(folder.path());
-    for seq in 0..400 {
-        RecordChange::Commit(seq).append(&log);
-        log.flush_appended().unwrap();
-    }
+    let (folder, log) = commits(400);
     let (records, tail) = read(folder.path()).unwrap();
     let from = records[300].0;
     let left = log.delete_before(from).unwrap();

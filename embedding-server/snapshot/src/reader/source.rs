@@ -8,11 +8,11 @@ use crate::format::CRC_BYTES;
 use crate::{SnapshotError, SnapshotInput};
 
 pub(super) struct FileSource {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     from: BufReader<Box<dyn SnapshotInput>>,
-    offset: u64,
+    pub(super) offset: u64,
     /// Bytes left. A length beyond this is refused before memory is allocated for it.
-    left: u64,
+    pub(super) left: u64,
 }
 
 /// A part of a file, for errors.
@@ -33,18 +33,6 @@ impl FileSource {
     pub(super) fn new(path: &Path, from: impl SnapshotInput + 'static, bytes: u64) -> Self {
         let from: Box<dyn SnapshotInput> = Box::new(from);
         Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    pub(super) fn bytes_left(&self) -> u64 {
-        self.left
     }
 
     pub(super) fn place_here(&self, name: String) -> FilePlace {

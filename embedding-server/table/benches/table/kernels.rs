@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use zagros_table::optimizer::{Optimizer, UpdateLimits};
-use zagros_table::wide::run_wide;
+use zagros_table::run_wide;
 
 use crate::{Plan, gradients};
 

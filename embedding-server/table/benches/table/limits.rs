@@ -2,8 +2,7 @@
 //! known. In the other a random cache line must be read first, as in every index that is larger than the caches.
 
 use zagros_table::memory::{Arena, MemoryBlock, PageSize};
-use zagros_table::prefetch::prefetch;
-use zagros_table::wide::run_wide;
+use zagros_table::{prefetch, run_wide};
 
 /// A row is prefetched this many rows before its use.
 const AHEAD: usize = 16;

@@ -5,8 +5,7 @@ use std::hash::BuildHasherDefault;
 use dashmap::DashMap;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::Mutex;
-use zagros_table::wide::run_wide;
-use zagros_table::{RequestBuffers, WeightType};
+use zagros_table::{RequestBuffers, WeightType, run_wide};
 use zagros_zip::ZipEq;
 
 use crate::limits::{EPSILON, LR};

@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::counts::FrequencyCounts;
+use super::super::row_batch::FrequencyCounts;
 use super::policy::{AdmissionPolicy, FrequencyCounter};
 use super::sketch::CountMinSketch;
 use crate::key::{id_of, key_of};

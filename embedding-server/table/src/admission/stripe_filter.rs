@@ -1,6 +1,6 @@
 //! The admission filter of one stripe, with copy-on-first-write for a snapshot: the first change copies all counts.
 
-use super::counts::FrequencyCounts;
+use super::super::row_batch::FrequencyCounts;
 use super::filter::AdmissionFilter;
 use super::policy::AdmissionPolicy;
 use crate::key::id_of;

@@ -125,8 +125,8 @@ impl Table {
     }
 
     fn log_change(&self, stripe: &Stripe, kind: ChangeKind<'_>) {
-        if let Some(log) = self.shared().log.get() {
-            log.append(&StripeChange { table: self.number(), stripe: stripe.number as u32, origin: None, kind });
+        if let Some(log) = self.shared.log.get() {
+            log.append(&StripeChange { table: self.number, stripe: stripe.number as u32, origin: None, kind });
         }
     }
 }

@@ -12,7 +12,7 @@
 use zagros_zip::ZipEq;
 
 use crate::TileUpdate;
-use crate::wide::run_wide;
+use crate::machine::run_wide;
 
 /// Adam's decay rates of the moments, and the constant that prevents a division by zero, as in the paper (and PyTorch).
 const BETAS: (f32, f32) = (0.9, 0.999);

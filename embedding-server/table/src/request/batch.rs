@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use zagros_zip::ZipEq;
 
-use crate::machine::wide::run_wide;
+use crate::machine::run_wide;
 use crate::request::group::RequestBuffers;
 use crate::request::repeated_ids;
 use crate::request::row_loops::row;
@@ -37,11 +37,11 @@ impl Table {
     ) -> Result<PushReport, TableError> {
         let step = step.into();
         self.check_gradients(ids, gradients)?;
-        if !self.is_managed() {
+        if !self.is_managed {
             return Ok(self.push_checked(ids, gradients, step, scratch));
         }
         let mut prepared = self.prepare_push(ids, gradients, scratch)?;
-        let _held = self.shared().acquire_copies(self.bytes_of_copies(&prepared), scratch.deadline)?;
+        let _held = self.shared.acquire_copies(self.bytes_of_copies(&prepared), scratch.deadline)?;
         self.read_copies(&mut prepared, scratch.deadline)?;
         Ok(self.apply_push(prepared, step, scratch))
     }
@@ -53,7 +53,7 @@ impl Table {
         let RowBatch { ids, slots, access } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
         self.check_rows("access metadata", ids, usize::from(!access.is_empty()), access.len())?;
-        if self.is_managed() {
+        if self.is_managed {
             return self.insert_managed(rows, scratch);
         }
         let mut new = 0;
@@ -82,7 +82,7 @@ impl Table {
         out: &mut [f32],
         scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
-        if self.is_managed() {
+        if self.is_managed {
             return self.lookup_managed(ids, access, out, scratch);
         }
         // The loop is compiled for several vector widths. This call chooses the width once per request.
@@ -118,8 +118,8 @@ impl Table {
         scratch: &mut RequestBuffers,
     ) -> DistinctGradients<'a> {
         let mut rows = DistinctGradients { gradients: Cow::Borrowed(gradients), skipped: 0, repeated: 0 };
-        let (mut kept, largest) = (Cow::Borrowed(ids), self.layout().limits.largest_gradient());
-        if self.layout().non_finite == NonFinitePolicy::Skip && !all_within(gradients, largest) {
+        let (mut kept, largest) = (Cow::Borrowed(ids), self.layout.limits.largest_gradient());
+        if self.layout.non_finite == NonFinitePolicy::Skip && !all_within(gradients, largest) {
             let (safe_ids, safe) = rows_within(ids, gradients, self.dim(), largest);
             (kept, rows.gradients) = (Cow::Owned(safe_ids), Cow::Owned(safe));
             rows.skipped = (ids.len() - kept.len()) as u64;
@@ -144,13 +144,13 @@ impl Table {
     /// Checks the lengths of a push, and the size of its values if the table refuses large ones.
     pub(crate) fn check_gradients(&self, ids: &[u64], gradients: &[f32]) -> Result<(), TableError> {
         self.check_rows("gradients", ids, self.dim(), gradients.len())?;
-        let largest = self.layout().limits.largest_gradient();
-        if self.layout().non_finite == NonFinitePolicy::Skip || all_within(gradients, largest) {
+        let largest = self.layout.limits.largest_gradient();
+        if self.layout.non_finite == NonFinitePolicy::Skip || all_within(gradients, largest) {
             return Ok(());
         }
         let worst = gradients.iter().position(|value| !is_within(*value, largest)).unwrap_or(0);
         let (id, position) = (ids[worst / self.dim()], worst % self.dim());
-        let (table, value) = (self.number(), gradients[worst]);
+        let (table, value) = (self.number, gradients[worst]);
         Err(if value.is_finite() {
             TableError::TooLarge { table, id, position, value }
         } else {
@@ -167,7 +167,7 @@ impl Table {
         found: usize,
     ) -> Result<(), TableError> {
         if ids.len() > u32::MAX as usize {
-            return Err(TableError::TooManyRows { table: self.number(), rows: ids.len() });
+            return Err(TableError::TooManyRows { table: self.number, rows: ids.len() });
         }
         match ids.len().checked_mul(width) {
             Some(expected) if expected == found => Ok(()),

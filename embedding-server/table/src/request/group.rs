@@ -13,11 +13,11 @@
 
 use crate::PushOrigin;
 use crate::key::{key_of, stripe_of};
-use crate::request::deadline::RequestDeadline;
+use crate::request::RequestDeadline;
 use crate::request::repeated_ids::SeenKeys;
 use crate::row::slab::SlotAddress;
-use crate::stripe_changes::StripeChanges;
 use crate::tier::page_in_rows::PageIn;
+use crate::update_log::StripeChanges;
 
 /// Stripes that a request holds at once: one for each stage of the walk over its rows.
 pub(crate) const HELD: usize = 4;

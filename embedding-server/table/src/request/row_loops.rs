@@ -3,13 +3,13 @@
 use zagros_zip::ZipEq;
 
 use crate::config::RowLayout;
-use crate::machine::prefetch::prefetch;
+use crate::machine::prefetch;
 use crate::request::group::{RequestBuffers, StripeGroup};
 use crate::request::update::RowUpdate;
 use crate::request::walk::{RowVisitor, visit_group};
 use crate::row::slab::SlotAddress;
 use crate::stripe::Stripe;
-use crate::stripe_changes::StripeChanges;
+use crate::update_log::StripeChanges;
 use crate::{PushOrigin, PushReport, PushStep, Table, WeightType};
 
 /// Copies weights, and creates missing rows.
@@ -62,7 +62,7 @@ impl Table {
         let mut made = 0;
         scratch.group_ids(ids, self.stripes());
         with_known_width(
-            *self.layout(),
+            self.layout,
             #[inline(always)]
             |layout| {
                 let mut work = TrainingLookup { table: self, layout, out: &mut *out, made: 0 };
@@ -75,7 +75,7 @@ impl Table {
 
     #[inline(always)]
     pub(crate) fn lookup_for_reading(&self, ids: &[u64], out: &mut [f32], scratch: &mut RequestBuffers) -> u64 {
-        let layout = *self.layout();
+        let layout = self.layout;
         let mut missing = std::mem::take(&mut scratch.missing);
         missing.clear();
         scratch.group_ids(ids, self.stripes());
@@ -95,7 +95,7 @@ impl Table {
         let mut changes = std::mem::take(&mut scratch.changes);
         let (origin, is_logged, logs_steps) = (scratch.origin, self.is_logged(), self.logs_steps(step));
         with_known_width(
-            *self.layout(),
+            self.layout,
             #[inline(always)]
             |layout| {
                 let update = RowUpdate::new(layout, step, &mut buffer);
@@ -252,7 +252,7 @@ impl RowVisitor for RestoredRows<'_> {
 /// layout constant.
 #[inline(never)]
 fn find_or_create(stripe: &mut Stripe, key: u64, table: &Table) -> (u32, bool) {
-    stripe.find_or_create(key, table.layout())
+    stripe.find_or_create(key, &table.layout)
 }
 
 /// Not inlined, as [`find_or_create`].

@@ -53,7 +53,7 @@ impl StepRows {
     /// Applies one gradient of a push that has a part of its step's samples. Returns whether it was late.
     #[inline(always)]
     pub(crate) fn apply(&mut self, slot: &mut [u32], key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) -> bool {
-        let step = update.step_number();
+        let step = update.step.number;
         self.is_used = true;
         if step < self.newest.step {
             return self.apply_earlier(slot, key, update, gradient);
@@ -68,12 +68,12 @@ impl StepRows {
     #[inline(never)]
     fn apply_earlier(&mut self, slot: &mut [u32], key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) -> bool {
         let Self { newest, before, .. } = self;
-        if update.step_number() > before.step {
+        if update.step.number > before.step {
             // No push of this step came before.
             before.clear();
-            before.step = update.step_number();
+            before.step = update.step.number;
         }
-        let is_late = update.step_number() < before.step;
+        let is_late = update.step.number < before.step;
         let later = newest.find(key);
         if let Some(position) = later {
             newest.go_back(position, slot);

@@ -8,7 +8,7 @@ use crate::row::weight_type::{StepNoise, WeightType};
 /// The settings of one push, as its rows need them.
 pub(crate) struct RowUpdate<'a> {
     layout: RowLayout,
-    step: PushStep,
+    pub(crate) step: PushStep,
     /// With the learning rate of the step.
     optimizer: Optimizer,
     rate: RateFactor,
@@ -36,11 +36,6 @@ impl<'a> RowUpdate<'a> {
 
     pub(crate) fn at_step(&mut self, number: u64) -> RowUpdate<'_> {
         RowUpdate::with_buffer(self.layout, PushStep { number, ..self.step }, self.weights)
-    }
-
-    #[inline(always)]
-    pub(crate) fn step_number(&self) -> u64 {
-        self.step.number
     }
 
     /// Whether other pushes may have gradients of the same step for the same rows.

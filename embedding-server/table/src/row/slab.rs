@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use crate::machine::memory::{Arena, HUGE_PAGE, MemoryBlock};
-use crate::machine::prefetch::prefetch;
+use crate::machine::prefetch;
 
 /// Slots of the smallest blocks. The stripe of a tiny table holds no more than one such block.
 const FIRST_BLOCK: usize = 4;
@@ -30,8 +30,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Slab {
     arena: Arc<Arena>,
-    stride: usize,
-    with_access: bool,
+    pub(crate) stride: usize,
+    pub(crate) with_access: bool,
     /// All levels from this one on have blocks of the largest size.
     top: u32,
     blocks: Vec<MemoryBlock>,
@@ -112,14 +112,6 @@ impl Slab {
             (missing, block, grown) = (missing.saturating_sub(slots), block + 1, grown + slots);
         }
         grown * (self.stride + usize::from(self.with_access)) * size_of::<u32>()
-    }
-
-    pub(crate) fn stride(&self) -> usize {
-        self.stride
-    }
-
-    pub(crate) fn has_access(&self) -> bool {
-        self.with_access
     }
 
     /// The address of a slot, for a caller that uses the slot more than once.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLockReadGuard;
 
 use crate::{
-    LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart, Table,
+    LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart,
     TableError, TableSet,
 };
 
@@ -15,8 +15,8 @@ use crate::{
 /// One thread must not hold two guards. The second would wait for a snapshot that waits for the first.
 #[derive(Debug)]
 pub struct RequestGuard<'a> {
-    set: &'a TableSet,
-    deadline: RequestDeadline,
+    pub(crate) set: &'a TableSet,
+    pub(crate) deadline: RequestDeadline,
     _gate: RwLockReadGuard<'a, ()>,
 }
 
@@ -30,20 +30,20 @@ impl TableSet {
     /// wait for the requests that started before.
     #[must_use]
     pub fn enter(&self) -> RequestGuard<'_> {
-        RequestGuard { set: self, deadline: RequestDeadline::NONE, _gate: self.gate().read() }
+        RequestGuard { set: self, deadline: RequestDeadline::NONE, _gate: self.gate.read() }
     }
 
     /// As [`Self::enter`], for a request whose sender gives up at `deadline`. What is done under the guard waits no longer
     /// either.
     pub fn enter_before(&self, deadline: RequestDeadline) -> Result<RequestGuard<'_>, TableError> {
-        self.shared().check_deadline(deadline, ITS_TURN)?;
-        let gate = match (self.gate().try_read(), self.shared().time_left(deadline)) {
+        self.shared.check_deadline(deadline, ITS_TURN)?;
+        let gate = match (self.gate.try_read(), self.shared.time_left(deadline)) {
             (Some(gate), _) => Some(gate),
-            (None, Some(left)) => self.gate().try_read_for(left),
-            (None, None) => Some(self.gate().read()),
+            (None, Some(left)) => self.gate.try_read_for(left),
+            (None, None) => Some(self.gate.read()),
         };
         let gate = gate.ok_or_else(|| {
-            let has_snapshot = self.has_snapshot().load(Ordering::Relaxed);
+            let has_snapshot = self.has_snapshot.load(Ordering::Relaxed);
             TableError::Late { whom: if has_snapshot { SNAPSHOT } else { CLEAR } }
         })?;
         Ok(RequestGuard { set: self, deadline, _gate: gate })
@@ -51,14 +51,6 @@ impl TableSet {
 }
 
 impl RequestGuard<'_> {
-    pub(crate) fn table_set(&self) -> &TableSet {
-        self.set
-    }
-
-    pub(crate) fn deadline(&self) -> RequestDeadline {
-        self.deadline
-    }
-
     pub fn lookup(
         &self,
         parts: &[RequestPart<'_>],
@@ -67,7 +59,7 @@ impl RequestGuard<'_> {
         scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         scratch.deadline = self.deadline;
-        if access == LookupMode::Train && self.set.iter().any(Table::is_managed) {
+        if access == LookupMode::Train && self.set.iter().any(|table| table.is_managed) {
             self.await_copies()?;
         }
         self.set.lookup_inside(parts, access, out, scratch)
@@ -103,7 +95,7 @@ impl RequestGuard<'_> {
     /// still is given up: training does not wait for a disk.
     #[inline]
     fn await_copies(&self) -> Result<(), TableError> {
-        let shared = self.set.shared();
+        let shared = &self.set.shared;
         if shared.captures.is_full() && shared.await_copies(self.deadline)? {
             self.set.give_up_snapshot();
         }

@@ -74,7 +74,7 @@ impl<'a> StripeReader<'a> {
             let (hot, cold) = (self.hot.next(), self.cold.as_ref().and_then(ColdSource::next));
             match (hot, cold) {
                 (None, None) => {
-                    self.table.shared().check_snapshot()?;
+                    self.table.shared.check_snapshot()?;
                     self.table.end_capture(self.stripe);
                     return Ok(false);
                 }
@@ -108,7 +108,7 @@ impl<'a> StripeReader<'a> {
         let (MemorySource { rows, answered, .. }, stride) = (&mut self.hot, self.table.stride());
         let (row, access) = (*answered, rows.access.get(*answered).copied());
         *answered += 1;
-        if access.is_none_or(|access| !self.table.access_codec().is_expired(access, self.tick)) {
+        if access.is_none_or(|access| !self.table.access_codec.is_expired(access, self.tick)) {
             into.ids.push(rows.ids[row]);
             into.slots.extend_from_slice(&rows.slots[row * stride..][..stride]);
             into.access.extend(access);
@@ -120,7 +120,7 @@ impl<'a> StripeReader<'a> {
         let (words, access) = scan.rows[*answered * (stride + 1)..][..stride + 1].split_at(stride);
         let cold_key = scan.cold_keys[*answered];
         *answered += 1;
-        if !self.table.access_codec().is_expired(access[0], self.tick) {
+        if !self.table.access_codec.is_expired(access[0], self.tick) {
             into.ids.push(id_of(cold_key_of(cold_key)));
             into.slots.extend_from_slice(words);
             into.access.push(access[0]);
@@ -168,7 +168,7 @@ impl ColdSource<'_> {
         self.scan.cold_keys.clear();
         self.scan.rows.clear();
         self.answered = 0;
-        let from = self.view.lock().scan(table.number(), range, COLD_AT_ONCE, &mut self.scan);
+        let from = self.view.lock().scan(table.number, range, COLD_AT_ONCE, &mut self.scan);
         self.left = from.map_err(|source| table.unreadable(source))?.map(|from| from..=end);
         Ok(())
     }

@@ -55,7 +55,7 @@ impl TableSet {
     /// Whether snapshots of changes are possible: no table has rows that leave memory, expire or wait for admission.
     #[must_use]
     pub fn can_note_changes(&self) -> bool {
-        !self.iter().any(Table::is_managed)
+        !self.iter().any(|table| table.is_managed)
     }
 
     /// Takes a snapshot. It contains a push whole or not at all, even a push to several tables. The same is true of
@@ -68,7 +68,7 @@ impl TableSet {
     /// As [`Self::take_snapshot`], of some rows.
     /// On an error nothing changes.
     pub fn snapshot_of(&self, kind: SnapshotKind) -> Result<TableSnapshot<'_>, TableSnapshotError> {
-        if self.has_snapshot().swap(true, Ordering::Acquire) {
+        if self.has_snapshot.swap(true, Ordering::Acquire) {
             return Err(TableSnapshotError::Running);
         }
         // From here on, dropping the snapshot ends it.
@@ -78,7 +78,7 @@ impl TableSet {
             .map_err(|error| TableSnapshotError::Cold(cold_error(error)))?;
         let (moment, rows, _still) = self.take_instant(kind)?;
         (snapshot.moment, snapshot.rows) = (moment, rows);
-        if let Some(store) = &self.shared().capacity.cold {
+        if let Some(store) = &self.shared.capacity.cold {
             snapshot.cold = Some(Mutex::new(store.freeze().map_err(TableSnapshotError::Cold)?));
         }
         Ok(snapshot)
@@ -90,10 +90,10 @@ impl TableSet {
         kind: SnapshotKind,
     ) -> Result<(TableTime, u64, RwLockWriteGuard<'_, ()>), TableSnapshotError> {
         // Requests wait during this call, so its wait is a share of their timeout.
-        let wait = self.shared().capacity.longest_wait(WAIT, WAIT_SHARE);
+        let wait = self.shared.capacity.longest_wait(WAIT, WAIT_SHARE);
         let busy = |whom| TableSnapshotError::Busy { whom, waited: wait };
-        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
-        let still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier to end"))?;
+        let _alone = self.gate.try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
+        let still = self.shared.cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier to end"))?;
         if self.iter().any(Table::has_pending) {
             return Err(busy("pending gradients, whose rows cannot be read from the cold tier"));
         }
@@ -102,17 +102,17 @@ impl TableSet {
             return Err(TableSnapshotError::ChangesUnknown);
         }
         let (mut rows, mut bytes) = (0, 0);
-        self.shared().captures.reset_limit(usize::MAX);
+        self.shared.captures.reset_limit(usize::MAX);
         for table in self.iter() {
             for stripe in 0..table.stripes() {
                 let mut stripe = table.lock(stripe);
-                stripe.begin_capture(kind, &self.shared().captures);
+                stripe.begin_capture(kind, &self.shared.captures);
                 rows += stripe.row_count() as u64;
                 bytes += stripe.memory_bytes();
             }
         }
-        self.shared().captures.reset_limit(self.shared().capacity.most_copies(bytes));
-        Ok((self.shared().clock.now(), rows, still))
+        self.shared.captures.reset_limit(self.shared.capacity.most_copies(bytes));
+        Ok((self.shared.clock.now(), rows, still))
     }
 }
 
@@ -133,7 +133,7 @@ impl TableSnapshot<'_> {
     /// before the stripe's rows are read to their end.
     pub fn removed_ids(&self, table: u32, stripe: usize) -> Result<Vec<u64>, TableError> {
         let removed = self.set.table(table)?.lock(stripe).captured_removals();
-        self.set.shared().check_snapshot()?;
+        self.set.shared.check_snapshot()?;
         Ok(removed)
     }
 
@@ -151,10 +151,10 @@ impl TableSnapshot<'_> {
     pub fn open_stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
         let table = self.set.table(table)?;
         let hot = table.lock(stripe).begin_reading();
-        self.set.shared().check_snapshot()?;
-        let hot = hot.ok_or(TableError::AlreadyRead { table: table.number(), stripe })?;
-        let cold = self.cold.as_ref().filter(|_| table.is_tiered());
-        Ok(StripeReader::new(table, stripe, table.access_codec().tick(self.moment), hot, cold))
+        self.set.shared.check_snapshot()?;
+        let hot = hot.ok_or(TableError::AlreadyRead { table: table.number, stripe })?;
+        let cold = self.cold.as_ref().filter(|_| table.is_tiered);
+        Ok(StripeReader::new(table, stripe, table.access_codec.tick(self.moment), hot, cold))
     }
 }
 
@@ -169,7 +169,7 @@ impl TableSnapshot<'_> {
     ) -> Result<(), TableError> {
         let table = self.set.table(table)?;
         let read = table.lock(stripe).filter.read_captured(into);
-        if read { Ok(()) } else { Err(TableError::AlreadyRead { table: table.number(), stripe }) }
+        if read { Ok(()) } else { Err(TableError::AlreadyRead { table: table.number, stripe }) }
     }
 }
 
@@ -179,8 +179,8 @@ impl Drop for TableSnapshot<'_> {
             (0..table.stripes()).for_each(|stripe| table.end_capture(stripe));
             (0..table.stripes()).for_each(|stripe| table.lock(stripe).filter.end_capture());
         }
-        self.set.shared().captures.reset_limit(usize::MAX);
-        self.set.has_snapshot().store(false, Ordering::Release);
+        self.set.shared.captures.reset_limit(usize::MAX);
+        self.set.has_snapshot.store(false, Ordering::Release);
     }
 }
 
@@ -193,12 +193,12 @@ impl std::fmt::Debug for TableSnapshot<'_> {
 impl TableSet {
     #[must_use]
     pub fn snapshot_copies(&self) -> SnapshotCopies {
-        self.shared().captures.copy_totals()
+        self.shared.captures.copy_totals()
     }
 
     /// Gives the present snapshot up: its copies go, and a thread that reads it gets an error.
     pub(crate) fn give_up_snapshot(&self) {
-        self.shared().captures.give_up();
+        self.shared.captures.give_up();
         self.iter().for_each(|table| (0..table.stripes()).for_each(|stripe| table.end_capture(stripe)));
     }
 }
@@ -209,7 +209,7 @@ impl Table {
         let mut stripe = self.lock(stripe);
         if stripe.is_captured() {
             stripe.end_capture();
-            if self.is_managed() {
+            if self.is_managed {
                 self.charge(&mut stripe);
             }
         }

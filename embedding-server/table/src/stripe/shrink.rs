@@ -21,7 +21,7 @@ impl Stripe {
             let IndexEntry::Nothing(place) = index.find(key) else { continue };
             let slot = slab.add();
             slab.words_mut(slot).copy_from_slice(self.slab.words(old));
-            if self.slab.has_access() {
+            if self.slab.with_access {
                 *slab.access_mut(slot) = self.slab.access(old);
             }
             index.add(key, place, slot);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::tier::ColdSweep;
 use crate::tier::maintenance::cold_error;
-use crate::tier::sweep::ColdSweep;
 use crate::{ColdError, Table, TableSet};
 
 /// Longest wait for running requests, and the share of a request's timeout that the wait may take.
@@ -30,17 +30,17 @@ impl TableSet {
     /// live. The caller that inserts rows sets their step ([`Self::advance_clock`]).
     /// It waits 10 s, or a quarter of the timeout of requests, for running ones to end.
     pub fn clear(&self) -> Result<(), ClearError> {
-        let wait = self.shared().capacity.longest_wait(WAIT, WAIT_SHARE);
+        let wait = self.shared.capacity.longest_wait(WAIT, WAIT_SHARE);
         let busy = |whom| ClearError::Busy { whom, waited: wait };
         self.iter().try_for_each(Table::apply_all_pending).map_err(|error| ClearError::Cold(cold_error(error)))?;
-        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
+        let _alone = self.gate.try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
         // With both locks held no row is evicted. So no row of memory stays behind in the cold tier (invariant TI-1).
-        let _still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier to end"))?;
+        let _still = self.shared.cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier to end"))?;
         if self.iter().any(Table::has_pending) {
             return Err(busy("pending gradients, whose rows cannot be read from the cold tier"));
         }
-        self.shared().clock.restart_steps();
-        if let Some(log) = self.shared().log.get() {
+        self.shared.clock.restart_steps();
+        if let Some(log) = self.shared.log.get() {
             log.cleared();
             // Else the cold tier could lose rows that the log still has.
             log.flush().map_err(ClearError::Log)?;
@@ -54,6 +54,6 @@ impl Table {
         *self.cold_sweep.lock() = ColdSweep::default();
         (0..self.stripes()).for_each(|stripe| self.lock(stripe).clear());
         // Every request waits during this call. It is one call, however many rows there are.
-        self.cold_store().map_or(Ok(()), |store| store.remove_all(self.number()).map_err(ClearError::Cold))
+        self.cold_store().map_or(Ok(()), |store| store.remove_all(self.number).map_err(ClearError::Cold))
     }
 }

@@ -18,7 +18,7 @@ const KEPT: std::ops::RangeInclusive<usize> = 256..=2048;
 
 #[derive(Debug, Default)]
 pub(crate) struct ColdVersions {
-    now: u32,
+    pub(crate) now: u32,
     /// Copies of earlier versions count as stale, whatever their row.
     oldest: u32,
     /// Versions with the cold keys of the rows that were evicted under them, both in ascending order.
@@ -27,10 +27,6 @@ pub(crate) struct ColdVersions {
 }
 
 impl ColdVersions {
-    pub(crate) fn now(&self) -> u32 {
-        self.now
-    }
-
     /// Notes an eviction of the rows of these cold keys, in ascending order, from a stripe that has `rows` rows.
     pub(crate) fn note_eviction(&mut self, cold_keys: &[u64], rows: usize) {
         self.now = self.now.wrapping_add(1);
@@ -86,7 +82,7 @@ mod tests {
             let mut versions = ColdVersions { now: start, oldest: start, ..ColdVersions::default() };
             let mut read = Vec::new();
             for change in changes {
-                read.extend((0..50).map(|key| (key, versions.now())));
+                read.extend((0..50).map(|key| (key, versions.now)));
                 match change {
                     VersionChange::Evict(keys, rows) => {
                         versions.note_eviction(&keys, rows);
@@ -94,7 +90,7 @@ mod tests {
                             prop_assert!(!keys.contains(key) || versions.is_stale(*key, *version));
                         }
                         // Of the version just before, nothing else is.
-                        let previous = versions.now().wrapping_sub(1);
+                        let previous = versions.now.wrapping_sub(1);
                         prop_assert!((0..50).all(|key| keys.contains(&key) || !versions.is_stale(key, previous)));
                         read.retain(|(key, _)| !keys.contains(key));
                     }
@@ -104,7 +100,7 @@ mod tests {
                         read.clear();
                     }
                 }
-                prop_assert!((0..50).all(|key| !versions.is_stale(key, versions.now())));
+                prop_assert!((0..50).all(|key| !versions.is_stale(key, versions.now)));
                 prop_assert!(versions.keys <= *KEPT.end());
             }
         }
@@ -113,7 +109,7 @@ mod tests {
     #[test]
     fn copies_older_than_what_is_kept_are_stale() {
         let mut versions = ColdVersions::default();
-        let first = versions.now();
+        let first = versions.now;
         (0..4).for_each(|at| versions.note_eviction(&(at * 64..(at + 1) * 64).collect::<Vec<_>>(), 64));
         assert!(!versions.is_stale(1000, first) && versions.is_stale(63, first));
         versions.note_eviction(&[2000], 64);

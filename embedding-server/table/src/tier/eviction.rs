@@ -90,25 +90,25 @@ impl Table {
     /// exhausted.
     fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>, deadline: RequestDeadline) -> bool {
         let wait = self.eviction_wait(deadline);
-        let wait = if self.shared().budget.is_exhausted() { wait } else { wait.min(SHORT_WAIT) };
-        MutexGuard::unlocked(stripe, || self.shared().cold_writes.try_read_for(wait).is_some())
+        let wait = if self.shared.budget.is_exhausted() { wait } else { wait.min(SHORT_WAIT) };
+        MutexGuard::unlocked(stripe, || self.shared.cold_writes.try_read_for(wait).is_some())
     }
 
     /// The longest wait of one round: a part of the timeout, and never longer than the sender of a request waits.
     pub(crate) fn eviction_wait(&self, deadline: RequestDeadline) -> Duration {
-        let shared = self.shared();
+        let shared = &self.shared;
         shared.wait_until(deadline, shared.capacity.longest_wait(WAIT, WAIT_SHARE))
     }
 
     /// Whether `rows` more rows fit. Reserves memory from the budget if they need it.
     fn reserve(&self, stripe: &mut Stripe, rows: usize) -> bool {
-        let (growth, budget) = (stripe.growth_bytes(rows), &self.shared().budget);
+        let (growth, budget) = (stripe.growth_bytes(rows), &self.shared.budget);
         if growth == 0 {
             return true;
         }
         if stripe.row_count() + rows <= STRIPE_FLOOR {
             budget.force_reserve(growth);
-        } else if !budget.reserve(growth, self.shared().arena.idle_bytes()) {
+        } else if !budget.reserve(growth, self.shared.arena.idle_bytes()) {
             return false;
         }
         stripe.charged += growth;
@@ -117,7 +117,7 @@ impl Table {
 
     /// Corrects the reserved bytes to the memory that a stripe really uses.
     pub(crate) fn charge(&self, stripe: &mut Stripe) {
-        let (bytes, budget) = (stripe.memory_bytes(), &self.shared().budget);
+        let (bytes, budget) = (stripe.memory_bytes(), &self.shared.budget);
         if bytes > stripe.charged {
             budget.force_reserve(bytes - stripe.charged);
         } else {
@@ -154,7 +154,7 @@ impl Table {
         wait: Duration,
         choose: impl FnOnce(&mut Stripe, &mut EvictionBuffer),
     ) -> Result<EvictionOutcome, ColdError> {
-        if !self.is_tiered() {
+        if !self.is_tiered {
             choose(stripe, buffer);
             let dropped = drop_candidates(stripe, buffer);
             self.log_removed(stripe, buffer.candidates.iter().map(EvictionCandidate::key));
@@ -165,7 +165,7 @@ impl Table {
             MutexGuard::unlocked(stripe, || drop(eviction_lock.try_lock_for(wait)));
             return Ok(EvictionOutcome::OtherThread);
         };
-        let Some(_writing) = self.shared().cold_writes.try_read() else {
+        let Some(_writing) = self.shared.cold_writes.try_read() else {
             return Ok(EvictionOutcome::Frozen);
         };
         choose(stripe, buffer);
@@ -192,10 +192,10 @@ impl Table {
             return Ok(());
         };
         // Else the cold tier could have a row whose change the log has lost.
-        let flushed = self.shared().log.get().map_or(Ok(()), |log| log.flush());
-        let written = flushed.and_then(|()| store.write(self.number(), &buffer.cold_keys, &buffer.words));
-        self.shared().note_cold_write(written.as_ref().err());
-        self.shared().budget.set_beside(store.memory());
+        let flushed = self.shared.log.get().map_or(Ok(()), |log| log.flush());
+        let written = flushed.and_then(|()| store.write(self.number, &buffer.cold_keys, &buffer.words));
+        self.shared.note_cold_write(written.as_ref().err());
+        self.shared.budget.set_beside(store.memory());
         written
     }
 }
@@ -212,11 +212,11 @@ impl EvictionBuffer {
             stripe.eviction_cursor = next.unwrap_or(0);
         }
         self.candidates.clear();
-        let (needed, hints) = (&self.needed, &table.shared().hints);
+        let (needed, hints) = (&self.needed, &table.shared.hints);
         let mark = |slot: u32| stripe.hinted.get(slot);
         let others = || self.scanned.iter().filter(|(key, _)| needed.binary_search(key).is_err());
         for (key, slot) in others().filter(|(_, slot)| !hints.is_kept(mark(*slot))) {
-            let rank = table.access_codec().rank(stripe.access(*slot), tick);
+            let rank = table.access_codec.rank(stripe.access(*slot), tick);
             self.candidates.push(EvictionCandidate::new(rank, *key, *slot));
         }
         // Rows that a batch is known to need leave when there are not enough others, those that are needed last first.

@@ -1,7 +1,7 @@
 //! The rows that a stripe is about to evict, and their copies for the cold tier.
 
 use crate::key::cold_key_of;
-use crate::machine::prefetch::prefetch;
+use crate::machine::prefetch;
 use crate::stripe::Stripe;
 
 /// Candidates for eviction, and buffers for them. Threads reuse it.

@@ -20,20 +20,20 @@ impl RequestGuard<'_> {
     /// Brings the rows of all parts to memory and keeps them there for the horizon of the tables
     /// ([`crate::TableResources::look_ahead`]). Rows that do not exist are not created. Returns how many rows it brought.
     pub fn bring_in(&self, parts: &[RequestPart<'_>], scratch: &mut RequestBuffers) -> Result<u64, TableError> {
-        self.table_set().check_parts(parts)?;
-        let hint = self.table_set().shared().hints.next();
+        self.set.check_parts(parts)?;
+        let hint = self.set.shared.hints.next();
         let mut missing = Vec::with_capacity(parts.len());
         for part in parts {
-            let table = self.table_set().table(part.table)?;
+            let table = self.set.table(part.table)?;
             if table.cold_store().is_some() {
                 let mut page_in = scratch.page_ins.pop().unwrap_or_default();
-                page_in.begin(self.deadline());
+                page_in.begin(self.deadline);
                 table.mark_hinted(part.ids, hint, scratch, &mut page_in);
                 missing.push((table, page_in));
             }
         }
         let bytes = missing.iter().map(|(table, page_in)| page_in.bytes_of_copies(table.stride())).sum();
-        let _held = self.table_set().shared().acquire_copies(bytes, self.deadline())?;
+        let _held = self.set.shared.acquire_copies(bytes, self.deadline)?;
         let read = read_cold_of_all(missing.iter_mut().map(|(table, page_in)| (*table, page_in)));
         let mut brought = 0;
         for (table, mut page_in) in missing {
@@ -55,7 +55,7 @@ impl Table {
             for key in group.keys {
                 match stripe.find(*key) {
                     Some(slot) => stripe.hinted.mark(slot, hint),
-                    None => page_in.add(*key, 0, stripe.cold_versions.now(), true),
+                    None => page_in.add(*key, 0, stripe.cold_versions.now, true),
                 }
             }
             stripe.counts.hinted += group.keys.len() as u64;
@@ -92,7 +92,7 @@ impl Table {
         let growth = stripe.growth_bytes(1);
         let has_room = growth == 0 || stripe.memory_bytes() + growth <= stripe.charged;
         let is_stale = stripe.cold_versions.is_stale(cold_key_of(entry.key), entry.cold_version);
-        if is_stale || !has_room || self.access_codec().is_expired(access[0], tick) {
+        if is_stale || !has_room || self.access_codec.is_expired(access[0], tick) {
             return false;
         }
         let slot = self.promote(stripe, entry.key, words, access[0]);

@@ -13,10 +13,12 @@ use std::ops::AddAssign;
 use parking_lot::MutexGuard;
 
 use crate::config::STRIPE_FLOOR;
+use crate::key::{cold_key_of, cold_keys_of_stripe};
 use crate::stripe::Stripe;
+use crate::tier::ColdSweep;
 use crate::tier::eviction::{EvictionOutcome, RoomFor};
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
-use crate::{ColdError, RequestDeadline, Table, TableError, TableSet};
+use crate::{ColdError, ColdScan, RequestDeadline, Table, TableError, TableSet};
 
 /// If memory is short, a stripe keeps one part in this many of its slots free.
 const FREE_SHARE: usize = 20;
@@ -77,7 +79,7 @@ impl TableSet {
 impl Table {
     fn maintain(&self, stripe: usize) -> Result<MaintenanceReport, ColdError> {
         let mut done = MaintenanceReport::default();
-        if !self.is_managed() && self.eviction_policy().small_norm == 0.0 {
+        if !self.is_managed && self.retention.small_norm == 0.0 {
             return Ok(done);
         }
         self.apply_all_pending().map_err(cold_error)?;
@@ -94,7 +96,7 @@ impl Table {
     /// leave. Evicts the rows that have no place without this block.
     fn shrink(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
         let keep = stripe.rows_without_last_block();
-        if !self.shared().budget.is_exceeded() || keep < STRIPE_FLOOR || stripe.is_captured() {
+        if !self.shared.budget.is_exceeded() || keep < STRIPE_FLOOR || stripe.is_captured() {
             return Ok(MaintenanceReport::default());
         }
         let mut report = MaintenanceReport::default();
@@ -116,7 +118,7 @@ impl Table {
     fn free_slots(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
         let wanted = (stripe.row_count() / FREE_SHARE).min(MOST);
         // A search costs the same for one row as for many, so it waits until half of the free slots are taken.
-        if !self.shared().budget.is_tight() || stripe.vacant_slots() > wanted / 2 || wanted == 0 {
+        if !self.shared.budget.is_tight() || stripe.vacant_slots() > wanted / 2 || wanted == 0 {
             return Ok(MaintenanceReport::default());
         }
         let count = wanted - stripe.vacant_slots();
@@ -144,7 +146,7 @@ impl Table {
 
     /// The bucket of the index where the stripe's sweep continues. `None` if no sweep is due.
     fn next_bucket(&self, stripe: &mut Stripe, tick: u64) -> Option<usize> {
-        let every = match (self.access_codec().ttl(), self.eviction_policy().small_norm > 0.0) {
+        let every = match (self.access_codec.ttl(), self.retention.small_norm > 0.0) {
             (None, false) => return None,
             (None, true) => NORM_EVERY,
             (Some(ttl), small) => (ttl / SWEEPS_PER_TTL).clamp(1, if small { NORM_EVERY } else { u64::MAX }),
@@ -164,9 +166,9 @@ impl EvictionBuffer {
         self.candidates.clear();
         stripe.sweep.bucket = stripe.scan(bucket, SWEPT, &mut self.scanned);
         let mut weights = vec![0.0; table.dim()];
-        let least = table.eviction_policy().small_norm;
+        let least = table.retention.small_norm;
         for (key, slot) in &self.scanned {
-            if table.is_managed() && table.access_codec().is_expired(stripe.access(*slot), tick) {
+            if table.is_managed && table.access_codec.is_expired(stripe.access(*slot), tick) {
                 self.candidates.push(EvictionCandidate::new(0, *key, *slot));
             } else if least > 0.0 && norm(table, stripe, *slot, &mut weights) < least {
                 self.candidates.push(EvictionCandidate::new(SMALL, *key, *slot));
@@ -177,7 +179,7 @@ impl EvictionBuffer {
 }
 
 fn norm(table: &Table, stripe: &Stripe, slot: u32, weights: &mut [f32]) -> f32 {
-    table.layout().read_weights(stripe.slot(slot), weights);
+    table.layout.read_weights(stripe.slot(slot), weights);
     weights.iter().map(|weight| weight * weight).sum::<f32>().sqrt()
 }
 
@@ -193,5 +195,89 @@ pub(crate) fn cold_error(error: TableError) -> ColdError {
     match error {
         TableError::Cold { source, .. } | TableError::Full { source, .. } => source,
         other => ColdError { doing: "read", reason: other.to_string() },
+    }
+}
+
+// Expiry in the cold tier removes rows past their time to live. Lookups ignore such rows, but the rows take space.
+//
+// The sweep reads a frozen view of the cold tier, so it reads each row once. It reads a row again before it removes
+// the row, because the row may have been used and evicted since.
+
+/// Sweeps of the cold tier per time to live.
+const COLD_SWEEPS_PER_TTL: u64 = 4;
+
+impl Table {
+    /// Continues the sweep, or starts one if it is due.
+    pub(crate) fn sweep_cold(&self) -> Result<MaintenanceReport, ColdError> {
+        let (Some(ttl), Some(store), tick) = (self.access_codec.ttl(), self.cold_store(), self.current_tick()) else {
+            return Ok(MaintenanceReport::default());
+        };
+        let Some(mut sweep) = self.cold_sweep.try_lock() else {
+            return Ok(MaintenanceReport::default());
+        };
+        if sweep.view.is_none() {
+            if tick < sweep.started.saturating_add((ttl / COLD_SWEEPS_PER_TTL).max(1)) {
+                return Ok(MaintenanceReport::default());
+            }
+            sweep.view = Some(store.freeze()?);
+            (sweep.started, sweep.stripe, sweep.from) = (tick, 0, None);
+        }
+        self.sweep_some(&mut sweep, tick)
+    }
+
+    fn sweep_some(&self, sweep: &mut ColdSweep, tick: u64) -> Result<MaintenanceReport, ColdError> {
+        let ColdSweep { view: Some(view), stripe, from, scan, .. } = sweep else {
+            return Ok(MaintenanceReport::default());
+        };
+        let range = cold_keys_of_stripe(*stripe, self.stripes());
+        scan.cold_keys.clear();
+        scan.rows.clear();
+        *from = view.scan(self.number, from.unwrap_or(*range.start())..=*range.end(), SWEPT, scan)?;
+        let scanned = scan.cold_keys.len() as u64;
+        let swept = *stripe;
+        if from.is_none() {
+            *stripe += 1;
+        }
+        if *stripe == self.stripes() {
+            sweep.view = None;
+        }
+        let removed = self.remove_expired_cold(swept, sweep, tick)?;
+        Ok(MaintenanceReport { scanned: scanned.max(1), removed })
+    }
+
+    /// Removes the found rows that are still past their time to live. The eviction lock prevents a write of newer rows
+    /// of this stripe in the meantime.
+    fn remove_expired_cold(&self, number: usize, sweep: &mut ColdSweep, tick: u64) -> Result<u64, ColdError> {
+        let ColdSweep { scan, rows, .. } = sweep;
+        let stride = self.stride();
+        let expired =
+            |words: &[u32], row: usize| self.access_codec.is_expired(words[row * (stride + 1) + stride], tick);
+        let mut row = 0;
+        let ColdScan { cold_keys, rows: words } = scan;
+        cold_keys.retain(|_| {
+            row += 1;
+            expired(words, row - 1)
+        });
+        let (Some(store), Some(_only), Some(_writing)) =
+            (self.cold_store(), self.eviction_lock(number).try_lock(), self.shared.cold_writes.try_read())
+        else {
+            return Ok(0);
+        };
+        if cold_keys.is_empty() {
+            return Ok(0);
+        }
+        store.read(self.number, cold_keys, rows)?;
+        let mut row = 0;
+        cold_keys.retain(|_| {
+            row += 1;
+            rows.found[row - 1] && expired(&rows.rows, row - 1)
+        });
+        store.remove(self.number, cold_keys)?;
+        let mut stripe = self.lock(number);
+        stripe.cold_versions.make_all_stale();
+        // The cold copy of a row in memory was void, so its removal does not count.
+        let removed = cold_keys.iter().filter(|cold_key| stripe.find(cold_key_of(**cold_key)).is_none()).count() as u64;
+        stripe.counts.expired += removed;
+        Ok(removed)
     }
 }

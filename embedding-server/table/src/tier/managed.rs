@@ -9,7 +9,7 @@
 use zagros_zip::ZipEq;
 
 use crate::key::id_of;
-use crate::machine::wide::run_wide;
+use crate::machine::run_wide;
 use crate::request::batch::DistinctGradients;
 use crate::request::group::RequestBuffers;
 use crate::request::row_loops::{row, row_mut};
@@ -45,7 +45,7 @@ impl Table {
         scratch: &mut RequestBuffers,
         page_in: &mut PageIn,
     ) {
-        let (layout, tick) = (*self.layout(), self.current_tick());
+        let (layout, tick) = (self.layout, self.current_tick());
         scratch.group_ids(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             let old_len = page_in.entries.len();
@@ -56,13 +56,13 @@ impl Table {
                     next.iter().take(AHEAD).for_each(|key| stripe.prefetch_row(*key, layout.stride));
                 }
                 let (key, position) = (group.keys[index], group.positions[index]);
-                let found = stripe.find(key).filter(|slot| !self.access_codec().is_expired(stripe.access(*slot), tick));
+                let found = stripe.find(key).filter(|slot| !self.access_codec.is_expired(stripe.access(*slot), tick));
                 let Some(slot) = found else {
-                    page_in.add(key, position, stripe.cold_versions.now(), true);
+                    page_in.add(key, position, stripe.cold_versions.now, true);
                     continue;
                 };
                 if access == LookupMode::Train {
-                    *stripe.access_mut(slot) = self.access_codec().after_use(stripe.access(slot), tick);
+                    *stripe.access_mut(slot) = self.access_codec.after_use(stripe.access(slot), tick);
                 }
                 layout.read_weights(stripe.slot(slot), row_mut(out, position, layout.dim));
             }
@@ -73,7 +73,7 @@ impl Table {
     /// For training: pages the other rows in or creates them, and copies them. Their cold copies are read.
     fn copy_paged_in(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
         page_in.counts_access = true;
-        let (layout, mut refused) = (*self.layout(), 0);
+        let (layout, mut refused) = (self.layout, 0);
         self.page_in_all(page_in, &mut |stripe, entry, slot| {
             let weights = row_mut(out, entry.position, layout.dim);
             match slot {
@@ -87,15 +87,15 @@ impl Table {
 
     /// For reading: copies the other rows from the cold tier, whose copies are read. No row moves.
     fn copy_cold(&self, page_in: &PageIn, out: &mut [f32]) -> LookupReport {
-        let (layout, tick, mut report) = (*self.layout(), self.current_tick(), LookupReport::default());
+        let (layout, tick, mut report) = (self.layout, self.current_tick(), LookupReport::default());
         for entry in &page_in.entries {
             let weights = row_mut(out, entry.position, layout.dim);
             let copy = page_in.cold_copy(entry, self.stride());
-            if let Some(row) = copy.filter(|row| !self.access_codec().is_expired(row[self.stride()], tick)) {
+            if let Some(row) = copy.filter(|row| !self.access_codec.is_expired(row[self.stride()], tick)) {
                 layout.read_weights(row, weights);
                 continue;
             }
-            if self.is_selective() {
+            if self.is_selective {
                 weights.fill(0.0);
             } else {
                 layout.fill_weights(id_of(entry.key), weights);
@@ -119,7 +119,7 @@ impl Table {
         self.for_each_group(scratch, |stripe, group| {
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for (key, position) in group.keys.iter().zip_eq(group.positions) {
-                page_in.add(*key, *position, stripe.cold_versions.now(), stripe.find(*key).is_none());
+                page_in.add(*key, *position, stripe.cold_versions.now, stripe.find(*key).is_none());
             }
         });
         self.check_room(&page_in)?;
@@ -131,12 +131,12 @@ impl Table {
         prepared: &mut PreparedPush<'_>,
         deadline: RequestDeadline,
     ) -> Result<(), TableError> {
-        read_copies(std::iter::once((self, prepared)), self.shared(), deadline)
+        read_copies(std::iter::once((self, prepared)), &self.shared, deadline)
     }
 
     /// Largest number of bytes of the cold copies of a push.
     pub(crate) fn bytes_of_copies(&self, prepared: &PreparedPush<'_>) -> usize {
-        if self.is_tiered() { prepared.page_in.bytes_of_copies(self.stride()) } else { 0 }
+        if self.is_tiered { prepared.page_in.bytes_of_copies(self.stride()) } else { 0 }
     }
 
     /// Applies a prepared push, even if its sender gives up in the meantime. It cannot fail: if a row was evicted in the
@@ -149,7 +149,7 @@ impl Table {
     ) -> PushReport {
         let PreparedPush { distinct, mut page_in } = prepared;
         let mut report = PushReport { skipped: distinct.skipped, repeated: distinct.repeated, ..PushReport::default() };
-        let mut update = RowUpdate::new(*self.layout(), step, &mut scratch.weights);
+        let mut update = RowUpdate::new(self.layout, step, &mut scratch.weights);
         let (origin, is_logged, logs_steps) = (scratch.origin, self.is_logged(), self.logs_steps(step));
         let paged_in = self.page_in_all(&mut page_in, &mut |stripe, entry, slot| {
             let Some(slot) = slot else {
@@ -196,7 +196,7 @@ impl Table {
             new += u64::from(stripe.find(entry.key).is_none());
             let slot = stripe.put(entry.key, row(&rows.slots, entry.position, self.stride()));
             let access = rows.access.get(entry.position as usize).copied();
-            *stripe.access_mut(slot) = access.unwrap_or_else(|| self.access_codec().first_use(tick));
+            *stripe.access_mut(slot) = access.unwrap_or_else(|| self.access_codec.first_use(tick));
             if is_logged {
                 stripe.note_row(entry.key, slot);
             }
@@ -207,8 +207,8 @@ impl Table {
 
     /// Refuses a request that must page rows in while memory is exhausted and no row can be evicted.
     fn check_room(&self, page_in: &PageIn) -> Result<(), TableError> {
-        let shared = self.shared();
-        let is_stuck = || self.is_tiered() && shared.budget.is_exhausted() && shared.last_cold_failure().is_some();
+        let shared = &self.shared;
+        let is_stuck = || self.is_tiered && shared.budget.is_exhausted() && shared.last_cold_failure().is_some();
         let Some(first) = page_in.first_missing().filter(|_| is_stuck()) else {
             return Ok(());
         };
@@ -216,7 +216,7 @@ impl Table {
         let (used, limit) = shared.budget.used_and_limit();
         match self.evict_rows(&mut stripe, &[], 1, RoomFor::Request, self.eviction_wait(page_in.deadline)) {
             Ok(_) => Ok(()),
-            Err(source) => Err(TableError::Full { table: self.number(), used, limit, source }),
+            Err(source) => Err(TableError::Full { table: self.number, used, limit, source }),
         }
     }
 }
@@ -289,7 +289,7 @@ impl PartialLookup<'_> {
         if page_in.entries.is_empty() {
             return Ok(LookupReport::default());
         }
-        table.shared().check_deadline(page_in.deadline, COLD_READ)?;
+        table.shared.check_deadline(page_in.deadline, COLD_READ)?;
         match access {
             LookupMode::Train => table.copy_paged_in(page_in, out),
             LookupMode::Read => Ok(table.copy_cold(page_in, out)),

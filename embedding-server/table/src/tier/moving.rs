@@ -46,7 +46,7 @@ impl Table {
         let Some(store) = self.cold_store() else { return Ok(ColdIds::default()) };
         let (range, mut scan) = (cold_keys_of_stripe(stripe, self.stripes()), ColdScan::default());
         let range = from.unwrap_or(*range.start())..=*range.end();
-        let next = store.freeze()?.scan(self.number(), range, most, &mut scan)?;
+        let next = store.freeze()?.scan(self.number, range, most, &mut scan)?;
         Ok(ColdIds { ids: scan.cold_keys.into_iter().map(|cold_key| id_of(cold_key_of(cold_key))).collect(), next })
     }
 
@@ -57,10 +57,10 @@ impl Table {
         for _ in 0..ROUNDS {
             let version = self.take_from_memory(&self.lock(stripe), &mut left, into);
             let Some(store) = self.cold_store().filter(|_| !left.is_empty()) else { return Ok(()) };
-            store.read(self.number(), &cold_keys(&left), &mut cold)?;
+            store.read(self.number, &cold_keys(&left), &mut cold)?;
             // A copy counts if nothing was evicted since the row was found missing in memory.
             let stripe = self.lock(stripe);
-            if stripe.cold_versions.now() == version {
+            if stripe.cold_versions.now == version {
                 self.take_valid(&stripe, &left, &cold, into);
                 return Ok(());
             }
@@ -68,7 +68,7 @@ impl Table {
         let stripe = self.lock(stripe);
         self.take_from_memory(&stripe, &mut left, into);
         if let Some(store) = self.cold_store() {
-            store.read(self.number(), &cold_keys(&left), &mut cold)?;
+            store.read(self.number, &cold_keys(&left), &mut cold)?;
             self.take_valid(&stripe, &left, &cold, into);
         }
         Ok(())
@@ -78,14 +78,14 @@ impl Table {
     fn take_from_memory(&self, stripe: &Stripe, left: &mut Vec<u64>, into: &mut RowBatch) -> u32 {
         left.iter().for_each(|id| stripe.prefetch_entry(key_of(*id)));
         left.retain(|id| !self.append_from_memory(stripe, *id, into));
-        stripe.cold_versions.now()
+        stripe.cold_versions.now
     }
 
     fn append_from_memory(&self, stripe: &Stripe, id: u64, into: &mut RowBatch) -> bool {
         let Some(slot) = stripe.find(key_of(id)) else { return false };
         into.ids.push(id);
         into.slots.extend_from_slice(stripe.slot(slot));
-        into.access.extend(self.is_managed().then(|| stripe.access(slot)));
+        into.access.extend(self.is_managed.then(|| stripe.access(slot)));
         true
     }
 
@@ -97,7 +97,7 @@ impl Table {
                 continue;
             }
             let (words, access) = cold.rows[place * (stride + 1)..][..stride + 1].split_at(stride);
-            if !self.access_codec().is_expired(access[0], tick) {
+            if !self.access_codec.is_expired(access[0], tick) {
                 into.ids.push(*id);
                 into.slots.extend_from_slice(words);
                 into.access.push(access[0]);
@@ -186,7 +186,7 @@ impl Table {
             self.forget_pending(&mut stripe, key);
         }
         if let Some(store) = self.cold_store().filter(|_| !ids.is_empty()) {
-            store.remove(self.number(), &cold_keys(ids))?;
+            store.remove(self.number, &cold_keys(ids))?;
         }
         Ok(())
     }
@@ -208,13 +208,13 @@ impl Table {
     fn forget_pending(&self, stripe: &mut Stripe, key: u64) {
         let old_len = stripe.pending.len();
         stripe.pending.retain(|gradient| gradient.key != key);
-        self.pending_count().fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);
+        self.pending_count.fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);
     }
 
     fn remove_cold_copies(&self, stripe: usize, ids: &[u64]) -> Result<(), ColdError> {
         let Some(store) = self.cold_store().filter(|_| !ids.is_empty()) else { return Ok(()) };
-        let _writing = self.shared().cold_writes.read();
-        store.remove(self.number(), &cold_keys(ids))?;
+        let _writing = self.shared.cold_writes.read();
+        store.remove(self.number, &cold_keys(ids))?;
         let mut stripe = self.lock(stripe);
         stripe.cold_versions.make_all_stale();
         Ok(())

@@ -51,7 +51,7 @@ pub(crate) fn read_cold_of_all<'a>(parts: impl Iterator<Item = (&'a Table, &'a m
         PageIn::list_cold_keys(entries, cold_keys);
         if !cold_keys.is_empty() {
             first.get_or_insert((table, store));
-            reads.push(ColdRead { table: table.number(), cold_keys, into: cold });
+            reads.push(ColdRead { table: table.number, cold_keys, into: cold });
         }
     }
     let Some((table, store)) = first else { return Ok(()) };
@@ -131,7 +131,7 @@ impl Table {
         let start = page_in.entries.iter().position(|entry| self.stripe_of(entry.key) == number).unwrap_or(0);
         let mut stripe = self.lock(number);
         let mut entries = page_in.entries.split_off(start);
-        entries.iter_mut().for_each(|entry| *entry = entry.with_stale_copy(stripe.cold_versions.now()));
+        entries.iter_mut().for_each(|entry| *entry = entry.with_stale_copy(stripe.cold_versions.now));
         if let Err(error) = self.read_copies_of(&mut entries, &mut page_in.cold_keys, &mut page_in.cold) {
             page_in.entries.append(&mut entries);
             return Err(error);
@@ -154,14 +154,14 @@ impl Table {
         match self.find_or_make(stripe, &entry, page_in, tick) {
             PageInOutcome::Slot(slot) => action(stripe, entry, Some(slot)),
             PageInOutcome::Refused => action(stripe, entry, None),
-            PageInOutcome::Stale => page_in.stale.push(entry.with_stale_copy(stripe.cold_versions.now())),
+            PageInOutcome::Stale => page_in.stale.push(entry.with_stale_copy(stripe.cold_versions.now)),
         }
     }
 
     /// Returns the row in memory if there is one, otherwise the cold copy if it is valid, otherwise a new row
     /// (invariant TI-1).
     fn find_or_make(&self, stripe: &mut Stripe, entry: &PageInEntry, page_in: &mut PageIn, tick: u64) -> PageInOutcome {
-        if !(self.is_selective() && self.remove_if_expired(stripe, entry.key, tick))
+        if !(self.is_selective && self.remove_if_expired(stripe, entry.key, tick))
             && let Some(outcome) = self.find_existing(stripe, entry, page_in, tick)
         {
             return outcome;
@@ -176,7 +176,7 @@ impl Table {
     /// Removes a row past its time to live. Returns whether there was one. An admission policy has to admit the id
     /// again. The cold version stays, because a cold copy of the row is past its time to live as well.
     fn remove_if_expired(&self, stripe: &mut Stripe, key: u64, tick: u64) -> bool {
-        let expired = stripe.find(key).is_some_and(|slot| self.access_codec().is_expired(stripe.access(slot), tick));
+        let expired = stripe.find(key).is_some_and(|slot| self.access_codec.is_expired(stripe.access(slot), tick));
         if expired {
             stripe.remove(key);
             stripe.counts.expired += 1;
@@ -187,12 +187,12 @@ impl Table {
     /// Notes the use of a row in memory. Resets a row past its time to live, and returns whether it did.
     fn use_slot(&self, stripe: &mut Stripe, key: u64, slot: u32, tick: u64) -> bool {
         let access = stripe.access(slot);
-        let expired = self.access_codec().is_expired(access, tick);
+        let expired = self.access_codec.is_expired(access, tick);
         if expired {
-            stripe.reset_row(key, slot, self.layout());
+            stripe.reset_row(key, slot, &self.layout);
         }
         *stripe.access_mut(slot) =
-            if expired { self.access_codec().first_use(tick) } else { self.access_codec().after_use(access, tick) };
+            if expired { self.access_codec.first_use(tick) } else { self.access_codec.after_use(access, tick) };
         expired
     }
 
@@ -216,15 +216,15 @@ impl Table {
             page_in.created += u64::from(self.use_slot(stripe, entry.key, slot, tick));
             return Some(PageInOutcome::Slot(slot));
         }
-        if self.is_tiered() && stripe.cold_versions.is_stale(cold_key_of(entry.key), entry.cold_version) {
+        if self.is_tiered && stripe.cold_versions.is_stale(cold_key_of(entry.key), entry.cold_version) {
             return Some(PageInOutcome::Stale);
         }
         let row = page_in.cold_copy(entry, self.stride())?;
         stripe.counts.cold_reads += 1;
         stripe.counts.late += u64::from(page_in.counts_access);
         let (words, access) = (&row[..self.stride()], row[self.stride()]);
-        if !self.access_codec().is_expired(access, tick) {
-            let slot = self.promote(stripe, entry.key, words, self.access_codec().after_use(access, tick));
+        if !self.access_codec.is_expired(access, tick) {
+            let slot = self.promote(stripe, entry.key, words, self.access_codec.after_use(access, tick));
             page_in.late += 1;
             return Some(PageInOutcome::Slot(slot));
         }
@@ -241,11 +241,11 @@ impl Table {
             stripe.counts.refused += 1;
             return None;
         }
-        stripe.counts.admitted += u64::from(self.is_selective());
-        let (slot, _) = stripe.find_or_create(key, self.layout());
-        *stripe.access_mut(slot) = self.access_codec().first_use(tick);
+        stripe.counts.admitted += u64::from(self.is_selective);
+        let (slot, _) = stripe.find_or_create(key, &self.layout);
+        *stripe.access_mut(slot) = self.access_codec.first_use(tick);
         // Elsewhere a row that no push has changed needs no record: it can be made again from its id. A push notes the row itself.
-        if counts_access && self.is_selective() && self.is_logged() {
+        if counts_access && self.is_selective && self.is_logged() {
             stripe.note_row(key, slot);
         }
         self.apply_pending(stripe, key, slot);
@@ -267,7 +267,7 @@ impl Table {
             return Ok(());
         };
         PageIn::list_cold_keys(entries, cold_keys);
-        if cold_keys.is_empty() { Ok(()) } else { store.read(self.number(), cold_keys, cold) }
+        if cold_keys.is_empty() { Ok(()) } else { store.read(self.number, cold_keys, cold) }
     }
 
     pub(crate) fn stripe_of(&self, key: u64) -> usize {
@@ -275,6 +275,6 @@ impl Table {
     }
 
     pub(crate) fn unreadable(&self, source: ColdError) -> TableError {
-        TableError::Cold { table: self.number(), source }
+        TableError::Cold { table: self.number, source }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::ColdRows;
 use crate::key::cold_key_of;
-use crate::request::deadline::RequestDeadline;
+use crate::request::RequestDeadline;
 
 /// The row was in memory and needs no cold copy.
 const NOT_NEEDED: u32 = u32::MAX;

@@ -35,13 +35,13 @@ impl Table {
 
     pub(crate) fn defer_gradient(&self, key: u64, gradient: &[f32], step: PushStep, origin: Option<PushOrigin>) {
         let mut stripe = self.lock(self.stripe_of(key));
-        if let Some(log) = self.shared().log.get() {
+        if let Some(log) = self.shared.log.get() {
             let (id, number) = (id_of(key), stripe.number as u32);
             let kind = ChangeKind::Pending { id, step, gradient };
-            log.append(&StripeChange { table: self.number(), stripe: number, origin: origin.as_ref(), kind });
+            log.append(&StripeChange { table: self.number, stripe: number, origin: origin.as_ref(), kind });
         }
         stripe.pending.push(PendingGradient { key, step, gradient: gradient.into() });
-        self.pending_count().fetch_add(1, Ordering::Relaxed);
+        self.pending_count.fetch_add(1, Ordering::Relaxed);
         if let Some(slot) = stripe.find(key) {
             self.apply_pending(&mut stripe, key, slot);
             self.log_stripe(&mut stripe);
@@ -62,21 +62,21 @@ impl Table {
         let applied: Vec<PendingGradient> = stripe.pending.extract_if(.., |gradient| gradient.key == key).collect();
         for pending in &applied {
             stripe.preserve_row(key, slot);
-            let mut update = RowUpdate::new(*self.layout(), pending.step, &mut buffer);
+            let mut update = RowUpdate::new(self.layout, pending.step, &mut buffer);
             stripe.update(stripe.address(slot), key, &mut update, &pending.gradient);
         }
         // Else the next push of the step, after a restart, would go on without these gradients.
         if applied.iter().any(|pending| self.logs_steps(pending.step)) {
             stripe.note_step_row(key);
         }
-        self.pending_count().fetch_sub(applied.len(), Ordering::Relaxed);
+        self.pending_count.fetch_sub(applied.len(), Ordering::Relaxed);
         if self.is_logged() && !applied.is_empty() {
             stripe.note_row(key, slot);
         }
     }
 
     pub(crate) fn has_pending(&self) -> bool {
-        self.pending_count().load(Ordering::Relaxed) > 0
+        self.pending_count.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn apply_all_pending(&self) -> Result<(), TableError> {
@@ -87,9 +87,10 @@ impl Table {
         for number in 0..self.stripes() {
             let stripe = self.lock(number);
             let in_memory = |key: u64| stripe.find(key).is_some();
-            stripe.pending.iter().for_each(|gradient| {
-                page_in.add(gradient.key, 0, stripe.cold_versions.now(), !in_memory(gradient.key))
-            });
+            stripe
+                .pending
+                .iter()
+                .for_each(|gradient| page_in.add(gradient.key, 0, stripe.cold_versions.now, !in_memory(gradient.key)));
         }
         self.read_cold(&mut page_in)?;
         self.page_in_all(&mut page_in, &mut |stripe, entry, slot| {
@@ -106,6 +107,6 @@ impl Table {
             stripe.changes.note_removed(key);
         }
         stripe.pending.retain(|gradient| gradient.key != key);
-        self.pending_count().fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);
+        self.pending_count.fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);
     }
 }

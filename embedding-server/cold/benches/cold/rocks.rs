@@ -1,0 +1,8 @@
+//! RocksDB as a cold store, at its best: the other side of the comparison.
+
+mod database;
+mod options;
+mod store;
+
+pub(crate) use options::{Compression, RocksOptions};
+pub(crate) use store::RocksStore;

@@ -1,0 +1,228 @@
+//! The store: all tables of a server, and the thread that compacts them.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
+
+use super::counters::{LogCounters, LogCounts};
+use super::folder::StoreFolder;
+use super::pieces::{RecordRead, group_reads};
+use super::read_queue::{ReadMethod, ReadQueue};
+use super::record::RecordFormat;
+use super::shared::{CompactionWork, SharedLog};
+use super::table_log::TableLog;
+use super::view::LogView;
+
+/// Rows on disk, in a log. A folder belongs to one store at a time.
+pub struct LogStore {
+    log: Arc<SharedLog>,
+    compaction: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreContent {
+    /// It begins empty, and its rows are deleted with it.
+    Scratch,
+    /// It begins empty, and its rows stay: those that [`ColdStore::flush`] has put on the disk, and perhaps some later ones.
+    New,
+    /// It begins with the rows that an earlier store left, and they stay.
+    Kept,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// The most bytes of the index in memory, some 12 a row. A write that needs more is refused.
+    pub index: usize,
+    pub reads: ReadMethod,
+    /// The smallest size of a whole segment in bytes. Segments of large tables are up to 256 MiB.
+    pub segment: usize,
+    /// How long the disk may answer no read. Then the reads that wait fail.
+    pub patience: Duration,
+}
+
+/// The longest patience with a disk.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { index: usize::MAX, reads: ReadMethod::Ring, segment: 4 << 20, patience: PATIENCE }
+    }
+}
+
+impl LogStore {
+    /// Opens a store in `folder`, which is created if necessary. A row of table `t` has `widths[t]` words.
+    pub fn open(
+        content: StoreContent,
+        folder: &Path,
+        widths: &[usize],
+        options: &LogOptions,
+    ) -> Result<Self, ColdError> {
+        let folder = StoreFolder::lock(folder)?;
+        if content != StoreContent::Kept {
+            folder.clear()?;
+        }
+        let is_kept = content != StoreContent::Scratch;
+        let format = |(table, width): (usize, &usize)| RecordFormat { table: table as u32, width: *width };
+        let formats: Vec<RecordFormat> = widths.iter().enumerate().map(format).collect();
+        let table = |format: &RecordFormat| TableLog::new(folder.path(), *format, is_kept, options.segment);
+        let longest = formats.iter().map(|format| format.record_bytes()).max().unwrap_or(0);
+        let log = Arc::new(SharedLog {
+            tables: formats.iter().map(table).collect(),
+            queue: ReadQueue::new(options.reads, longest, options.patience),
+            counters: LogCounters::default(),
+            folder,
+            is_scratch: AtomicBool::new(!is_kept),
+            most_index: options.index,
+            patience: options.patience,
+            lost: Mutex::default(),
+            removed: Mutex::default(),
+            work: Mutex::new(CompactionWork::Look),
+            wake: Condvar::new(),
+        });
+        match content {
+            StoreContent::Scratch => {}
+            StoreContent::New => log.flush()?,
+            StoreContent::Kept => log.recover_tables()?,
+        }
+        let compacted = Arc::clone(&log);
+        let thread = thread::Builder::new().name("cold log".to_owned()).spawn(move || compacted.run_compaction());
+        let thread = thread
+            .map_err(|error| ColdError { doing: "open", reason: format!("no thread for compaction: {error}") })?;
+        Ok(Self { log, compaction: Some(thread) })
+    }
+
+    /// Its rows are deleted with it after all.
+    pub fn delete_at_end(&self) {
+        self.log.is_scratch.store(true, Ordering::Relaxed);
+    }
+
+    #[must_use]
+    pub fn io_counts(&self) -> LogCounts {
+        self.log.counters.log_counts(self.log.dead_bytes())
+    }
+
+    /// How it reads files: by io_uring only where the kernel lets it.
+    #[must_use]
+    pub fn reads_by(&self) -> ReadMethod {
+        self.log.queue.method()
+    }
+
+    /// Compacts until no segment has more than half dead records. The store does so by itself in the background, and bounds its files
+    /// also where rows are written faster than one thread compacts.
+    pub fn compact(&self) -> Result<(), ColdError> {
+        self.log.compact_all()
+    }
+}
+
+impl ColdStore for LogStore {
+    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
+        self.log.read_rows(&mut [ColdRead { table, cold_keys, into }])
+    }
+
+    fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
+        self.log.read_rows(reads)
+    }
+
+    fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError> {
+        let table_log = self.log.table("write", table)?;
+        let format = table_log.layout.format;
+        if cold_keys.len().checked_mul(format.width) != Some(rows.len()) {
+            let reason = format!("{} words for {} rows of {} words", rows.len(), cold_keys.len(), format.width);
+            return Err(ColdError { doing: "write", reason });
+        }
+        self.log.check_index(table_log, cold_keys)?;
+        let has_waste = table_log.write(cold_keys, rows)?;
+        self.log.counters.count_write(size_of_val(rows), cold_keys.len() * format.record_bytes());
+        self.log.finish_change(table_log, has_waste, cold_keys.len());
+        Ok(())
+    }
+
+    fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
+        let table_log = self.log.table("remove", table)?;
+        let removed = table_log.remove(cold_keys)?;
+        self.log.counters.count_write(0, removed.appended);
+        // A row less, and perhaps a record more.
+        self.log.finish_change(table_log, removed.has_waste, 3 * cold_keys.len());
+        Ok(())
+    }
+
+    /// Deletes the table's files. Views hold those that they need.
+    fn remove_all(&self, table: u32) -> Result<(), ColdError> {
+        let removed = self.log.table("remove", table)?.remove_all()?;
+        self.log.removed.lock().push(removed);
+        self.log.wake_for_waste(true);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), ColdError> {
+        // No later process reads scratch rows.
+        if self.log.is_scratch.load(Ordering::Relaxed) { Ok(()) } else { self.log.flush() }
+    }
+
+    fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
+        // All tables at one moment.
+        let states: Vec<_> = self.log.tables.iter().map(|table| table.state.read()).collect();
+        let tables = states.iter().map(|state| (*state).clone()).collect();
+        drop(states);
+        Ok(Box::new(LogView::new(Arc::clone(&self.log), tables)))
+    }
+
+    fn size(&self) -> ColdSize {
+        let mut size = ColdSize::default();
+        for table in &self.log.tables {
+            let state = table.state.read();
+            size.rows += state.index.row_count() as u64;
+            size.bytes += state.segments.record_count() * table.layout.format.record_bytes() as u64;
+        }
+        size
+    }
+
+    /// The index. The buffers of reads do not grow with the rows.
+    fn memory(&self) -> usize {
+        self.log.index_bytes()
+    }
+}
+
+impl Drop for LogStore {
+    fn drop(&mut self) {
+        *self.log.work.lock() = CompactionWork::End;
+        self.log.wake.notify_all();
+        if let Some(thread) = self.compaction.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for LogStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogStore").field("folder", &self.log.folder).finish_non_exhaustive()
+    }
+}
+
+impl SharedLog {
+    pub(crate) fn read_rows(&self, parts: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
+        let (mut pieces, mut found) = (Vec::new(), Vec::with_capacity(parts.len()));
+        for (number, part) in parts.iter_mut().enumerate() {
+            let table = self.table("read", part.table)?;
+            let (reads, files) = table.find(part.cold_keys, part.into);
+            let first = pieces.len();
+            pieces.extend(group_reads(&reads, table.layout, &files, self.queue.longest_piece)?);
+            pieces[first..].iter_mut().for_each(|piece| piece.part = number);
+            found.push((table, reads));
+        }
+        let _under_way = self.counters.count_reads(&pieces);
+        self.queue.read(&pieces, &mut |piece, bytes| {
+            let ((table, reads), part) = (&found[piece.part], &mut parts[piece.part]);
+            let width = table.layout.format.width;
+            let mut row_of =
+                |read: &RecordRead| (part.cold_keys[read.position as usize], read.position as usize * width);
+            table.take_rows(piece, bytes, reads, &mut row_of, &mut part.into.rows)
+        })
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of the table by its public calls.
+
+mod admission;
+mod changes;
+mod copies;
+mod ledger;
+mod model;
+mod narrow;
+mod recovery;
+mod tier;

@@ -1,0 +1,178 @@
+//! Rows are copied while they are trained, evicted and paged in; and rows are removed from both tiers.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use zagros_table::{ChangeWatcher, ColdStore, RowBatch, Table, TableSet};
+use zagros_zip::ZipEq;
+
+use super::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
+
+const IDS: u64 = 3000;
+const DIM: usize = 2;
+
+#[derive(Debug, Default)]
+struct ChangedIds(Mutex<BTreeSet<u64>>);
+
+impl ChangeWatcher for ChangedIds {
+    fn changed(&self, _table: u32, _stripe: u32, ids: &[u64]) {
+        self.0.lock().unwrap().extend(ids);
+    }
+}
+
+/// Lists the rows of a stripe as a copy does, with `between` after the list of those in memory.
+fn listed(table: &Table, stripe: usize, between: impl FnOnce()) -> Vec<u64> {
+    let mut ids = table.ids_in_memory(stripe);
+    between();
+    let (sent, mut from) = (ids.iter().copied().collect::<HashSet<_>>(), None);
+    loop {
+        let cold = table.cold_ids(stripe, from, 7).unwrap();
+        assert!(cold.ids.len() <= 7);
+        ids.extend(cold.ids.into_iter().filter(|id| !sent.contains(id)));
+        from = cold.next;
+        if from.is_none() {
+            return ids;
+        }
+    }
+}
+
+fn copy_into(copied: &mut BTreeMap<u64, f32>, rows: &RowBatch, stride: usize) {
+    copied.extend(rows.ids.iter().copied().zip_eq(rows.slots.chunks(stride).map(|slot| f32::from_bits(slot[0]))));
+}
+
+/// Invariant TI-1: each row is listed once, and what is read of it is what a request would read.
+#[test]
+fn a_copy_has_every_row_while_rows_change_their_tier() {
+    let (tables, _) = tables_within(&[ledger_config(DIM, 4)], 40 << 10);
+    let ids: Vec<u64> = (0..IDS).collect();
+    ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
+    let (changed, done) = (Arc::<ChangedIds>::default(), AtomicBool::new(false));
+    tables.set_watcher(Arc::clone(&changed) as _);
+    let (table, mut copied) = (tables.table(0).unwrap(), BTreeMap::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                let some: Vec<u64> = (0..60).map(|id| (id * 37 + round * 11) % IDS).collect();
+                if round % 3 == 0 {
+                    push(&tables, &some, 1.0)
+                } else {
+                    drop(train(&tables, &some))
+                }
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        for stripe in 0..table.stripes() {
+            let listed = listed(table, stripe, thread::yield_now);
+            let unique: BTreeSet<u64> = listed.iter().copied().collect();
+            assert_eq!(unique.len(), listed.len(), "a row is listed twice");
+            for some in listed.chunks(50) {
+                let mut rows = RowBatch::default();
+                table.read_rows_anywhere(stripe, some, &mut rows).unwrap();
+                assert_eq!(
+                    rows.ids.iter().collect::<BTreeSet<_>>(),
+                    some.iter().collect(),
+                    "a listed row is not found"
+                );
+                copy_into(&mut copied, &rows, table.stride());
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(copied.len() as u64, IDS);
+    // What has changed since it was read is read again.
+    for id in changed.0.lock().unwrap().iter() {
+        let mut rows = RowBatch::default();
+        let stripe = (0..table.stripes()).find(|stripe| listed(table, *stripe, || ()).contains(id)).unwrap();
+        table.read_rows_anywhere(stripe, &[*id], &mut rows).unwrap();
+        copy_into(&mut copied, &rows, table.stride());
+    }
+    let expected = read(&tables, &ids);
+    for id in ids {
+        assert_eq!(copied[&id], expected[id as usize * DIM], "row {id}");
+    }
+    assert!(table.event_counts().evicted > IDS / 2 && table.event_counts().promoted > 0, "{:?}", table.event_counts());
+}
+
+/// Row 1 is in the cold tier. Others are in memory.
+fn cold_row() -> (Arc<TableSet>, Arc<HookedStore>) {
+    let (tables, store) = tiny(&[ledger_config(DIM, 1)]);
+    push(&tables, &[1], 5.0);
+    train(&tables, &(1000..1064).collect::<Vec<_>>());
+    assert!(!hot(&tables).contains(&1));
+    (Arc::new(tables), store)
+}
+
+fn copy_of(tables: &TableSet, id: u64) -> Vec<f32> {
+    let mut rows = RowBatch::default();
+    tables.table(0).unwrap().read_rows_anywhere(0, &[id], &mut rows).unwrap();
+    rows.slots.iter().map(|word| f32::from_bits(*word)).collect()
+}
+
+/// After the next read the row is changed and evicted; and again after the read that follows, so many times.
+fn change_after_read(tables: &Arc<TableSet>, store: &Arc<HookedStore>, times: u64) {
+    let (others, hooks) = (Arc::clone(tables), Arc::clone(store));
+    store.after_read(move || {
+        push(&others, &[1], 1.0);
+        train(&others, &(2000 + 100 * times..2064 + 100 * times).collect::<Vec<_>>());
+        assert!(!hot(&others).contains(&1));
+        if times > 1 {
+            change_after_read(&others, &hooks, times - 1);
+        }
+    });
+}
+
+/// Invariant TI-1. The fourth read holds the stripe's lock, so that no request can change the row any more.
+#[test]
+fn a_row_that_changes_while_its_cold_copy_is_read_is_read_again() {
+    let (tables, store) = cold_row();
+    assert_eq!(copy_of(&tables, 1), [-5.0; DIM]);
+    let mut changes = 0.0;
+    for times in 1..=3 {
+        change_after_read(&tables, &store, times);
+        changes += times as f32;
+        assert_eq!(copy_of(&tables, 1), [-5.0 - changes; DIM], "{times} changes");
+        assert!(!store.has_hooks());
+    }
+}
+
+#[test]
+fn removed_rows_are_gone_from_both_tiers_and_others_stay() {
+    let (tables, store) = tables_within(&[ledger_config(DIM, 4)], 40 << 10);
+    let ids: Vec<u64> = (0..IDS).collect();
+    ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
+    let table = tables.table(0).unwrap();
+    assert!(table.row_count() < 2000 && store.size().rows > 1000);
+    let removed: usize = (0..4).map(|stripe| table.remove_rows(stripe, |id| id % 3 == 0).unwrap()).sum();
+    assert!(removed >= 1000, "{removed}");
+    table.remove_ids(&ids[1000..1100]).unwrap();
+    let cold: Vec<u64> = (0..4).flat_map(|stripe| table.cold_ids(stripe, None, usize::MAX).unwrap().ids).collect();
+    let is_gone = |id: u64| id.is_multiple_of(3) || (1000..1100).contains(&id);
+    assert!(!cold.into_iter().chain(hot(&tables)).any(is_gone));
+    for (id, row) in ids.iter().zip_eq(read(&tables, &ids).chunks(DIM)) {
+        assert_eq!(row, [if is_gone(*id) { 0.0 } else { -1.0 }; DIM], "row {id}");
+    }
+    store.inner.fail_with(Some("broken".to_owned()));
+    assert!(table.remove_rows(0, |_| true).is_err() && table.remove_ids(&[1]).is_err());
+}
+
+/// To find the rows of many ids takes one read of the cold tier for each stripe.
+#[test]
+fn the_rows_of_many_ids_are_found_by_one_read_a_stripe() {
+    let (tables, store) = tiny(&[ledger_config(DIM, 4)]);
+    let ids: Vec<u64> = (0..IDS).collect();
+    ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
+    let (table, reads) = (tables.table(0).unwrap(), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..IDS {
+        let reads = Arc::clone(&reads);
+        store.after_read(move || _ = reads.fetch_add(1, Ordering::Relaxed));
+    }
+    let asked: Vec<u64> = (0..2 * IDS).rev().chain([3, 3]).collect();
+    assert_eq!(table.known_ids(&asked).unwrap(), ids);
+    assert_eq!(reads.load(Ordering::Relaxed), 4);
+    table.remove_ids(&asked).unwrap();
+    assert_eq!(table.known_ids(&asked).unwrap(), [] as [u64; 0]);
+}

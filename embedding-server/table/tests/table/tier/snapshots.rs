@@ -1,0 +1,247 @@
+//! Snapshots, and rows past their time to live.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use zagros_table::{
+    ColdStore, EvictionOrder, EvictionPolicy, EvictionTarget, RequestBuffers, RequestPart, RowBatch, TableConfig,
+    TableError, TableResources, TableSet, TableSnapshot, TableSnapshotError, Ttl,
+};
+use zagros_zip::ZipEq;
+
+use super::support::{by_id, hot, ledger_config, push, read, tables_within, tiny, train};
+
+fn content(snapshot: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
+    let mut rows = RowBatch::default();
+    (0..stripes).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
+    by_id(&rows, 2)
+}
+
+fn unlimited(retention: EvictionPolicy, stripes: usize) -> TableSet {
+    let config = TableConfig { retention, ..ledger_config(2, stripes) };
+    TableSet::new(0, &[config], TableResources::default()).unwrap()
+}
+
+fn expect(rows: &[(u64, f32)]) -> BTreeMap<u64, Vec<f32>> {
+    rows.iter().map(|(id, value)| (*id, vec![*value; 2])).collect()
+}
+
+/// Also for a table without eviction, which uses the plain loops.
+#[test]
+fn a_snapshot_does_not_see_what_comes_after() {
+    let tables = unlimited(EvictionPolicy::default(), 2);
+    push(&tables, &[1, 2, 3], 1.0);
+    let snapshot = tables.take_snapshot().unwrap();
+    push(&tables, &[2, 4], 1.0);
+    train(&tables, &[5]);
+    let rows = RowBatch { ids: vec![3, 6], slots: vec![0; 4], access: Vec::new() };
+    tables.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap();
+    assert_eq!(content(&snapshot, 2), expect(&[(1, -1.0), (2, -1.0), (3, -1.0)]));
+    push(&tables, &[1], 1.0);
+    drop(snapshot);
+    let all = [(1, -2.0), (2, -2.0), (3, 0.0), (4, -1.0), (5, 0.0), (6, 0.0)];
+    assert_eq!(content(&tables.take_snapshot().unwrap(), 2), expect(&all));
+}
+
+#[test]
+fn there_is_one_snapshot_at_a_time_and_a_stripe_is_read_once() {
+    let tables = unlimited(EvictionPolicy::default(), 2);
+    let snapshot = tables.take_snapshot().unwrap();
+    assert_eq!(tables.take_snapshot().unwrap_err(), TableSnapshotError::Running);
+    let mut rows = RowBatch::default();
+    snapshot.read_stripe(0, 1, &mut rows).unwrap();
+    let again = snapshot.read_stripe(0, 1, &mut rows).unwrap_err();
+    assert_eq!(again, TableError::AlreadyRead { table: 0, stripe: 1 });
+    assert!(matches!(snapshot.read_stripe(1, 0, &mut rows), Err(TableError::UnknownTable { table: 1, .. })));
+    drop(snapshot);
+    tables.take_snapshot().unwrap().read_stripe(0, 1, &mut rows).unwrap();
+}
+
+/// Everything done under one guard is on one side of a snapshot.
+#[test]
+fn a_snapshot_waits_for_running_requests() {
+    let tables = unlimited(EvictionPolicy::default(), 1);
+    let (tell, reported) = mpsc::channel();
+    thread::scope(|scope| {
+        let entry = tables.enter();
+        let part = RequestPart { table: 0, dim: 2, ids: &[1] };
+        entry.push(&[part], &[1.0, 1.0], 0, &mut RequestBuffers::new()).unwrap();
+        scope.spawn(|| tell.send(content(&tables.take_snapshot().unwrap(), 1)));
+        assert!(reported.recv_timeout(Duration::from_millis(50)).is_err(), "the snapshot came between");
+        entry.push(&[part], &[1.0, 1.0], 1, &mut RequestBuffers::new()).unwrap();
+        drop(entry);
+        assert_eq!(reported.recv_timeout(Duration::from_secs(30)).unwrap(), expect(&[(1, -2.0)]));
+    });
+}
+
+#[test]
+fn a_loaded_snapshot_is_the_same_table() {
+    let (tables, _) = tiny(&[ledger_config(2, 2)]);
+    for step in 1..10 {
+        tables.advance_clock(step, 0);
+        push(&tables, &(step * 50..step * 50 + 100).collect::<Vec<_>>(), step as f32);
+    }
+    let snapshot = tables.take_snapshot().unwrap();
+    let mut rows = RowBatch::default();
+    (0..2).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
+    assert_eq!((rows.ids.len(), snapshot.snapshot_time().steps), (500, 9));
+    let (loaded, _) = tiny(&[ledger_config(2, 4)]);
+    loaded.advance_clock(snapshot.snapshot_time().steps, snapshot.snapshot_time().seconds);
+    assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap(), 500);
+    assert_eq!(read(&loaded, &rows.ids), read(&tables, &rows.ids));
+    let (mut again, snapshot) = (RowBatch::default(), loaded.take_snapshot().unwrap());
+    (0..4).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut again).unwrap());
+    let access =
+        |rows: &RowBatch| rows.ids.iter().copied().zip_eq(rows.access.iter().copied()).collect::<BTreeMap<_, _>>();
+    assert_eq!((by_id(&again, 2), access(&again)), (by_id(&rows, 2), access(&rows)));
+}
+
+fn tend_all(tables: &TableSet) {
+    for _ in 0..10_000 {
+        if tables.maintain().unwrap().is_idle() {
+            return;
+        }
+    }
+    panic!("maintenance never ends");
+}
+
+#[test]
+fn rows_past_their_time_to_live_are_removed_from_memory_and_from_the_cold_tier() {
+    let retention = EvictionPolicy { ttl: Some(Ttl::Steps(10)), ..EvictionPolicy::default() };
+    let (tables, store) = tiny(&[TableConfig { retention, ..ledger_config(2, 2) }]);
+    let old: Vec<u64> = (0..500).collect();
+    push(&tables, &old, 1.0);
+    tables.advance_clock(5, 0);
+    push(&tables, &[1, 2, 3], 1.0);
+    tables.advance_clock(10, 0);
+    assert_eq!(read(&tables, &[3, 4]), [-2.0, -2.0, 0.0, 0.0]);
+    assert_eq!(content(&tables.take_snapshot().unwrap(), 2), expect(&[(1, -2.0), (2, -2.0), (3, -2.0)]));
+    tend_all(&tables);
+    assert!(hot(&tables).iter().all(|id| [1, 2, 3].contains(id)));
+    // Copies of rows that are in memory again are void. They may stay.
+    assert!(store.size().rows <= 3, "{:?}", store.size());
+    let counts = tables.table(0).unwrap().event_counts();
+    assert_eq!(counts.expired, 497);
+    assert_eq!(train(&tables, &[4]), [0.0, 0.0]);
+}
+
+#[test]
+fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
+    let tables = unlimited(EvictionPolicy { ttl: Some(Ttl::Seconds(60)), ..EvictionPolicy::default() }, 1);
+    tables.advance_clock(0, 1000);
+    push(&tables, &[1], 1.0);
+    tables.advance_clock(1_000_000, 1059);
+    assert_eq!(read(&tables, &[1]), [-1.0, -1.0]);
+    tables.advance_clock(1_000_000, 1060);
+    assert_eq!(read(&tables, &[1]), [0.0, 0.0]);
+    tend_all(&tables);
+    assert_eq!((hot(&tables), tables.table(0).unwrap().event_counts().expired), (vec![], 1));
+    let refused = EvictionPolicy {
+        ttl: Some(Ttl::Seconds(60)),
+        order: EvictionOrder::Lfu { half_life: 10 },
+        ..EvictionPolicy::default()
+    };
+    let config = TableConfig { retention: refused, ..ledger_config(2, 1) };
+    let error = TableSet::new(0, &[config], TableResources::default()).unwrap_err();
+    assert!(error.to_string().contains("give it in steps"), "{error}");
+}
+
+/// The table has no access metadata: the small norm is its only eviction rule.
+#[test]
+fn rows_of_small_norm_are_evicted() {
+    let retention = EvictionPolicy { small_norm: 2.0, target: EvictionTarget::Drop, ..EvictionPolicy::default() };
+    let tables = unlimited(retention, 4);
+    let ids: Vec<u64> = (0..5000).collect();
+    push(&tables, &ids, 1.0);
+    let large: Vec<u64> = (0..100).collect();
+    push(&tables, &large, 1.0);
+    tend_all(&tables);
+    assert_eq!(tables.table(0).unwrap().row_count(), 5000, "no sweep is due");
+    // A sweep may miss a row that moves in the index during the sweep. The next sweep finds it.
+    for sweep in 1..4 {
+        tables.advance_clock(1000 * sweep, 0);
+        tend_all(&tables);
+    }
+    let mut left = hot(&tables);
+    left.sort_unstable();
+    assert_eq!((left, tables.table(0).unwrap().event_counts().dropped), (large, 4900));
+    assert_eq!(read(&tables, &[0, 100]), [-2.0, -2.0, 0.0, 0.0]);
+}
+
+#[test]
+fn maintenance_evicts_rows_before_memory_is_full() {
+    let (tables, store) = tiny(&[ledger_config(2, 4)]);
+    push(&tables, &(0..2000).collect::<Vec<_>>(), 1.0);
+    let old_rows = store.size().rows;
+    tend_all(&tables);
+    assert!(store.size().rows > old_rows);
+    assert!(tables.maintain().unwrap().is_idle());
+}
+
+/// Rows in memory and in the cold tier, some of which change during the read. Each part has the requested size. The
+/// order depends on the content alone, not on where a row lies.
+#[test]
+fn a_stripe_is_read_in_parts_of_one_instant() {
+    let ids: Vec<u64> = (0..3000).collect();
+    let order = |budget: usize, changes: bool| {
+        let (tables, store) = tables_within(&[ledger_config(2, 1)], budget);
+        ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
+        assert_eq!(store.size().rows > 0, budget < 1 << 30);
+        let snapshot = tables.take_snapshot().unwrap();
+        let (mut parts, mut all, mut seed) = (snapshot.open_stripe(0, 0).unwrap(), RowBatch::default(), 1_u64);
+        loop {
+            let mut rows = RowBatch::default();
+            let is_more = parts.read(70, &mut rows).unwrap();
+            assert!(rows.ids.len() == 70 || !is_more && rows.ids.len() < 70);
+            all.ids.extend(rows.ids);
+            all.slots.extend(rows.slots);
+            all.access.extend(rows.access);
+            if !is_more {
+                break;
+            }
+            if changes {
+                // Some of these rows have been read and some have not. Rows in memory are evicted and paged in.
+                let some: Vec<u64> = (0..50)
+                    .map(|_| {
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005) + 1;
+                        (seed >> 33) % 3500
+                    })
+                    .collect();
+                push(&tables, &some, 1.0);
+            }
+        }
+        assert!(snapshot.open_stripe(0, 0).is_err(), "it keeps nothing any more");
+        assert!(by_id(&all, 2).values().all(|row| row == &[-1.0, -1.0]) && all.access.len() == 3000);
+        all.ids
+    };
+    let plain = order(1 << 30, false);
+    assert_eq!(plain.len(), 3000);
+    for (budget, changes) in [(1 << 30, true), (1, false), (1, true), (30_000, true)] {
+        assert!(order(budget, changes) == plain, "{budget} {changes}");
+    }
+}
+
+/// A row that changes before it is read exists twice. The budget counts the copy, and rows are evicted for it.
+#[test]
+fn copies_for_a_snapshot_count_against_the_budget() {
+    let (tables, _) = tables_within(&[ledger_config(62, 1)], 1 << 30);
+    let ids: Vec<u64> = (0..2000).collect();
+    push(&tables, &ids, 1.0);
+    let used = || tables.memory_budget().unwrap().0;
+    let old_used = used();
+    let snapshot = tables.take_snapshot().unwrap();
+    push(&tables, &ids, 1.0);
+    assert!(used() >= old_used + 2000 * 63 * 4, "{} bytes, {old_used} before", used());
+    // Rows that have not changed are read in their slots.
+    drop(snapshot);
+    assert_eq!(used(), old_used);
+    let snapshot = tables.take_snapshot().unwrap();
+    let (mut parts, mut rows) = (snapshot.open_stripe(0, 0).unwrap(), RowBatch::default());
+    while parts.read(100, &mut rows).unwrap() {
+        rows = RowBatch::default();
+        push(&tables, &[1], 0.0);
+        assert!(used() <= old_used + 16 * 1024, "{} bytes, {old_used} before", used());
+    }
+}
