@@ -20,9 +20,9 @@ mod _native {
     #[pymodule_export]
     use crate::errors::ZagrosError;
     #[pymodule_export]
-    use crate::saved::NativeFolder;
-    #[pymodule_export]
     use crate::row_writer::NativeRowWriter;
+    #[pymodule_export]
+    use crate::saved::NativeFolder;
     #[pymodule_export]
     use crate::saved::{Blocks, NativeTable, id_of, saved_tables};
     #[pymodule_export]

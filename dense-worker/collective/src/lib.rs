@@ -18,10 +18,10 @@ mod testing;
 use std::fmt;
 use std::time::Duration;
 
-pub use in_process::{InProcess, SingleRank};
 pub use connector::{CUDA_HALF, open_cuda_half};
 pub use error::CollectiveError;
 pub use guard::GroupInterrupt;
+pub use in_process::{InProcess, SingleRank};
 pub use rendezvous::StoreRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the

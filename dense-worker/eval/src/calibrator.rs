@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
 use crate::ClickScores;
-use crate::measure::sigmoid;
 use crate::class_logits::best_scale;
+use crate::measure::sigmoid;
 
 /// Most bins of samples that isotonic calibration starts from, and so most knots divided by two.
 const BINS: usize = 4096;

@@ -11,8 +11,8 @@
 
 use zagros_zip::ZipEq;
 
-use crate::class_logits::ClassLogits;
 use crate::bytes::{put_scores, put_word, read_scores, read_word};
+use crate::class_logits::ClassLogits;
 use crate::{BinnedScores, CalibrationMethod, Calibrator, ClickScores, Evaluation, LengthsDiffer, measure};
 
 /// With more classes, the AUC of each would take too much memory.

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use zagros_job::{Format, Job};
 
-use crate::{DataPart, IngestError, check_first_rows, columnar, find_files};
 use crate::read::text::{FileText, ReadReach};
+use crate::{DataPart, IngestError, check_first_rows, columnar, find_files};
 
 /// Bytes of text that are looked at. A stream keeps them for its reader.
 const START: usize = 64 << 10;

@@ -11,10 +11,10 @@ use zagros_zip::ZipEq;
 
 use self::encodings::EncodingCounts;
 use crate::category::id_map::{AsItIs, IdMap};
-use crate::quantiles::{MomentSums, QuantileSketch};
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
+use crate::quantiles::{MomentSums, QuantileSketch};
 use crate::transform::NumericShape;
 use crate::{DataPart, IngestError, WholeFiles, find_files};
 

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zagros_job::{Job, Numeric, Values};
 use zagros_zip::ZipEq;
 
-use crate::quantiles::MomentSums;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
+use crate::quantiles::MomentSums;
 use crate::sketch::DistinctSketch;
 use crate::transform::features_of_numbers;
 use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};

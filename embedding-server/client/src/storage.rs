@@ -170,6 +170,7 @@ mod tests {
     use super::*;
     use crate::placement::Connect;
     use crate::testing::Cluster;
+    use RefusalKind::{Internal, Moved, Unavailable};
 
     const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -195,7 +196,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_broken_connection_fails_no_save_and_the_server_hears_that_it_is_the_same_one() {
-        use RefusalKind::{Internal, Moved, Unavailable};
         let (flaky, shard) = flaky(&[Unavailable, Unavailable]).await;
         shard.save(SaveRequest::default()).await.unwrap();
         shard.save(SaveRequest::default()).await.unwrap();

@@ -9,11 +9,11 @@
 
 use zagros_job::{Job, NewestRows, TestPart, TimeBound, ValidationPart};
 
+use super::bags::MissingTexts;
 use crate::DataPart;
 use crate::category::date::clock_seconds;
 use crate::hash::HashSplit;
 use crate::parse::bad::{FieldFault, quoted_text};
-use super::bags::MissingTexts;
 use crate::parse::number::parse_number;
 
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 
-use crate::parse::bad::{FieldFault, quoted_text};
 use super::bags::{MissingTexts, to_bytes};
+use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::number::parse_number;
 
 /// The values that a label column may hold.

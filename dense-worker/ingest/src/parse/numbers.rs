@@ -3,8 +3,8 @@
 use memchr::memmem::Finder;
 use zagros_job::Numeric;
 
-use crate::parse::bad::{FieldFault, quoted_text};
 use super::bags::MissingTexts;
+use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
 

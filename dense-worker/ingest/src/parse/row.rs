@@ -4,6 +4,7 @@ use memchr::memmem::Finder;
 use zagros_job::{Categorical, ColumnPart, Features, Format, IdSource, Job};
 use zagros_zip::ZipEq;
 
+use super::bags::MissingTexts;
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, LostRecord, quoted_text};
@@ -12,7 +13,6 @@ use crate::parse::fields::{FieldSyntax, LineFields, QuoteError};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
-use super::bags::MissingTexts;
 use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, field_syntax, record_syntax};

@@ -6,10 +6,10 @@ use super::{
     ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread_indices,
 };
 use crate::IngestError;
-use crate::columnar::{ColumnFile, FileFormat};
 use crate::columnar::groups::{RowGroups, RowSlice, UsedColumn};
 use crate::columnar::kind::ValueKind;
 use crate::columnar::texts::column_texts;
+use crate::columnar::{ColumnFile, FileFormat};
 
 /// Columns of all files. The first file says which there are.
 pub(super) fn sample_rows(files: &[&Path], format: ColumnFormat, each: SampleLimits) -> Result<RowSample, IngestError> {

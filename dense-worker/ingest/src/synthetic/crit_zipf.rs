@@ -8,9 +8,9 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
+use super::counter::ZipfDistribution;
 use crate::synthetic::counter::RandomStream;
 use crate::synthetic::planted::{CATEGORIES, INTEGERS};
-use super::counter::ZipfDistribution;
 use crate::{Batch, IngestError};
 
 /// Part of the number of each random stream.

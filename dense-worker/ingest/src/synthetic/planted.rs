@@ -5,9 +5,9 @@
 //! decides a click is therefore hidden from the network, and no model can score better than the planted probabilities, up
 //! to chance.
 
+use super::counter::ZipfDistribution;
 use crate::IngestError;
 use crate::synthetic::counter::{RandomStream, splitmix};
-use super::counter::ZipfDistribution;
 use crate::transform::symmetric_log;
 
 pub(crate) const INTEGERS: usize = 13;

@@ -17,8 +17,8 @@ use ::arrow_schema::{DataType, Field, UnionMode};
 use bytes::Bytes;
 
 use crate::IngestError;
-use crate::columnar::fault::{FileFault, Result, fail};
 use crate::columnar::ARROW_STREAM as CONTINUATION;
+use crate::columnar::fault::{FileFault, Result, fail};
 use crate::source::RandomAccess;
 
 /// Bytes of a message's metadata.

@@ -19,11 +19,11 @@ use zagros_zip::ZipEq;
 use super::batches::{RecordBatches, arrow_fault};
 use super::body::{BatchFailure, StoredMessage};
 use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
-use crate::{IngestError, columnar};
 use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::{ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
+use crate::{IngestError, columnar};
 
 /// The first bytes of a file of Feather's first version.
 const OLD_FEATHER: &[u8; 4] = b"FEA1";
@@ -222,11 +222,7 @@ impl FileContent {
 /// Bytes in front of the metadata of a message.
 const PREFIX: u64 = 8;
 
-fn read_content(
-    path: &Path,
-    source: &RandomAccess,
-    bytes: u64,
-) -> std::result::Result<FileContent, IngestError> {
+fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::Result<FileContent, IngestError> {
     let (mut content, mut at, mut seen) = (None, 0, BTreeSet::new());
     while let Some(block) = next_block(path, source, bytes, at)? {
         let damaged = |FileFault(reason)| {

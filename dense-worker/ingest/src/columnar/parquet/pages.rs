@@ -9,10 +9,10 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{Bytes, BytesMut};
 use ::parquet::basic::CompressionCodec;
 use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::reader::{ChunkReader, Length};
+use bytes::{Bytes, BytesMut};
 use zagros_store::{ObjectRange, Objects, StoreError, StoredObject};
 
 /// The largest page as it is in the file. Writers make pages of a mebibyte by default; the largest default is 100 MB.
