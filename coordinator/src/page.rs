@@ -17,14 +17,14 @@ use zagros_plumbing::Shutdown;
 use crate::LocalCoordinator;
 use events::EventStreams;
 
-const HTML: &str = include_str!("../../page/page.html");
-const CSS: &str = include_str!("../../page/page.css");
+const HTML: &str = include_str!("../page/page.html");
+const CSS: &str = include_str!("../page/page.css");
 /// In the order in which they use each other.
 const SCRIPTS: [&str; 4] = [
-    include_str!("../../page/format.js"),
-    include_str!("../../page/chart.js"),
-    include_str!("../../page/page.js"),
-    include_str!("../../page/live.js"),
+    include_str!("../page/format.js"),
+    include_str!("../page/chart.js"),
+    include_str!("../page/page.js"),
+    include_str!("../page/live.js"),
 ];
 
 /// The routes `/` and `/events`. Their responses end with `shutdown`. The port decides who may read them.

@@ -65,7 +65,7 @@ fn the_committed_definition_is_the_generated_one() {
         std::fs::write(&path, &generated).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == generated, "run UPDATE_DOCS=1 cargo test --release -p zagros-operator --test crd");
+    assert!(committed == generated, "run UPDATE_DOCS=1 cargo test --release -p zagros-operator --test operator");
 }
 
 /// A larger definition could not be applied by a client that keeps it in an annotation.

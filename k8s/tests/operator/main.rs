@@ -1,10 +1,11 @@
 //! The operator against a fake Kubernetes: whole lives of jobs, with faults. Time is virtual, so nothing depends on how
-//! fast the machine is.
+//! fast the machine is. Then the definition (`crd`) and the files that users apply (`manifests`).
 
 mod api;
 mod checks;
 mod clock;
 mod containers;
+mod crd;
 mod disks;
 mod edits;
 mod faults;
@@ -12,6 +13,7 @@ mod histories;
 mod kubelet;
 mod lives;
 mod load;
+mod manifests;
 mod namespaces;
 mod operator;
 mod operators;

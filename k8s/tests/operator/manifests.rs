@@ -1,8 +1,5 @@
 //! Files that users apply: the rules accept the examples, roles ask for no more than they should, pods are restricted.
 
-#[path = "cluster/kubelet.rs"]
-mod kubelet;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +7,8 @@ use serde_json::{Value, json};
 use zagros_operator::check::{RIGHTS, RequiredRight};
 use zagros_operator::crd::admission_refusals;
 use zagros_operator::render::render_objects;
+
+use crate::kubelet;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -1,4 +1,4 @@
-//! The calls one by one; random orders of them are in `tests/simulation.rs`.
+//! The calls one by one; random orders of them are in `tests/simulation`.
 
 use zagros_protocol::control::{
     DataFile, Evaluation, GroupRequest, GroupResponse, Outcome, Progress, ServerLoad, Split, Transform,

@@ -5,6 +5,7 @@
 //! the run finishes.
 
 mod actions;
+mod ballots;
 mod calls;
 mod ending;
 mod recorded;

@@ -1,5 +1,7 @@
 //! What the doctor says in each situation that a person may be in.
 
+mod properties;
+
 use std::time::Duration;
 
 use zagros_coordinator_core::{MemberSlot, Role};

@@ -11,7 +11,7 @@ use kube_cel::cel::common::ast::operators as op;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::{Value, json};
 
-use crate::places::{SchemaPlace, places, size};
+use super::places::{SchemaPlace, places, size};
 
 /// The most that one rule may cost, times the number of values that it checks.
 const RULE: u64 = 10_000_000;
@@ -171,7 +171,7 @@ fn wrong_words(rule: &Value, schema: &Value) -> Option<String> {
 
 #[test]
 fn every_rule_compiles_within_its_cost() {
-    let (wrong, all) = rules(&crate::schema());
+    let (wrong, all) = rules(&super::schema());
     assert_eq!(wrong, Vec::<String>::new());
     assert!(all < ALL, "{all}");
 }
@@ -180,7 +180,7 @@ fn every_rule_compiles_within_its_cost() {
 #[test]
 fn a_rule_that_is_broken_is_found() {
     let break_rule = |path: &str, rule: Value| {
-        let mut schema = crate::schema();
+        let mut schema = super::schema();
         schema.pointer_mut(path).unwrap()["x-kubernetes-validations"] = json!([rule]);
         rules(&schema).0
     };
@@ -209,7 +209,7 @@ fn a_rule_that_is_broken_is_found() {
 /// Without bounds, the worst case is a request of full size.
 #[test]
 fn lists_without_bounds_cost_too_much() {
-    let mut schema = crate::schema();
+    let mut schema = super::schema();
     let volumes = schema.pointer_mut("/properties/spec/properties/volumes").unwrap().as_object_mut().unwrap();
     assert!(volumes.shift_remove("maxItems").is_some());
     let (wrong, _) = rules(&schema);

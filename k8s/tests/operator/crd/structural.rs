@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use zagros_operator::crd::schema_problems;
 
-use crate::places::{SchemaPlace, places};
+use super::places::{SchemaPlace, places};
 
 /// `$ref`, `patternProperties`, `readOnly` and others are forbidden. `anyOf` and similar ones are restricted, and not
 /// needed.
@@ -140,12 +140,12 @@ fn wrong_defaults(schema: &Value) -> Vec<String> {
 
 #[test]
 fn the_schema_is_structural() {
-    assert_eq!(structural(&crate::schema()), Vec::<String>::new());
+    assert_eq!(structural(&super::schema()), Vec::<String>::new());
 }
 
 #[test]
 fn every_default_meets_its_own_schema() {
-    let schema = crate::schema();
+    let schema = super::schema();
     assert!(places(&schema).iter().filter(|place| !place.schema["default"].is_null()).count() > 10);
     assert_eq!(wrong_defaults(&schema), Vec::<String>::new());
 }
@@ -153,7 +153,7 @@ fn every_default_meets_its_own_schema() {
 const POD: &str = "/properties/spec/properties/denseWorkers/properties/pod";
 
 fn broken(path: &str, key: &str, value: Value) -> Value {
-    let mut schema = crate::schema();
+    let mut schema = super::schema();
     schema.pointer_mut(path).unwrap_or_else(|| panic!("{path}"))[key] = value;
     schema
 }
@@ -197,7 +197,7 @@ fn a_schema_that_is_not_structural_is_found() {
         let found = structural(&broken(path, key, value));
         assert!(found.iter().any(|one| one.contains(said)), "{path} {key}: {found:?}");
     }
-    let mut schema = crate::schema();
+    let mut schema = super::schema();
     schema["properties"]["metadata"] = json!({"type": "object", "properties": {"labels": {"type": "object"}}});
     assert!(structural(&schema)[0].contains("name and generateName alone"));
 }
