@@ -1,3 +1,5 @@
+//! What the coordinator knows of a run before any member joins.
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -5,7 +7,6 @@ use zagros_protocol::RunId;
 
 use crate::{Role, SplitOrder};
 
-/// What the coordinator knows of a run before anyone joins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CoreConfig {
     /// Tells this run from every other.
