@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use zagros_coordinator_core::{MemberSlot, Role};
 
+use crate::finding::{count_noun, join_list, time};
 use crate::observation::{Observation, ObservedMember, ObservedWait, WaitSubject};
-use crate::words::{count_noun, join_list, time};
 
 /// Shorter waits are how it should be.
 pub(crate) const LONG: Duration = Duration::from_secs(3);

@@ -491,10 +491,8 @@ fn the_reports_of_members_are_kept() {
 
 mod away;
 mod ballot;
-mod barrier;
 mod drain;
-mod joins;
 mod lost;
+mod reports;
 mod scale;
-mod waits;
 mod workers;

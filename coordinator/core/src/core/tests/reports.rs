@@ -1,8 +1,46 @@
-//! What members wait for, as they report it.
+//! What members say: joins that come again, barriers that they request, waits that they report.
 
 use zagros_protocol::control::{LongWait, WaitKind};
 
 use super::*;
+
+/// Regression: a copy of a join that the network held back fenced the process that had joined, or its successor.
+#[test]
+fn a_join_that_comes_again_changes_nothing() {
+    for slot in [MemberSlot::worker(0), MemberSlot::server(0)] {
+        let mut core = core(1, 2);
+        let join_of = |instance: u64| JoinRequest {
+            supersede: true,
+            lineage: u64::from(slot.role == Role::EmbeddingServer) * 7,
+            recovered: instance > 1 && slot.role == Role::EmbeddingServer,
+            ..request(slot, instance)
+        };
+        let other = if slot.role == Role::DenseWorker { MemberSlot::server(0) } else { MemberSlot::worker(0) };
+        join(&mut core, 0, other);
+        let first = core.join(time(0), &join_of(1)).unwrap();
+        assert_eq!(core.join(time(1), &join_of(1)).unwrap(), first, "{slot}");
+        beat(&mut core, 1, &first).unwrap();
+        let second = core.join(time(2), &join_of(2)).unwrap();
+        assert_eq!(second.incarnation, 2, "{slot}");
+        assert_eq!(core.join(time(3), &join_of(1)).unwrap_err().kind, RefusalKind::Fenced, "{slot}");
+        beat(&mut core, 3, &second).unwrap();
+    }
+}
+
+#[test]
+fn every_asynchronous_worker_learns_of_a_barrier_that_one_requests() {
+    for asynchronous in [true, false] {
+        let mut core = Core::new(CoreConfig { asynchronous, ..core(1, 2).config });
+        join(&mut core, 0, MemberSlot::server(0));
+        let workers = [0, 1].map(|index| join(&mut core, 0, MemberSlot::worker(index)));
+        let asks =
+            HeartbeatRequest { member: workers[0].member, incarnation: 1, barrier: 1, ..HeartbeatRequest::default() };
+        let answer = |answer: HeartbeatResponse| (answer.barrier, answer.barrier_in_ms);
+        let expected = if asynchronous { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
+        assert_eq!(answer(core.heartbeat(time(1), &asks).unwrap()), expected[0]);
+        assert_eq!(answer(beat(&mut core, 2, &workers[1]).unwrap()), expected[1]);
+    }
+}
 
 fn wait(what: &str, age_ms: u64) -> LongWait {
     LongWait {
