@@ -11,27 +11,32 @@
 
 mod accept;
 mod calls;
-mod connect;
 mod error;
 mod gate;
 mod handshake;
 mod key;
-mod role;
 
 use std::future::Future;
+use std::io;
+use std::task::{Context, Poll};
 
-use connect::ProvenConnector;
-use tokio::net::TcpListener;
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
 use tonic::service::Routes;
 use tonic::transport::Channel;
+use tower_service::Service;
 use zagros_plumbing::grpc::{self, InvalidAddress};
+use zagros_plumbing::link;
 use zagros_plumbing::metrics::IntCounter;
+
+use handshake::prove_role;
 
 pub use calls::{CALLS, least_role, most_bytes};
 pub use error::ProofError;
 pub use gate::Peer;
-pub use key::{BadKey, RoleKey};
-pub use role::PeerRole;
+pub use key::{BadKey, PeerRole, RoleKey};
 
 /// What a process shows to others, and asks of others.
 #[derive(Clone, Debug, Default)]
@@ -83,4 +88,46 @@ pub async fn serve(
     let incoming = accept::accept_checked(listener, credentials, refused);
     let mut server = grpc::server_builder().layer(gate::GateLayer);
     server.add_routes(services).serve_with_incoming_shutdown(incoming, stop).await
+}
+
+/// Opens a connection, and proves that this process knows a key if it has one.
+#[derive(Clone, Debug)]
+struct ProvenConnector {
+    key: Option<RoleKey>,
+}
+
+impl ProvenConnector {
+    fn new(key: Option<RoleKey>) -> Self {
+        Self { key }
+    }
+}
+
+impl Service<Uri> for ProvenConnector {
+    type Response = TokioIo<TcpStream>;
+    type Error = ProofError;
+    type Future = BoxFuture<'static, Result<Self::Response, ProofError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ProofError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, address: Uri) -> Self::Future {
+        let key = self.key.clone();
+        Box::pin(async move {
+            let mut stream = connect(&address).await.map_err(ProofError::Broken)?;
+            if let Some(key) = &key {
+                prove_role(&mut stream, key).await?;
+            }
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+async fn connect(address: &Uri) -> io::Result<TcpStream> {
+    let no_address = || io::Error::new(io::ErrorKind::InvalidInput, "the address has no host and port");
+    let authority = address.authority().ok_or_else(no_address)?;
+    let stream = TcpStream::connect(authority.as_str()).await?;
+    // If it fails, the connection still works.
+    let _ = link::prepare_stream(&stream);
+    Ok(stream)
 }
