@@ -91,14 +91,6 @@ impl BoundedListener {
             }
         }
     }
-
-    /// The stream of accepted connections, for a gRPC server.
-    pub fn into_stream(self) -> impl futures::Stream<Item = io::Result<BoundedConnection>> {
-        futures::stream::unfold(self, async |mut listener| {
-            let (connection, _) = listener.accept().await;
-            Some((Ok(connection), listener))
-        })
-    }
 }
 
 /// Whether the error concerns one connection only: its peer left before it was accepted. The port is fine.

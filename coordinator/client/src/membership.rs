@@ -174,10 +174,6 @@ impl Membership {
         self.view.clone()
     }
 
-    pub fn set_progress(&self, progress: Progress) {
-        self.report.send_modify(|report| report.progress = Some(progress));
-    }
-
     pub fn update_progress(&self, change: impl FnOnce(&mut Progress)) {
         self.report.send_modify(|report| change(report.progress.get_or_insert_default()));
     }

@@ -9,7 +9,7 @@ use zagros_fakes::{FakeControlPlane, LEASE};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{
     Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveResponse, Outcome, PlacementResponse,
-    Progress, ServerLoad, ServerWait,
+    ServerLoad, ServerWait,
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
@@ -82,7 +82,7 @@ async fn shutdown_ends_the_wait_for_a_coordinator() {
 async fn a_heartbeat_carries_what_was_reported_and_comes_three_times_a_lease() {
     let coordinator = coordinator();
     let membership = member(&coordinator).await;
-    membership.set_progress(Progress { step: 12, ..Progress::default() });
+    membership.update_progress(|progress| progress.step = 12);
     membership.set_load(ServerLoad { rows: 5, bytes: 80, ..ServerLoad::default() });
     membership.set_waits(vec![ServerWait { server: 3, oldest_ms: 1200, ..ServerWait::default() }]);
     membership.set_disk(Disk { free_bytes: 1, size_bytes: 2 });

@@ -18,8 +18,8 @@ use zagros_plumbing::{Shutdown, StopMeaning};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
-    PlacementRequest, PlacementResponse, Position, PositionRequest, Progress, ReportEvaluationRequest, Role,
-    ServerLoad, Split, StatusRequest,
+    PlacementRequest, PlacementResponse, Position, PositionRequest, ReportEvaluationRequest, Role, ServerLoad, Split,
+    StatusRequest,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 use zagros_transport::Credentials;
@@ -173,7 +173,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     let report = ReportEvaluationRequest { member: worker.member_id(), incarnation: worker.incarnation(), evaluation };
     control.report_evaluation(report).await.unwrap();
     second.set_load(ServerLoad { rows: 3, bytes: 300, ..ServerLoad::default() });
-    worker.set_progress(Progress { step: 8, ..Progress::default() });
+    worker.update_progress(|progress| progress.step = 8);
     worker.leave(Outcome::Finished, "").await.unwrap();
 
     assert_eq!(stop_reason(&first).await, "run finished");
