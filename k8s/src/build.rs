@@ -1,15 +1,10 @@
 //! From a valid job to Kubernetes objects. Total, and without a client: the same job and attempt give the same objects.
 
-mod claims;
-mod gang;
-mod grace;
-mod jobs;
 mod network;
 mod pod;
-mod security;
-mod sets;
 mod shared;
 mod volumes;
+mod workloads;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
@@ -21,8 +16,8 @@ use crate::names::{PodRole, RunAttempt, job_labels};
 use crate::rollout::ServerFacts;
 use crate::validate::ValidJob;
 
-pub(crate) use gang::group_resource;
 pub use shared::SharedObject;
+pub(crate) use shared::group_resource;
 
 pub const JOB_KEY: &str = "job.toml";
 
@@ -70,12 +65,12 @@ pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
     objects.extend(PodRole::ALL.map(|role| plan.manifest(network::service(plan, role))));
     objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
     if let Some(gang) = &plan.job.spec.scheduling.gang {
-        objects.push(plan.dynamic(gang::pod_group(plan, gang)));
+        objects.push(plan.dynamic(shared::pod_group(plan, gang)));
     }
-    objects.push(plan.manifest(sets::coordinator(plan)));
-    objects.push(plan.manifest(sets::servers(plan)));
+    objects.push(plan.manifest(workloads::coordinator(plan)));
+    objects.push(plan.manifest(workloads::servers(plan)));
     if stage == BuildStage::Everything {
-        objects.push(plan.manifest(jobs::workers(plan)));
+        objects.push(plan.manifest(workloads::workers(plan)));
     }
     objects
 }

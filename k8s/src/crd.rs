@@ -5,12 +5,10 @@
 
 mod admission;
 mod edits;
-mod env_name;
 mod pattern;
 mod pod;
 mod policy;
 mod schema;
-mod sidecar;
 mod status;
 mod volume;
 
@@ -19,14 +17,13 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use admission::{admission_refusals, schema_problems};
-pub use env_name::EnvName;
-pub use pod::PodSettings;
+pub(crate) use admission::problem;
+pub use admission::{SpecProblem, admission_refusals, schema_problems};
+pub use pod::{EnvName, PodSettings, SidecarSpec};
 pub use policy::{
     CleanPodPolicy, ElasticitySpec, ExitCodes, GangScheduler, GangSpec, MonitoringSpec, RunPolicy, SchedulingSpec,
 };
 pub use schema::{KUBERNETES_FIELDS, definition_yaml, resource_definition};
-pub use sidecar::SidecarSpec;
 pub use status::{
     AttemptFailure, ConditionStatus, HybridJobStatus, JobCondition, LastCheckpoint, RoleCount, RoleCounts,
     RowsRecovery, RunPhase, RunProgress, ServerScaling,

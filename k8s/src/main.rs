@@ -13,7 +13,7 @@ use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
 use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
 use zagros_operator::render::render_objects;
-use zagros_operator::scale::ask::scale_by_coordinator;
+use zagros_operator::scale::scale_by_coordinator;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::lifecycle::StopSignals;
 use zagros_plumbing::metrics::Registry;

@@ -22,15 +22,15 @@ use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
 use crate::cache::{JobKey, ObjectCaches, scoped_api};
+use crate::context::OperatorMetrics;
 use crate::context::{Clock, CoordinatorQuery, OperatorContext};
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::LeaseHandle;
-use crate::metrics::OperatorMetrics;
 use crate::names::{MANAGER, RunAttempt};
 use crate::probe;
 use crate::reconcile::{error_policy, reconcile};
-use crate::scale::ask::CoordinatorScale;
+use crate::scale::CoordinatorScale;
 
 /// Events within this time of each other lead to one look.
 const DEBOUNCE: Duration = Duration::from_millis(500);

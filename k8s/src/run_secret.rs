@@ -13,8 +13,7 @@ use zagros_transport::{Credentials, PeerRole, RoleKey};
 use crate::cluster::JobClient;
 use crate::crd::HybridJob;
 use crate::error::Error;
-use crate::names::{PodRole, job_labels};
-use crate::secret_names::{SECRET_TOKEN, secret_entry, secret_name};
+use crate::names::{PodRole, SECRET_TOKEN, job_labels, secret_entry, secret_name};
 
 /// Key of the clients' key, which a person gives to `zagros status`.
 const CLIENT: &str = "client";

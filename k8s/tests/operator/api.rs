@@ -1,10 +1,9 @@
 //! A fake API server of Kubernetes: objects, versions, watches, the definition's rules, and the deletion of objects
-//! without an owner. An apply keeps the fields of other managers, and replaces lists whole.
+//! without an owner. An apply keeps the fields of other managers, and replaces lists whole. Time is virtual.
 
 mod http;
 mod kinds;
 mod merge;
-mod selector;
 mod store;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,9 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ::http::{Request, Response};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(crate) use store::{ApiEvent, ObjectKey, ObjectPart, ObjectStore};
 
@@ -88,5 +89,28 @@ impl tower_service::Service<Request<Body>> for ApiService {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let api = self.0.clone();
         Box::pin(async move { Ok(http::answer(&api, request).await) })
+    }
+}
+
+/// Counts from when the cluster was made.
+#[derive(Clone, Copy)]
+pub(crate) struct ClusterClock {
+    started: Instant,
+}
+
+impl Default for ClusterClock {
+    fn default() -> Self {
+        Self { started: Instant::now() }
+    }
+}
+
+impl ClusterClock {
+    pub(crate) fn now(self) -> Timestamp {
+        let start: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
+        start + SignedDuration::try_from(self.started.elapsed()).unwrap()
+    }
+
+    pub(crate) fn time_after(self, seconds: i64) -> String {
+        (self.now() + SignedDuration::from_secs(seconds)).to_string()
     }
 }

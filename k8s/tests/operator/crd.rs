@@ -1,7 +1,6 @@
 //! The definition: the file equals the types, its defaults are the types', and its rules refuse what they should.
 
 mod cost;
-mod places;
 mod structural;
 
 use std::path::Path;

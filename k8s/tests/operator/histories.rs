@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::containers::is_ready;
+use crate::kubelet::is_ready;
 use crate::operator::RunningOperator;
 use crate::rolling::servers_are_alive;
 use crate::scale::{buckets_move, wants};

@@ -2,11 +2,7 @@
 //! fast the machine is. Then the definition (`crd`) and the files that users apply (`manifests`).
 
 mod api;
-mod checks;
-mod clock;
-mod containers;
 mod crd;
-mod disks;
 mod edits;
 mod faults;
 mod histories;
@@ -24,7 +20,7 @@ mod rolling;
 mod run_secrets;
 mod scale;
 mod scaling_run;
-mod updates;
+mod stateful_sets;
 mod user_errors;
 mod worker_scale;
 mod world;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::containers::has_ended;
+use crate::kubelet::has_ended;
 
 /// Kubernetes' first pause before it replaces a pod.
 const PAUSE: Duration = Duration::from_secs(10);

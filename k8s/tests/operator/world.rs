@@ -15,16 +15,13 @@ use zagros_operator::operator::{OperatorConfig, run};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
-use crate::api::{FakeApi, ObjectKey};
-use crate::clock::ClusterClock;
-use crate::containers::{comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
-use crate::disks;
-use crate::kubelet;
+use crate::api::{ClusterClock, FakeApi, ObjectKey};
+use crate::kubelet::{self, comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
 use crate::namespaces;
 use crate::operator::RunningOperator;
 use crate::replaced::{ReplacedPods, count, is_beyond};
 use crate::scaling_run::ScalingRun;
-use crate::updates;
+use crate::stateful_sets;
 
 pub(crate) const ADS: &str = "ads";
 const TIMEOUT: Duration = Duration::from_secs(1200);
@@ -201,7 +198,7 @@ impl ClusterWorld {
 
     /// One moment of controllers and kubelets: they end pods, make pods, start them and count them.
     fn tick(&self) {
-        disks::release(self);
+        stateful_sets::release(self);
         namespaces::remove(self);
         let pods = self.api.store().list("", "pods", None, "");
         pods.into_iter().for_each(|pod| self.kubelet(pod));
@@ -257,7 +254,7 @@ impl ClusterWorld {
         let Ok(owner) = self.api.store().get(&key(group, plural, name)) else { return };
         let is_over = owner["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
         let makes_none = is_over || owner["spec"]["suspend"] == true || self.api.store().terminating.contains(ADS);
-        let owner = if is_set { updates::step(self, owner) } else { owner };
+        let owner = if is_set { stateful_sets::step(self, owner) } else { owner };
         let wanted = owner["spec"][if is_set { "replicas" } else { "parallelism" }].as_i64().unwrap_or(1);
         let mut ready = 0;
         for index in 0..wanted {
@@ -269,10 +266,10 @@ impl ClusterWorld {
             let found = self.api.store().get(&place).ok();
             match found {
                 None if !makes_none => {
-                    disks::claim(self, &owner, &place.name);
+                    stateful_sets::claim(self, &owner, &place.name);
                     let mut pod = self.pod(&owner, &place.name);
                     if is_set {
-                        pod["metadata"]["labels"]["controller-revision-hash"] = updates::revision(&owner, index);
+                        pod["metadata"]["labels"]["controller-revision-hash"] = stateful_sets::revision(&owner, index);
                     }
                     self.write(&place, pod);
                 }

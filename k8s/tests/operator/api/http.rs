@@ -11,9 +11,10 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::FakeApi;
 use super::kinds::{self, ApiPath};
+use super::merge::{self, matches_selector};
 use super::store::{ApiRefusal, ObjectKey, ObjectPart, ObjectStore, refusal};
-use super::{FakeApi, merge, selector};
 
 /// A body that is complete at once, or lasts as long as a watch.
 pub(crate) type ApiBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
@@ -293,7 +294,7 @@ fn watch(api: FakeApi, call: ApiCall) -> impl Stream<Item = Result<Frame<Bytes>,
                 };
                 let start = store.log.partition_point(|one| one.version <= from);
                 let since = store.log[start..].iter().filter(|one| concerns(&one.key));
-                let events = since.filter(|one| selector::matches(labels, &one.object));
+                let events = since.filter(|one| matches_selector(labels, &one.object));
                 let lines: String =
                     events.map(|one| format!("{}\n", json!({ "type": one.what, "object": one.object }))).collect();
                 from = store.version;

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use super::ClusterClock;
 use super::kinds::has_generation;
-use super::{merge, selector};
-use crate::clock::ClusterClock;
+use super::merge::{self, matches_selector};
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let definition = serde_json::to_value(zagros_operator::crd::resource_definition()).unwrap();
@@ -103,7 +103,7 @@ impl ObjectStore {
         let is_there = |key: &ObjectKey| namespace.is_none_or(|namespace| key.namespace == namespace);
         let of_kind =
             self.from(group, plural, "", "").take_while(|(key, _)| key.group == group && key.plural == plural);
-        let found = of_kind.filter(|(key, object)| is_there(key) && selector::matches(labels, object));
+        let found = of_kind.filter(|(key, object)| is_there(key) && matches_selector(labels, object));
         found.map(|(_, object)| object.clone()).collect()
     }
 

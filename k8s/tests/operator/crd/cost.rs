@@ -11,7 +11,7 @@ use kube_cel::cel::common::ast::operators as op;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::{Value, json};
 
-use super::places::{SchemaPlace, places, size};
+use super::structural::{SchemaPlace, places, size};
 
 /// The most that one rule may cost, times the number of values that it checks.
 const RULE: u64 = 10_000_000;

@@ -1,10 +1,11 @@
-//! From the highest index down to the partition, Kubernetes updates each pod once the one before is ready.
+//! StatefulSets as Kubernetes keeps them. From the highest index down to the partition, it updates each pod once the one before is
+//! ready. It makes the claims of the pods and keeps them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
 
-use crate::containers::is_ready;
+use crate::kubelet::is_ready;
 use crate::world::{ADS, ClusterWorld, key};
 
 pub(crate) fn revision(set: &Value, index: i64) -> Value {
@@ -58,6 +59,42 @@ fn remove_surplus(world: &ClusterWorld, name: &str, replicas: i64) {
         let index: i64 = pod_name.rsplit('-').next().unwrap().parse().unwrap();
         if index >= replicas && pod["metadata"]["deletionTimestamp"].is_null() {
             world.delete(&key("", "pods", pod_name));
+        }
+    }
+}
+
+/// Keeps a claim that a pod uses.
+const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// Makes the claims of a pod, unless they exist: a pod that is made again finds its claims.
+pub(crate) fn claim(world: &ClusterWorld, set: &Value, pod: &str) {
+    for template in set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
+        let metadata = &template["metadata"];
+        let name = format!("{}-{pod}", metadata["name"].as_str().unwrap());
+        let place = key("", "persistentvolumeclaims", &name);
+        if world.api.store().get(&place).is_ok() {
+            continue;
+        }
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": template["spec"],
+            "metadata": {
+                "name": name, "finalizers": [PROTECTION], "labels": metadata["labels"],
+                "ownerReferences": metadata["ownerReferences"],
+            },
+        });
+        world.write(&place, claim);
+    }
+}
+
+/// Lets claims go that were deleted and that no pod uses any more.
+pub(crate) fn release(world: &ClusterWorld) {
+    let claims = world.api.store().list("", "persistentvolumeclaims", Some(ADS), "");
+    for mut claim in claims.into_iter().filter(|claim| claim["metadata"]["deletionTimestamp"].is_string()) {
+        let name = claim["metadata"]["name"].as_str().unwrap().to_owned();
+        let pod = name.split_once('-').unwrap().1.to_owned();
+        if !world.pods().contains(&pod) {
+            claim["metadata"].as_object_mut().unwrap().remove("finalizers");
+            world.write(&key("", "persistentvolumeclaims", &name), claim);
         }
     }
 }
