@@ -134,13 +134,12 @@ fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailu
     AttemptFailure { attempt, pod, exit_code: None, at: None, message }
 }
 
-fn exit_words(code: i32, reason: &str) -> String {
-    let words = match code {
+fn exit_words(code: i32, reason: &str) -> &'static str {
+    match code {
         137 if reason == "OOMKilled" => "it used more memory than its limit",
         126..=128 => "the container could not run zagros",
         code => exit_codes::code_meaning(code).unwrap_or("unknown code"),
-    };
-    words.to_owned()
+    }
 }
 
 pub(crate) fn elapsed_time(since: Timestamp, now: Timestamp) -> Duration {
