@@ -19,7 +19,8 @@
 //! Each look derives the step from the report that the status keeps. An operator that takes over thus continues there.
 
 pub(crate) mod answer;
-pub use std::future::Future;
+
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,10 +12,7 @@ fn shared(world: &ClusterWorld) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_an_edit_turns_off_is_removed_and_comes_back() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     assert_eq!(shared(&world), ["ctr", "ctr.workers", "ctr"]);
     let pods = world.pods();
     world.edit(|job| job["spec"]["networkPolicy"] = json!(false)).unwrap();
@@ -62,10 +59,7 @@ async fn an_object_without_the_jobs_labels_stays() {
 /// `kubectl delete --cascade=orphan` removes the owner from dependants before the finalizer acts.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     for (group, plural) in [
         ("", "services"),
         ("", "configmaps"),
@@ -91,10 +85,8 @@ async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
 /// Servers that stay up for inspection must not keep a node from being drained.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_over_has_no_budget() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": "None"}));
-    world.until_running().await;
+    let (world, operator) =
+        ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": "None"})).await;
     world.trains_to_the_end();
     world.until("no budgets", |world| world.names("policy", "poddisruptionbudgets").is_empty()).await;
     assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"]);
@@ -104,8 +96,7 @@ async fn a_run_that_is_over_has_no_budget() {
 /// No object of the job exists, so all of it may change without suspending it.
 #[tokio::test(start_paused = true)]
 async fn an_invalid_job_is_corrected_in_place() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.create(|job| job["spec"]["volumes"] = json!([]));
     world.until("invalid", |world| world.phase() == "Invalid").await;
     world
@@ -139,10 +130,7 @@ async fn no_admitted_edit_restarts_the_run() {
         ("/spec/networkPolicy", json!(false)),
         ("/spec/disruptionBudget", json!(false)),
     ];
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let mut admitted = Vec::new();
     for (pointer, value) in edits {
         let (parent, field) = pointer.rsplit_once('/').unwrap();

@@ -7,10 +7,7 @@ use crate::world::{ClusterWorld, key};
 /// Its journal is on a disk that outlives its pod.
 #[tokio::test(start_paused = true)]
 async fn a_lost_coordinator_is_made_again_and_nothing_else_restarts() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let pods = world.pods();
     assert_eq!(pods.len(), 6);
     world.vanishes("ctr-1-coord-0");
@@ -23,10 +20,7 @@ async fn a_lost_coordinator_is_made_again_and_nothing_else_restarts() {
 /// A container that ends alone is started again in its pod, and its end is no reason for a later failure.
 #[tokio::test(start_paused = true)]
 async fn a_server_and_a_coordinator_that_end_alone_are_waited_for() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     for (pod, lost, back) in
         [("ctr-1-server-1", "ServerLost", "ServerBack"), ("ctr-1-coord-0", "CoordinatorLost", "CoordinatorBack")]
     {
@@ -52,10 +46,7 @@ async fn a_server_and_a_coordinator_that_end_alone_are_waited_for() {
 /// again.
 #[tokio::test(start_paused = true)]
 async fn the_verdict_of_the_coordinator_waits_for_the_operator() {
-    let world = ClusterWorld::new();
-    let first = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, first) = ClusterWorld::running(|_| ()).await;
     first.stop().await;
     world.ends("ctr-1-coord-0", 4);
     world.advance(1000).await;
@@ -72,10 +63,7 @@ async fn the_verdict_of_the_coordinator_waits_for_the_operator() {
 /// The server is killed for its memory. Coordinator and workers then end with 4, which is not the cause.
 #[tokio::test(start_paused = true)]
 async fn a_killed_server_is_named_as_the_cause() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-server-1", 137);
     world.advance(20).await;
     assert_eq!(world.status("/attempt"), 1, "the run itself says when it is over");
@@ -92,10 +80,7 @@ async fn a_killed_server_is_named_as_the_cause() {
 /// The node is gone: its pod stays until a person removes the node, and the next attempt does not wait for that.
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_delays_nothing() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let place = key("", "pods", "ctr-1-server-2");
     world.unheard.lock().unwrap().insert(place.name.clone());
     let mut pod = world.api.store().get(&place).unwrap();
@@ -113,10 +98,7 @@ async fn a_lost_node_delays_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn data_that_is_missing_ends_the_job_with_the_reason() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-worker-0-x7k2p", 3);
     world.until("failed", |world| world.phase() == "Failed").await;
     let condition = world.condition("Failed");
@@ -135,8 +117,7 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_end_with_the_limit() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
     for attempt in 1..=3 {
         world.until("running", |world| world.phase() == "Running" && world.status("/attempt") == attempt).await;
@@ -154,10 +135,8 @@ async fn attempts_end_with_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_run_that_hangs() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300}));
-    world.until_running().await;
+    let (world, operator) =
+        ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300})).await;
     world.until("failed", |world| world.phase() == "Failed").await;
     assert_eq!(world.condition("Failed")["reason"], "DeadlineExceeded");
     world.until("nothing runs", |world| world.pods().is_empty()).await;
@@ -172,10 +151,7 @@ async fn the_deadline_ends_a_run_that_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn drift_is_repaired() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.delete(&key("", "services", "ctr-1-server"));
     world.delete(&key("networking.k8s.io", "networkpolicies", "ctr"));
     let place = key("apps", "statefulsets", "ctr-1-server");
@@ -199,10 +175,7 @@ async fn drift_is_repaired() {
 /// A Service has no generation that would count edits.
 #[tokio::test(start_paused = true)]
 async fn an_edited_service_is_repaired_at_once() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.advance(30).await;
     let place = key("", "services", "ctr-1-server");
     let applied = world.api.store().get(&place).unwrap();
@@ -237,10 +210,7 @@ async fn an_edited_service_is_repaired_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_run_is_left_alone() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.advance(60).await;
     let version = world.api.store().version;
     world.advance(600).await;

@@ -209,10 +209,7 @@ async fn a_run_goes_on_whatever_happens_to_its_pods_and_its_operator() {
 /// A failed attempt's rows are of no use to the next one. Its claims go with it, and those of the next one stay.
 #[tokio::test(start_paused = true)]
 async fn claims_go_with_their_attempt_and_with_a_deleted_job() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let all = |attempt: i32| {
         let servers = (0..3).map(|index| format!("state-ctr-{attempt}-server-{index}"));
         std::iter::once(format!("state-ctr-{attempt}-coord-0")).chain(servers).collect::<Vec<_>>()
@@ -234,10 +231,7 @@ async fn claims_go_with_their_attempt_and_with_a_deleted_job() {
 /// The model is not saved: a user may want to look at what is there.
 #[tokio::test(start_paused = true)]
 async fn claims_of_a_failed_job_stay_as_long_as_the_job() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-worker-0-x7k2p", 3);
     world.until("failed", |world| world.phase() == "Failed").await;
     world.advance(600).await;

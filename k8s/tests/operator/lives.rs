@@ -8,8 +8,7 @@ use crate::world::{ClusterWorld, key};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_created_runs_completes_and_goes() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 600}));
     world.until("servers", |world| world.pods().len() == 4).await;
     assert!(!world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned()), "workers come last");
@@ -56,10 +55,7 @@ async fn a_job_is_created_runs_completes_and_goes() {
 /// The coordinator is asked every 15 s, and leaves its last report as the message of its container's end.
 #[tokio::test(start_paused = true)]
 async fn a_finished_run_shows_its_last_numbers() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     *world.progress.lock().unwrap() = Some(RunProgress { step: 41, ..RunProgress::default() });
     world.until("progress", |world| world.status("/progress/step") == 41).await;
     let worker = MemberReport {
@@ -92,10 +88,8 @@ async fn a_finished_run_shows_its_last_numbers() {
 #[tokio::test(start_paused = true)]
 async fn pods_go_as_the_policy_says() {
     for (policy, pods) in [("All", 0), ("None", 6)] {
-        let world = ClusterWorld::new();
-        let operator = world.operator(None).await;
-        world.create(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": policy}));
-        world.until_running().await;
+        let (world, operator) =
+            ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": policy})).await;
         world.trains_to_the_end();
         world.until("succeeded", |world| world.phase() == "Succeeded").await;
         world.advance(60).await;
@@ -106,10 +100,7 @@ async fn pods_go_as_the_policy_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_job_has_no_pods_and_may_be_edited() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let refused = world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap_err();
     assert!(refused.contains("image is fixed while the run is not suspended"), "{refused}");
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
@@ -127,10 +118,7 @@ async fn a_suspended_job_has_no_pods_and_may_be_edited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_leaves_nothing() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
     assert!(world.job().is_some(), "the finalizer holds it");
     world.until("gone", |world| world.job().is_none() && world.pods().is_empty()).await;
@@ -150,8 +138,7 @@ async fn a_deleted_job_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_job_file_of_an_attempt_never_changes() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     let config = |seed: i64| {
         let text = format!("[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nseed = {seed}\n");
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"job.toml": text}})

@@ -26,10 +26,7 @@ fn trains(world: &ClusterWorld, step: i64) {
 }
 
 async fn running_job() -> (ClusterWorld, RunningOperator) {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.advance(60).await;
     (world, operator)
 }

@@ -47,10 +47,7 @@ fn delete(world: &ClusterWorld) {
 /// The workers' Job would keep a failed pod until its replacement exists, which the namespace does not admit any more.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_with_a_running_job_goes() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     delete(&world);
     world.until("pods gone", |world| world.pods().is_empty()).await;
     world.until("namespace gone", |world| world.api.store().get(&place()).is_err()).await;
@@ -84,10 +81,7 @@ async fn deleted_workers_alone_are_replaced() {
 /// Without anyone who deletes the Job, the stand-in holds such a namespace for ever, as Kubernetes does.
 #[tokio::test(start_paused = true)]
 async fn without_an_operator_the_namespace_stays() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     operator.kill().await;
     delete(&world);
     world.advance(600).await;

@@ -31,8 +31,7 @@ async fn live(world: &ClusterWorld) {
 /// The operator is killed after so many of its writes. The next one takes over, and the result is that without a kill.
 #[tokio::test(start_paused = true)]
 async fn an_operator_may_end_between_any_two_writes() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.create(|_| ());
     live(&world).await;
     let expected = outcome(&world);

@@ -59,10 +59,7 @@ async fn ends_in_order(world: &ClusterWorld) {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_run_ends_workers_first() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     workers_take_long(&world);
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
     world.until("reported", |world| world.status("/message").to_string().contains("has not ended yet")).await;
@@ -73,10 +70,7 @@ async fn a_suspended_run_ends_workers_first() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_takes_over_keeps_the_order() {
-    let world = ClusterWorld::new();
-    let first = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, first) = ClusterWorld::running(|_| ()).await;
     workers_take_long(&world);
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
     world.until("reported", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
@@ -89,10 +83,8 @@ async fn an_operator_that_takes_over_keeps_the_order() {
 /// The deadline is over, but the workers may still write a checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_run_beyond_its_deadline_ends_workers_first() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300}));
-    world.until_running().await;
+    let (world, operator) =
+        ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300})).await;
     workers_take_long(&world);
     world.until("over", |world| world.phase() == "Failed").await;
     world.advance(40).await;
@@ -109,8 +101,7 @@ fn is_held(world: &ClusterWorld) -> bool {
 /// While nothing runs, a definition and a namespace can be deleted without an operator.
 #[tokio::test(start_paused = true)]
 async fn only_a_job_with_workers_is_held() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"suspend": true}));
     world.until("suspended", |world| world.phase() == "Suspended").await;
     assert!(!is_held(&world), "nothing was made");
@@ -132,10 +123,7 @@ async fn only_a_job_with_workers_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     workers_take_long(&world);
     world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
     world.advance(40).await;
@@ -155,10 +143,7 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_is_not_held_for_an_impossible_step() {
     for is_denied in [true, false] {
-        let world = ClusterWorld::new();
-        let operator = world.operator(None).await;
-        world.create(|_| ());
-        world.until_running().await;
+        let (world, operator) = ClusterWorld::running(|_| ()).await;
         if is_denied {
             let denied = ["deletecollection jobs", "list pods", "list jobs"];
             world.api.store().denied.extend(denied.map(str::to_owned));
@@ -177,10 +162,7 @@ async fn a_deleted_job_is_not_held_for_an_impossible_step() {
 /// A person who suspends a Job directly must resume it too. The status says so.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_somebody_suspended_is_reported() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let place = key("batch", "jobs", "ctr-1-worker");
     let suspend = |is_suspended: Value| {
         let mut job = world.api.store().get(&place).unwrap();

@@ -8,10 +8,7 @@ const SYNC: &str = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[t
 
 #[tokio::test(start_paused = true)]
 async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-worker-1-x7k2p", 137);
     world.until("reported", |world| world.condition("Ready")["reason"] == "WorkerLost").await;
     let message = world.status("/message").as_str().unwrap().to_owned();
@@ -31,10 +28,7 @@ async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
 /// Without the node, nothing reports an exit code.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_vanishes_with_its_node_is_replaced_too() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.vanishes("ctr-1-worker-0-x7k2p");
     world.until("counted", |world| world.status("/workerRestarts") == 1).await;
     world.until("back", |world| world.condition("Ready")["status"] == "True").await;
@@ -45,10 +39,7 @@ async fn a_worker_that_vanishes_with_its_node_is_replaced_too() {
 
 #[tokio::test(start_paused = true)]
 async fn in_mode_sync_the_whole_group_restarts() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["job"]["inline"] = json!(SYNC));
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|job| job["spec"]["job"]["inline"] = json!(SYNC)).await;
     world.ends("ctr-1-worker-1-x7k2p", 137);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     assert_eq!(world.status("/lastFailure/pod"), "ctr-1-worker-1-x7k2p");
@@ -58,10 +49,7 @@ async fn in_mode_sync_the_whole_group_restarts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2})).await;
     for pod in ["x7k2p", "again1", "again2"] {
         let pod = format!("ctr-1-worker-1-{pod}");
         world.until("there", |world| world.pods().contains(&pod)).await;
@@ -81,14 +69,12 @@ async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
 /// Kubernetes gives the worker up. The run continues with the others and ends well.
 #[tokio::test(start_paused = true)]
 async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| {
+    let (world, operator) = ClusterWorld::running(|job| {
         job["spec"]["elasticity"] = json!({"minWorkers": 2, "maxWorkers": 4});
         job["spec"]["denseWorkers"]["replicas"] = json!(3);
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1});
-    });
-    world.until_running().await;
+    })
+    .await;
     let text = world.api.store().get(&key("", "configmaps", "ctr-1-job")).unwrap()["data"]["job.toml"].to_string();
     assert!(text.contains("min_workers = 2"), "{text}");
     for pod in ["ctr-1-worker-2-x7k2p", "ctr-1-worker-2-again1"] {
@@ -109,10 +95,7 @@ async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
 /// No replacement came in time, so the coordinator gives the worker up, and all end.
 #[tokio::test(start_paused = true)]
 async fn when_the_run_gives_a_worker_up_the_whole_group_restarts() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-worker-1-x7k2p", 137);
     world.advance(5).await;
     world.ends("ctr-1-coord-0", 4);
@@ -126,10 +109,7 @@ async fn when_the_run_gives_a_worker_up_the_whole_group_restarts() {
 /// The worker is evicted, and its kubelet ends it: its Job does not count it.
 #[tokio::test(start_paused = true)]
 async fn an_evicted_worker_is_reported_when_it_is_lost_and_when_it_is_back() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.loses_node_of("ctr-1-worker-1-x7k2p");
     world.unheard.lock().unwrap().clear();
     world.until("lost", |world| !world.status("/workersLost").is_null()).await;
@@ -142,10 +122,7 @@ async fn an_evicted_worker_is_reported_when_it_is_lost_and_when_it_is_back() {
 /// The kubelet never confirms the end of the pod. With a policy for exit codes the Job must wait for that.
 #[tokio::test(start_paused = true)]
 async fn a_worker_on_a_silent_node_is_given_up_and_replaced() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let lost = "ctr-1-worker-1-x7k2p".to_owned();
     world.loses_node_of(&lost);
     let evicted = world.now();
@@ -164,10 +141,7 @@ async fn a_worker_on_a_silent_node_is_given_up_and_replaced() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
     for is_on_a_lost_node in [false, true] {
-        let world = ClusterWorld::new();
-        let operator = world.operator(None).await;
-        world.create(|_| ());
-        world.until_running().await;
+        let (world, operator) = ClusterWorld::running(|_| ()).await;
         let worker = "ctr-1-worker-0-x7k2p";
         world.unheard.lock().unwrap().insert(worker.to_owned());
         world.ends("ctr-1-coord-0", 4);
@@ -192,10 +166,7 @@ async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
 /// The coordinator's pod never goes, so no other is made. Its workers wait for it in vain and end.
 #[tokio::test(start_paused = true)]
 async fn a_coordinator_on_a_silent_node_is_followed_by_another_attempt() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 1}));
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 1})).await;
     let coordinator = "ctr-1-coord-0";
     world.loses_node_of(coordinator);
     world.until("reported", |world| world.condition("Ready")["reason"] == "PodLost").await;
@@ -212,10 +183,7 @@ async fn a_coordinator_on_a_silent_node_is_followed_by_another_attempt() {
 /// Every attempt has the same output folder, so the next one finds checkpoints.
 #[tokio::test(start_paused = true)]
 async fn the_next_attempt_continues_from_the_last_checkpoint() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-coord-0", 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();

@@ -31,8 +31,7 @@ fn set_image(world: &ClusterWorld, image: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_image_reaches_one_server_after_another() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.create(|_| ());
     servers_are_alive(&world, 3);
     world.until_running().await;
@@ -92,8 +91,7 @@ async fn an_update_stops_at_a_server_that_does_not_come_back() {
 /// Their rows would be lost, so the definition refuses the edit.
 #[tokio::test(start_paused = true)]
 async fn servers_without_a_log_are_not_updated_while_the_run_trains() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     let text = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\ndurability = \"checkpoint\"\n";
     world.create(|job| job["spec"]["job"]["inline"] = json!(text));
     world.until_running().await;

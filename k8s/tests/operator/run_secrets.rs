@@ -18,10 +18,7 @@ fn templates(world: &ClusterWorld) -> Vec<Value> {
 /// Over an update of the servers, another operator and another attempt, processes of the run know each other.
 #[tokio::test(start_paused = true)]
 async fn a_job_has_one_secret_for_as_long_as_it_is_there() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let made = secrets(&world);
     assert_eq!(made.len(), 1);
     assert_eq!(made[0]["metadata"]["ownerReferences"][0]["kind"], "HybridJob");
@@ -50,10 +47,7 @@ async fn a_job_has_one_secret_for_as_long_as_it_is_there() {
 /// A user deletes the Secret, and the operator makes it again.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_gone_is_made_again() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let name = secrets(&world)[0]["metadata"]["name"].as_str().unwrap().to_owned();
     world.delete(&key("", "secrets", &name));
     world.until("made again", |world| secrets(world).len() == 1).await;
@@ -62,8 +56,7 @@ async fn a_secret_that_is_gone_is_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn each_pod_gets_the_key_of_its_role_and_no_sidecar_gets_any() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     let sidecar = json!([{"name": "proxy", "image": "proxy:1"}]);
     world.create(|job| job["spec"]["denseWorkers"]["pod"] = json!({"sidecars": sidecar}));
     world.until_running().await;
@@ -94,13 +87,11 @@ async fn each_pod_gets_the_key_of_its_role_and_no_sidecar_gets_any() {
 /// As the job files of attempts that an earlier operator has made: their pods stay as they are.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_says_that_it_is_insecure_gets_no_secret() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| {
+    let (world, operator) = ClusterWorld::running(|job| {
         let text = job["spec"]["job"]["inline"].as_str().unwrap().to_owned();
         job["spec"]["job"]["inline"] = json!(format!("{text}\n[cluster]\ninsecure = true\n"));
-    });
-    world.until_running().await;
+    })
+    .await;
     assert_eq!(secrets(&world), Vec::<Value>::new());
     let templates = templates(&world);
     assert_eq!(templates.len(), 3);

@@ -10,8 +10,7 @@ use crate::rolling::servers_are_alive;
 use crate::world::{ADS, ClusterWorld, key};
 
 pub(crate) async fn training() -> (ClusterWorld, RunningOperator) {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.run.start(3);
     servers_are_alive(&world, 100);
     world.create(|_| ());
@@ -147,8 +146,7 @@ async fn nothing_is_asked_before_the_run_trains() {
 /// Rows beyond memory move as others do, so the definition admits the edit.
 #[tokio::test(start_paused = true)]
 async fn servers_with_rows_beyond_memory_change_their_number() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.run.start(3);
     servers_are_alive(&world, 100);
     let text = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\nmemory = \"1GiB\"\n";

@@ -10,8 +10,7 @@ fn message(world: &ClusterWorld, type_: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     let config = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"job.toml": text}});
     let good = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n";
     world.create(|job| job["spec"]["job"] = json!({"configMap": {"name": "mine"}}));
@@ -37,8 +36,7 @@ async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
 /// The cluster's definition is older, so its rules never checked the object.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_harms_no_other() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     let mut broken = key("zagros.dev", "hybridjobs", "broken");
     broken.name = "broken".to_owned();
     let object = json!({
@@ -103,8 +101,7 @@ async fn a_missing_claim_secret_or_config_is_named() {
 /// A quota of objects stops the operator. A quota of pods stops the controllers of the pods.
 #[tokio::test(start_paused = true)]
 async fn an_exhausted_quota_is_reported_and_work_continues_once_it_is_raised() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.api.store().exceeded.insert("services".to_owned());
     world.create(|_| ());
     world.until("reported", |world| world.condition("Reconciled")["reason"] == "QuotaExceeded").await;
@@ -138,8 +135,7 @@ async fn a_missing_permission_is_named_and_work_continues_once_it_is_given() {
     for denied in
         ["patch services", "patch statefulsets", "list pods", "deletecollection jobs", "patch poddisruptionbudgets"]
     {
-        let world = ClusterWorld::new();
-        let operator = world.operator(None).await;
+        let (world, operator) = ClusterWorld::with_operator().await;
         world.api.store().denied.insert(denied.to_owned());
         world.create(|_| ());
         if denied.starts_with("deletecollection") {
@@ -163,8 +159,7 @@ async fn a_missing_permission_is_named_and_work_continues_once_it_is_given() {
 /// Who may create HybridJobs need not be allowed to create pods that control their node.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_would_have_its_nodes_is_refused() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.create(|job| {
         job["spec"]["volumes"][0]["source"] = json!({"hostPath": {"path": "/"}});
         job["spec"]["denseWorkers"]["pod"]["containerSecurityContext"] = json!({"privileged": true});
@@ -184,8 +179,7 @@ async fn a_job_that_would_have_its_nodes_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_installed_is_named() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.create(|job| job["spec"]["scheduling"] = json!({"gang": {"scheduler": "Volcano"}}));
     world.until("reported", |world| world.condition("Reconciled")["reason"] == "KindMissing").await;
     assert!(message(&world, "Reconciled").contains("apply PodGroup ctr-1"), "{}", message(&world, "Reconciled"));
@@ -200,10 +194,7 @@ async fn a_kind_that_is_not_installed_is_named() {
 /// The definition's rules answer at once, so a refused object is never stored.
 #[tokio::test(start_paused = true)]
 async fn the_operator_never_sees_an_object_that_the_rules_refuse() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
     let refused = world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap_err();
     assert!(refused.contains("spec.image is fixed while the run is not suspended"), "{refused}");
     let refused = world.edit(|job| job["spec"]["job"] = json!({})).unwrap_err();

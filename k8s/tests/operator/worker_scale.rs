@@ -9,8 +9,7 @@ use crate::world::{ClusterWorld, key};
 
 /// A run of two workers, of one to four, that trains.
 async fn training() -> (ClusterWorld, RunningOperator) {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let (world, operator) = ClusterWorld::with_operator().await;
     world.run.start(3);
     servers_are_alive(&world, 100);
     world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));

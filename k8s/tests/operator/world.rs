@@ -54,6 +54,21 @@ impl ClusterWorld {
         Self { api, progress, run, stuck, idle, unheard, replaced, clock }
     }
 
+    /// With an operator of no name.
+    pub(crate) async fn with_operator() -> (Self, RunningOperator) {
+        let world = Self::new();
+        let operator = world.operator(None).await;
+        (world, operator)
+    }
+
+    /// With an operator, and a job that runs.
+    pub(crate) async fn running(change: impl FnOnce(&mut Value)) -> (Self, RunningOperator) {
+        let (world, operator) = Self::with_operator().await;
+        world.create(change);
+        world.until_running().await;
+        (world, operator)
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
