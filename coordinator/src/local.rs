@@ -14,13 +14,7 @@ use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome,
 use zagros_job::{Job, Mode};
 use zagros_plumbing::metrics::IntCounter;
 use zagros_protocol::control::barrier_response::State as BarrierState;
-use zagros_protocol::control::{
-    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
-    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
-};
+use zagros_protocol::control::*;
 use zagros_protocol::{Refusal, RunId};
 
 use crate::CoordinatorError;

@@ -8,7 +8,7 @@ use std::fmt;
 
 use kube::ResourceExt;
 
-use crate::crd::HybridJob;
+use crate::crd::{HybridJob, HybridJobSpec};
 
 /// Field manager, and value of `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "zagros-operator";
@@ -50,6 +50,16 @@ impl PodRole {
     #[must_use]
     pub fn from_short_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.short_name() == word)
+    }
+
+    /// How many pods of the role a spec asks for.
+    #[must_use]
+    pub fn replicas(self, spec: &HybridJobSpec) -> i32 {
+        match self {
+            Self::Coordinator => 1,
+            Self::Server => spec.embedding_servers.replicas,
+            Self::Worker => spec.dense_workers.replicas,
+        }
     }
 
     #[must_use]

@@ -15,15 +15,12 @@ use kube::{Api, Client, Resource};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
-use zagros_plumbing::admin::PageAccess;
-use zagros_plumbing::admin::PageToken;
-use zagros_plumbing::admin::{self, Readiness};
+use zagros_plumbing::admin::{self, PageAccess, PageToken, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
 use crate::cache::{JobKey, ObjectCaches, scoped_api};
-use crate::context::OperatorMetrics;
-use crate::context::{Clock, CoordinatorQuery, OperatorContext};
+use crate::context::{Clock, CoordinatorQuery, OperatorContext, OperatorMetrics};
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::LeaseHandle;

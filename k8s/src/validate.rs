@@ -43,11 +43,7 @@ impl ValidJob {
 
     #[must_use]
     pub fn replicas(&self, role: PodRole) -> i32 {
-        match role {
-            PodRole::Coordinator => 1,
-            PodRole::Server => self.spec.embedding_servers.replicas,
-            PodRole::Worker => self.spec.dense_workers.replicas,
-        }
+        role.replicas(&self.spec)
     }
 
     /// The same with so many embedding servers and dense workers, as a run has that was scaled.

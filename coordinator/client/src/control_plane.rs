@@ -3,13 +3,7 @@
 use futures::future::BoxFuture;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{
-    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
-    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
-};
+use zagros_protocol::control::*;
 
 pub type ControlAnswer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
 
