@@ -230,10 +230,7 @@ impl JobMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn timestamp(seconds: i64) -> Timestamp {
-        Timestamp::from_second(seconds).unwrap()
-    }
+    use crate::fixture::timestamp;
 
     #[test]
     fn an_object_is_applied_again_when_it_changes_and_after_a_while() {

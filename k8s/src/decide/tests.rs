@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::crd::{CleanPodPolicy, ExitCodes, HybridJobSpec, RunProgress};
-use crate::fixture::{hybrid_job, pod};
+use crate::fixture::{hybrid_job, owned, pod};
 use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, RemainingPod};
 use crate::scale::{ServerScale, WorkerScale};
 
@@ -115,11 +115,6 @@ impl DecisionCase {
 
 fn job(ready: i32, end: Option<JobEnd>) -> Option<JobState> {
     Some(JobState { ready, end, ..JobState::default() })
-}
-
-fn owned(kind: OwnedKind, attempt: i32) -> OwnedObject {
-    let name = format!("ctr-{attempt}-{kind:?}");
-    OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
 }
 
 fn complete() -> Option<JobEnd> {

@@ -9,11 +9,11 @@ use crate::operator::RunningOperator;
 use crate::rolling::servers_are_alive;
 use crate::world::{ADS, ClusterWorld, key};
 
-pub(crate) async fn training() -> (ClusterWorld, RunningOperator) {
+pub(crate) async fn training(change: impl FnOnce(&mut Value)) -> (ClusterWorld, RunningOperator) {
     let (world, operator) = ClusterWorld::with_operator().await;
     world.run.start(3);
     servers_are_alive(&world, 100);
-    world.create(|_| ());
+    world.create(change);
     world.until_running().await;
     (world, operator)
 }
@@ -49,13 +49,13 @@ fn uids(world: &ClusterWorld) -> BTreeMap<String, Value> {
     pods.iter().map(|pod| (pod["metadata"]["name"].to_string(), pod["metadata"]["uid"].clone())).collect()
 }
 
-fn minimum(world: &ClusterWorld) -> Value {
+pub(crate) fn minimum(world: &ClusterWorld) -> Value {
     world.api.store().get(&key("policy", "poddisruptionbudgets", "ctr")).unwrap()["spec"]["minAvailable"].clone()
 }
 
 #[tokio::test(start_paused = true)]
 async fn more_servers_join_a_run_that_trains() {
-    let (world, operator) = training().await;
+    let (world, operator) = training(|_| ()).await;
     let (before, config) = (uids(&world), key("", "configmaps", "ctr-1-job"));
     let file = world.api.store().get(&config).unwrap()["data"].clone();
     wants(&world, 5).unwrap();
@@ -83,7 +83,7 @@ async fn more_servers_join_a_run_that_trains() {
 /// Kubernetes starts a server that was let go again before the operator knows: the coordinator then has no slot for it.
 #[tokio::test(start_paused = true)]
 async fn fewer_servers_hand_their_buckets_over_before_their_pods_go() {
-    let (world, operator) = training().await;
+    let (world, operator) = training(|_| ()).await;
     wants(&world, 2).unwrap();
     world.run.state().is_stalled = true;
     world.until("asked", |world| world.run.state().asked == [2]).await;
@@ -110,7 +110,7 @@ async fn fewer_servers_hand_their_buckets_over_before_their_pods_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_number_that_the_coordinator_refuses_makes_no_pod_and_is_reported_once() {
-    let (world, operator) = training().await;
+    let (world, operator) = training(|_| ()).await;
     world.run.state().refuses = Some("5 servers cannot share 4 buckets".to_owned());
     wants(&world, 5).unwrap();
     world.until("refused", |world| world.condition("Scaled")["reason"] == "ScaleRefused").await;
@@ -131,7 +131,7 @@ async fn a_number_that_the_coordinator_refuses_makes_no_pod_and_is_reported_once
 /// Before the run trains its buckets have no owners.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_asked_before_the_run_trains() {
-    let (world, operator) = training().await;
+    let (world, operator) = training(|_| ()).await;
     world.progress.lock().unwrap().as_mut().unwrap().state = "waiting".to_owned();
     world.advance(20).await;
     wants(&world, 4).unwrap();
@@ -146,12 +146,8 @@ async fn nothing_is_asked_before_the_run_trains() {
 /// Rows beyond memory move as others do, so the definition admits the edit.
 #[tokio::test(start_paused = true)]
 async fn servers_with_rows_beyond_memory_change_their_number() {
-    let (world, operator) = ClusterWorld::with_operator().await;
-    world.run.start(3);
-    servers_are_alive(&world, 100);
     let text = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\nmemory = \"1GiB\"\n";
-    world.create(|job| job["spec"]["job"]["inline"] = json!(text));
-    world.until_running().await;
+    let (world, operator) = training(|job| job["spec"]["job"]["inline"] = json!(text)).await;
     wants(&world, 4).unwrap();
     world.until("four pods", |world| servers(world).len() == 4).await;
     operator.stop().await;
@@ -160,7 +156,7 @@ async fn servers_with_rows_beyond_memory_change_their_number() {
 /// An attempt that follows a failed one starts with the number of the spec, and starts once.
 #[tokio::test(start_paused = true)]
 async fn the_next_attempt_starts_with_the_number_of_the_spec() {
-    let (world, operator) = training().await;
+    let (world, operator) = training(|_| ()).await;
     wants(&world, 4).unwrap();
     world.until("four pods", |world| servers(world).len() == 4).await;
     world.run.start(4);

@@ -3,18 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::operator::RunningOperator;
-use crate::rolling::servers_are_alive;
-use crate::scale::buckets_move;
+use crate::scale::{self, buckets_move, minimum};
 use crate::world::{ClusterWorld, key};
 
 /// A run of two workers, of one to four, that trains.
 async fn training() -> (ClusterWorld, RunningOperator) {
-    let (world, operator) = ClusterWorld::with_operator().await;
-    world.run.start(3);
-    servers_are_alive(&world, 100);
-    world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
-    world.until_running().await;
-    (world, operator)
+    scale::training(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4})).await
 }
 
 pub(crate) fn wants(world: &ClusterWorld, workers: i32) {
@@ -32,10 +26,6 @@ fn uid(world: &ClusterWorld, pod: &str) -> Value {
 fn sizes(world: &ClusterWorld) -> Vec<Value> {
     let job = world.api.store().get(&key("batch", "jobs", "ctr-1-worker")).unwrap()["spec"].clone();
     ["completions", "parallelism", "maxFailedIndexes"].map(|field| job[field].clone()).to_vec()
-}
-
-fn minimum(world: &ClusterWorld) -> Value {
-    world.api.store().get(&key("policy", "poddisruptionbudgets", "ctr")).unwrap()["spec"]["minAvailable"].clone()
 }
 
 async fn settles(world: &ClusterWorld) {

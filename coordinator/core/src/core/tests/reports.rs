@@ -42,6 +42,13 @@ fn every_asynchronous_worker_learns_of_a_barrier_that_one_requests() {
     }
 }
 
+/// The heartbeat of a process that was asked to end. It repeats this until it may.
+pub(super) fn ask_to_end(core: &mut Core, seconds: u64, member: &JoinResponse) -> HeartbeatResponse {
+    let JoinResponse { member, incarnation, .. } = *member;
+    let request = HeartbeatRequest { member, incarnation, leaving: true, ..HeartbeatRequest::default() };
+    core.heartbeat(time(seconds), &request).unwrap()
+}
+
 fn wait(what: &str, age_ms: u64) -> LongWait {
     LongWait {
         part: "dense thread".to_owned(),
