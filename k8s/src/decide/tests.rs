@@ -3,7 +3,7 @@
 use super::*;
 use crate::crd::{CleanPodPolicy, ExitCodes, HybridJobSpec, RunProgress};
 use crate::fixture::{hybrid_job, owned, pod};
-use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, RemainingPod};
+use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState, RemainingPod};
 use crate::scale::{ServerScale, WorkerScale};
 
 mod workers;
@@ -217,19 +217,6 @@ fn pauses_double_up_to_a_limit() {
 }
 
 #[test]
-fn attempts_are_bounded() {
-    let mut case = DecisionCase::running();
-    case.spec.run_policy.backoff_limit = 1;
-    case.fails(4);
-    case.now += 3600;
-    case.fails(1);
-    assert_eq!((case.status.phase, case.status.restarts), (Some(RunPhase::Failed), 1));
-    assert_eq!(case.condition("Failed"), (true, "BackoffLimitExceeded".to_owned()));
-    let last = case.status.last_failure.clone().unwrap();
-    assert_eq!((last.attempt, last.exit_code), (2, Some(1)));
-}
-
-#[test]
 fn a_wrong_job_file_is_not_tried_again() {
     for code in [2, 3, 5, 127] {
         let mut case = DecisionCase::running();
@@ -417,19 +404,6 @@ fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
     assert_eq!(case.step().given_up, ["ctr-1-worker-1-x"]);
     case.observed.pods[1].has_ended = true;
     assert_eq!(case.step().given_up, Vec::<String>::new());
-}
-
-#[test]
-fn a_job_that_somebody_suspended_is_reported_once() {
-    let mut case = DecisionCase::running();
-    case.observed.workers = Some(JobState { is_suspended: true, ..JobState::default() });
-    case.observed.owned = vec![OwnedObject { is_active: false, ..owned(OwnedKind::Workers, 1) }];
-    let decision = case.step();
-    assert_eq!(decision.news.map(|news| (news.is_warning, news.reason)), Some((true, "JobSuspended")));
-    assert_eq!(case.condition("Ready"), (false, "JobSuspended".to_owned()));
-    let message = decision.status.message.unwrap();
-    assert!(message.contains("Job ctr-1-Workers is suspended, but not by the operator"), "{message}");
-    assert_eq!(case.step().news, None);
 }
 
 /// Only the code that does the work knows whether it succeeded.

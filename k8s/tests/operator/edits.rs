@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{ClusterWorld, key};
+use crate::world::{ClusterWorld, DEPENDANTS, key};
 
 /// Names of the objects that an edit turns on and off.
 fn shared(world: &ClusterWorld) -> Vec<String> {
@@ -60,14 +60,7 @@ async fn an_object_without_the_jobs_labels_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
     let (world, operator) = ClusterWorld::running(|_| ()).await;
-    for (group, plural) in [
-        ("", "services"),
-        ("", "configmaps"),
-        ("apps", "statefulsets"),
-        ("batch", "jobs"),
-        ("networking.k8s.io", "networkpolicies"),
-        ("policy", "poddisruptionbudgets"),
-    ] {
+    for (group, plural) in DEPENDANTS {
         for name in world.names(group, plural) {
             let place = key(group, plural, &name);
             let mut object = world.api.store().get(&place).unwrap();

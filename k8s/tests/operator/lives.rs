@@ -116,28 +116,9 @@ async fn a_suspended_job_has_no_pods_and_may_be_edited() {
     operator.stop().await;
 }
 
+/// Every attempt has the same output folder, so the next one finds checkpoints.
 #[tokio::test(start_paused = true)]
-async fn a_deleted_job_leaves_nothing() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
-    assert!(world.job().is_some(), "the finalizer holds it");
-    world.until("gone", |world| world.job().is_none() && world.pods().is_empty()).await;
-    for (group, plural) in [
-        ("", "pods"),
-        ("", "services"),
-        ("", "configmaps"),
-        ("apps", "statefulsets"),
-        ("batch", "jobs"),
-        ("policy", "poddisruptionbudgets"),
-        ("networking.k8s.io", "networkpolicies"),
-    ] {
-        assert_eq!(world.names(group, plural), Vec::<String>::new(), "{plural}");
-    }
-    operator.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_job_file_of_an_attempt_never_changes() {
+async fn the_job_file_of_an_attempt_never_changes_and_the_next_one_continues_from_the_last_checkpoint() {
     let (world, operator) = ClusterWorld::with_operator().await;
     let config = |seed: i64| {
         let text = format!("[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nseed = {seed}\n");
@@ -153,6 +134,7 @@ async fn the_job_file_of_an_attempt_never_changes() {
     world.ends(&pod, 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();
-    assert!(text.contains("seed = 2"), "{text}");
+    assert!(text.contains("seed = 2") && text.contains("folder = \\\"/output/ctr\\\""), "{text}");
+    assert_eq!(world.status("/output"), "/output/ctr");
     operator.stop().await;
 }

@@ -52,10 +52,12 @@ async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn a_run_at_rest_is_read_and_not_written() {
     let (world, operator) = running_job().await;
-    let (asked, written) = so_far(&world);
+    let ((asked, written), version) = (so_far(&world), world.api.store().version);
     world.advance(240).await;
     assert_eq!(world.api.store().writes[written..], [] as [String; 0]);
     assert!(requests(&world, asked, "") <= 16 + 10, "{:?}", &world.api.store().requests[asked..]);
+    world.advance(360).await;
+    assert_eq!(world.api.store().version, version, "what is applied again changes nothing");
     for (change, phase) in [(json!({"suspend": true}), "Suspended"), (json!({"activeDeadlineSeconds": 1}), "Failed")] {
         world.edit(|job| job["spec"]["runPolicy"] = change).unwrap();
         world.until("there", |world| world.phase() == phase).await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::ApiEvent;
-use crate::world::{ADS, ClusterWorld, key};
+use crate::world::{ADS, ClusterWorld, DEPENDANTS, key};
 
 /// Every worker takes long to write its checkpoint.
 fn workers_take_long(world: &ClusterWorld) {
@@ -82,15 +82,18 @@ async fn an_operator_that_takes_over_keeps_the_order() {
 
 /// The deadline is over, but the workers may still write a checkpoint.
 #[tokio::test(start_paused = true)]
-async fn a_run_beyond_its_deadline_ends_workers_first() {
+async fn a_run_beyond_its_deadline_ends_workers_first_and_makes_no_pods() {
     let (world, operator) =
         ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300})).await;
     workers_take_long(&world);
     world.until("over", |world| world.phase() == "Failed").await;
+    assert_eq!(world.condition("Failed")["reason"], "DeadlineExceeded");
     world.advance(40).await;
     assert_eq!((workers(&world), world.names("apps", "statefulsets").len()), (2, 2));
     world.unheard.lock().unwrap().clear();
     world.until("gone", |world| world.pods().is_empty()).await;
+    world.advance(600).await;
+    assert_eq!((world.pods(), world.names("batch", "jobs")), (vec![], vec!["ctr-1-worker".to_owned()]));
     operator.stop().await;
 }
 
@@ -135,7 +138,10 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
     world.unheard.lock().unwrap().clear();
     world.until("gone", |world| world.job().is_none()).await;
     assert_eq!(workers(&world), 0);
-    world.until("all gone", |world| world.pods().is_empty() && world.names("", "services").is_empty()).await;
+    let all_gone = |world: &ClusterWorld| {
+        DEPENDANTS.into_iter().chain([("", "pods")]).all(|(group, plural)| world.names(group, plural).is_empty())
+    };
+    world.until("all gone", all_gone).await;
     operator.stop().await;
 }
 
@@ -161,7 +167,7 @@ async fn a_deleted_job_is_not_held_for_an_impossible_step() {
 
 /// A person who suspends a Job directly must resume it too. The status says so.
 #[tokio::test(start_paused = true)]
-async fn a_job_that_somebody_suspended_is_reported() {
+async fn a_job_that_somebody_suspended_is_reported_once() {
     let (world, operator) = ClusterWorld::running(|_| ()).await;
     let place = key("batch", "jobs", "ctr-1-worker");
     let suspend = |is_suspended: Value| {
@@ -172,9 +178,12 @@ async fn a_job_that_somebody_suspended_is_reported() {
     suspend(json!(true));
     world.until("reported", |world| world.condition("Ready")["reason"] == "JobSuspended").await;
     let message = world.status("/message").as_str().unwrap().to_owned();
-    assert!(message.contains("kubectl patch job ctr-1-worker --type=merge"), "{message}");
+    let words = "Job ctr-1-worker is suspended, but not by the operator: `kubectl patch job ctr-1-worker --type=merge";
+    assert!(message.contains(words), "{message}");
     world.advance(120).await;
-    assert_eq!(world.events().iter().filter(|reason| *reason == "JobSuspended").count(), 1);
+    let events = world.api.store().list("events.k8s.io", "events", Some(ADS), "");
+    let reports: Vec<&Value> = events.iter().filter(|event| event["reason"] == "JobSuspended").collect();
+    assert_eq!((reports.len(), &reports[0]["type"]), (1, &json!("Warning")));
     suspend(json!(false));
     world.until("ready", |world| world.condition("Ready")["status"] == "True").await;
     assert_eq!(world.status("/attempt"), 1);

@@ -179,15 +179,3 @@ async fn a_coordinator_on_a_silent_node_is_followed_by_another_attempt() {
     assert!(world.pods().contains(&coordinator.to_owned()), "it still hangs");
     operator.stop().await;
 }
-
-/// Every attempt has the same output folder, so the next one finds checkpoints.
-#[tokio::test(start_paused = true)]
-async fn the_next_attempt_continues_from_the_last_checkpoint() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.ends("ctr-1-coord-0", 4);
-    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
-    let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();
-    assert!(text.contains("folder = \\\"/output/ctr\\\""), "{text}");
-    assert_eq!(world.status("/output"), "/output/ctr");
-    operator.stop().await;
-}

@@ -190,14 +190,3 @@ async fn a_kind_that_is_not_installed_is_named() {
     world.until("released", |world| world.names("scheduling.volcano.sh", "podgroups").is_empty()).await;
     operator.stop().await;
 }
-
-/// The definition's rules answer at once, so a refused object is never stored.
-#[tokio::test(start_paused = true)]
-async fn the_operator_never_sees_an_object_that_the_rules_refuse() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    let refused = world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap_err();
-    assert!(refused.contains("spec.image is fixed while the run is not suspended"), "{refused}");
-    let refused = world.edit(|job| job["spec"]["job"] = json!({})).unwrap_err();
-    assert!(refused.contains("exactly one of job.inline and job.configMap"), "{refused}");
-    operator.stop().await;
-}

@@ -24,6 +24,15 @@ use crate::scaling_run::ScalingRun;
 use crate::stateful_sets;
 
 pub(crate) const ADS: &str = "ads";
+/// Kinds of the objects that belong to every job, by their groups.
+pub(crate) const DEPENDANTS: [(&str, &str); 6] = [
+    ("", "services"),
+    ("", "configmaps"),
+    ("apps", "statefulsets"),
+    ("batch", "jobs"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+];
 const TIMEOUT: Duration = Duration::from_secs(1200);
 /// How soon a pod ends once it is asked to.
 const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
