@@ -12,7 +12,6 @@ use zagros_protocol::{Refusal, RefusalKind};
 /// Questions within this time after an input are answered as of that input, and write nothing.
 const ANSWER_AGE: Duration = Duration::from_millis(50);
 
-/// A journal, and which runs it is for.
 #[derive(Clone, Debug)]
 pub struct JournalUse {
     pub folder: PathBuf,
@@ -42,7 +41,6 @@ pub(crate) struct JournaledCore {
     failing: Option<JournalFailure>,
 }
 
-/// Why the journal takes no input.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalFailure {
     /// When the first input was refused, by the clock of this process.

@@ -21,7 +21,6 @@ use crate::CoordinatorError;
 use crate::journaled::{JournalFailure, JournalUse, JournaledCore};
 use crate::metrics::CoordinatorMetrics;
 
-/// The longest age of the gauges.
 const METRICS_AGE: Duration = Duration::from_secs(1);
 /// How long a vote at a barrier waits here for the other workers. The worker asks again after that.
 const BARRIER_HOLD: Duration = Duration::from_millis(200);

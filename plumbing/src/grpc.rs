@@ -62,7 +62,6 @@ pub fn channel_endpoint(address: &str) -> Result<Endpoint, InvalidAddress> {
         .tcp_nodelay(true))
 }
 
-/// A text that is not `host:port`.
 #[derive(Debug, thiserror::Error)]
 #[error("{address:?} is not an address; expected host:port, such as 127.0.0.1:7700")]
 pub struct InvalidAddress {

@@ -88,7 +88,6 @@ impl Lifecycle {
     }
 }
 
-/// Tasks that did not end in time.
 #[derive(Debug, thiserror::Error)]
 #[error("still running {timeout:?} after shutdown was requested: {}", tasks.join(", "))]
 pub struct LateTasks {
@@ -143,7 +142,6 @@ impl StopSignals {
     }
 }
 
-/// The names of tasks that run.
 #[derive(Clone, Debug, Default)]
 struct TaskNames(Arc<Mutex<Vec<&'static str>>>);
 

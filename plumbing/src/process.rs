@@ -65,7 +65,6 @@ fn ticks(process: &str, field: usize) -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }
 
-/// The machine that a process runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
     /// Cores that this process may use.

@@ -152,7 +152,6 @@ impl Membership {
         self.joined.incarnation
     }
 
-    /// How long this member may be silent.
     #[must_use]
     pub fn lease(&self) -> Duration {
         lease(&self.joined)

@@ -97,7 +97,6 @@ pub(crate) fn check_report(config: &CoreConfig, request: &HeartbeatRequest) -> R
     Ok(())
 }
 
-/// The content of an embedding server that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerContent {
     /// It has no rows. A worker's content, too.

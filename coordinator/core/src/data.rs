@@ -178,7 +178,6 @@ fn shares(config: &CoreConfig) -> SplitShares {
     SplitShares { workers: config.workers, fixed: config.fixed_splits, order: config.order }
 }
 
-/// Statistics that a job may have.
 const MOST_STATISTICS: usize = 1 << 16;
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -39,7 +39,6 @@ pub(crate) struct Resharding {
     ended: VecDeque<EndedMove>,
     /// Id of the newest move.
     newest: u64,
-    /// No move starts before this time.
     not_before: Duration,
     totals: MoveTotals,
     last_failure: String,
@@ -56,13 +55,11 @@ struct ScaleGoal {
 pub(crate) enum MoveState {
     /// The target has not reported yet.
     Planned,
-    /// The target copies rows.
     Copying,
     /// The target has all rows but those of the last moments.
     CaughtUp,
 }
 
-/// A move that has not ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ActiveMove {
     pub(crate) id: u64,

@@ -10,9 +10,7 @@ use zagros_protocol::control::{CheckpointMark, Evaluation, Progress};
 use crate::history::TrainingHistory;
 use crate::totals::TrainingTotals;
 
-/// How often training is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Checkpoints that are remembered.
 const CHECKPOINTS_KEPT: usize = 12;
 /// Evaluations that are remembered. Older ones are in the worker's run folder.
 pub(crate) const EVALUATIONS_KEPT: usize = 1000;
@@ -33,7 +31,6 @@ pub(crate) struct TrainingWatch {
 }
 
 impl TrainingWatch {
-    /// Whether a running training is due to be sampled.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         self.since.get_or_insert(now);
         self.sampled.is_none_or(|sampled| now.saturating_sub(sampled) >= SAMPLE_INTERVAL)
@@ -78,7 +75,6 @@ impl TrainingWatch {
         self.batches.newest_number()
     }
 
-    /// The curve of training until now.
     pub(crate) fn history(&self) -> &TrainingHistory {
         &self.history
     }

@@ -22,7 +22,6 @@ pub enum FindingKind {
     CoordinatorSilent,
     /// A member is silent, lost or stopped.
     MemberSilent,
-    /// A member has not joined yet.
     MemberMissing,
     /// A process lives, and the coordinator does not hear it.
     Unreachable,
@@ -34,17 +33,13 @@ pub enum FindingKind {
     Circle,
     /// A disk does not take what is written.
     DiskStopped,
-    /// A disk is nearly full.
     DiskFull,
     /// A data source gives no rows.
     DataSource,
-    /// A worker computes slower than the others.
     Straggler,
-    /// Buckets that have to move do not.
     MoveWaits,
     /// A dense worker that was asked for while the run trained has not joined.
     WorkerWanted,
-    /// The run is over, and failed.
     RunFailed,
 }
 

@@ -16,7 +16,6 @@ pub(crate) const LONG: Duration = Duration::from_secs(3);
 /// A member that is silent for so long has missed three heartbeats.
 pub(crate) const SILENT: Duration = Duration::from_secs(3);
 
-/// What a member waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WaitNode {
     Coordinator,

@@ -314,7 +314,6 @@ fn options(is_new: bool) -> Options {
 
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The folder cannot be opened, or read, or written.
     #[error(
         "the coordinator's journal in {} cannot be {doing}: {source}; is the disk full, or does another coordinator hold the \
          folder?", folder.display()
@@ -345,7 +344,6 @@ pub enum JournalError {
         /// The release and format of this program.
         expected: String,
     },
-    /// An entry is none.
     #[error("the coordinator's journal in {} is damaged at {what}; delete the folder and start the run again", folder.display())]
     Damaged {
         folder: PathBuf,

@@ -67,7 +67,6 @@ pub struct WaitReport {
 }
 
 impl MemberReport {
-    /// What the member does now, in words.
     #[must_use]
     pub fn activity_in_words(&self) -> String {
         let address = (!self.address.is_empty()).then(|| self.address.clone());

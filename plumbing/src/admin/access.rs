@@ -17,7 +17,6 @@ const LONGEST: usize = 256;
 #[derive(Clone, PartialEq, Eq)]
 pub struct PageToken(String);
 
-/// Why a text is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
     /// It can be guessed, or is too long.
@@ -96,7 +95,6 @@ impl GuardedPaths {
     }
 }
 
-/// How a request was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageEntry {
     Allowed,

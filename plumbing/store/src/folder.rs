@@ -156,7 +156,6 @@ impl Folder {
         }
     }
 
-    /// Whether this file exists.
     pub fn has_file(&self, file: &str) -> Result<bool, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => Ok(path.join(file).is_file()),
@@ -169,7 +168,6 @@ impl Folder {
         }
     }
 
-    /// The content of a file.
     pub fn read(&self, file: &str) -> Result<Vec<u8>, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => {

@@ -143,7 +143,6 @@ const GROWN_PARTS: usize = 125;
 /// Expected bytes are exceeded by a part in so many without a change: block heads, and rows that come meanwhile.
 const SPARE: u64 = 16;
 
-/// Sizes of the parts of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartSizes {
     equal: usize,

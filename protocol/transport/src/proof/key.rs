@@ -21,7 +21,6 @@ pub struct RoleKey {
     bytes: [u8; BYTES],
 }
 
-/// Why a text is no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
     /// It has another length, or other characters.
