@@ -59,7 +59,8 @@ impl JournaledCore {
         let (mut journal, recovered) = InputJournal::open(folder)?;
         let wall_ms = wall_ms();
         if let Some(recovered) = recovered {
-            let (at, why) = (time_now(&recovered, wall_ms), why_over(&recovered, &config, wall_ms));
+            let at = recovered.time.at + gap(&recovered, wall_ms);
+            let why = why_over(&recovered, &config, wall_ms);
             if why.is_none() || *runs == JournalRuns::One {
                 let RecoveredCore { core, inputs, .. } = recovered;
                 info!(folder = %folder.display(), run = %core.config().run, inputs, "journal replayed");
@@ -180,10 +181,6 @@ impl JournaledCore {
 /// The time since the last input. A wall clock that was set back says nothing.
 fn gap(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
     Duration::from_millis(wall_ms.saturating_sub(recovered.time.wall_ms))
-}
-
-fn time_now(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
-    recovered.time.at + gap(recovered, wall_ms)
 }
 
 /// Why no member can be left of the run of a journal, if so.

@@ -33,9 +33,9 @@ pub struct JobMemory {
     asked: Option<(i32, Timestamp)>,
     config: Option<(i32, String)>,
     /// What opens the ports of the run.
-    access: Option<RunAccess>,
+    pub(crate) access: Option<RunAccess>,
     /// The last spec that was checked, and what the check found.
-    checked: Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>,
+    pub(crate) checked: Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>,
     failures: Option<RetryPause>,
 }
 
@@ -190,19 +190,6 @@ impl JobMemory {
     pub fn known_check(&self, spec: &CheckedSpec) -> Option<Result<ValidJob, Vec<SpecProblem>>> {
         let (known, found) = self.checked.as_ref()?;
         (known == spec && spec.generation.is_some()).then(|| found.clone())
-    }
-
-    pub fn keep_checked(&mut self, spec: CheckedSpec, found: Result<ValidJob, Vec<SpecProblem>>) {
-        self.checked = Some((spec, found));
-    }
-
-    #[must_use]
-    pub fn run_access(&self) -> Option<RunAccess> {
-        self.access.clone()
-    }
-
-    pub fn keep_access(&mut self, access: RunAccess) {
-        self.access = Some(access);
     }
 
     /// The coordinator is asked at the next look, because its answer has changed.

@@ -163,7 +163,7 @@ fn checked(
     look.context.metrics.checks.inc();
     let valid = validate_job(job, &key.text, attempt);
     let valid = refuse_host_access(&job.spec, look.context.allows_host_access, valid);
-    look.with_memory(job, |memory| memory.keep_checked(key, valid.clone()));
+    look.with_memory(job, |memory| memory.checked = Some((key, valid.clone())));
     valid
 }
 
@@ -217,7 +217,7 @@ async fn progress(
     observed: &ObservedObjects,
 ) -> Option<RunProgress> {
     let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && recorded_status(job).attempt > 0;
-    let token = look.with_memory(job, |memory| memory.run_access()).and_then(|access| access.token);
+    let token = look.with_memory(job, |memory| memory.access.clone()).and_then(|access| access.token);
     // A new operator reads the token when it applies the objects of the run.
     let may_ask = token.is_some() || valid.is_some_and(|valid| !valid.asks_for_proof());
     let asks = is_up && may_ask && look.with_memory(job, |memory| memory.take_turn_to_ask(attempt.number, look.now()));

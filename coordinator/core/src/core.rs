@@ -178,7 +178,7 @@ impl Core {
             barrier,
             barrier_in_ms,
             draining: self.run.drain_reason().unwrap_or_default().to_owned(),
-            broken_group: self.groups.broken_generation(),
+            broken_group: self.groups.broken,
             batch: self.watch.newest_batch(),
             bucket_move: self.resharding.active_move().map_or(0, |active| active.id),
             leave: self.is_to_leave(slot),

@@ -22,7 +22,7 @@ pub(crate) struct TrainingData {
     files: Vec<DataFile>,
     ledger: Option<SplitLedger>,
     /// Which workers have little or no data to read, in words.
-    uneven: Option<String>,
+    pub(crate) uneven: Option<String>,
     /// Malformed rows of the complete splits, over all epochs and workers.
     bad_rows: u64,
 }
@@ -41,10 +41,6 @@ impl TrainingData {
 
     pub(crate) fn ledger(&self) -> Option<&SplitLedger> {
         self.ledger.as_ref()
-    }
-
-    pub(crate) fn uneven_warning(&self) -> Option<&str> {
-        self.uneven.as_deref()
     }
 
     /// Checks that a worker has the files of the run. The first worker's files become the run's.

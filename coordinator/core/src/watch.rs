@@ -18,7 +18,7 @@ pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 /// The part of the training that is remembered besides the members' last reports.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingWatch {
-    history: TrainingHistory,
+    pub(crate) history: TrainingHistory,
     sampled: Option<Duration>,
     since: Option<Duration>,
     /// Step of a checkpoint, and when it was first reported; oldest first.
@@ -75,10 +75,6 @@ impl TrainingWatch {
         self.batches.newest_number()
     }
 
-    pub(crate) fn history(&self) -> &TrainingHistory {
-        &self.history
-    }
-
     /// The newest evaluations, oldest first.
     pub(crate) fn evaluations(&self) -> impl Iterator<Item = Evaluation> {
         self.evaluations.iter().copied()
@@ -130,7 +126,7 @@ mod tests {
             sample(&mut watch, Duration::from_millis(millis), &workers(1, [3, 3]));
         }
         assert_eq!(watch.training_time(time(3)), time(3));
-        assert_eq!(watch.history().points().iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
+        assert_eq!(watch.history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
     }
 
     #[test]
