@@ -207,7 +207,7 @@ impl JobClient {
         let status = json!({ "status": { "phase": "Failed", "reason": "NodeLost", "message": message } });
         let api = self.api::<Pod>();
         let failed = api.patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await;
-        if_there(failed, format!("mark pod {pod} as failed")).map(drop)?;
+        if_there(failed, format!("mark pod {pod} as failed"))?;
         let deleted = api.delete(pod, &DeleteParams::default().grace_period(0)).await;
         if_there(deleted, format!("delete pod {pod}")).map(drop)
     }

@@ -17,7 +17,7 @@ use crate::cluster::JobClient;
 use crate::crd::{HybridJob, HybridJobStatus, RunProgress};
 use crate::memory::{JobMemory, OperatorMemory};
 use crate::names::RunAttempt;
-use crate::scale::CoordinatorScale;
+use crate::probe::CoordinatorScale;
 
 /// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
 pub type CoordinatorQuery = Arc<

@@ -25,9 +25,8 @@ use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::LeaseHandle;
 use crate::names::{MANAGER, RunAttempt};
-use crate::probe;
+use crate::probe::{self, CoordinatorScale};
 use crate::reconcile::{error_policy, reconcile};
-use crate::scale::CoordinatorScale;
 
 /// Events within this time of each other lead to one look.
 const DEBOUNCE: Duration = Duration::from_millis(500);

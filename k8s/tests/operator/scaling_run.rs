@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use zagros_operator::crd::{RunProgress, ServerScaling};
-use zagros_operator::scale::CoordinatorScale;
+use zagros_operator::probe::CoordinatorScale;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::ScaleRequest;
 use zagros_transport::Credentials;

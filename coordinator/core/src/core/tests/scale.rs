@@ -151,7 +151,7 @@ fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_on
 #[test]
 fn a_server_that_is_alone_drains_the_run() {
     let (mut core, members) = training(1);
-    ask_to_end(&mut core, 1, &members[0]).stop;
+    ask_to_end(&mut core, 1, &members[0]);
     assert!(core.run.drain_reason().is_some(), "no other worker is there");
 }
 
