@@ -4,7 +4,7 @@
 Objects: what the kustomizations list (and what `kubectl kustomize` makes of them, where kubectl is found), and what the
 operator would make of the HybridJobs in examples/k8s (which it checks against the definition, its rules included), and
 what Helm makes of the chart, which must be the same objects as the kustomizations. Those schemas say nothing of what an
-API server asks of a definition itself: k8s/tests/crd does, by Kubernetes' rules for structural schemas, defaults and costs. Prints what every pod may do and is given. Usage: check_manifests.py OPERATOR_BINARY
+API server asks of a definition itself: k8s/tests/operator/crd does, by Kubernetes' rules for structural schemas, defaults and costs. Prints what every pod may do and is given. Usage: check_manifests.py OPERATOR_BINARY
 Schemas come with the PyPI package kubernetes-validate, which is put into .deps/ once.
 """
 

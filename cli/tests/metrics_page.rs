@@ -144,7 +144,7 @@ fn described(name: &str, values: &BTreeSet<&str>) -> String {
 async fn the_page_of_metrics_is_up_to_date() {
     let folder = tempfile::tempdir().unwrap();
     let operator = Registry::new();
-    let metrics = zagros_operator::metrics::OperatorMetrics::new(&operator);
+    let metrics = zagros_operator::context::OperatorMetrics::new(&operator);
     for outcome in ["done", "reported", "retried"] {
         metrics.reconciles.with_label_values(&[outcome]);
     }

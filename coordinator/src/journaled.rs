@@ -12,7 +12,6 @@ use zagros_protocol::{Refusal, RefusalKind};
 /// Questions within this time after an input are answered as of that input, and write nothing.
 const ANSWER_AGE: Duration = Duration::from_millis(50);
 
-/// A journal, and which runs it is for.
 #[derive(Clone, Debug)]
 pub struct JournalUse {
     pub folder: PathBuf,
@@ -42,7 +41,6 @@ pub(crate) struct JournaledCore {
     failing: Option<JournalFailure>,
 }
 
-/// Why the journal takes no input.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalFailure {
     /// When the first input was refused, by the clock of this process.
@@ -61,7 +59,8 @@ impl JournaledCore {
         let (mut journal, recovered) = InputJournal::open(folder)?;
         let wall_ms = wall_ms();
         if let Some(recovered) = recovered {
-            let (at, why) = (time_now(&recovered, wall_ms), why_over(&recovered, &config, wall_ms));
+            let at = recovered.time.at + gap(&recovered, wall_ms);
+            let why = why_over(&recovered, &config, wall_ms);
             if why.is_none() || *runs == JournalRuns::One {
                 let RecoveredCore { core, inputs, .. } = recovered;
                 info!(folder = %folder.display(), run = %core.config().run, inputs, "journal replayed");
@@ -182,10 +181,6 @@ impl JournaledCore {
 /// The time since the last input. A wall clock that was set back says nothing.
 fn gap(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
     Duration::from_millis(wall_ms.saturating_sub(recovered.time.wall_ms))
-}
-
-fn time_now(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
-    recovered.time.at + gap(recovered, wall_ms)
 }
 
 /// Why no member can be left of the run of a journal, if so.

@@ -3,7 +3,6 @@
 //! [`zagros_coordinator_core::Core`] decides; this crate gives it a clock, a lock and two ports. In one process
 //! [`LocalCoordinator`] is called directly; [`run`] serves the same object to other processes.
 
-mod errors;
 mod journaled;
 mod local;
 mod metrics;
@@ -13,7 +12,10 @@ mod service;
 mod state_file;
 mod status;
 
-pub use errors::CoordinatorError;
+use std::time::Duration;
+
+use zagros_journal::JournalError;
+
 pub use journaled::{JournalRuns, JournalUse};
 pub use local::LocalCoordinator;
 pub use process::{CoordinatorConfig, CoordinatorEnd, run};
@@ -22,3 +24,24 @@ pub use status::{
     ScaleReport, StageReport, StatusReport, WaitReport,
 };
 pub use zagros_coordinator_core::RunOutcome;
+
+/// Why the coordinator could not serve. The outcome of the run is no error of the coordinator: see [`crate::RunOutcome`].
+#[derive(Debug, thiserror::Error)]
+pub enum CoordinatorError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The journal could not be written for so long that no member waits for the coordinator any more.
+    #[error(
+        "the coordinator ends, because its journal could not be written for {waited:.0?}: {why}; no member waits for it any \
+         more, and the next run resumes from the newest checkpoint"
+    )]
+    Unwritable {
+        /// Since the first input that could not be written.
+        waited: Duration,
+        why: String,
+    },
+    #[error("the coordinator's gRPC port failed: {0}; no member can reach it")]
+    Grpc(#[from] tonic::transport::Error),
+    #[error("the coordinator's HTTP port failed: {0}")]
+    Admin(#[from] std::io::Error),
+}

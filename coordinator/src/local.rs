@@ -14,20 +14,13 @@ use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome,
 use zagros_job::{Job, Mode};
 use zagros_plumbing::metrics::IntCounter;
 use zagros_protocol::control::barrier_response::State as BarrierState;
-use zagros_protocol::control::{
-    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
-    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
-};
+use zagros_protocol::control::*;
 use zagros_protocol::{Refusal, RunId};
 
 use crate::CoordinatorError;
 use crate::journaled::{JournalFailure, JournalUse, JournaledCore};
 use crate::metrics::CoordinatorMetrics;
 
-/// The longest age of the gauges.
 const METRICS_AGE: Duration = Duration::from_secs(1);
 /// How long a vote at a barrier waits here for the other workers. The worker asks again after that.
 const BARRIER_HOLD: Duration = Duration::from_millis(200);
@@ -185,13 +178,30 @@ impl LocalCoordinator {
     }
 }
 
+/// Calls that are inputs of the core, each with its input.
+macro_rules! inputs {
+    ($($input:ident: $method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
+        fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
+            self.answer(|| CoreInput::$input(request.clone()), |core, now| core.$method(now, &request))
+        }
+    )*};
+}
+
 impl ControlPlane for LocalCoordinator {
     fn name(&self) -> &str {
         "coordinator (in this process)"
     }
 
-    fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse> {
-        self.answer(|| CoreInput::Join(request.clone()), |core, now| core.join(now, &request))
+    inputs! {
+        Join: join(JoinRequest) -> JoinResponse,
+        Leave: leave(LeaveRequest) -> LeaveResponse,
+        Group: group(GroupRequest) -> GroupResponse,
+        Assign: assign(AssignRequest) -> AssignResponse,
+        Transforms: transforms(TransformsRequest) -> TransformsResponse,
+        Complete: complete(CompleteRequest) -> CompleteResponse,
+        ReportEvaluation: report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
+        Scale: scale(ScaleRequest) -> ScaleResponse,
+        ReportMove: report_move(ReportMoveRequest) -> ReportMoveResponse,
     }
 
     fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse> {
@@ -199,16 +209,8 @@ impl ControlPlane for LocalCoordinator {
         self.answer(|| CoreInput::Heartbeat(request.clone()), |core, now| core.heartbeat(now, &request))
     }
 
-    fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse> {
-        self.answer(|| CoreInput::Leave(request.clone()), |core, now| core.leave(now, &request))
-    }
-
     fn placement(&self, _: PlacementRequest) -> ControlAnswer<'_, PlacementResponse> {
         std::future::ready(Ok(self.ask(|core, _| core.view_placement()))).boxed()
-    }
-
-    fn group(&self, request: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
-        self.answer(|| CoreInput::Group(request), |core, now| core.group(now, &request))
     }
 
     fn barrier(&self, request: BarrierRequest) -> ControlAnswer<'_, BarrierResponse> {
@@ -227,32 +229,8 @@ impl ControlPlane for LocalCoordinator {
         .boxed()
     }
 
-    fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
-        self.answer(|| CoreInput::Assign(request), |core, now| core.assign(now, &request))
-    }
-
     fn position(&self, request: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
         std::future::ready(self.ask(|core, _| core.view_position(&request))).boxed()
-    }
-
-    fn transforms(&self, request: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
-        self.answer(|| CoreInput::Transforms(request.clone()), |core, now| core.transforms(now, &request))
-    }
-
-    fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse> {
-        self.answer(|| CoreInput::Complete(request.clone()), |core, now| core.complete(now, &request))
-    }
-
-    fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse> {
-        self.answer(|| CoreInput::ReportEvaluation(request), |core, now| core.report_evaluation(now, &request))
-    }
-
-    fn scale(&self, request: ScaleRequest) -> ControlAnswer<'_, ScaleResponse> {
-        self.answer(|| CoreInput::Scale(request), |core, now| core.scale(now, &request))
-    }
-
-    fn report_move(&self, request: ReportMoveRequest) -> ControlAnswer<'_, ReportMoveResponse> {
-        self.answer(|| CoreInput::ReportMove(request.clone()), |core, now| core.report_move(now, &request))
     }
 
     fn status(&self, _: StatusRequest) -> ControlAnswer<'_, StatusResponse> {

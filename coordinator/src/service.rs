@@ -6,13 +6,7 @@ use tonic::{Request, Response, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
-use zagros_protocol::control::{
-    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
-    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
-};
+use zagros_protocol::control::*;
 use zagros_transport::control::coordinator_server::{Coordinator, CoordinatorServer};
 use zagros_transport::{Peer, PeerRole, check_run, names_run, status_of};
 

@@ -12,7 +12,6 @@ use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryP
 pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};
 pub use scale::ScaleReport;
 
-/// The status of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StatusReport {
     pub job: String,

@@ -24,7 +24,7 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_transport::control::storage_server::{Storage, StorageServer};
 use zagros_transport::datapath::embedding_server::SERVICE_NAME;
-use zagros_transport::paths::{HINT, LOOKUP, PUSH};
+use zagros_transport::headers::{HINT, LOOKUP, PUSH};
 use zagros_transport::status_of;
 
 use crate::control::{RunCheck, StorageFolders};

@@ -138,7 +138,7 @@ async fn run(
     if plan.job.asks_for_proof() {
         let secret = async {
             let access = look.cluster.run_secret(job).await?;
-            look.with_memory(job, |memory| memory.keep_access(access));
+            look.with_memory(job, |memory| memory.access = Some(access));
             Ok(())
         };
         once(look, job, "Secret of the run", secret).await?;

@@ -235,17 +235,13 @@ fn remove<K: Resource<DynamicType = ()>>(objects: &mut ByJob<K>, object: &K) -> 
 }
 
 fn failure<K: Resource<DynamicType = ()>>(error: watcher::Error) -> Option<Error> {
-    let plural = K::plural(&());
-    match error {
-        watcher::Error::InitialListFailed(error) => Some(Error::failed_to(format!("list {plural}"))(error)),
-        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
-            Some(Error::failed_to(format!("watch {plural}"))(error))
-        }
-        watcher::Error::WatchError(status) => {
-            Some(Error::failed_to(format!("watch {plural}"))(kube::Error::Api(status)))
-        }
-        watcher::Error::NoResourceVersion => None,
-    }
+    let (what, error) = match error {
+        watcher::Error::InitialListFailed(error) => ("list", error),
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => ("watch", error),
+        watcher::Error::WatchError(status) => ("watch", kube::Error::Api(status)),
+        watcher::Error::NoResourceVersion => return None,
+    };
+    Some(Error::failed_to(format!("{what} {}", K::plural(&())))(error))
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -25,6 +27,17 @@ use crate::removal::{RemovalMethod, RemovalScope, RemovalTarget};
 
 /// The finalizer that keeps a job until its workers have ended.
 pub const FINALIZER: &str = "zagros.dev/pods";
+
+/// A kind of object that lies in a namespace.
+trait NamespacedObject:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug
+{
+}
+
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug> NamespacedObject
+    for K
+{
+}
 
 #[derive(Clone)]
 pub struct JobClient {
@@ -53,14 +66,8 @@ impl JobClient {
 
     /// The same without a type, for an object that cannot be parsed.
     #[must_use]
-    pub fn untyped_jobs(&self) -> Api<kube::api::DynamicObject> {
-        let resource = kube::api::ApiResource::erase::<HybridJob>(&());
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
-    }
-
-    #[must_use]
-    pub(crate) fn secrets_api(&self) -> Api<Secret> {
-        self.api()
+    pub fn untyped_jobs(&self) -> Api<DynamicObject> {
+        self.untyped_api(&ApiResource::erase::<HybridJob>(&()))
     }
 
     /// As it is now: the state that a watch reported may be old.
@@ -92,10 +99,7 @@ impl JobClient {
         Ok(observed.awaited_worker(scope, now).is_some() || observed.has_active_workers(scope))
     }
 
-    async fn list<K>(&self) -> Result<Vec<Arc<K>>, Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
-    {
+    async fn list<K: NamespacedObject>(&self) -> Result<Vec<Arc<K>>, Error> {
         let ours = ListParams::default().labels(&format!("{JOB_LABEL}={}", self.job));
         let listed = self.api::<K>().list(&ours).await;
         let listed = listed.map_err(Error::failed_to(format!("list {} of {}", K::plural(&()), self.job)))?;
@@ -104,8 +108,7 @@ impl JobClient {
 
     /// Takes over fields that others changed. Returns the object's generation, if its kind has one.
     pub async fn apply(&self, manifest: &ObjectManifest) -> Result<Option<i64>, Error> {
-        let api: Api<kube::api::DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &self.namespace, &manifest.resource);
+        let api = self.untyped_api(&manifest.resource);
         let parameters = PatchParams::apply(MANAGER).force();
         let applied = api.patch(&manifest.object.name_any(), &parameters, &Patch::Apply(&manifest.object)).await;
         match applied.map_err(Error::failed_to(format!("apply {}", manifest.title()))) {
@@ -118,7 +121,7 @@ impl JobClient {
         }
     }
 
-    async fn exists(&self, api: &Api<kube::api::DynamicObject>, manifest: &ObjectManifest) -> Result<bool, Error> {
+    async fn exists(&self, api: &Api<DynamicObject>, manifest: &ObjectManifest) -> Result<bool, Error> {
         let found = api.get_metadata(&manifest.object.name_any()).await;
         Ok(if_there(found, format!("read {}", manifest.title()))?.is_some())
     }
@@ -127,7 +130,7 @@ impl JobClient {
     pub async fn delete_shared(&self, shared: SharedObject) -> Result<(), Error> {
         let (resource, name) = (shared.api_resource(), shared.object_name(&self.job));
         let title = format!("{} {name}", resource.kind);
-        let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let api = self.untyped_api(&resource);
         let found = if_there(api.get_metadata(&name).await, format!("read {title}"))?;
         let ours = job_labels(&self.job);
         let is_ours =
@@ -136,7 +139,7 @@ impl JobClient {
         info!(job = self.job, object = title, "object is removed");
         let this = Preconditions { uid: found.uid(), resource_version: None };
         let deleted = api.delete(&name, &DeleteParams::background().preconditions(this)).await;
-        gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete {title}"))))
+        if_there(deleted, format!("delete {title}")).map(drop)
     }
 
     pub async fn end_pods(&self, targets: &[RemovalTarget]) -> Result<(), Error> {
@@ -155,7 +158,7 @@ impl JobClient {
     async fn suspend(&self, job: &str) -> Result<(), Error> {
         let patch = Patch::Merge(json!({ "spec": { "suspend": true } }));
         let suspended = self.api::<Job>().patch(job, &PatchParams::default(), &patch).await;
-        gone_is_fine(suspended.map(|_| ()).map_err(Error::failed_to(format!("suspend Job {job}"))))
+        if_there(suspended, format!("suspend Job {job}")).map(drop)
     }
 
     /// Services go last: as long as one is there, something is left to remove.
@@ -185,18 +188,12 @@ impl JobClient {
     }
 
     /// Removes one object by name. The request is a deletion of a collection, so the operator needs no additional right.
-    async fn remove_named<K>(&self, name: &str) -> Result<(), Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
-    {
+    async fn remove_named<K: NamespacedObject>(&self, name: &str) -> Result<(), Error> {
         let ours = format!("{JOB_LABEL}={}", self.job);
         self.remove::<K>(&ListParams::default().labels(&ours).fields(&format!("metadata.name={name}"))).await
     }
 
-    async fn remove<K>(&self, which: &ListParams) -> Result<(), Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
-    {
+    async fn remove<K: NamespacedObject>(&self, which: &ListParams) -> Result<(), Error> {
         let removed = self.api::<K>().delete_collection(&DeleteParams::background(), which).await;
         removed.map(|_| ()).map_err(Error::failed_to(format!("delete {} of {}", K::plural(&()), self.job)))
     }
@@ -210,9 +207,9 @@ impl JobClient {
         let status = json!({ "status": { "phase": "Failed", "reason": "NodeLost", "message": message } });
         let api = self.api::<Pod>();
         let failed = api.patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await;
-        gone_is_fine(failed.map(|_| ()).map_err(Error::failed_to(format!("mark pod {pod} as failed"))))?;
+        if_there(failed, format!("mark pod {pod} as failed"))?;
         let deleted = api.delete(pod, &DeleteParams::default().grace_period(0)).await;
-        gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete pod {pod}"))))
+        if_there(deleted, format!("delete pod {pod}")).map(drop)
     }
 
     /// Refused when the job was changed since it was read.
@@ -231,14 +228,10 @@ impl JobClient {
     /// Removes PodGroups: a group without pods would keep its place in the queue.
     async fn remove_groups(&self, which: &ListParams) -> Result<(), Error> {
         let Some(gang) = self.gang else { return Ok(()) };
-        let resource = group_resource(gang);
-        let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let api = self.untyped_api(&group_resource(gang));
         let removed = api.delete_collection(&DeleteParams::background(), which).await;
-        match removed.map_err(Error::failed_to(format!("delete podgroups of {}", self.job))) {
-            // If the definition is not installed, there is no group.
-            Err(error) if error.is_missing() => Ok(()),
-            removed => removed.map(|_| ()),
-        }
+        // If the definition is not installed, there is no group.
+        if_there(removed, format!("delete podgroups of {}", self.job)).map(drop)
     }
 
     /// Refused when the job was changed since it was read.
@@ -251,10 +244,14 @@ impl JobClient {
     pub async fn delete_job(&self, object: &HybridJob) -> Result<(), Error> {
         let this = Preconditions { uid: object.uid(), resource_version: None };
         let deleted = self.typed_jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
-        gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete HybridJob {}", self.job))))
+        if_there(deleted, format!("delete HybridJob {}", self.job)).map(drop)
     }
 
-    fn api<K>(&self) -> Api<K>
+    fn untyped_api(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, resource)
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
@@ -268,12 +265,5 @@ fn if_there<T>(read: kube::Result<T>, what: String) -> Result<Option<T>, Error> 
     match read.map_err(Error::failed_to(what)) {
         Err(error) if error.is_missing() => Ok(None),
         read => read.map(Some),
-    }
-}
-
-fn gone_is_fine(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_missing() => Ok(()),
-        result => result,
     }
 }

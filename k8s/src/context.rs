@@ -1,4 +1,4 @@
-//! The parts of the operator that a reconciliation uses.
+//! The parts of the operator that a reconciliation uses, and its metrics.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,14 +8,16 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
 use zagros_plumbing::admin::PageToken;
+use zagros_plumbing::metrics::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, latency_buckets, register,
+};
 
 use crate::cache::{JobKey, ObjectCaches};
 use crate::cluster::JobClient;
 use crate::crd::{HybridJob, HybridJobStatus, RunProgress};
 use crate::memory::{JobMemory, OperatorMemory};
-use crate::metrics::OperatorMetrics;
 use crate::names::RunAttempt;
-use crate::scale::ask::CoordinatorScale;
+use crate::probe::CoordinatorScale;
 
 /// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
 pub type CoordinatorQuery = Arc<
@@ -61,4 +63,35 @@ impl JobReconciliation<'_> {
 
 pub(crate) fn recorded_status(job: &HybridJob) -> HybridJobStatus {
     job.status.clone().unwrap_or_default()
+}
+
+#[derive(Clone, Debug)]
+pub struct OperatorMetrics {
+    /// Reconciliations by `outcome`: `done`, `reported` (the user has to act), `retried`.
+    pub reconciles: IntCounterVec,
+    pub seconds: Histogram,
+    pub checks: IntCounter,
+    pub failed_attempts: IntCounter,
+    pub leads: IntGauge,
+}
+
+impl OperatorMetrics {
+    #[must_use]
+    pub fn new(registry: &Registry) -> Self {
+        let reconciles = Opts::new("zagros_operator_reconciles_total", "Reconciliations, by how they ended.");
+        let seconds = HistogramOpts::new("zagros_operator_reconcile_seconds", "Time of a reconciliation, in seconds.");
+        Self {
+            reconciles: register(registry, IntCounterVec::new(reconciles, &["outcome"])),
+            seconds: register(registry, Histogram::with_opts(seconds.buckets(latency_buckets()))),
+            checks: register(
+                registry,
+                IntCounter::new("zagros_operator_spec_checks_total", "Checks of specs, one for each edit and attempt."),
+            ),
+            failed_attempts: register(
+                registry,
+                IntCounter::new("zagros_operator_failed_attempts_total", "Attempts of jobs that failed."),
+            ),
+            leads: register(registry, IntGauge::new("zagros_operator_leads", "1 while this operator leads, else 0.")),
+        }
+    }
 }

@@ -66,8 +66,8 @@ pub fn decide(facts: &DecisionFacts<'_>) -> JobDecision {
         AttemptVerdict::Going => going(facts, None),
         AttemptVerdict::Settling(left) => going(facts, Some(left)),
         AttemptVerdict::Succeeded => {
-            let attempt = facts.status.attempt;
-            let note = format!("trained to the end in attempt {attempt}; the run folder is below {}", output(facts));
+            let (attempt, output) = (facts.status.attempt, facts.status.output.as_deref().unwrap_or_default());
+            let note = format!("trained to the end in attempt {attempt}; the run folder is below {output}");
             end(facts, RunPhase::Succeeded, "Succeeded", note)
         }
         AttemptVerdict::Exhausted { cause } => exhausted(facts, cause),
@@ -392,19 +392,11 @@ fn end(facts: &DecisionFacts<'_>, phase: RunPhase, reason: &'static str, note: S
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         let type_ = if succeeded { COMPLETE } else { FAILED };
-        StatusConditions::new(status, facts.generation, facts.now).set(type_, true, reason, note.clone()).set(
-            READY,
-            false,
-            reason,
-            note.clone(),
-        );
+        let mut conditions = StatusConditions::new(status, facts.generation, facts.now);
+        conditions.set(type_, true, reason, note.clone()).set(READY, false, reason, note.clone());
     });
     decision.news = Some(news(!succeeded, reason, &note));
     decision
-}
-
-fn output(facts: &DecisionFacts<'_>) -> String {
-    facts.status.output.clone().unwrap_or_default()
 }
 
 fn news(is_warning: bool, reason: &'static str, note: &str) -> EventNote {

@@ -1,11 +1,12 @@
 //! A valid HybridJob, and a pod in its first state, for tests that change one thing.
 
+use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::crd::HybridJob;
 use crate::names::{PodRole, RunAttempt};
-use crate::observe::PodState;
+use crate::observe::{OwnedKind, OwnedObject, PodState};
 
 pub(crate) const JOB_TEXT: &str = "\
 # What the user wrote stays.
@@ -57,6 +58,15 @@ pub(crate) fn pod(name: &str, role: PodRole) -> PodState {
         until: None,
         has_ended: false,
     }
+}
+
+pub(crate) fn timestamp(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
+pub(crate) fn owned(kind: OwnedKind, attempt: i32) -> OwnedObject {
+    let name = format!("ctr-{attempt}-{kind:?}");
+    OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
 }
 
 pub(crate) fn merge(value: &mut Value, over: &Value) {

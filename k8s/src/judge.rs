@@ -134,13 +134,12 @@ fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailu
     AttemptFailure { attempt, pod, exit_code: None, at: None, message }
 }
 
-fn exit_words(code: i32, reason: &str) -> String {
-    let words = match code {
+fn exit_words(code: i32, reason: &str) -> &'static str {
+    match code {
         137 if reason == "OOMKilled" => "it used more memory than its limit",
         126..=128 => "the container could not run zagros",
         code => exit_codes::code_meaning(code).unwrap_or("unknown code"),
-    };
-    words.to_owned()
+    }
 }
 
 pub(crate) fn elapsed_time(since: Timestamp, now: Timestamp) -> Duration {
@@ -150,12 +149,8 @@ pub(crate) fn elapsed_time(since: Timestamp, now: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
+    use crate::fixture::{self, timestamp};
     use crate::observe::PodExit;
-
-    fn timestamp(seconds: i64) -> Timestamp {
-        Timestamp::from_second(seconds).unwrap()
-    }
 
     fn pod(name: &str, role: PodRole, code: i32, seconds: i64) -> PodState {
         let (reason, message) = ("Error".to_owned(), "why".to_owned());
@@ -177,6 +172,10 @@ mod tests {
 
     fn ended(reason: &str, seconds: i64) -> Option<JobEnd> {
         Some(JobEnd::Failed { at: timestamp(seconds), reason: reason.to_owned(), message: reason.to_owned() })
+    }
+
+    fn objects(coordinator: Option<JobState>, workers: Option<JobState>, pods: Vec<PodState>) -> ObservedObjects {
+        ObservedObjects { coordinator, workers, pods, ..ObservedObjects::default() }
     }
 
     fn verdict(observed: &ObservedObjects, now: i64) -> AttemptVerdict {
@@ -206,12 +205,7 @@ mod tests {
             pod("w1", PodRole::Worker, 4, 11),
             pod("w0", PodRole::Worker, 3, 12),
         ];
-        let seen = ObservedObjects {
-            coordinator: job(broken(10)),
-            workers: job(broken(12)),
-            pods,
-            ..ObservedObjects::default()
-        };
+        let seen = objects(job(broken(10)), job(broken(12)), pods);
         let (message, retryable) = blamed(verdict(&seen, 13));
         assert_eq!(message, "w0 ended with 3 (data is missing or malformed): why");
         assert!(!retryable);
@@ -222,12 +216,7 @@ mod tests {
         let mut server = pod("s2", PodRole::Server, 137, 9);
         server.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
         let pods = vec![pod("c", PodRole::Coordinator, 4, 8), server, pod("w0", PodRole::Worker, 143, 7)];
-        let seen = ObservedObjects {
-            coordinator: job(broken(10)),
-            workers: job(broken(12)),
-            pods,
-            ..ObservedObjects::default()
-        };
+        let seen = objects(job(broken(10)), job(broken(12)), pods);
         let (message, retryable) = blamed(verdict(&seen, 13));
         assert_eq!(
             (message.as_str(), retryable),
@@ -238,8 +227,7 @@ mod tests {
     #[test]
     fn exit_codes_of_others_are_awaited_for_a_short_time() {
         let pods = vec![pod("c", PodRole::Coordinator, 4, 10)];
-        let seen =
-            ObservedObjects { coordinator: job(broken(10)), workers: job(None), pods, ..ObservedObjects::default() };
+        let seen = objects(job(broken(10)), job(None), pods);
         assert_eq!(verdict(&seen, 12), AttemptVerdict::Settling(Duration::from_secs(13)));
         assert!(blamed(verdict(&seen, 25)).0.starts_with("c ended with 4"));
     }
@@ -247,17 +235,9 @@ mod tests {
     /// The kubelet restarts a server that cannot read its job for ever, so no Job ever fails.
     #[test]
     fn a_permanent_exit_code_of_a_server_ends_the_attempt_at_once() {
-        let seen = ObservedObjects {
-            coordinator: job(None),
-            pods: vec![pod("s0", PodRole::Server, 2, 5)],
-            ..ObservedObjects::default()
-        };
+        let seen = objects(job(None), None, vec![pod("s0", PodRole::Server, 2, 5)]);
         assert!(!blamed(verdict(&seen, 6)).1);
-        let seen = ObservedObjects {
-            coordinator: job(None),
-            pods: vec![pod("s0", PodRole::Server, 4, 5)],
-            ..ObservedObjects::default()
-        };
+        let seen = objects(job(None), None, vec![pod("s0", PodRole::Server, 4, 5)]);
         assert_eq!(verdict(&seen, 6), AttemptVerdict::Going);
     }
 
@@ -275,8 +255,7 @@ mod tests {
     #[test]
     fn a_worker_that_is_replaced_fails_nothing() {
         let pods = vec![pod("w0", PodRole::Worker, 137, 5)];
-        let mut seen =
-            ObservedObjects { coordinator: job(None), workers: job(None), pods, ..ObservedObjects::default() };
+        let mut seen = objects(job(None), job(None), pods);
         assert_eq!(verdict(&seen, 1000), AttemptVerdict::Going);
         // The run ended without the worker, so its replacement cannot join.
         seen.coordinator = job(complete(1000));
@@ -289,8 +268,7 @@ mod tests {
     fn a_run_that_ended_well_without_a_worker_is_done() {
         let pods = vec![pod("w1", PodRole::Worker, 137, 995)];
         let workers = Some(JobState { first_is_done: true, failed: 1, ..JobState::default() });
-        let mut seen =
-            ObservedObjects { coordinator: job(complete(1000)), workers, pods, ..ObservedObjects::default() };
+        let mut seen = objects(job(complete(1000)), workers, pods);
         assert_eq!(verdict(&seen, 1001), AttemptVerdict::Succeeded);
         seen.workers.as_mut().unwrap().end = ended("FailedIndexes", 1002);
         assert_eq!(verdict(&seen, 1003), AttemptVerdict::Succeeded);
@@ -303,8 +281,7 @@ mod tests {
         let pods = vec![pod("w0", PodRole::Worker, 137, 5), pod("w0b", PodRole::Worker, 4, 101)];
         let coordinator = pod("c", PodRole::Coordinator, 1, 100);
         let pods = [pods, vec![coordinator]].concat();
-        let seen =
-            ObservedObjects { coordinator: job(broken(100)), workers: job(None), pods, ..ObservedObjects::default() };
+        let seen = objects(job(broken(100)), job(None), pods);
         assert!(blamed(verdict(&seen, 200)).0.starts_with("w0 ended with 137"));
         assert!(blamed(verdict(&seen.without_replaced(Some(timestamp(60))), 200)).0.starts_with("c ended with 1 "));
     }
@@ -313,7 +290,7 @@ mod tests {
     fn a_worker_that_fails_again_and_again_is_given_up() {
         let pods = vec![pod("w0", PodRole::Worker, 139, 50), pod("w1", PodRole::Worker, 143, 52)];
         let workers = job(ended("MaxFailedIndexesExceeded", 51));
-        let mut seen = ObservedObjects { coordinator: job(None), workers, pods, ..ObservedObjects::default() };
+        let mut seen = objects(job(None), workers, pods);
         let AttemptVerdict::Exhausted { cause } = verdict(&seen, 52) else { panic!("given up") };
         assert_eq!((cause.pod.as_deref(), cause.exit_code), (Some("w0"), Some(139)));
         // The worker found no coordinator, because that had died: the worker is not the cause.
@@ -324,11 +301,7 @@ mod tests {
 
     #[test]
     fn the_policy_says_which_codes_are_tried_again() {
-        let seen = ObservedObjects {
-            coordinator: job(broken(1)),
-            pods: vec![pod("w", PodRole::Worker, 5, 1)],
-            ..ObservedObjects::default()
-        };
+        let seen = objects(job(broken(1)), None, vec![pod("w", PodRole::Worker, 5, 1)]);
         let policy = ExitCodes { retryable: vec![5] };
         let AttemptVerdict::Failed { retryable, .. } = judge_attempt(1, &seen, &policy, timestamp(60)) else {
             panic!("failed")

@@ -4,7 +4,6 @@
 //! [`build`]. Everything between the requests is a pure function of values.
 
 mod act;
-mod amount;
 pub mod build;
 pub mod cache;
 pub mod check;
@@ -20,23 +19,18 @@ pub mod host_access;
 pub mod judge;
 pub mod leader;
 pub mod memory;
-pub mod metrics;
 pub mod names;
 pub mod observe;
 pub mod operator;
-pub mod paths;
 pub mod probe;
-pub mod problem;
 pub mod readiness;
 pub mod reconcile;
-mod refuse;
 pub mod removal;
 pub mod render;
 mod reporting;
 pub mod rollout;
 pub mod run_secret;
 pub mod scale;
-pub mod secret_names;
 mod server_memory;
 pub mod spec_hash;
 pub mod validate;

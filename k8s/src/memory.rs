@@ -33,9 +33,9 @@ pub struct JobMemory {
     asked: Option<(i32, Timestamp)>,
     config: Option<(i32, String)>,
     /// What opens the ports of the run.
-    access: Option<RunAccess>,
+    pub(crate) access: Option<RunAccess>,
     /// The last spec that was checked, and what the check found.
-    checked: Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>,
+    pub(crate) checked: Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>,
     failures: Option<RetryPause>,
 }
 
@@ -192,19 +192,6 @@ impl JobMemory {
         (known == spec && spec.generation.is_some()).then(|| found.clone())
     }
 
-    pub fn keep_checked(&mut self, spec: CheckedSpec, found: Result<ValidJob, Vec<SpecProblem>>) {
-        self.checked = Some((spec, found));
-    }
-
-    #[must_use]
-    pub fn run_access(&self) -> Option<RunAccess> {
-        self.access.clone()
-    }
-
-    pub fn keep_access(&mut self, access: RunAccess) {
-        self.access = Some(access);
-    }
-
     /// The coordinator is asked at the next look, because its answer has changed.
     pub fn ask_again(&mut self) {
         self.asked = self.asked.map(|(attempt, _)| (attempt, Timestamp::UNIX_EPOCH));
@@ -230,10 +217,7 @@ impl JobMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn timestamp(seconds: i64) -> Timestamp {
-        Timestamp::from_second(seconds).unwrap()
-    }
+    use crate::fixture::timestamp;
 
     #[test]
     fn an_object_is_applied_again_when_it_changes_and_after_a_while() {

@@ -1,10 +1,14 @@
-//! Names, labels, ports and addresses of the objects of a run.
+//! Names, labels, ports, addresses and paths of the objects of a run.
 //!
 //! The names of an attempt's objects contain its number, so its members never meet those of an old one, even if a lost
 //! node keeps an old pod for hours.
 
 use std::collections::BTreeMap;
 use std::fmt;
+
+use kube::ResourceExt;
+
+use crate::crd::{HybridJob, HybridJobSpec};
 
 /// Field manager, and value of `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "zagros-operator";
@@ -46,6 +50,16 @@ impl PodRole {
     #[must_use]
     pub fn from_short_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.short_name() == word)
+    }
+
+    /// How many pods of the role a spec asks for.
+    #[must_use]
+    pub fn replicas(self, spec: &HybridJobSpec) -> i32 {
+        match self {
+            Self::Coordinator => 1,
+            Self::Server => spec.embedding_servers.replicas,
+            Self::Worker => spec.dense_workers.replicas,
+        }
     }
 
     #[must_use]
@@ -129,7 +143,7 @@ impl RunAttempt {
     /// Parent of the run folder. All attempts share it, so that each continues from the checkpoints of the earlier ones.
     #[must_use]
     pub fn output_folder(&self) -> String {
-        format!("{}/{}", crate::paths::OUTPUT_PATH, self.job)
+        format!("{}/{}", OUTPUT_PATH, self.job)
     }
 
     #[must_use]
@@ -157,6 +171,41 @@ pub fn job_labels(job: &str) -> BTreeMap<String, String> {
 #[must_use]
 pub fn label_selector(labels: &BTreeMap<String, String>) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
+
+// Paths in every container of a run.
+
+/// Relative paths in the job file start here: the examples' `../data/train.txt` is on the volume that is mounted at
+/// `/data`.
+pub const JOB_FOLDER: &str = "/zagros";
+pub const SECRET_FOLDER: &str = "/run/zagros";
+pub const SECRET_FILE: &str = "/run/zagros/key";
+pub const JOB_FILE: &str = "/zagros/job.toml";
+pub const OUTPUT_PATH: &str = "/output";
+/// Where a server keeps its log and rows beyond its memory, and the coordinator its journal.
+pub const STATE_PATH: &str = "/var/lib/zagros";
+/// What a container writes here, Kubernetes keeps as the message of its end: 4096 bytes at most.
+pub const TERMINATION_MESSAGE: &str = "/dev/termination-log";
+pub const JOURNAL_FOLDER: &str = "/var/lib/zagros/journal";
+pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
+
+// Names of a HybridJob's Secret and of its entries ([`crate::run_secret`]).
+
+/// Key of the token that opens `/metrics`, `/status` and the live page, in a HybridJob's Secret.
+pub const SECRET_TOKEN: &str = "token";
+/// Characters of the owner's uid in the name of its Secret.
+const UID_CHARACTERS: usize = 8;
+
+/// Name of a HybridJob's Secret. The name of a HybridJob has no dot, so this is no other HybridJob's.
+#[must_use]
+pub fn secret_name(owner: &HybridJob) -> String {
+    let uid: String = owner.uid().unwrap_or_default().chars().take(UID_CHARACTERS).collect();
+    format!("{}.run.{uid}", owner.name_any()).trim_end_matches('.').to_owned()
+}
+
+#[must_use]
+pub fn secret_entry(role: PodRole) -> &'static str {
+    role.short_name()
 }
 
 #[cfg(test)]

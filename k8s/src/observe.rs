@@ -150,32 +150,23 @@ pub struct PodTrouble {
 impl ObservedObjects {
     #[must_use]
     pub fn new(attempt: i32, objects: &JobObjects) -> Self {
-        let pods: Vec<PodState> = (objects.pods.iter())
-            .filter(|pod| attempt_of(pod.as_ref()) == Some(attempt))
-            .filter_map(|pod| PodState::from_pod(pod))
-            .collect();
+        let mut of_attempt = objects.pods.iter().filter(|pod| attempt_of(pod.as_ref()) == Some(attempt));
+        let pods: Vec<PodState> = of_attempt.clone().filter_map(|pod| PodState::from_pod(pod)).collect();
         // Counts the pods themselves, because the counts of their controllers may be older.
         let ready = |role: PodRole| count(&pods, role);
-        let job = |role: PodRole| {
-            let of_role = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && role_of_job(job) == Some(role);
-            let found = objects.jobs.iter().find(of_role);
-            found.map(|job| JobState { ready: ready(role), ..JobState::from_job(job) })
-        };
+        let is_of_workers = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && makes_workers(job);
+        let workers = objects.jobs.iter().find(is_of_workers);
         let has_set = |role: PodRole| {
             objects.sets.iter().any(|set| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == role)
         };
         Self {
             coordinator: has_set(PodRole::Coordinator).then(|| coordinator(&pods)),
-            workers: job(PodRole::Worker),
+            workers: workers.map(|job| JobState { ready: ready(PodRole::Worker), ..JobState::from_job(job) }),
             servers: has_set(PodRole::Server).then(|| ready(PodRole::Server)),
             server_facts: server_facts(attempt, objects, &pods),
             owned: owned(objects),
             remaining: objects.pods.iter().filter_map(|pod| RemainingPod::from_pod(pod)).collect(),
-            end_report: objects
-                .pods
-                .iter()
-                .filter(|pod| attempt_of(pod.as_ref()) == Some(attempt))
-                .find_map(end_report),
+            end_report: of_attempt.find_map(end_report),
             pods,
         }
     }
@@ -236,9 +227,8 @@ fn attempt_of<K: Resource>(object: &K) -> Option<i32> {
 }
 
 /// Goes by the name, because the objects of all roles have the same labels.
-fn role_of_job(job: &Job) -> Option<PodRole> {
-    let name = job.name_any();
-    [PodRole::Coordinator, PodRole::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.short_name())))
+fn makes_workers(job: &Job) -> bool {
+    job.name_any().ends_with(&format!("-{}", PodRole::Worker.short_name()))
 }
 
 fn role_of_set(set: &StatefulSet) -> PodRole {
@@ -377,14 +367,15 @@ impl PodState {
         let container = status.container_statuses.iter().flatten().find(|one| one.name == role.short_name());
         let others = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
         let conditions = status.conditions.unwrap_or_default();
-        let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
-        let unschedulable = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
-        let unscheduled = unschedulable.map(|condition| PodTrouble {
+        let find = |type_: &str, status: &str| conditions.iter().find(|one| one.type_ == type_ && one.status == status);
+        let is_ready = find("Ready", "True").is_some();
+        let unscheduled = find("PodScheduled", "False").map(|condition| PodTrouble {
             reason: condition.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
             message: condition.message.clone().unwrap_or_default(),
         });
-        let scheduled = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "True");
-        let placed = scheduled.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
+        let placed = find("PodScheduled", "True")
+            .and_then(|condition| condition.last_transition_time.as_ref())
+            .map(|time| time.0);
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_else(|| "no node".to_owned());
         let is_lost = status.reason.as_deref() == Some("NodeLost") || status.phase.as_deref() == Some("Unknown");
         let trouble = container.and_then(stuck).or_else(|| others.clone().find_map(stuck_beside)).or(unscheduled);

@@ -15,22 +15,18 @@ use kube::{Api, Client, Resource};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
-use zagros_plumbing::admin::PageAccess;
-use zagros_plumbing::admin::PageToken;
-use zagros_plumbing::admin::{self, Readiness};
+use zagros_plumbing::admin::{self, PageAccess, PageToken, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
 use crate::cache::{JobKey, ObjectCaches, scoped_api};
-use crate::context::{Clock, CoordinatorQuery, OperatorContext};
+use crate::context::{Clock, CoordinatorQuery, OperatorContext, OperatorMetrics};
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::LeaseHandle;
-use crate::metrics::OperatorMetrics;
 use crate::names::{MANAGER, RunAttempt};
-use crate::probe;
+use crate::probe::{self, CoordinatorScale};
 use crate::reconcile::{error_policy, reconcile};
-use crate::scale::ask::CoordinatorScale;
 
 /// Events within this time of each other lead to one look.
 const DEBOUNCE: Duration = Duration::from_millis(500);

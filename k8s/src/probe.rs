@@ -1,14 +1,43 @@
-//! Asks a coordinator's `/status` for the progress of its run.
+//! Asks a coordinator: at its `/status` for the progress of its run, and by gRPC for other numbers of servers and workers.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_plumbing::admin::PageToken;
 use zagros_plumbing::ask::ask_with;
+use zagros_protocol::Refusal;
+use zagros_protocol::control::ScaleRequest;
+use zagros_transport::Credentials;
 
 use crate::crd::{RunProgress, ServerScaling};
+use crate::names::RunAttempt;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
+const SCALE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks the coordinator of an attempt for these numbers, with the proof that this is allowed. A number that is 0 stays.
+/// The same call again changes nothing.
+pub type CoordinatorScale = Arc<
+    dyn Fn(RunAttempt, Credentials, ScaleRequest) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// Asks coordinators by the names of their Services.
+#[must_use]
+pub fn scale_by_coordinator() -> CoordinatorScale {
+    Arc::new(|attempt: RunAttempt, credentials: Credentials, wanted: ScaleRequest| {
+        Box::pin(async move {
+            let control = GrpcControlPlane::connect(&attempt.coordinator_address(), SCALE_TIMEOUT, &credentials);
+            let control = control.map_err(|error| Refusal::invalid(error.to_string()))?;
+            control.scale(wanted).await.map(|_| ())
+        })
+    })
+}
 
 #[derive(Debug, thiserror::Error)]
 #[error("the coordinator at {address} did not report its status: {reason}")]

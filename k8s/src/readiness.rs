@@ -38,18 +38,10 @@ impl PodReadiness {
     }
 }
 
-fn desired(spec: &HybridJobSpec, role: PodRole) -> i32 {
-    match role {
-        PodRole::Coordinator => 1,
-        PodRole::Server => spec.embedding_servers.replicas,
-        PodRole::Worker => spec.dense_workers.replicas,
-    }
-}
-
 #[must_use]
 pub fn role_counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
     let count = |role: PodRole| {
-        let (desired, ready) = (desired(spec, role), observed.ready_count(role));
+        let (desired, ready) = (role.replicas(spec), observed.ready_count(role));
         RoleCount { desired, ready, summary: format!("{ready}/{desired}") }
     };
     RoleCounts {
@@ -64,7 +56,7 @@ pub fn role_counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCoun
 pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage, now: Timestamp) -> PodReadiness {
     let missing: Vec<String> = PodRole::ALL
         .into_iter()
-        .map(|role| (role, observed.ready_count(role), desired(spec, role)))
+        .map(|role| (role, observed.ready_count(role), role.replicas(spec)))
         .filter(|(_, ready, desired)| ready < desired)
         .map(|(role, ready, desired)| format!("{role} {ready}/{desired}"))
         .collect();
@@ -149,9 +141,9 @@ fn unmade(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage) -
     let (role, made, kind) = owners.into_iter().filter(|(_, exists, _)| *exists).find_map(|(role, _, kind)| {
         let made = observed.pods.iter().filter(|pod| pod.role == role).count();
         let made = i32::try_from(made).unwrap_or(i32::MAX);
-        (made < desired(spec, role)).then_some((role, made, kind))
+        (made < role.replicas(spec)).then_some((role, made, kind))
     })?;
-    let wanted = desired(spec, role);
+    let wanted = role.replicas(spec);
     Some(format!(
         "{made} of {wanted} pods of the {role} exist; if it stays so, `kubectl describe {kind}` says why (a quota, a policy)"
     ))

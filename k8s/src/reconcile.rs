@@ -13,17 +13,17 @@ use crate::act::{DecisionInput, SOON, carry_out, carry_out_decision, end_deleted
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
+use crate::conditions::{READY, StatusConditions, VALID};
 use crate::context::{JobReconciliation, OperatorContext, recorded_status};
 use crate::crd::{HybridJob, HybridJobSpec, RowsRecovery, RunPhase, RunProgress};
-use crate::decide::{DecisionFacts, decide};
+use crate::decide::{DecisionFacts, EventNote, decide};
 use crate::error::{Error, ErrorRemedy};
 use crate::host_access::refuse_host_access;
 use crate::memory::{CheckedSpec, JobMemory};
 use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
-use crate::refuse::refuse_spec;
 use crate::removal::RemovalScope;
-use crate::reporting::{report_error, report_unreadable};
+use crate::reporting::{USER_INTERVAL, publish_event, record_status, report_error, report_unreadable};
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
 use crate::validate::{JobText, SpecProblem, ValidJob, validate_job};
@@ -163,7 +163,7 @@ fn checked(
     look.context.metrics.checks.inc();
     let valid = validate_job(job, &key.text, attempt);
     let valid = refuse_host_access(&job.spec, look.context.allows_host_access, valid);
-    look.with_memory(job, |memory| memory.keep_checked(key, valid.clone()));
+    look.with_memory(job, |memory| memory.checked = Some((key, valid.clone())));
     valid
 }
 
@@ -217,7 +217,7 @@ async fn progress(
     observed: &ObservedObjects,
 ) -> Option<RunProgress> {
     let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && recorded_status(job).attempt > 0;
-    let token = look.with_memory(job, |memory| memory.run_access()).and_then(|access| access.token);
+    let token = look.with_memory(job, |memory| memory.access.clone()).and_then(|access| access.token);
     // A new operator reads the token when it applies the objects of the run.
     let may_ask = token.is_some() || valid.is_some_and(|valid| !valid.asks_for_proof());
     let asks = is_up && may_ask && look.with_memory(job, |memory| memory.take_turn_to_ask(attempt.number, look.now()));
@@ -232,4 +232,35 @@ fn missing_config(job: &HybridJob) -> SpecProblem {
         field: "spec.job.configMap".to_owned(),
         message: format!("no ConfigMap {name} with key {key} in namespace {namespace}: make it, or correct the name"),
     }
+}
+
+/// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.
+async fn refuse_spec(
+    look: &JobReconciliation<'_>,
+    job: &mut HybridJob,
+    observed: &ObservedObjects,
+    problems: &[SpecProblem],
+) -> Result<Action, Error> {
+    let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let mut next = recorded_status(job);
+    let is_news = !next.conditions.iter().any(|one| one.type_ == VALID && one.message == message);
+    next.observed_generation = job.meta().generation;
+    next.message = Some(message.clone());
+    if observed.coordinator.is_none() {
+        next.phase = Some(RunPhase::Invalid);
+    }
+    StatusConditions::new(&mut next, job.meta().generation, look.now())
+        .set(VALID, false, "InvalidSpec", message.clone())
+        .set(READY, false, "InvalidSpec", "the spec cannot be carried out");
+    let number = next.attempt;
+    *job = record_status(look, job, next).await?;
+    if observed.coordinator.is_none() {
+        let scope = RemovalScope::Others(number);
+        carry_out(look, job, observed.removal_step(scope, look.now()), scope).await?;
+    }
+    if is_news {
+        publish_event(look, job, number, &EventNote { is_warning: true, reason: "InvalidSpec", note: message }).await;
+    }
+    release_finalizer(look, job, observed).await?;
+    Ok(Action::requeue(USER_INTERVAL))
 }

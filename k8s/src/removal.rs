@@ -162,15 +162,7 @@ pub fn is_overdue(until: Option<Timestamp>, by: SignedDuration, now: Timestamp) 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn timestamp(seconds: i64) -> Timestamp {
-        Timestamp::from_second(seconds).unwrap()
-    }
-
-    fn owned(kind: OwnedKind, attempt: i32) -> OwnedObject {
-        let name = format!("ctr-{attempt}-{kind:?}");
-        OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
-    }
+    use crate::fixture::{owned, timestamp};
 
     fn pod(role: PodRole, attempt: i32, until: Option<i64>) -> RemainingPod {
         let name = format!("ctr-{attempt}-{}-0", role.short_name());

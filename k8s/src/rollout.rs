@@ -19,7 +19,6 @@ pub const TEMPLATE_ANNOTATION: &str = "zagros.dev/template";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerFacts {
-    /// Their StatefulSet, once it exists.
     pub set: Option<ServerSet>,
     pub pods: Vec<ServerPod>,
     /// How many of them the coordinator counts as alive, if it said so just now.

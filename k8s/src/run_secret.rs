@@ -13,8 +13,7 @@ use zagros_transport::{Credentials, PeerRole, RoleKey};
 use crate::cluster::JobClient;
 use crate::crd::HybridJob;
 use crate::error::Error;
-use crate::names::{PodRole, job_labels};
-use crate::secret_names::{SECRET_TOKEN, secret_entry, secret_name};
+use crate::names::{PodRole, SECRET_TOKEN, job_labels, secret_entry, secret_name};
 
 /// Key of the clients' key, which a person gives to `zagros status`.
 const CLIENT: &str = "client";
@@ -57,7 +56,7 @@ fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
 impl JobClient {
     /// Makes the Secret unless it is there. Returns what of it can be read.
     pub async fn run_secret(&self, owner: &HybridJob) -> Result<RunAccess, Error> {
-        let (name, api) = (secret_name(owner), self.secrets_api());
+        let (name, api) = (secret_name(owner), self.api::<Secret>());
         let read = async || api.get_opt(&name).await.map_err(Error::failed_to(format!("read Secret {name}")));
         if let Some(found) = read().await? {
             return Ok(RunAccess::from_secret(&found));

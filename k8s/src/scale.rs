@@ -19,7 +19,6 @@
 //! Each look derives the step from the report that the status keeps. An operator that takes over thus continues there.
 
 pub(crate) mod answer;
-pub mod ask;
 
 use crate::crd::{RunProgress, ServerScaling};
 

@@ -10,11 +10,11 @@ use std::path::{Component, Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Model, Overrides};
 
-use crate::crd::{HybridJob, HybridJobSpec, PodSettings, admission_refusals};
-use crate::names::{ADMIN_PORT, PodRole, RunAttempt};
-use crate::paths::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
-pub use crate::problem::SpecProblem;
-use crate::problem::problem;
+pub use crate::crd::SpecProblem;
+use crate::crd::{HybridJob, HybridJobSpec, PodSettings, admission_refusals, problem};
+use crate::names::{
+    ADMIN_PORT, JOB_FILE, JOB_FOLDER, OUTPUT_PATH, PodRole, RunAttempt, SHARED_MEMORY_PATH, STATE_PATH,
+};
 
 /// How long members wait for each other unless the job file says so. Pulling images and making disks takes time.
 const TIMEOUT_SECONDS: f64 = 300.0;
@@ -43,11 +43,7 @@ impl ValidJob {
 
     #[must_use]
     pub fn replicas(&self, role: PodRole) -> i32 {
-        match role {
-            PodRole::Coordinator => 1,
-            PodRole::Server => self.spec.embedding_servers.replicas,
-            PodRole::Worker => self.spec.dense_workers.replicas,
-        }
+        role.replicas(&self.spec)
     }
 
     /// The same with so many embedding servers and dense workers, as a run has that was scaled.

@@ -23,8 +23,8 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::{Shutdown, metrics};
-use access::PageEntry;
 pub use access::{BadToken, GuardedPaths, PageAccess, PageToken};
+use access::{NO_TOKEN, PageEntry};
 
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
@@ -79,9 +79,9 @@ async fn admit(access: &PageAccess, request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     match access.check_request(request.headers(), request.uri()) {
-        Err(refused) => (refused.status, refused.text).into_response(),
-        Ok(PageEntry::Allowed) => next.run(request).await,
-        Ok(PageEntry::WithCookie(cookie)) => {
+        None => NO_TOKEN.into_response(),
+        Some(PageEntry::Allowed) => next.run(request).await,
+        Some(PageEntry::WithCookie(cookie)) => {
             let mut response = next.run(request).await;
             response.headers_mut().insert(header::SET_COOKIE, cookie);
             response

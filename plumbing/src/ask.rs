@@ -17,7 +17,6 @@ pub enum AskError {
     /// Nothing listens at the address, or it does not speak HTTP.
     #[error("cannot reach {address}: {reason}")]
     Unreachable { address: String, reason: String },
-    /// No answer came in time.
     #[error("{address} does not answer {path} within {timeout:?}")]
     Late { address: String, path: String, timeout: Duration },
 }

@@ -14,7 +14,6 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// The deadline `timeout` from now.
     #[must_use]
     pub fn from_now(timeout: Duration) -> Self {
         Self { started: Instant::now(), timeout }

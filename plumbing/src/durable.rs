@@ -127,13 +127,4 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), first);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
-
-    #[test]
-    fn the_new_content_replaces_the_old() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("manifest.json");
-        write(&path, b"old").unwrap();
-        write(&path, b"new").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-    }
 }

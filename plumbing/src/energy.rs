@@ -22,7 +22,6 @@ pub struct EnergyMeter {
     is_readable: bool,
 }
 
-/// The counter of one processor package.
 #[derive(Debug)]
 struct PackageCounter {
     file: PathBuf,

@@ -3,7 +3,6 @@
 pub mod admin;
 pub mod ask;
 pub mod backoff;
-pub mod boot;
 pub mod disk;
 pub mod durable;
 pub mod energy;
@@ -16,10 +15,9 @@ pub mod log_pace;
 pub mod memory;
 pub mod metrics;
 pub mod process;
-pub mod regular;
 pub mod telemetry;
 
 pub use backoff::{Backoff, Deadline};
-pub use boot::boot_id;
 pub use lifecycle::{Lifecycle, Shutdown, StopMeaning};
 pub use log_pace::LogPace;
+pub use process::boot_id;

@@ -2,11 +2,10 @@
 //! tasks.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use parking::TaskNames;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -84,12 +83,11 @@ impl Lifecycle {
         self.tracker.close();
         match tokio::time::timeout(timeout, self.tracker.wait()).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(LateTasks { timeout, tasks: self.names.list() }),
+            Err(_) => Err(LateTasks { timeout, tasks: self.names.lock().clone() }),
         }
     }
 }
 
-/// Tasks that did not end in time.
 #[derive(Debug, thiserror::Error)]
 #[error("still running {timeout:?} after shutdown was requested: {}", tasks.join(", "))]
 pub struct LateTasks {
@@ -144,34 +142,30 @@ impl StopSignals {
     }
 }
 
-mod parking {
-    use std::sync::{Arc, Mutex, PoisonError};
+#[derive(Clone, Debug, Default)]
+struct TaskNames(Arc<Mutex<Vec<&'static str>>>);
 
-    #[derive(Clone, Debug, Default)]
-    pub(super) struct TaskNames(Arc<Mutex<Vec<&'static str>>>);
-
-    impl TaskNames {
-        pub(super) fn enter(&self, name: &'static str) -> RunningTask {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(name);
-            RunningTask { names: self.clone(), name }
-        }
-
-        pub(super) fn list(&self) -> Vec<&'static str> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        }
+impl TaskNames {
+    fn enter(&self, name: &'static str) -> RunningTask {
+        self.lock().push(name);
+        RunningTask { names: self.clone(), name }
     }
 
-    pub(super) struct RunningTask {
-        names: TaskNames,
-        name: &'static str,
+    fn lock(&self) -> MutexGuard<'_, Vec<&'static str>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    impl Drop for RunningTask {
-        fn drop(&mut self) {
-            let mut names = self.names.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(index) = names.iter().position(|name| *name == self.name) {
-                names.swap_remove(index);
-            }
+struct RunningTask {
+    names: TaskNames,
+    name: &'static str,
+}
+
+impl Drop for RunningTask {
+    fn drop(&mut self) {
+        let mut names = self.names.lock();
+        if let Some(index) = names.iter().position(|name| *name == self.name) {
+            names.swap_remove(index);
         }
     }
 }

@@ -19,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::{Connected, TcpConnectInfo};
 use tracing::warn;
 
 use crate::LogPace;
@@ -90,14 +89,6 @@ impl BoundedListener {
                 }
             }
         }
-    }
-
-    /// The stream of accepted connections, for a gRPC server.
-    pub fn into_stream(self) -> impl futures::Stream<Item = io::Result<BoundedConnection>> {
-        futures::stream::unfold(self, async |mut listener| {
-            let (connection, _) = listener.accept().await;
-            Some((Ok(connection), listener))
-        })
     }
 }
 
@@ -277,14 +268,6 @@ impl AsyncWrite for BoundedConnection {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
-    }
-}
-
-impl Connected for BoundedConnection {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
     }
 }
 

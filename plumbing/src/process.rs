@@ -1,4 +1,4 @@
-//! Figures of the kernel about this process and about others.
+//! Figures of the kernel about this process and about others, and which start of which machine it runs on.
 
 use std::time::Duration;
 
@@ -65,7 +65,6 @@ fn ticks(process: &str, field: usize) -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }
 
-/// The machine that a process runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
     /// Cores that this process may use.
@@ -99,6 +98,15 @@ fn processor_of(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     let name = line.split_once(':')?.1.trim();
     (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The kernel's random number of this start of this machine. What a process has written is in the cache of the machine until it is
+/// on the disk, so after another start of the machine it may be gone. `None` where it cannot be read: then no start is known to be
+/// the same as another.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]
@@ -142,5 +150,12 @@ mod tests {
     fn the_peak_covers_what_was_held() {
         let held = std::hint::black_box(vec![1_u8; 64 << 20]);
         assert!(peak_memory().is_none_or(|peak| peak > held.len() as u64));
+    }
+
+    #[test]
+    fn a_start_of_the_machine_has_one_number() {
+        let id = boot_id();
+        assert_eq!(id, boot_id());
+        assert!(id.is_none_or(|id| id.len() == 36 && !id.contains(char::is_whitespace)));
     }
 }

@@ -1,13 +1,11 @@
 //! Everything that both ends of a wire must agree on: messages, ids, placement, packed rows, refusals.
 
 pub mod bucket;
-mod bucket_hash;
 pub mod id;
 pub mod pace;
 pub mod packed;
 pub mod payloads;
 pub mod refusal;
-mod writers;
 
 /// Generated from the messages of `proto/zagros/datapath/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
@@ -22,11 +20,10 @@ pub mod control {
 }
 
 pub use bucket::{BucketMap, bucket_of};
-pub use id::{Generation, Lineage, RowKey, RunId, ServerIndex, TableId};
+pub use id::{Generation, Lineage, RowKey, RunId, ServerIndex, TableId, counts_batches, member_of_writer, tile_writer};
 pub use pace::NumberPace;
 pub use packed::{PackError, Segment, Segments};
 pub use refusal::{Refusal, RefusalKind};
-pub use writers::{counts_batches, member_of_writer, tile_writer};
 
 /// Version of the messages and of every pinned constant in this crate. Both ends of a connection need the same version.
 /// The coordinator checks it when a process joins.

@@ -29,13 +29,10 @@ pub enum PackError {
         expected: usize,
         found: usize,
     },
-    /// The message has no known value encoding.
     #[error("unknown value encoding {0}")]
     Encoding(i32),
-    /// A product of sizes overflows.
     #[error("{0} is too large")]
     TooLarge(&'static str),
-    /// A position is out of range.
     #[error("{what} {found} is out of range, expected less than {below}")]
     Range { what: &'static str, found: u32, below: usize },
     /// The entries of a list are not in ascending order.
@@ -83,7 +80,6 @@ impl Segments {
         self.0.iter()
     }
 
-    /// The number of rows of all segments.
     pub fn total_rows(&self) -> Result<usize, PackError> {
         let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(segment.rows as usize));
         sum.ok_or(PackError::TooLarge("row count"))

@@ -72,7 +72,6 @@ impl RefusalKind {
     }
 }
 
-/// A refused request and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {

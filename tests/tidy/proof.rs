@@ -3,7 +3,7 @@
 use zagros_tests::sources;
 
 /// The only crate that makes servers and channels. Tests of other crates may.
-const DOOR: &str = "protocol/transport/src/proof/";
+const DOOR: &str = "protocol/transport/src/proof";
 
 #[test]
 fn servers_and_channels_are_made_behind_the_proof_alone() {

@@ -212,7 +212,7 @@ fn http_paths() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut paths = vec!["/nothing".to_owned()];
     let sources = [
-        "coordinator/src/page/mod.rs",
+        "coordinator/src/page.rs",
         "coordinator/src/process.rs",
         "embedding-server/src/server.rs",
         "dense-worker/src/control/mod.rs",

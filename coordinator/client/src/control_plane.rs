@@ -3,13 +3,7 @@
 use futures::future::BoxFuture;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{
-    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
-    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
-};
+use zagros_protocol::control::*;
 
 pub type ControlAnswer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
 
@@ -21,26 +15,12 @@ pub trait ControlPlane: Send + Sync {
     fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse>;
     fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse>;
     fn placement(&self, request: PlacementRequest) -> ControlAnswer<'_, PlacementResponse>;
-    /// A coordinator of one worker has no group.
-    fn group(&self, _: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
-        let alone = Refusal::invalid("this coordinator forms no group of workers");
-        Box::pin(std::future::ready(Err(alone)))
-    }
-    /// A coordinator of one worker has no barriers.
-    fn barrier(&self, _: BarrierRequest) -> ControlAnswer<'_, BarrierResponse> {
-        let alone = Refusal::invalid("this coordinator holds no barriers");
-        Box::pin(std::future::ready(Err(alone)))
-    }
+    fn group(&self, request: GroupRequest) -> ControlAnswer<'_, GroupResponse>;
+    fn barrier(&self, request: BarrierRequest) -> ControlAnswer<'_, BarrierResponse>;
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse>;
-    fn position(&self, _: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
-        let unknown = Refusal::invalid("this coordinator deals out no data");
-        Box::pin(std::future::ready(Err(unknown)))
-    }
+    fn position(&self, request: PositionRequest) -> ControlAnswer<'_, PositionResponse>;
     /// Reports the transforms of numeric columns, or gets them.
-    fn transforms(&self, _: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
-        let unknown = Refusal::invalid("this coordinator knows no transforms");
-        Box::pin(std::future::ready(Err(unknown)))
-    }
+    fn transforms(&self, request: TransformsRequest) -> ControlAnswer<'_, TransformsResponse>;
     /// Reports splits whose gradients are all acknowledged.
     fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse>;
     fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse>;

@@ -41,7 +41,6 @@ pub enum MemberError {
         /// What the coordinator waits for, in its words.
         waiting_for: String,
     },
-    /// Shutdown was requested during the wait.
     #[error("stopped while waiting to {what} ({coordinator})")]
     Stopped { coordinator: String, what: &'static str },
 }

@@ -2,7 +2,6 @@
 
 pub mod control_plane;
 mod errors;
-mod group;
 mod grpc;
 mod lease;
 mod membership;
@@ -11,9 +10,8 @@ mod waits;
 
 pub use control_plane::ControlPlane;
 pub use errors::MemberError;
-pub use group::wait_for_group;
 pub use grpc::GrpcControlPlane;
 pub use lease::LeaseProof;
 pub use membership::{AnnouncedBarrier, MemberView, Membership};
-pub use placement::wait_for_placement;
+pub use placement::{wait_for_group, wait_for_placement};
 pub use waits::{WaitGuard, Waiting, Waits};

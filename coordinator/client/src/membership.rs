@@ -152,7 +152,6 @@ impl Membership {
         self.joined.incarnation
     }
 
-    /// How long this member may be silent.
     #[must_use]
     pub fn lease(&self) -> Duration {
         lease(&self.joined)
@@ -172,10 +171,6 @@ impl Membership {
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<MemberView> {
         self.view.clone()
-    }
-
-    pub fn set_progress(&self, progress: Progress) {
-        self.report.send_modify(|report| report.progress = Some(progress));
     }
 
     pub fn update_progress(&self, change: impl FnOnce(&mut Progress)) {

@@ -1,4 +1,4 @@
-//! Membership under paused time, against a scripted coordinator.
+//! Membership, and the wait for the first placement, under paused time, against a scripted coordinator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use zagros_coordinator_client::{ControlPlane, MemberError, Membership, wait_for_
 use zagros_fakes::{FakeControlPlane, LEASE};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{
-    Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveResponse, Outcome, Progress, ServerLoad,
-    ServerWait,
+    Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveResponse, Outcome, PlacementResponse,
+    ServerLoad, ServerWait,
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
@@ -82,7 +82,7 @@ async fn shutdown_ends_the_wait_for_a_coordinator() {
 async fn a_heartbeat_carries_what_was_reported_and_comes_three_times_a_lease() {
     let coordinator = coordinator();
     let membership = member(&coordinator).await;
-    membership.set_progress(Progress { step: 12, ..Progress::default() });
+    membership.update_progress(|progress| progress.step = 12);
     membership.set_load(ServerLoad { rows: 5, bytes: 80, ..ServerLoad::default() });
     membership.set_waits(vec![ServerWait { server: 3, oldest_ms: 1200, ..ServerWait::default() }]);
     membership.set_disk(Disk { free_bytes: 1, size_bytes: 2 });
@@ -223,4 +223,43 @@ async fn leaving_reports_the_outcome_once_the_coordinator_is_back_and_ends_the_h
     let leaves = coordinator.leave.requests();
     assert_eq!(leaves.len(), 3);
     assert_eq!((leaves[2].outcome(), leaves[2].reason.as_str()), (Outcome::Failed, "loss is not finite at step 7"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_placement_ends_the_wait() {
+    let fake = FakeControlPlane::default();
+    let mut asked = 0;
+    fake.placement.set(move |_| {
+        asked += 1;
+        match asked {
+            1 => Err(away()),
+            2 => Ok(PlacementResponse::default()),
+            _ => Ok(PlacementResponse { generation: 1, ..PlacementResponse::default() }),
+        }
+    });
+    let placement = wait_for_placement(&fake, TIMEOUT, &Shutdown::new()).await.unwrap();
+    assert_eq!((placement.generation, fake.placement.requests().len()), (1, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_server_is_named_after_the_timeout() {
+    let fake = FakeControlPlane::default();
+    let waiting_for = "embedding server 2 has not joined".to_owned();
+    fake.placement.respond(PlacementResponse { waiting_for, ..PlacementResponse::default() });
+    let error = wait_for_placement(&fake, TIMEOUT, &Shutdown::new()).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("after 30.0s: embedding server 2 has not joined"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_and_final_refusals_end_the_wait_at_once() {
+    let fake = FakeControlPlane::default();
+    fake.placement.refuse(RefusalKind::Invalid, "no");
+    let error = wait_for_placement(&fake, TIMEOUT, &Shutdown::new()).await.unwrap_err();
+    assert!(matches!(error, MemberError::Refused { .. }), "{error}");
+    let shutdown = Shutdown::new();
+    shutdown.request();
+    fake.placement.disconnect();
+    let error = wait_for_placement(&fake, TIMEOUT, &shutdown).await.unwrap_err();
+    assert!(matches!(error, MemberError::Stopped { .. }), "{error}");
 }

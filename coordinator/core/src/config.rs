@@ -1,3 +1,5 @@
+//! What the coordinator knows of a run before any member joins.
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -5,10 +7,8 @@ use zagros_protocol::RunId;
 
 use crate::{Role, SplitOrder};
 
-/// What the coordinator knows of a run before anyone joins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CoreConfig {
-    /// Tells this run from every other.
     pub run: RunId,
     pub job: String,
     /// Embedding servers. A change of their number changes this value.
@@ -34,7 +34,6 @@ pub struct CoreConfig {
     pub staleness: u32,
     /// The interval of checkpoints, where the job asks for them by time.
     pub checkpoint_every: Option<Duration>,
-    /// How long a member may be silent.
     pub lease: Duration,
     /// How long the run waits for another process in the slot of a lost worker.
     pub timeout: Duration,
@@ -48,7 +47,6 @@ impl CoreConfig {
         self.slot_count(Role::DenseWorker) > 1
     }
 
-    /// Member slots of a role.
     pub(crate) fn slot_count(&self, role: Role) -> u32 {
         match role {
             Role::EmbeddingServer => self.servers,

@@ -10,10 +10,7 @@
 //! ```
 
 mod departure;
-mod ending;
 mod group_calls;
-mod joined;
-mod losses;
 mod scale;
 mod workers;
 
@@ -27,12 +24,13 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Lineage, Refusal};
 
-use crate::admission::{check_join_payload, check_report, check_same_run, replaced_refusal, requested_slot};
+use crate::admission::{
+    ServerContent, check_join_payload, check_report, check_same_run, replaced_refusal, requested_slot, why_lost,
+};
 use crate::ballots::Ballots;
 use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
-use crate::content::{ServerContent, why_lost};
-use crate::data::{ResumedData, TrainingData};
+use crate::data::{ResumedData, TrainingData, Transforms};
 use crate::groups::ProcessGroups;
 use crate::members::{EarlierJoin, ExpiredLease, MemberState, Members};
 use crate::placement::{ServerAddress, ServerPlacement};
@@ -41,7 +39,6 @@ use crate::roster::Roster;
 use crate::run::RunState;
 use crate::status::{StatusView, WorkerGoal};
 use crate::totals::TrainingTotals;
-use crate::transforms::Transforms;
 use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 use departure::nothing_more;
@@ -181,7 +178,7 @@ impl Core {
             barrier,
             barrier_in_ms,
             draining: self.run.drain_reason().unwrap_or_default().to_owned(),
-            broken_group: self.groups.broken_generation(),
+            broken_group: self.groups.broken,
             batch: self.watch.newest_batch(),
             bucket_move: self.resharding.active_move().map_or(0, |active| active.id),
             leave: self.is_to_leave(slot),
@@ -438,6 +435,18 @@ impl Core {
             self.note_loss(now, ExpiredLease { slot, silence });
         }
         self.members.check_vacant(now, slot, request.instance)
+    }
+
+    fn join_response(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
+        JoinResponse {
+            member: slot.member_id(),
+            incarnation,
+            lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
+            generation: self.placement.generation().0,
+            over: false,
+            run: self.config.run.0,
+            discard: false,
+        }
     }
 }
 

@@ -1,7 +1,11 @@
-//! The training data of a run: its files, and who reads which split.
+//! The training data of a run: its files, who reads which split, and the statistics by which features are transformed. The first
+//! worker measures and reports the statistics; the others ask for them.
 
 use serde::{Deserialize, Serialize};
-use zagros_protocol::control::{AssignRequest, AssignResponse, CompleteRequest, DataFile, JoinRequest, Position};
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, DataFile, JoinRequest, Position, Transform, TransformsRequest,
+    TransformsResponse,
+};
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
@@ -18,7 +22,7 @@ pub(crate) struct TrainingData {
     files: Vec<DataFile>,
     ledger: Option<SplitLedger>,
     /// Which workers have little or no data to read, in words.
-    uneven: Option<String>,
+    pub(crate) uneven: Option<String>,
     /// Malformed rows of the complete splits, over all epochs and workers.
     bad_rows: u64,
 }
@@ -37,10 +41,6 @@ impl TrainingData {
 
     pub(crate) fn ledger(&self) -> Option<&SplitLedger> {
         self.ledger.as_ref()
-    }
-
-    pub(crate) fn uneven_warning(&self) -> Option<&str> {
-        self.uneven.as_deref()
     }
 
     /// Checks that a worker has the files of the run. The first worker's files become the run's.
@@ -172,4 +172,47 @@ fn unknown() -> Refusal {
 
 fn shares(config: &CoreConfig) -> SplitShares {
     SplitShares { workers: config.workers, fixed: config.fixed_splits, order: config.order }
+}
+
+const MOST_STATISTICS: usize = 1 << 16;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Transforms {
+    measured: Vec<Transform>,
+    bytes: u64,
+}
+
+impl Transforms {
+    /// Keeps what a worker has measured, or answers with it. The first report stays, because a worker that starts again
+    /// must train on the same values as the others.
+    pub(crate) fn exchange(
+        &mut self,
+        slot: MemberSlot,
+        request: &TransformsRequest,
+    ) -> Result<TransformsResponse, Refusal> {
+        if slot == MemberSlot::worker(0) {
+            check_transforms(&request.measured)?;
+            self.bytes = self.bytes.max(request.bytes);
+            if self.measured.is_empty() {
+                self.measured.clone_from(&request.measured);
+            }
+        } else if !request.measured.is_empty() {
+            return Err(Refusal::invalid(format!("{slot} reports transforms, but only dense worker 0 measures them")));
+        }
+        Ok(TransformsResponse { measured: self.measured.clone(), bytes: self.bytes })
+    }
+}
+
+fn check_transforms(measured: &[Transform]) -> Result<(), Refusal> {
+    let is_number = |of: &Transform| {
+        of.mean.is_finite()
+            && of.deviation.is_finite()
+            && of.deviation >= 0.0
+            && of.numbers.iter().all(|n| n.is_finite())
+            && of.values.iter().all(|n| n.is_finite())
+    };
+    if measured.len() > MOST_STATISTICS || !measured.iter().all(is_number) {
+        return Err(Refusal::invalid("a number of the transforms is not finite, or there are too many transforms"));
+    }
+    Ok(())
 }

@@ -10,7 +10,6 @@ use crate::{MemberSlot, RunOutcome};
 /// An event of a run. `Display` is the log message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEvent {
-    /// A process took a slot.
     MemberJoined {
         slot: MemberSlot,
         /// Counts the processes that have taken the slot.
@@ -59,17 +58,14 @@ pub enum RunEvent {
     PlacementChanged {
         generation: Generation,
     },
-    /// Another number of embedding servers was asked for.
     ScaleRequested {
         servers: u32,
         /// Buckets that have to move.
         buckets: u32,
     },
-    /// Another number of dense workers was asked for.
     WorkersRequested {
         workers: u32,
     },
-    /// Buckets begin to move.
     MoveStarted {
         /// Counts the moves of the run.
         id: u64,
@@ -77,7 +73,6 @@ pub enum RunEvent {
         target: MemberSlot,
         buckets: u32,
     },
-    /// Buckets have another owner.
     MoveCommitted {
         id: u64,
         buckets: u32,
@@ -117,7 +112,6 @@ pub enum RunEvent {
         /// The workers, in words; empty when there is none.
         waiting_for: String,
     },
-    /// The run is over.
     RunEnded(RunOutcome),
 }
 

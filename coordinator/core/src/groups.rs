@@ -21,8 +21,8 @@ pub(crate) struct ProcessGroups {
     members: Vec<GroupMember>,
     /// By rank: the newest group that the worker can no longer use.
     given_up: Vec<u64>,
-    /// The newest group that lost a worker.
-    broken: u64,
+    /// The newest group that lost a worker, and whose other workers would wait for it in vain. 0 before the first.
+    pub(crate) broken: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,11 +40,6 @@ impl ProcessGroups {
     /// Indices of the workers of the newest group, by rank.
     pub(crate) fn worker_indices(&self) -> impl Iterator<Item = u32> {
         self.members.iter().map(|member| member.index)
-    }
-
-    /// The newest group that lost a worker, and whose other workers would wait for it in vain. 0 before the first.
-    pub(crate) fn broken_generation(&self) -> u64 {
-        self.broken
     }
 
     pub(crate) fn has_member(&self, slot: MemberSlot, incarnation: u32) -> bool {

@@ -10,7 +10,6 @@ const FIRST_STRETCH: Duration = Duration::from_secs(1);
 /// The most points: about two per pixel of a phone's width.
 const MOST: usize = 600;
 
-/// The state of training at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TrainingMoment {
     pub(crate) step: u64,

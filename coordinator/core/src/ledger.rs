@@ -4,7 +4,6 @@
 //! The splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
 
 mod epoch;
-mod ids;
 mod shares;
 
 use std::cmp::Ordering;
@@ -17,8 +16,7 @@ use zagros_zip::number_from;
 
 use crate::MemberSlot;
 use crate::splits::SplitRange;
-use epoch::{EpochLedger, OpenEpoch, SplitDeal};
-use ids::{plan_of, refused_split, split_id};
+use epoch::{EpochLedger, OpenEpoch, SplitDeal, plan_of, refused_split, split_id};
 pub(crate) use shares::SplitShares;
 
 /// How long a worker waits before it asks again.

@@ -8,7 +8,6 @@ mod admission;
 mod ballots;
 mod barriers;
 mod config;
-mod content;
 mod core;
 mod data;
 mod event;
@@ -25,7 +24,6 @@ mod slot;
 mod splits;
 mod status;
 mod totals;
-mod transforms;
 mod warnings;
 mod watch;
 

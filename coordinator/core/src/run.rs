@@ -96,12 +96,10 @@ impl RunState {
         matches!(self, Self::Training | Self::Saved)
     }
 
-    /// Why the run is drained, while it is.
     pub(crate) fn drain_reason(&self) -> Option<&str> {
         if let Self::Draining(reason) = self { Some(reason) } else { None }
     }
 
-    /// Refuses calls of a run that is over.
     pub(crate) fn check_not_ended(&self) -> Result<(), Refusal> {
         match self.outcome() {
             Some(outcome) => Err(Refusal::new(RefusalKind::Fenced, format!("the run is over ({outcome})"))),

@@ -50,7 +50,6 @@ impl SplitRange {
 /// resumed run therefore deals out the remaining splits in the order of the first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SplitOrder {
-    /// The order of the files.
     AsInFiles,
     /// Another permutation for each epoch.
     Shuffled {

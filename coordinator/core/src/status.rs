@@ -58,7 +58,7 @@ impl StatusView<'_> {
             members,
             evaluations: watch.evaluations().collect(),
             elapsed_ms: millis(now),
-            history: watch.history().points().to_vec(),
+            history: watch.history.points().to_vec(),
             checkpoints: watch.checkpoint_marks(now),
             warnings: Vec::new(),
             staleness_bound: config.staleness,
@@ -74,7 +74,7 @@ impl StatusView<'_> {
             scale: self.scale(),
         };
         status.warnings = status_warnings(&status, watch.training_time(now));
-        let uneven = self.data.uneven_warning().filter(|_| self.run.outcome().is_none());
+        let uneven = self.data.uneven.as_deref().filter(|_| self.run.outcome().is_none());
         status.warnings.extend(uneven.map(str::to_owned));
         status
     }

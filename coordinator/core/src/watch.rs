@@ -10,9 +10,7 @@ use zagros_protocol::control::{CheckpointMark, Evaluation, Progress};
 use crate::history::TrainingHistory;
 use crate::totals::TrainingTotals;
 
-/// How often training is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Checkpoints that are remembered.
 const CHECKPOINTS_KEPT: usize = 12;
 /// Evaluations that are remembered. Older ones are in the worker's run folder.
 pub(crate) const EVALUATIONS_KEPT: usize = 1000;
@@ -20,7 +18,7 @@ pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 /// The part of the training that is remembered besides the members' last reports.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingWatch {
-    history: TrainingHistory,
+    pub(crate) history: TrainingHistory,
     sampled: Option<Duration>,
     since: Option<Duration>,
     /// Step of a checkpoint, and when it was first reported; oldest first.
@@ -33,7 +31,6 @@ pub(crate) struct TrainingWatch {
 }
 
 impl TrainingWatch {
-    /// Whether a running training is due to be sampled.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         self.since.get_or_insert(now);
         self.sampled.is_none_or(|sampled| now.saturating_sub(sampled) >= SAMPLE_INTERVAL)
@@ -76,11 +73,6 @@ impl TrainingWatch {
     /// The largest step or batch number that a worker has reported.
     pub(crate) fn newest_batch(&self) -> u64 {
         self.batches.newest_number()
-    }
-
-    /// The curve of training until now.
-    pub(crate) fn history(&self) -> &TrainingHistory {
-        &self.history
     }
 
     /// The newest evaluations, oldest first.
@@ -134,7 +126,7 @@ mod tests {
             sample(&mut watch, Duration::from_millis(millis), &workers(1, [3, 3]));
         }
         assert_eq!(watch.training_time(time(3)), time(3));
-        assert_eq!(watch.history().points().iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
+        assert_eq!(watch.history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
     }
 
     #[test]

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use zagros_coordinator_core::MemberSlot;
+use zagros_coordinator_core::{MemberSlot, Role};
 
-use crate::finding::{Diagnosis, Finding, FindingKind, Severity};
+use crate::finding::{Diagnosis, Finding, FindingKind, Severity, join_list, name_members, time, verb_ending};
 use crate::graph::{LONG, WaitArrow, WaitGraph, WaitNode, for_how_long, is_heard};
 use crate::observation::{CoordinatorSign, Observation, Party, ProcessState, WaitSubject};
-use crate::roots::{RootCause, disk_cause, root_cause, silent_cause};
-use crate::words::{join_list, name_members, time, verb_ending};
-use crate::{ended, moves, pace};
+use crate::pace::pace_findings;
+use crate::roots::{disk_cause, root_cause, silent_cause};
 
 /// Lines of evidence of one finding. More hide the first.
 const MOST_LINES: usize = 6;
@@ -21,12 +20,10 @@ pub fn diagnose_run(observation: &Observation) -> Diagnosis {
         let graph = WaitGraph::new(observation);
         let mut found = circles(&graph);
         found.extend(roots(observation, &graph));
-        found.extend(moves::move_finding(observation));
-        found.extend(moves::missing_workers(observation));
-        found.extend(pace::pace_findings(observation));
+        found.extend(pace_findings(observation));
         found
     } else {
-        ended::end_findings(observation)
+        end_findings(observation)
     };
     findings.sort_by_key(|finding| finding.severity);
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Trouble);
@@ -102,30 +99,22 @@ fn roots(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let found = nodes.into_iter().map(|node| finding(observation, graph, node));
     let mut found = merged(observation, found.collect());
     found.extend(stopped_disks(observation, graph));
-    // What most have waited for, or the longest, comes first.
-    found.sort_by(|one, other| other.since_seconds.total_order(one.since_seconds));
+    // What was waited for the longest comes first. An unknown age is the longest: it was always so.
+    let age = |finding: &Finding| finding.since_seconds.unwrap_or(f64::MAX);
+    found.sort_by(|one, other| age(other).total_cmp(&age(one)));
     found
-}
-
-/// An age compared with another. An unknown age is the longest: it was always so.
-trait TotalOrder {
-    fn total_order(self, other: Self) -> std::cmp::Ordering;
-}
-
-impl TotalOrder for Option<f64> {
-    fn total_order(self, other: Self) -> std::cmp::Ordering {
-        self.unwrap_or(f64::MAX).total_cmp(&other.unwrap_or(f64::MAX))
-    }
 }
 
 fn finding(observation: &Observation, graph: &WaitGraph, node: WaitNode) -> Finding {
     let leading = graph.leading_to(node);
     let waited = leading.iter().map(|arrow| arrow.age).max().unwrap_or_default();
-    let RootCause { kind, severity, subject, what, since, mut why, next } = root_cause(observation, node, waited);
-    why.extend(lines(&leading));
+    let mut finding = root_cause(observation, node, waited);
+    finding.why.extend(lines(&leading));
     let first = leading.iter().filter_map(|arrow| Some((arrow.left?, arrow.from))).min();
-    why.extend(first.map(|(left, slot)| format!("{slot} gives up in {} (cluster.timeout_seconds)", time(left))));
-    Finding { kind, severity, subject, what, since_seconds: since.map(|since| since.as_secs_f64()), why, next }
+    finding
+        .why
+        .extend(first.map(|(left, slot)| format!("{slot} gives up in {} (cluster.timeout_seconds)", time(left))));
+    finding
 }
 
 /// All members that have not joined are one finding: `2 of 4 workers have joined`.
@@ -133,7 +122,7 @@ fn merged(observation: &Observation, found: Vec<Finding>) -> Vec<Finding> {
     let (missing, mut others): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|finding| finding.kind == FindingKind::MemberMissing);
     let Some(first) = missing.first() else { return others };
-    let (servers, workers) = (joined(observation, true), joined(observation, false));
+    let (servers, workers) = (joined(observation, Role::EmbeddingServer), joined(observation, Role::DenseWorker));
     let all: Vec<String> = missing.iter().map(|finding| finding.subject.clone()).collect();
     let mut why: Vec<String> = missing.iter().flat_map(|finding| finding.why.clone()).collect();
     why.dedup();
@@ -153,9 +142,7 @@ fn merged(observation: &Observation, found: Vec<Finding>) -> Vec<Finding> {
     others
 }
 
-fn joined(observation: &Observation, servers: bool) -> usize {
-    use zagros_coordinator_core::Role;
-    let role = if servers { Role::EmbeddingServer } else { Role::DenseWorker };
+fn joined(observation: &Observation, role: Role) -> usize {
     observation.members.iter().filter(|member| member.slot.role == role).count()
 }
 
@@ -166,14 +153,7 @@ fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let waits = heard.flat_map(|member| member.waits.iter().map(|wait| (member.slot, wait)));
     let young =
         waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&WaitNode::Disk(*slot)));
-    let causes = young.map(|(slot, wait)| disk_cause(observation, slot, wait.age));
-    causes
-        .map(|cause| {
-            let RootCause { kind, severity, subject, what, since, why, next } = cause;
-            let since_seconds = since.map(|since| since.as_secs_f64());
-            Finding { kind, severity, subject, what, since_seconds, why, next }
-        })
-        .collect()
+    young.map(|(slot, wait)| disk_cause(observation, slot, wait.age)).collect()
 }
 
 /// Arrows in words. Those of several members to the same node for the same reason are one line.
@@ -201,7 +181,6 @@ fn lines(arrows: &[&WaitArrow]) -> Vec<String> {
 }
 
 fn of_one_role(slots: &[MemberSlot]) -> String {
-    use zagros_coordinator_core::Role;
     let indices =
         |role: Role| slots.iter().filter(|slot| slot.role == role).map(|slot| slot.index).collect::<Vec<u32>>();
     let named = [Role::EmbeddingServer, Role::DenseWorker].map(|role| (role, indices(role)));
@@ -219,5 +198,48 @@ fn name(node: WaitNode) -> String {
         WaitNode::Member(slot) => slot.to_string(),
         WaitNode::Data(slot) => format!("the data source of {slot}"),
         WaitNode::Disk(slot) => format!("the disk of {slot}"),
+    }
+}
+
+/// What ended the run, unless it ended as it should. Processes that were asked to end followed another one.
+fn end_findings(observation: &Observation) -> Vec<Finding> {
+    let ends = observation.processes.iter().filter_map(|process| Some((process, process.end.as_ref()?)));
+    let mut bad: Vec<_> = ends.filter(|(_, end)| !end.well && !end.asked).collect();
+    bad.sort_by_key(|(_, end)| end.order);
+    let others = bad.iter().skip(1).map(|(process, end)| format!("then {} {}", process.party, end.how));
+    let first = bad.first().map(|(process, end)| {
+        let error = end.last_error.iter().map(|error| format!("its last error: {error}"));
+        let what = format!("the run ended because {} {}", process.party, end.how);
+        run_failed(process.party.to_string(), what, error.chain(others).chain(reason(observation)).collect())
+    });
+    let failed = (observation.state == "failed")
+        .then(|| run_failed("run".to_owned(), format!("the run has failed: {}", observation.reason), Vec::new()));
+    first.or(failed).or_else(|| vanished(observation)).into_iter().collect()
+}
+
+fn vanished(observation: &Observation) -> Option<Finding> {
+    let is_known = observation.processes.iter().any(|process| process.end.is_some());
+    let what = "no process of the run is left, and none has said why".to_owned();
+    let why =
+        "they were killed together: the machine went down, or something ended `zagros up` with SIGKILL".to_owned();
+    (observation.is_live() && !is_known).then(|| run_failed("run".to_owned(), what, vec![why]))
+}
+
+fn reason(observation: &Observation) -> Option<String> {
+    let is_known = observation.state == "failed" && !observation.reason.is_empty();
+    is_known.then(|| format!("the coordinator's account: {}", observation.reason))
+}
+
+fn run_failed(subject: String, what: String, why: Vec<String>) -> Finding {
+    Finding {
+        kind: FindingKind::RunFailed,
+        severity: Severity::Trouble,
+        subject,
+        what,
+        since_seconds: None,
+        why,
+        next: "remove the cause (docs/exit-codes.md, `zagros logs RUN --level warn`), then give the same command again: it goes on \
+               from the newest checkpoint"
+            .to_owned(),
     }
 }

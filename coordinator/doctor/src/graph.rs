@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use zagros_coordinator_core::{MemberSlot, Role};
 
+use crate::finding::{count_noun, join_list, time};
 use crate::observation::{Observation, ObservedMember, ObservedWait, WaitSubject};
-use crate::words::{count_noun, join_list, time};
 
 /// Shorter waits are how it should be.
 pub(crate) const LONG: Duration = Duration::from_secs(3);
 /// A member that is silent for so long has missed three heartbeats.
 pub(crate) const SILENT: Duration = Duration::from_secs(3);
 
-/// What a member waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WaitNode {
     Coordinator,

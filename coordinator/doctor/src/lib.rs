@@ -10,19 +10,15 @@
 //! other one: the root of the hang. Where they lead back, the processes wait for each other in a circle.
 
 mod diagnose;
-mod ended;
 mod finding;
 mod graph;
-mod moves;
 mod observation;
 mod pace;
 mod roots;
-mod words;
 
 pub use diagnose::diagnose_run;
-pub use finding::{Diagnosis, Finding, FindingKind, Severity};
+pub use finding::{Diagnosis, Finding, FindingKind, Severity, time};
 pub use observation::{
     CoordinatorSign, Observation, ObservedMember, ObservedMoves, ObservedProcess, ObservedRequests, ObservedStages,
     ObservedWait, OwnWaits, Party, ProcessEnd, ProcessState, WaitSubject,
 };
-pub use words::time;

@@ -20,7 +20,6 @@ pub struct Observation {
     /// Dense workers that the run is to have.
     pub workers: u32,
     pub lease: Duration,
-    /// How long a process waits for another.
     pub timeout: Duration,
     /// Steps of all workers.
     pub step: u64,
@@ -30,7 +29,6 @@ pub struct Observation {
     pub moving: Option<ObservedMoves>,
     /// Everyone who ever joined.
     pub members: Vec<ObservedMember>,
-    /// Whether the coordinator answers.
     pub coordinator: CoordinatorSign,
     /// The run's processes on this machine, as far as they are known.
     pub processes: Vec<ObservedProcess>,
@@ -44,14 +42,12 @@ pub enum CoordinatorSign {
     Answers,
     /// It has not: in words, who was asked and how.
     Silent(String),
-    /// Its process has ended.
     Ended,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Party {
     Coordinator,
-    /// A server or a worker.
     Member(MemberSlot),
 }
 
@@ -130,7 +126,6 @@ pub struct OwnWaits {
     pub requests: Vec<ObservedRequests>,
 }
 
-/// Whom a process waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitSubject {
     Servers(Vec<u32>),
@@ -168,7 +163,6 @@ pub enum ProcessState {
     Stopped,
     /// It waits for a disk, and no signal reaches it.
     DiskSleep,
-    /// There is no such process.
     Gone,
 }
 
@@ -182,7 +176,6 @@ pub struct ProcessEnd {
     pub asked: bool,
     /// The order in which processes ended: the first has the lowest number.
     pub order: u64,
-    /// The last error in its log.
     pub last_error: Option<String>,
 }
 

@@ -4,27 +4,14 @@ use std::time::Duration;
 
 use zagros_coordinator_core::{MemberSlot, Role};
 
-use crate::finding::{FindingKind, Severity};
+use crate::finding::{Finding, FindingKind, Severity, time};
 use crate::graph::{SILENT, WaitNode};
 use crate::observation::{
     CoordinatorSign, Observation, ObservedMember, ObservedProcess, Party, ProcessState, WaitSubject,
 };
-use crate::words::time;
 
-/// What is said of a root, besides who waits for it.
-#[derive(Debug)]
-pub(crate) struct RootCause {
-    pub(crate) kind: FindingKind,
-    pub(crate) severity: Severity,
-    pub(crate) subject: String,
-    pub(crate) what: String,
-    pub(crate) since: Option<Duration>,
-    pub(crate) why: Vec<String>,
-    pub(crate) next: String,
-}
-
-/// Describes a root. A member has waited for it for `waited` at the longest; zero if no member waits for it.
-pub(crate) fn root_cause(observation: &Observation, node: WaitNode, waited: Duration) -> RootCause {
+/// What is said of a root, besides who waits for it. A member has waited for it for `waited` at the longest; zero if no member waits for it.
+pub(crate) fn root_cause(observation: &Observation, node: WaitNode, waited: Duration) -> Finding {
     match node {
         WaitNode::Coordinator => coordinator(observation, waited),
         WaitNode::Data(slot) => data(observation, slot, waited),
@@ -37,7 +24,7 @@ pub(crate) fn root_cause(observation: &Observation, node: WaitNode, waited: Dura
 }
 
 /// A member that is silent, lost or stopped; `None` for one that is heard.
-pub(crate) fn silent_cause(observation: &Observation, member: &ObservedMember) -> Option<RootCause> {
+pub(crate) fn silent_cause(observation: &Observation, member: &ObservedMember) -> Option<Finding> {
     let (slot, silence) = (member.slot, time(member.silent));
     let process = observation.newest_process(Party::Member(slot));
     // A process may be stopped for too short a time to be missed.
@@ -59,12 +46,12 @@ pub(crate) fn silent_cause(observation: &Observation, member: &ObservedMember) -
     );
     let is_reachable = process.is_some_and(|process| process.answers == Some(true) && !is_stopped);
     let kind = if is_reachable { FindingKind::Unreachable } else { FindingKind::MemberSilent };
-    Some(RootCause {
+    Some(Finding {
         kind,
         severity: Severity::Trouble,
         subject: slot.to_string(),
         what,
-        since: Some(member.silent),
+        since_seconds: Some(member.silent.as_secs_f64()),
         why: vec![why],
         next,
     })
@@ -139,7 +126,7 @@ fn start(slot: MemberSlot) -> String {
     format!("zagros {command} JOB --index {}", slot.index)
 }
 
-fn missing(observation: &Observation, slot: MemberSlot) -> RootCause {
+fn missing(observation: &Observation, slot: MemberSlot) -> Finding {
     let process = observation.newest_process(Party::Member(slot));
     let (why, next) = match process.map(|process| of_process(observation, process).unwrap_or_else(|| unheard(process)))
     {
@@ -148,18 +135,18 @@ fn missing(observation: &Observation, slot: MemberSlot) -> RootCause {
             (Vec::new(), format!("start it: {}; if it runs, check `cluster.coordinator` in its job file", start(slot)))
         }
     };
-    RootCause {
+    Finding {
         kind: FindingKind::MemberMissing,
         severity: Severity::Trouble,
         subject: slot.to_string(),
         what: format!("{slot} has not joined the run"),
-        since: None,
+        since_seconds: None,
         why,
         next,
     }
 }
 
-fn heard(member: &ObservedMember, waited: Duration) -> RootCause {
+fn heard(member: &ObservedMember, waited: Duration) -> Finding {
     let slot = member.slot;
     let (kind, what, why, next) = match slot.role {
         _ if member.state != "alive" => (
@@ -197,10 +184,10 @@ fn heard(member: &ObservedMember, waited: Duration) -> RootCause {
     // A worker that makes steps comes to the others in the end.
     let makes_steps = slot.role == Role::DenseWorker && member.still.is_some_and(|still| still < SILENT);
     let severity = if makes_steps { Severity::Slow } else { Severity::Trouble };
-    RootCause { kind, severity, subject: slot.to_string(), what, since: Some(waited), why, next }
+    Finding { kind, severity, subject: slot.to_string(), what, since_seconds: Some(waited.as_secs_f64()), why, next }
 }
 
-fn coordinator(observation: &Observation, waited: Duration) -> RootCause {
+fn coordinator(observation: &Observation, waited: Duration) -> Finding {
     let process = observation.newest_process(Party::Coordinator);
     let known = process.and_then(|process| of_process(observation, process));
     let (what, said) = match &observation.coordinator {
@@ -214,44 +201,44 @@ fn coordinator(observation: &Observation, waited: Duration) -> RootCause {
                     started again on its port; the others wait for `cluster.timeout_seconds`";
         (alive.unwrap_or_default(), next.to_owned())
     });
-    RootCause {
+    Finding {
         kind: FindingKind::CoordinatorSilent,
         severity: Severity::Trouble,
         subject: "coordinator".to_owned(),
         what,
-        since: Some(waited).filter(|waited| !waited.is_zero()),
+        since_seconds: Some(waited.as_secs_f64()).filter(|waited| *waited > 0.0),
         why: said.into_iter().chain(Some(evidence)).filter(|why| !why.is_empty()).collect(),
         next,
     }
 }
 
-fn data(observation: &Observation, slot: MemberSlot, waited: Duration) -> RootCause {
+fn data(observation: &Observation, slot: MemberSlot, waited: Duration) -> Finding {
     let waits = observation.find_member(slot).into_iter().flat_map(|member| &member.waits);
     let what = waits.filter(|wait| wait.subject == WaitSubject::Data).map(|wait| wait.what.as_str()).next();
-    RootCause {
+    Finding {
         kind: FindingKind::DataSource,
         severity: Severity::Trouble,
         subject: format!("data source of {slot}"),
         what: format!("the data source of {slot} has given no rows for {}", time(waited)),
-        since: Some(waited),
+        since_seconds: Some(waited.as_secs_f64()),
         why: what.map(str::to_owned).into_iter().collect(),
         next: "look at the disk or store that `data.train` is on: `iostat -x 1`, `ls` in its folder from that machine"
             .to_owned(),
     }
 }
 
-pub(crate) fn disk_cause(observation: &Observation, slot: MemberSlot, waited: Duration) -> RootCause {
+pub(crate) fn disk_cause(observation: &Observation, slot: MemberSlot, waited: Duration) -> Finding {
     let member = observation.find_member(slot);
     let waits = member.into_iter().flat_map(|member| &member.waits);
     let said = waits.filter(|wait| wait.subject == WaitSubject::Disk).map(|wait| wait.what.clone());
     let free =
         member.and_then(|member| member.disk).map(|(free, _)| format!("{} MiB of its disk are free", free >> 20));
-    RootCause {
+    Finding {
         kind: FindingKind::DiskStopped,
         severity: Severity::Trouble,
         subject: slot.to_string(),
         what: format!("the disk of {slot} has taken nothing for {}", time(waited)),
-        since: Some(waited),
+        since_seconds: Some(waited.as_secs_f64()),
         why: said.chain(free).collect(),
         next:
             "make room on that disk, or mend it: the process tries again every second, and nothing acknowledged is lost"

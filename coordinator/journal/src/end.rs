@@ -24,7 +24,6 @@ const BYTES: usize = 64;
 /// Bytes for the start of the machine.
 const BOOT: usize = BYTES - 16;
 
-/// The end of a sequence of inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InputsEnd {
     /// Number of the next input.

@@ -14,10 +14,8 @@
 //! that its end may be missing ([`MachineStart`]).
 
 mod end;
-mod error;
 mod record;
 mod store;
 
-pub use error::JournalError;
 pub use record::JournalTime;
-pub use store::{InputJournal, MachineStart, RecoveredCore};
+pub use store::{InputJournal, JournalError, MachineStart, RecoveredCore};

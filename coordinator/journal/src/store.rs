@@ -6,7 +6,6 @@ use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, Options, WriteBatch};
 use zagros_coordinator_core::{Core, CoreInput};
 use zagros_plumbing::boot_id;
 
-use crate::JournalError;
 use crate::end::{EndFile, EndMark, FILE as END_FILE, InputsEnd};
 use crate::record::{JournalTime, decode, encode};
 
@@ -313,7 +312,45 @@ fn options(is_new: bool) -> Options {
     options
 }
 
-#[cfg(test)]
-mod damage_tests;
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error(
+        "the coordinator's journal in {} cannot be {doing}: {source}; is the disk full, or does another coordinator hold the \
+         folder?", folder.display()
+    )]
+    Store {
+        folder: PathBuf,
+        /// `opened`, `read`, `written`.
+        doing: &'static str,
+        source: rocksdb::Error,
+    },
+    /// The folder cannot be made or deleted, or the file of its end not be opened or written.
+    #[error("the coordinator's journal in {} cannot be {doing}: {source}", folder.display())]
+    Folder {
+        folder: PathBuf,
+        /// `made`, `deleted`, `opened`, `written`.
+        doing: &'static str,
+        source: std::io::Error,
+    },
+    /// It was written by another release, or in another format.
+    #[error(
+        "the coordinator's journal in {} was written by release {found}, and this is {expected}: a coordinator comes back as \
+         the same release; delete the folder and start the run again", folder.display()
+    )]
+    Release {
+        folder: PathBuf,
+        /// The release and format of the journal.
+        found: String,
+        /// The release and format of this program.
+        expected: String,
+    },
+    #[error("the coordinator's journal in {} is damaged at {what}; delete the folder and start the run again", folder.display())]
+    Damaged {
+        folder: PathBuf,
+        /// Which entry, and why.
+        what: String,
+    },
+}
+
 #[cfg(test)]
 mod tests;

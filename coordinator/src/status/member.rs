@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 use zagros_coordinator_core::{MemberSlot, Role};
-use zagros_protocol::control::{Disk, MemberStatus, Progress, ServerLoad, ServerWait, StageSeconds};
+use zagros_protocol::control::{MemberStatus, Progress, ServerWait};
+
+/// What a member reports of these is shown as it is.
+pub use zagros_protocol::control::{Disk as DiskReport, ServerLoad as LoadReport, StageSeconds as StageReport};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemberReport {
@@ -54,47 +57,6 @@ pub struct ProgressReport {
     pub stages: Option<StageReport>,
 }
 
-/// Seconds that a worker has spent in each stage. The stages waiting, gather, dense, reduce and scatter follow each other
-/// in a step. The other stages overlap with steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct StageReport {
-    /// Processor time of reading and parsing.
-    pub parse: f64,
-    /// Finding unique ids.
-    pub dedup: f64,
-    /// The time from a lookup's request to its rows.
-    pub lookup: f64,
-    /// Copying rows to the network's input.
-    pub gather: f64,
-    /// Forward, backward, optimiser.
-    pub dense: f64,
-    /// Adding up gradients by unique row.
-    pub scatter: f64,
-    /// The time from gradients to acknowledgement.
-    pub push: f64,
-    /// Waiting for a batch.
-    pub waiting: f64,
-    /// Waiting for the other workers and summing gradients with them.
-    pub reduce: f64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct LoadReport {
-    pub rows: u64,
-    /// Bytes of rows, optimiser state and index.
-    pub bytes: u64,
-    /// Requests begun since it started.
-    pub requests: u64,
-    /// Requests begun and not answered.
-    pub under_way: u32,
-    /// The share of the ids looked up in the last ten seconds whose rows were in memory; `null` without lookups.
-    pub hit_rate: Option<f64>,
-    /// Mean time of the same lookups, seconds.
-    pub lookup_seconds_mean: Option<f64>,
-    /// 99th percentile of the same lookups, seconds, rounded up to the bound of a histogram bucket.
-    pub lookup_seconds_p99: Option<f64>,
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WaitReport {
     pub server: u32,
@@ -104,18 +66,11 @@ pub struct WaitReport {
     pub oldest_seconds: f64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DiskReport {
-    pub free_bytes: u64,
-    pub size_bytes: u64,
-}
-
 impl MemberReport {
-    /// What the member does now, in words.
     #[must_use]
     pub fn activity_in_words(&self) -> String {
         let address = (!self.address.is_empty()).then(|| self.address.clone());
-        let load = self.load.map(|load| load.words(self.buckets));
+        let load = self.load.map(|load| load_in_words(&load, self.buckets));
         let progress = self.progress.map(|progress| {
             let ProgressReport { step, samples_per_second, loss, .. } = progress;
             format!("step {step}, {samples_per_second:.0} samples/s, loss {loss:.4}, {} splits held", self.splits_held)
@@ -124,15 +79,6 @@ impl MemberReport {
         let waits = (!self.waits.is_empty()).then(|| self.waits.iter().map(wait).collect::<Vec<_>>().join(", "));
         let silence = (self.state != "left").then(|| format!("heard {:.1} s ago", self.silent_seconds));
         [address, load, progress, waits, silence].into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl LoadReport {
-    fn words(&self, buckets: u32) -> String {
-        let held = format!("{buckets} buckets, {} rows, {:.1} MiB", self.rows, self.bytes as f64 / f64::from(1 << 20));
-        let hit_rate = self.hit_rate.map(|rate| format!("{:.0} % hits", rate * 100.0));
-        let p99 = self.lookup_seconds_p99.map(|seconds| format!("lookups p99 {:.1} ms", seconds * 1e3));
-        std::iter::once(held).chain(hit_rate).chain(p99).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -150,10 +96,10 @@ impl From<MemberStatus> for MemberReport {
             silent_seconds: member.silent_ms as f64 / 1e3,
             splits_held: member.splits_held,
             progress: member.progress.map(ProgressReport::from),
-            load: member.load.map(LoadReport::from),
+            load: member.load,
             buckets: member.buckets,
             waits: member.waits.into_iter().map(WaitReport::from).collect(),
-            disk: member.disk.map(|Disk { free_bytes, size_bytes }| DiskReport { free_bytes, size_bytes }),
+            disk: member.disk,
             still_seconds: member.still_ms.map(|millis| millis as f64 / 1e3),
         }
     }
@@ -163,22 +109,7 @@ impl From<Progress> for ProgressReport {
     fn from(progress: Progress) -> Self {
         let Progress { step, epoch, samples, samples_per_second, loss, staleness, checkpoint_step, .. } = progress;
         let Progress { staleness_max, auc, stages, .. } = progress;
-        let stages = stages.map(StageReport::from);
         Self { step, epoch, samples, samples_per_second, loss, staleness, checkpoint_step, staleness_max, auc, stages }
-    }
-}
-
-impl From<StageSeconds> for StageReport {
-    fn from(stages: StageSeconds) -> Self {
-        let StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce } = stages;
-        Self { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce }
-    }
-}
-
-impl From<ServerLoad> for LoadReport {
-    fn from(load: ServerLoad) -> Self {
-        let ServerLoad { rows, bytes, requests, under_way, hit_rate, lookup_seconds_mean, lookup_seconds_p99 } = load;
-        Self { rows, bytes, requests, under_way, hit_rate, lookup_seconds_mean, lookup_seconds_p99 }
     }
 }
 
@@ -186,4 +117,11 @@ impl From<ServerWait> for WaitReport {
     fn from(ServerWait { server, lookups, pushes, oldest_ms }: ServerWait) -> Self {
         Self { server, lookups, pushes, oldest_seconds: oldest_ms as f64 / 1e3 }
     }
+}
+
+fn load_in_words(load: &LoadReport, buckets: u32) -> String {
+    let held = format!("{buckets} buckets, {} rows, {:.1} MiB", load.rows, load.bytes as f64 / f64::from(1 << 20));
+    let hit_rate = load.hit_rate.map(|rate| format!("{:.0} % hits", rate * 100.0));
+    let p99 = load.lookup_seconds_p99.map(|seconds| format!("lookups p99 {:.1} ms", seconds * 1e3));
+    std::iter::once(held).chain(hit_rate).chain(p99).collect::<Vec<_>>().join(", ")
 }

@@ -20,7 +20,7 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RunId};
 use zagros_transport::control::storage_client::StorageClient;
-use zagros_transport::paths::{HINT, LOOKUP, PUSH};
+use zagros_transport::headers::{HINT, LOOKUP, PUSH};
 use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_run, stamp_server};
 
 use crate::Shard;

@@ -1,21 +1,25 @@
-//! The pod of a role: its program, its rights, its probes.
+//! The pod of a role: its program, its rights, its probes, its end.
+//!
+//! Its rights are those of the restricted Pod Security profile, unless the user gives others. The time between SIGTERM and SIGKILL
+//! follows from what a role has to write before it ends, at the rate of a slow disk.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference,
-    ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
-    SecretEnvSource, TopologySpreadConstraint, WeightedPodAffinityTerm,
+    Affinity, Capabilities, Container, ContainerPort, EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction,
+    LocalObjectReference, ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
+    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretEnvSource, SecurityContext,
+    TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{BuildPlan, grace, security, volumes};
+use super::{BuildPlan, volumes};
 use crate::crd::{EnvName, GangScheduler, SidecarSpec};
-use crate::names::{ADMIN_PORT, PodRole};
-use crate::paths::{JOB_FILE, JOURNAL_FOLDER, SECRET_FILE, TERMINATION_MESSAGE};
+use crate::host_access::has_all_rights;
+use crate::names::{ADMIN_PORT, JOB_FILE, JOURNAL_FOLDER, PodRole, SECRET_FILE, TERMINATION_MESSAGE};
 
 /// Label with the number of a StatefulSet's pod, since Kubernetes 1.28.
 const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
@@ -46,8 +50,8 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: PodRole, restart: &str) -> Po
             enable_service_links: Some(false),
             service_account_name: spec.service_account_name.clone(),
             image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|secrets| !secrets.is_empty()),
-            security_context: Some(security::of_pod(spec.pod_security_context.as_ref())),
-            termination_grace_period_seconds: Some(grace::period(plan, role)),
+            security_context: Some(pod_rights(spec.pod_security_context.as_ref())),
+            termination_grace_period_seconds: Some(grace_period(plan, role)),
             runtime_class_name: settings.runtime_class_name.clone(),
             topology_spread_constraints: Some(spread(plan, role)).filter(|constraints| !constraints.is_empty()),
             node_selector: Some(settings.node_selector.clone()).filter(|labels| !labels.is_empty()),
@@ -134,7 +138,7 @@ fn container(plan: &BuildPlan<'_>, role: PodRole) -> Container {
         env_from: secrets(&settings.env_from),
         ports: Some(vec![port("data", role.data_port()), port("http", ADMIN_PORT)]),
         resources: Some(resources(plan, role)),
-        security_context: Some(security::of_container(settings.container_security_context.as_ref(), pod_security)),
+        security_context: Some(container_rights(settings.container_security_context.as_ref(), pod_security)),
         // Ten minutes for an image's first start on a slow disk. After that the two other probes count.
         startup_probe: Some(probe("/healthz", 2, 300)),
         liveness_probe: Some(probe("/healthz", 10, 6)),
@@ -158,7 +162,7 @@ fn sidecars(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Container> {
         env: Some(one.env.clone()).filter(|variables| !variables.is_empty()),
         env_from: secrets(&one.env_from),
         resources: one.resources.clone(),
-        security_context: Some(security::of_container(one.security_context.as_ref(), pod_security)),
+        security_context: Some(container_rights(one.security_context.as_ref(), pod_security)),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         volume_mounts: Some(volumes::mounts(plan, role)),
         restart_policy: Some("Always".to_owned()),
@@ -271,5 +275,72 @@ fn probe(path: &str, period: i32, failures: i32) -> Probe {
         timeout_seconds: Some(5),
         failure_threshold: Some(failures),
         ..Probe::default()
+    }
+}
+
+/// Seconds that a role may take to end, besides what it waits for and writes.
+const SECONDS: i64 = 60;
+/// Bytes per second of a slow disk or a distant store.
+const SLOW: u64 = 20 << 20;
+/// Both a checkpoint and a model may have to be written.
+const TIMES: u64 = 2;
+
+fn grace_period(plan: &BuildPlan<'_>, role: PodRole) -> i64 {
+    let given = plan.job.pod_settings(role).termination_grace_period_seconds;
+    given.unwrap_or_else(|| match role {
+        PodRole::Worker => saving(plan),
+        // It leaves everything to the next process, on its disk: every acknowledged push is in its log already.
+        PodRole::Coordinator | PodRole::Server if plan.job.is_durable() => SECONDS,
+        // They serve until the workers have saved. One that is killed before costs the work since the previous
+        // checkpoint.
+        PodRole::Coordinator | PodRole::Server => saving(plan).saturating_add(SECONDS),
+    })
+}
+
+/// A last checkpoint and a model. The servers write side by side, each its own rows.
+fn saving(plan: &BuildPlan<'_>) -> i64 {
+    let writing = plan.job.saved_rows().saturating_mul(TIMES).div_ceil(SLOW);
+    let answer = plan.job.job.cluster.timeout.as_secs();
+    i64::try_from(answer.saturating_add(writing)).unwrap_or(i64::MAX).saturating_add(SECONDS)
+}
+
+/// A user that is neither root nor a user of the node.
+const USER: i64 = 65532;
+
+/// Security of a pod. The user may say who the pod runs as. The rest of the profile stays.
+fn pod_rights(given: Option<&PodSecurityContext>) -> PodSecurityContext {
+    let ours = || PodSecurityContext {
+        run_as_user: Some(USER),
+        run_as_group: Some(USER),
+        fs_group: Some(USER),
+        ..PodSecurityContext::default()
+    };
+    let who = given.cloned().unwrap_or_else(ours);
+    let profile = || SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None };
+    PodSecurityContext {
+        run_as_non_root: who.run_as_non_root.or(Some(true)),
+        // The group that reads the run's secret.
+        fs_group: who.fs_group.or(who.run_as_group),
+        seccomp_profile: who.seccomp_profile.clone().or_else(|| Some(profile())),
+        fs_group_change_policy: who.fs_group_change_policy.clone().or_else(|| Some("OnRootMismatch".to_owned())),
+        ..who
+    }
+}
+
+fn container_rights(given: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> SecurityContext {
+    let given = given.cloned().unwrap_or_default();
+    let none = || Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None };
+    let capabilities = given
+        .capabilities
+        .clone()
+        .map_or_else(none, |one| Capabilities { drop: one.drop.or_else(|| none().drop), add: one.add });
+    // Kubernetes refuses a container that has all rights and may not gain any.
+    let has_all = has_all_rights(&given);
+    SecurityContext {
+        allow_privilege_escalation: given.allow_privilege_escalation.or(Some(has_all)),
+        run_as_non_root: given.run_as_non_root.or_else(|| pod?.run_as_non_root).or(Some(true)),
+        read_only_root_filesystem: given.read_only_root_filesystem.or(Some(true)),
+        capabilities: Some(capabilities),
+        ..given
     }
 }

@@ -1,10 +1,15 @@
-//! Optional objects that all attempts of a job share. An edit turns each on and off while the run goes on.
+//! Optional objects that all attempts of a job share. An edit turns each on and off while the run goes on. And objects of other
+//! operators: groups of pods that are scheduled together, and the monitor that Prometheus reads.
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::ApiResource;
+use kube::api::{ApiResource, ObjectMeta};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
 
-use super::{BuildPlan, ObjectManifest, gang, network};
+use super::{BuildPlan, ObjectManifest, network};
+use crate::crd::{GangScheduler, GangSpec};
+use crate::names::{ATTEMPT_LABEL, JOB_LABEL, PodRole, ROLE_LABEL, SECRET_TOKEN, secret_name};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedObject {
@@ -29,7 +34,7 @@ impl SharedObject {
         match self {
             Self::NetworkPolicy | Self::WorkerPolicy => ApiResource::erase::<NetworkPolicy>(&()),
             Self::Budget | Self::WorkerBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
-            Self::PodMonitor => gang::monitor_resource(),
+            Self::PodMonitor => monitor_resource(),
         }
     }
 
@@ -60,7 +65,55 @@ impl SharedObject {
             Self::WorkerPolicy => plan.manifest(network::worker_policy(plan, metadata)),
             Self::Budget => plan.manifest(network::disruption_budget(plan, metadata)),
             Self::WorkerBudget => plan.manifest(network::worker_budget(plan, metadata)),
-            Self::PodMonitor => plan.dynamic(gang::pod_monitor(plan, metadata)),
+            Self::PodMonitor => plan.dynamic(pod_monitor(plan, metadata)),
         }
     }
+}
+
+#[must_use]
+pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
+    let (group, version) = match scheduler {
+        GangScheduler::Volcano => ("scheduling.volcano.sh", "v1beta1"),
+        GangScheduler::Coscheduling => ("scheduling.x-k8s.io", "v1alpha1"),
+    };
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, "PodGroup"), "podgroups")
+}
+
+/// A group that is scheduled whole or not at all.
+pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, ObjectMeta, Value) {
+    let mut spec = json!({ "minMember": plan.job.pod_count() });
+    match gang.scheduler {
+        GangScheduler::Volcano => {
+            spec["minTaskMember"] =
+                PodRole::ALL.into_iter().map(|role| (role.short_name(), plan.job.replicas(role))).collect();
+            if let Some(queue) = &gang.queue {
+                spec["queue"] = json!(queue);
+            }
+        }
+        GangScheduler::Coscheduling => {
+            if let Some(seconds) = gang.schedule_timeout_seconds {
+                spec["scheduleTimeoutSeconds"] = json!(seconds);
+            }
+        }
+    }
+    (group_resource(gang.scheduler), plan.metadata(plan.attempt.pod_group_name()), json!({ "spec": spec }))
+}
+
+fn monitor_resource() -> ApiResource {
+    let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
+    ApiResource::from_gvk_with_plural(&kind, "podmonitors")
+}
+
+fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
+    let mut endpoint = json!({ "port": "http", "path": "/metrics" });
+    if plan.job.asks_for_proof() {
+        let token = json!({ "name": secret_name(plan.owner), "key": SECRET_TOKEN });
+        endpoint["authorization"] = json!({ "type": "Bearer", "credentials": token });
+    }
+    let spec = json!({
+        "selector": { "matchLabels": { JOB_LABEL: plan.attempt.job } },
+        "podMetricsEndpoints": [endpoint],
+        "podTargetLabels": [JOB_LABEL, ROLE_LABEL, ATTEMPT_LABEL],
+    });
+    (monitor_resource(), metadata, json!({ "spec": spec }))
 }

@@ -1,8 +1,6 @@
 //! Objects, by value.
 
-mod budgets;
-mod disks;
-mod proof;
+mod access;
 mod volumes;
 
 use serde_json::{Value, json};

@@ -11,7 +11,6 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::resource_definition;
-use crate::problem::{SpecProblem, problem};
 
 static DEFINITION: LazyLock<(Value, CompiledSchema)> = LazyLock::new(|| {
     let definition = serde_json::to_value(resource_definition()).unwrap_or_default();
@@ -182,6 +181,19 @@ fn shown(value: &Value) -> String {
     const MOST: usize = 60;
     let text = value.to_string();
     if text.chars().count() <= MOST { text } else { text.chars().take(MOST).chain("…".chars()).collect() }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct SpecProblem {
+    /// The path of the field, as in `kubectl explain`: `spec.volumes[0].mountPath`.
+    pub field: String,
+    /// What, why, and what to do.
+    pub message: String,
+}
+
+pub(crate) fn problem(field: impl Into<String>, message: impl Into<String>) -> SpecProblem {
+    SpecProblem { field: field.into(), message: message.into() }
 }
 
 #[cfg(test)]

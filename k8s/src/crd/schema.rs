@@ -39,7 +39,7 @@ pub fn resource_definition() -> CustomResourceDefinition {
 pub fn definition_yaml() -> Result<String, serde_saphyr::ser::Error> {
     let yaml = serde_saphyr::to_string(&resource_definition())?;
     Ok(format!(
-        "# Generated from k8s/src/crd: `UPDATE_DOCS=1 cargo test --release -p zagros-operator --test crd`.\n{yaml}"
+        "# Generated from k8s/src/crd: `UPDATE_DOCS=1 cargo test --release -p zagros-operator --test operator`.\n{yaml}"
     ))
 }
 

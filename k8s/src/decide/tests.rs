@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::crd::{CleanPodPolicy, ExitCodes, HybridJobSpec, RunProgress};
-use crate::fixture::{hybrid_job, pod};
-use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, RemainingPod};
+use crate::fixture::{hybrid_job, owned, pod};
+use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState, RemainingPod};
 use crate::scale::{ServerScale, WorkerScale};
 
 mod workers;
@@ -117,11 +117,6 @@ fn job(ready: i32, end: Option<JobEnd>) -> Option<JobState> {
     Some(JobState { ready, end, ..JobState::default() })
 }
 
-fn owned(kind: OwnedKind, attempt: i32) -> OwnedObject {
-    let name = format!("ctr-{attempt}-{kind:?}");
-    OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
-}
-
 fn complete() -> Option<JobEnd> {
     Some(JobEnd::Complete { at: Timestamp::UNIX_EPOCH })
 }
@@ -219,19 +214,6 @@ fn a_failed_attempt_is_followed_by_another_after_a_pause() {
 fn pauses_double_up_to_a_limit() {
     let pauses: Vec<u64> = [1, 2, 3, 6, 7, 1000].into_iter().map(|restarts| pause(restarts).as_secs()).collect();
     assert_eq!(pauses, [10, 20, 40, 320, 360, 360]);
-}
-
-#[test]
-fn attempts_are_bounded() {
-    let mut case = DecisionCase::running();
-    case.spec.run_policy.backoff_limit = 1;
-    case.fails(4);
-    case.now += 3600;
-    case.fails(1);
-    assert_eq!((case.status.phase, case.status.restarts), (Some(RunPhase::Failed), 1));
-    assert_eq!(case.condition("Failed"), (true, "BackoffLimitExceeded".to_owned()));
-    let last = case.status.last_failure.clone().unwrap();
-    assert_eq!((last.attempt, last.exit_code), (2, Some(1)));
 }
 
 #[test]
@@ -422,19 +404,6 @@ fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
     assert_eq!(case.step().given_up, ["ctr-1-worker-1-x"]);
     case.observed.pods[1].has_ended = true;
     assert_eq!(case.step().given_up, Vec::<String>::new());
-}
-
-#[test]
-fn a_job_that_somebody_suspended_is_reported_once() {
-    let mut case = DecisionCase::running();
-    case.observed.workers = Some(JobState { is_suspended: true, ..JobState::default() });
-    case.observed.owned = vec![OwnedObject { is_active: false, ..owned(OwnedKind::Workers, 1) }];
-    let decision = case.step();
-    assert_eq!(decision.news.map(|news| (news.is_warning, news.reason)), Some((true, "JobSuspended")));
-    assert_eq!(case.condition("Ready"), (false, "JobSuspended".to_owned()));
-    let message = decision.status.message.unwrap();
-    assert!(message.contains("Job ctr-1-Workers is suspended, but not by the operator"), "{message}");
-    assert_eq!(case.step().news, None);
 }
 
 /// Only the code that does the work knows whether it succeeded.

@@ -23,7 +23,7 @@ pub(crate) async fn ask_for_numbers(
     mut next: HybridJobStatus,
 ) -> Result<HybridJobStatus, Error> {
     let credentials =
-        look.with_memory(job, |memory| memory.run_access()).map(|access| access.credentials).unwrap_or_default();
+        look.with_memory(job, |memory| memory.access.clone()).map(|access| access.credentials).unwrap_or_default();
     let asked = (look.context.scaler)(attempt.clone(), credentials, wanted).await;
     match asked {
         Ok(()) => {

@@ -22,7 +22,6 @@ pub struct Chart {
     pub series: Vec<ChartSeries>,
     /// A step that matters, and why.
     pub mark: Option<(u64, &'static str)>,
-    /// Whether the scale starts at zero.
     pub from_zero: bool,
 }
 

@@ -46,7 +46,6 @@ details { padding: .3rem 0; } summary { cursor: pointer; } pre { overflow-x: aut
 a { color: var(--c0); }
 "#;
 
-/// Text that is no markup.
 pub fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -12,7 +12,6 @@ const ROOM: (f64, f64, f64, f64) = (52.0, 12.0, 12.0, 34.0);
 /// Colours of the style sheet.
 pub const COLOURS: usize = 8;
 
-/// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMark {
     Line,

@@ -17,7 +17,6 @@ const LONGEST: usize = 256;
 #[derive(Clone, PartialEq, Eq)]
 pub struct PageToken(String);
 
-/// Why a text is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
     /// It can be guessed, or is too long.
@@ -96,7 +95,6 @@ impl GuardedPaths {
     }
 }
 
-/// How a request was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageEntry {
     Allowed,
@@ -104,19 +102,14 @@ pub(crate) enum PageEntry {
     WithCookie(HeaderValue),
 }
 
-/// Why a request was not let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AccessRefusal {
-    pub(crate) status: StatusCode,
-    pub(crate) text: &'static str,
-}
+/// The answer to a request that is not let in.
+pub(crate) const NO_TOKEN: (StatusCode, &str) = (
+    StatusCode::UNAUTHORIZED,
+    "this page needs its token: open the address in the coordinator's log (\"live page\"), or the one with \
+     /?token= and what ZAGROS_PAGE_TOKEN was set to; programs send `Authorization: Bearer TOKEN`; `zagros secret \
+     token` prints the token of a run's secret\n",
+);
 
-const NO_TOKEN: AccessRefusal = AccessRefusal {
-    status: StatusCode::UNAUTHORIZED,
-    text: "this page needs its token: open the address in the coordinator's log (\"live page\"), or the one with \
-           /?token= and what ZAGROS_PAGE_TOKEN was set to; programs send `Authorization: Bearer TOKEN`; `zagros secret \
-           token` prints the token of a run's secret\n",
-};
 impl PageAccess {
     /// The rule of a page at `address`. It needs a token if one is given, or if other machines reach the address.
     #[must_use]
@@ -141,20 +134,21 @@ impl PageAccess {
         }
     }
 
-    pub(crate) fn check_request(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
+    /// `None` for a request that is not let in.
+    pub(crate) fn check_request(&self, headers: &HeaderMap, uri: &Uri) -> Option<PageEntry> {
         match self {
             // A port on a loopback address answers no other machine ([`super::serve`]).
-            Self::ThisMachine | Self::Anyone => Ok(PageEntry::Allowed),
-            Self::Token { guards, .. } if !guards.guards_path(uri.path()) => Ok(PageEntry::Allowed),
+            Self::ThisMachine | Self::Anyone => Some(PageEntry::Allowed),
+            Self::Token { guards, .. } if !guards.guards_path(uri.path()) => Some(PageEntry::Allowed),
             Self::Token { token, cookie, .. } => {
                 if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|given| token.opens(given)) {
-                    return Ok(PageEntry::Allowed);
+                    return Some(PageEntry::Allowed);
                 }
                 if !asked(uri).is_some_and(|given| token.opens(given)) {
-                    return Err(NO_TOKEN);
+                    return None;
                 }
                 let kept = format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", token.expose_secret());
-                HeaderValue::try_from(kept).map(PageEntry::WithCookie).map_err(|_| NO_TOKEN)
+                HeaderValue::try_from(kept).map(PageEntry::WithCookie).ok()
             }
         }
     }
@@ -193,7 +187,7 @@ mod tests {
     #[test]
     fn this_machine_needs_no_token() {
         let access = PageAccess::new("127.0.0.1:7780".parse().unwrap(), None);
-        assert_eq!(access.check_request(&HeaderMap::new(), &Uri::from_static("/")), Ok(PageEntry::Allowed));
+        assert_eq!(access.check_request(&HeaderMap::new(), &Uri::from_static("/")), Some(PageEntry::Allowed));
     }
 
     #[test]
@@ -201,10 +195,10 @@ mod tests {
         let access = on_another_address();
         let root = Uri::from_static("/");
         let ask = |headers: &HeaderMap, uri: &Uri| access.check_request(headers, uri);
-        assert_eq!(ask(&request("authorization", &format!("Bearer {TOKEN}")), &root), Ok(PageEntry::Allowed));
+        assert_eq!(ask(&request("authorization", &format!("Bearer {TOKEN}")), &root), Some(PageEntry::Allowed));
         let cookies = format!("other=1; zagros_page_7780={TOKEN}");
-        assert_eq!(ask(&request("cookie", &cookies), &root), Ok(PageEntry::Allowed));
-        let Ok(PageEntry::WithCookie(cookie)) = ask(&HeaderMap::new(), &Uri::from_static("/?token=0123456789abcdef"))
+        assert_eq!(ask(&request("cookie", &cookies), &root), Some(PageEntry::Allowed));
+        let Some(PageEntry::WithCookie(cookie)) = ask(&HeaderMap::new(), &Uri::from_static("/?token=0123456789abcdef"))
         else {
             panic!("the address with the token does not open");
         };
@@ -215,10 +209,11 @@ mod tests {
             ("cookie", "zagros_page_7781=0123456789abcdef"),
             ("host", "127.0.0.1"),
         ] {
-            assert_eq!(ask(&request(name, value), &root), Err(NO_TOKEN), "{name}: {value}");
+            assert_eq!(ask(&request(name, value), &root), None, "{name}: {value}");
         }
-        assert_eq!(ask(&HeaderMap::new(), &Uri::from_static("/?token=")), Err(NO_TOKEN));
-        let open = |access: &PageAccess, path| access.check_request(&HeaderMap::new(), &Uri::from_static(path)).is_ok();
+        assert_eq!(ask(&HeaderMap::new(), &Uri::from_static("/?token=")), None);
+        let open =
+            |access: &PageAccess, path| access.check_request(&HeaderMap::new(), &Uri::from_static(path)).is_some();
         for (path, everything, page) in [("/healthz", true, true), ("/status", false, true), ("/events", false, false)]
         {
             assert_eq!((open(&access, path), open(&access.clone().of_page(), path)), (everything, page), "{path}");

@@ -19,7 +19,6 @@ struct AllowedFolder {
     location: FolderLocation,
 }
 
-/// A folder outside of all allowed folders.
 #[derive(Debug, thiserror::Error)]
 #[error("{folder:?} is outside of the allowed folders, which are: {}", allowed.join(", "))]
 pub struct FolderNotAllowed {

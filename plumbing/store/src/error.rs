@@ -7,16 +7,12 @@ use std::time::Duration;
 
 use zagros_plumbing::disk;
 
-/// Why a folder could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system refused the operation.
     #[error("cannot {what} {}: {source}; {}", path.display(), disk::next_step(source))]
     Disk { what: &'static str, path: PathBuf, source: io::Error },
-    /// A text that is not a folder.
     #[error("{text:?} is not a folder: {reason}; give a path, or s3://bucket/prefix")]
     Place { text: String, reason: &'static str },
-    /// The object store refused or did not answer.
     #[error("cannot {what} {place} ({endpoint}): {reason}; {}", problem.help(place))]
     Bucket {
         what: &'static str,
@@ -100,7 +96,6 @@ impl StoreProblem {
 }
 
 impl StoreError {
-    /// Whether the object does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {

@@ -1,25 +1,23 @@
 //! A folder on a disk or in an object store.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use futures::TryStreamExt;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt};
-use zagros_plumbing::{durable, regular};
+use object_store::{ListResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use zagros_plumbing::{disk, durable};
 
 use crate::bucket::{ObjectBucket, store_variables};
 use crate::digest::ContentDigest;
-use crate::disk::{self, disk_error};
 use crate::download::ObjectDownload;
 use crate::error::StoreError;
 use crate::file_name::FileName;
-use crate::part_sizes::PartSizes;
-use crate::upload::ObjectUpload;
+use crate::upload::{ObjectUpload, PartSizes};
 use crate::url::FolderLocation;
 
 /// Name of the file that a check writes and deletes.
@@ -120,7 +118,7 @@ impl Folder {
     /// Checks that files can be written and deleted. Wrong names or credentials are thus found before the work starts.
     pub fn check_writable(&self) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::make_folder(path).map(drop),
+            FolderKind::Disk(path) => make_folder(path).map(drop),
             FolderKind::Bucket { .. } => {
                 self.write(PROBE, b"")?;
                 self.delete_file(PROBE)
@@ -131,7 +129,7 @@ impl Folder {
     /// Makes the folder. Returns it with a name that is the same for every process.
     pub fn make(&self) -> Result<Self, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::make_folder(path).map(Self::on_disk),
+            FolderKind::Disk(path) => make_folder(path).map(Self::on_disk),
             FolderKind::Bucket { .. } => Ok(self.clone()),
         }
     }
@@ -139,11 +137,9 @@ impl Folder {
     /// Names of the folders inside, in arbitrary order. None if the folder does not exist.
     pub fn folder_names(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::folder_names(path),
+            FolderKind::Disk(path) => entries(path, true),
             FolderKind::Bucket { bucket, prefix } => {
-                let (store, key) = (bucket.store.clone(), prefix.clone());
-                let list = async move { store.list_with_delimiter(Some(&key)).await };
-                let found = bucket.run_request("list", prefix, list)?;
+                let found = list_folder(bucket, prefix)?;
                 Ok(found.common_prefixes.iter().filter_map(Key::filename).map(ToOwned::to_owned).collect())
             }
         }
@@ -152,22 +148,14 @@ impl Folder {
     /// Names of the files inside, in arbitrary order. None if the folder does not exist.
     pub fn file_names(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::file_names(path),
+            FolderKind::Disk(path) => entries(path, false),
             FolderKind::Bucket { bucket, prefix } => {
-                let (store, key) = (bucket.store.clone(), prefix.clone());
-                let list = async move { store.list_with_delimiter(Some(&key)).await };
-                let found = bucket.run_request("list", prefix, list)?;
-                Ok(found
-                    .objects
-                    .iter()
-                    .filter_map(|object| object.location.filename())
-                    .map(ToOwned::to_owned)
-                    .collect())
+                let found = list_folder(bucket, prefix)?.objects;
+                Ok(found.iter().filter_map(|object| object.location.filename()).map(ToOwned::to_owned).collect())
             }
         }
     }
 
-    /// Whether this file exists.
     pub fn has_file(&self, file: &str) -> Result<bool, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => Ok(path.join(file).is_file()),
@@ -180,13 +168,12 @@ impl Folder {
         }
     }
 
-    /// The content of a file.
     pub fn read(&self, file: &str) -> Result<Vec<u8>, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => {
                 let path = path.join(file);
                 let mut bytes = Vec::new();
-                let read = regular::open_file(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+                let read = disk::open_file(&path).and_then(|mut file| file.read_to_end(&mut bytes));
                 read.map(|_| bytes).map_err(disk_error("read", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
@@ -221,7 +208,7 @@ impl Folder {
     pub fn open_file(&self, file: &str) -> io::Result<(Box<dyn FileInput>, u64)> {
         match &self.place {
             FolderKind::Disk(path) => {
-                let file = regular::open_file(&path.join(file))?;
+                let file = disk::open_file(&path.join(file))?;
                 let bytes = file.metadata()?.len();
                 Ok((Box::new(file), bytes))
             }
@@ -278,7 +265,7 @@ impl Folder {
     /// A file that does not exist is no error.
     pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::delete_file(&path.join(file)),
+            FolderKind::Disk(path) => delete_file(&path.join(file)),
             FolderKind::Bucket { bucket, prefix } => delete_object(bucket, prefix.clone().join(file)),
         }
     }
@@ -286,12 +273,9 @@ impl Folder {
     /// Deletes the folder with its content. Does nothing if it does not exist.
     pub fn delete(&self) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::delete_folder(path),
+            FolderKind::Disk(path) => delete_folder(path),
             FolderKind::Bucket { bucket, prefix } => {
-                let (store, key) = (bucket.store.clone(), prefix.clone());
-                let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
-                let found = bucket.run_request("list", prefix, list)?;
-                found.into_iter().try_for_each(|object| delete_object(bucket, object.location))
+                list_all(bucket, prefix)?.into_iter().try_for_each(|object| delete_object(bucket, object.location))
             }
         }
     }
@@ -299,15 +283,13 @@ impl Folder {
     /// Deletes the files of the folder but these.
     pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::file_names(path)?
+            FolderKind::Disk(path) => entries(path, false)?
                 .iter()
                 .filter(|name| !kept.contains(*name))
-                .try_for_each(|name| disk::delete_file(&path.join(name))),
+                .try_for_each(|name| delete_file(&path.join(name))),
             FolderKind::Bucket { bucket, prefix } => {
                 let is_kept = |key: &Key| key.filename().is_some_and(|name| kept.contains(name));
-                let (store, key) = (bucket.store.clone(), prefix.clone());
-                let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
-                let found = bucket.run_request("list", prefix, list)?.into_iter().map(|object| object.location);
+                let found = list_all(bucket, prefix)?.into_iter().map(|object| object.location);
                 found.filter(|key| !is_kept(key)).try_for_each(|key| delete_object(bucket, key))
             }
         }
@@ -318,6 +300,18 @@ impl Folder {
         let path = || PathBuf::from(format!("{self}/{file}"));
         error.downcast().unwrap_or_else(|source| StoreError::Disk { what, path: path(), source })
     }
+}
+
+/// What is directly below a prefix.
+fn list_folder(bucket: &ObjectBucket, prefix: &Key) -> Result<ListResult, StoreError> {
+    let (store, key) = (bucket.store.clone(), prefix.clone());
+    bucket.run_request("list", prefix, async move { store.list_with_delimiter(Some(&key)).await })
+}
+
+/// Everything below a prefix.
+fn list_all(bucket: &ObjectBucket, prefix: &Key) -> Result<Vec<ObjectMeta>, StoreError> {
+    let (store, key) = (bucket.store.clone(), prefix.clone());
+    bucket.run_request("list", prefix, async move { store.list(Some(&key)).try_collect::<Vec<_>>().await })
 }
 
 fn delete_object(bucket: &Arc<ObjectBucket>, key: Key) -> Result<(), StoreError> {
@@ -334,5 +328,49 @@ impl fmt::Display for Folder {
             FolderKind::Disk(path) => path.display().fmt(f),
             FolderKind::Bucket { bucket, prefix } => f.write_str(&bucket.object_place(prefix)),
         }
+    }
+}
+
+fn disk_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    move |source| StoreError::Disk { what, path: path.to_owned(), source }
+}
+
+/// Returns the absolute path.
+fn make_folder(path: &Path) -> Result<PathBuf, StoreError> {
+    fs::create_dir_all(path).map_err(disk_error("create", path))?;
+    fs::canonicalize(path).map_err(disk_error("open", path))
+}
+
+/// Names of the folders inside of a folder, or of its files. Empty if the folder does not exist.
+fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        entries => entries.map_err(disk_error("read", path))?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(disk_error("read", path))?;
+        if entry.path().is_dir() == folders {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok(names)
+}
+
+/// A file that does not exist is no error.
+fn delete_file(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// With its content. A folder that does not exist is no error.
+fn delete_folder(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),
+        _ => Ok(()),
     }
 }

@@ -16,13 +16,11 @@
 mod allowed;
 mod bucket;
 mod digest;
-mod disk;
 mod download;
 mod error;
 mod file_name;
 mod folder;
 mod objects;
-mod part_sizes;
 mod range;
 mod stores;
 mod upload;

@@ -8,8 +8,8 @@ use object_store::path::Path as Key;
 use zagros_fake_s3::{FakeS3, S3Fault, S3Limits};
 
 use crate::bucket::ObjectBucket;
-use crate::part_sizes::{PART, PartSizes};
 use crate::upload::ObjectUpload;
+use crate::upload::{PART, PartSizes};
 use crate::{Folder, StoreError, StoreFault, StoreProblem};
 
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -7,7 +7,6 @@ use object_store::path::Path as Key;
 use crate::stores::StoreKind;
 use crate::{FileName, StoreError};
 
-/// Where a folder is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FolderLocation {
     Disk(PathBuf),

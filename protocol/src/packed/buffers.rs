@@ -39,7 +39,6 @@ pub struct ValueBuffer {
 #[derive(Debug)]
 pub enum PayloadValues<'a> {
     Borrowed(&'a [f32]),
-    /// A buffer with the decoded payload.
     Decoded(ValueBuffer),
 }
 

@@ -20,7 +20,6 @@ impl<T: bytemuck::NoUninit> AsRef<[u8]> for FlatNumbers<T> {
     }
 }
 
-/// Bytes per value.
 pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
     match Encoding::try_from(encoding) {
         Ok(Encoding::F32) => Ok(4),

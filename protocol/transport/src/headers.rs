@@ -1,4 +1,5 @@
-//! The headers of a request: its run, and the server process that it is addressed to.
+//! The headers of a request: its run, and the server process that it is addressed to. The paths of the data path's calls, for
+//! clients that are not generated.
 //!
 //! Members, incarnations and generations count from 1 in each run. A process of an earlier run therefore looks like a
 //! process of this run. Every request between processes names its run in a header, and the receiver refuses requests of
@@ -77,9 +78,14 @@ fn number_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
+pub const LOOKUP: &str = "/zagros.datapath.v1.Embedding/Lookup";
+pub const PUSH: &str = "/zagros.datapath.v1.Embedding/Push";
+pub const HINT: &str = "/zagros.datapath.v1.Embedding/Hint";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datapath::embedding_server::SERVICE_NAME;
 
     fn named(run: &str) -> HeaderMap {
         HeaderMap::from_iter([(RUN, HeaderValue::try_from(run).unwrap())])
@@ -113,5 +119,11 @@ mod tests {
             let refused = check_run(RunId(0xa), &headers, "the coordinator").unwrap_err();
             assert_eq!(refused.kind, RefusalKind::Mismatch, "{headers:?}: {refused}");
         }
+    }
+
+    #[test]
+    fn paths_are_those_of_the_service() {
+        let path = |call: &str| format!("/{SERVICE_NAME}/{call}");
+        assert_eq!([LOOKUP, PUSH, HINT], ["Lookup", "Push", "Hint"].map(path));
     }
 }

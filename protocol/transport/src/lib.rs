@@ -5,7 +5,6 @@
 //! dependencies.
 
 pub mod headers;
-pub mod paths;
 pub mod proof;
 pub mod status;
 

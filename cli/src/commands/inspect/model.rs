@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_dense_worker::{FileRecord, Manifest};
-use zagros_plumbing::regular;
+use zagros_plumbing::disk;
 use zagros_shell::Failure;
 use zagros_snapshot::{FileChain, SavedFile};
 use zagros_store::{FileName, Folder};
@@ -30,7 +30,7 @@ impl InspectedModel {
             let folder = Folder::on_disk(named.parent().unwrap_or(Path::new("")));
             let path = named.to_owned();
             let open = move || {
-                let file = regular::open_file(&path)?;
+                let file = disk::open_file(&path)?;
                 let bytes = file.metadata()?.len();
                 Ok((file, bytes))
             };

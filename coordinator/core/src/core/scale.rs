@@ -17,8 +17,7 @@ use crate::{MemberSlot, Role, RunEvent};
 impl Core {
     /// Changes the numbers of embedding servers and of dense workers, or one of them: both or none. New processes may join
     /// from now on. Buckets move once all new servers have joined. A server that is left over ends once it owns no bucket, a
-    /// worker once it has trained on what it has read. The same call again changes nothing.
-    /// worker once it has trained on what it has read. A refused call changes nothing.
+    /// worker once it has trained on what it has read. The same call again changes nothing, and neither does a refused one.
     pub fn scale(&mut self, now: Duration, request: &ScaleRequest) -> Result<ScaleResponse, Refusal> {
         let now = self.advance(now);
         self.run.check_not_ended()?;

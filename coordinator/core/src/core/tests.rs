@@ -1,4 +1,4 @@
-//! The calls one by one; random orders of them are in `tests/simulation.rs`.
+//! The calls one by one; random orders of them are in `tests/simulation`.
 
 use zagros_protocol::control::{
     DataFile, Evaluation, GroupRequest, GroupResponse, Outcome, Progress, ServerLoad, Split, Transform,
@@ -491,10 +491,8 @@ fn the_reports_of_members_are_kept() {
 
 mod away;
 mod ballot;
-mod barrier;
 mod drain;
-mod joins;
 mod lost;
+mod reports;
 mod scale;
-mod waits;
 mod workers;

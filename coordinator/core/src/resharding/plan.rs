@@ -34,7 +34,6 @@ impl PlannedServer {
         self.buckets.remove(&(weight, bucket));
     }
 
-    /// The heaviest bucket of at most this weight.
     fn heaviest(&self, most: u64) -> Option<(u64, u32)> {
         self.buckets.range(..=(most, u32::MAX)).next_back().copied()
     }

@@ -18,9 +18,7 @@ fn is_surplus(slot: MemberSlot, workers: u32) -> bool {
 impl SimulatedRun {
     /// A group has live workers only. The asker is one of them. The group is never older than the last one.
     pub(super) fn join_group(&mut self, slot: MemberSlot) {
-        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
-            return;
-        };
+        let Some(process) = self.worker(slot) else { return };
         match self
             .core
             .group(self.now, &GroupRequest { member: process.member, incarnation: process.incarnation, after: 0 })
@@ -108,9 +106,7 @@ impl SimulatedRun {
     }
 
     pub(super) fn transform(&mut self, slot: MemberSlot) {
-        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
-            return;
-        };
+        let Some(process) = self.worker(slot) else { return };
         let SimulatedProcess { member, incarnation, .. } = process;
         let measured = if slot.index == 0 {
             vec![Transform { mean: 1.0, deviation: 2.0, ..Transform::default() }]
@@ -124,9 +120,7 @@ impl SimulatedRun {
     }
 
     pub(super) fn evaluate(&mut self, slot: MemberSlot) {
-        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
-            return;
-        };
+        let Some(process) = self.worker(slot) else { return };
         let SimulatedProcess { member, incarnation, .. } = process;
         let evaluation = Some(Evaluation { step: self.completed.len() as u64, ..Evaluation::default() });
         let request = ReportEvaluationRequest { member, incarnation, evaluation };

@@ -5,6 +5,7 @@
 //! the run finishes.
 
 mod actions;
+mod ballots;
 mod calls;
 mod ending;
 mod recorded;
@@ -271,10 +272,13 @@ impl SimulatedRun {
         }
     }
 
+    /// The process of a slot, if it is a worker.
+    fn worker(&self, slot: MemberSlot) -> Option<SimulatedProcess> {
+        self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned()
+    }
+
     fn ask(&mut self, slot: MemberSlot) {
-        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
-            return;
-        };
+        let Some(process) = self.worker(slot) else { return };
         let epoch = process.epoch;
         let request = AssignRequest {
             member: process.member,

@@ -77,7 +77,6 @@ struct ServerState {
     requests: Mutex<Vec<String>>,
 }
 
-/// A fault, and the requests that it applies to.
 #[derive(Clone, Debug)]
 struct InjectedFaults {
     fault: S3Fault,

@@ -21,7 +21,6 @@ pub enum ProofError {
          (ZAGROS_RUN_SECRET_FILE), or check the address"
     )]
     NoSecretThere,
-    /// The server cannot check the role.
     #[error(
         "the process that listens there cannot check the role {role}, because its own key is of a lower role; start it \
          with the key of its own role (docs/security.md)"
@@ -30,7 +29,6 @@ pub enum ProofError {
     /// The client is refused, as the server sees it.
     #[error("{0}")]
     Refused(&'static str),
-    /// Something else listens there.
     #[error("what listens there is no process of this release of Zagros: it does not know how to prove its membership")]
     NotZagros,
 }

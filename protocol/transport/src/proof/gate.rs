@@ -81,7 +81,6 @@ impl<S> Layer<S> for GateLayer {
     }
 }
 
-/// The services behind the gate.
 #[derive(Clone, Debug)]
 pub(super) struct RequestGate<S>(S);
 

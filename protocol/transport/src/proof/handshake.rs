@@ -16,8 +16,6 @@
 //!
 //! The proof is made once per connection and costs one round trip. Requests carry nothing.
 
-use std::io;
-
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::key::RoleKey;
@@ -100,9 +98,9 @@ where
 {
     let client: [u8; NONCE] = rand::random();
     let greeting = [&GREETING[..], &[key.role().to_byte()], &client].concat();
-    stream.write_all(&greeting).await.map_err(broken)?;
+    stream.write_all(&greeting).await.map_err(ProofError::Broken)?;
     let mut answer = [0; GREETING.len() + 1];
-    stream.read_exact(&mut answer).await.map_err(broken)?;
+    stream.read_exact(&mut answer).await.map_err(ProofError::Broken)?;
     let verdict = ServerVerdict::of_byte(answer[GREETING.len()]).filter(|_| answer.starts_with(&GREETING));
     match verdict {
         Some(ServerVerdict::Proof) => {}
@@ -111,13 +109,13 @@ where
         None => return Err(ProofError::NotZagros),
     }
     let (mut server, mut mac) = ([0; NONCE], [0; MAC]);
-    stream.read_exact(&mut server).await.map_err(broken)?;
-    stream.read_exact(&mut mac).await.map_err(broken)?;
+    stream.read_exact(&mut server).await.map_err(ProofError::Broken)?;
+    stream.read_exact(&mut mac).await.map_err(ProofError::Broken)?;
     let transcript = HandshakeTranscript { role: key.role(), client, server };
     if !transcript.is_mac(key, HandshakeSide::Server, &mac) {
         return Err(ProofError::OtherSecret);
     }
-    stream.write_all(&transcript.mac(key, HandshakeSide::Client)).await.map_err(broken)?;
+    stream.write_all(&transcript.mac(key, HandshakeSide::Client)).await.map_err(ProofError::Broken)?;
     Ok(())
 }
 
@@ -130,17 +128,17 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (mut role, mut client) = ([0; 1], [0; NONCE]);
-    stream.read_exact(&mut role).await.map_err(broken)?;
-    stream.read_exact(&mut client).await.map_err(broken)?;
+    stream.read_exact(&mut role).await.map_err(ProofError::Broken)?;
+    stream.read_exact(&mut client).await.map_err(ProofError::Broken)?;
     let Some(key) = key else { return Err(refuse(stream, ServerVerdict::NoSecret, NO_SECRET_HERE).await) };
     let claimed = PeerRole::from_byte(role[0]).and_then(|role| key.derive_key(role));
     let Some(key) = claimed else { return Err(refuse(stream, ServerVerdict::RoleAbove, ROLE_ABOVE).await) };
     let transcript = HandshakeTranscript { role: key.role(), client, server: rand::random() };
     let mac = transcript.mac(&key, HandshakeSide::Server);
     let answer = [&GREETING[..], &[ServerVerdict::Proof.byte()], &transcript.server, &mac].concat();
-    stream.write_all(&answer).await.map_err(broken)?;
+    stream.write_all(&answer).await.map_err(ProofError::Broken)?;
     let mut mac = [0; MAC];
-    stream.read_exact(&mut mac).await.map_err(broken)?;
+    stream.read_exact(&mut mac).await.map_err(ProofError::Broken)?;
     if !transcript.is_mac(&key, HandshakeSide::Client, &mac) {
         return Err(ProofError::Refused(FALSE_PROOF));
     }
@@ -155,14 +153,10 @@ const FALSE_PROOF: &str = "the peer does not know this run's secret: it belongs 
 async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, verdict: ServerVerdict, why: &'static str) -> ProofError {
     let answer = [&GREETING[..], &[verdict.byte()]].concat();
     if let Err(error) = stream.write_all(&answer).await {
-        return broken(error);
+        return ProofError::Broken(error);
     }
     let _ = stream.shutdown().await;
     ProofError::Refused(why)
-}
-
-fn broken(error: io::Error) -> ProofError {
-    ProofError::Broken(error)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use zagros_protocol::control::{
     BarrierDecision, BarrierFailure, BarrierReason, BarrierRequest, BarrierVote, CountedVote,
 };
 
+use super::reports::ask_to_end;
 use super::*;
 
 /// One server, and so many workers in the first process group.
@@ -207,12 +208,6 @@ fn of_three() -> (Core, Vec<JoinResponse>) {
     (core, workers)
 }
 
-fn asked_to_end(core: &mut Core, seconds: u64, member: &JoinResponse) -> bool {
-    let JoinResponse { member, incarnation, .. } = *member;
-    let request = HeartbeatRequest { member, incarnation, leaving: true, ..HeartbeatRequest::default() };
-    core.heartbeat(time(seconds), &request).unwrap().leave
-}
-
 /// Who is in the next group, as far as there is one.
 fn next_group(core: &mut Core, seconds: u64, member: &JoinResponse) -> Vec<u32> {
     core.group(time(seconds), &ask_after(member, 1)).unwrap().workers
@@ -224,7 +219,7 @@ fn a_worker_that_leaves_is_counted_by_all_and_in_no_group_after_that() {
     let (mut core, workers) = of_three();
     let early = core.barrier(time(1), &ask(&workers[2], 1, Some(vote(BarrierReason::Leave, "")))).unwrap_err();
     assert!(early.message.ends_with("votes to leave, and the run does not go on without it"), "{early}");
-    assert!(asked_to_end(&mut core, 1, &workers[2]));
+    assert!(ask_to_end(&mut core, 1, &workers[2]).leave);
     comes(&mut core, 2, &workers[0], BarrierReason::Checkpoint);
     let leaves = ask(&workers[2], 1, Some(vote(BarrierReason::Leave, "its counts")));
     assert_eq!(waits_for(core.barrier(time(2), &leaves).unwrap().state.unwrap()), "dense worker 1");
@@ -243,14 +238,20 @@ fn a_worker_that_leaves_is_counted_by_all_and_in_no_group_after_that() {
     assert!(matches!(comes_to(&mut core, 6, &workers[0], 2, BarrierReason::Ready), State::Failure(_)));
 }
 
-#[test]
-fn a_worker_that_is_lost_after_it_was_counted_is_not_waited_for() {
+/// Three workers, of which the last one was counted at a barrier as leaving.
+fn without_third() -> (Core, Vec<JoinResponse>) {
     let (mut core, workers) = of_three();
-    assert!(asked_to_end(&mut core, 1, &workers[2]));
+    assert!(ask_to_end(&mut core, 1, &workers[2]).leave);
     for (worker, reason) in [(2, BarrierReason::Leave), (0, BarrierReason::Checkpoint), (1, BarrierReason::Checkpoint)]
     {
         comes(&mut core, 1, &workers[worker], reason);
     }
+    (core, workers)
+}
+
+#[test]
+fn a_worker_that_is_lost_after_it_was_counted_is_not_waited_for() {
+    let (mut core, workers) = without_third();
     for seconds in (2..=14).step_by(2) {
         workers[..2].iter().for_each(|worker| drop(beat(&mut core, seconds, worker).unwrap()));
     }
@@ -260,12 +261,7 @@ fn a_worker_that_is_lost_after_it_was_counted_is_not_waited_for() {
 
 #[test]
 fn a_run_that_drains_waits_for_those_that_stay_when_one_that_was_counted_leaves() {
-    let (mut core, workers) = of_three();
-    assert!(asked_to_end(&mut core, 1, &workers[2]));
-    for (worker, reason) in [(2, BarrierReason::Leave), (0, BarrierReason::Checkpoint), (1, BarrierReason::Checkpoint)]
-    {
-        comes(&mut core, 1, &workers[worker], reason);
-    }
+    let (mut core, workers) = without_third();
     core.drain_run(time(2), "a member was asked to end");
     leave(&mut core, &workers[2], Outcome::Interrupted, "was asked to end").unwrap();
     assert_eq!(core.outcome(), None, "the others have not made their checkpoint");

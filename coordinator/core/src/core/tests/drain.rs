@@ -1,14 +1,9 @@
 //! Drains: a process is asked to end, and the workers save and leave before the run is over.
 
+use super::reports::ask_to_end;
 use super::*;
 
 const REASON: &str = "the coordinator was asked to end";
-
-fn leaving(core: &mut Core, seconds: u64, member: &JoinResponse) -> HeartbeatResponse {
-    let (member, incarnation) = (member.member, member.incarnation);
-    core.heartbeat(time(seconds), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() })
-        .unwrap()
-}
 
 #[test]
 fn workers_learn_of_a_drain_and_the_run_continues_until_they_have_left() {
@@ -31,13 +26,13 @@ fn workers_learn_of_a_drain_and_the_run_continues_until_they_have_left() {
 #[test]
 fn a_server_that_is_asked_to_end_drains_the_run() {
     let (mut core, server, worker) = running();
-    assert!(!leaving(&mut core, 1, &server).stop);
+    assert!(!ask_to_end(&mut core, 1, &server).stop);
     let response = beat(&mut core, 2, &worker).unwrap();
     assert_eq!((response.draining.as_str(), response.stop), ("embedding server 0 was asked to end", false));
     // Later reasons change nothing.
     core.drain_run(time(2), REASON);
     leave(&mut core, &worker, Outcome::Finished, "").unwrap();
-    assert!(leaving(&mut core, 3, &server).stop);
+    assert!(ask_to_end(&mut core, 3, &server).stop);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{BarrierReason, BarrierRequest, BarrierVote};
 
+use super::reports::ask_to_end;
 use super::*;
 
 /// One server, and `workers` workers in one group, of which `min_workers` must stay.
@@ -90,19 +91,12 @@ fn a_worker_that_was_given_up_comes_back_and_the_others_form_a_new_group() {
     assert_eq!(beat(&mut core, 44, first).unwrap().group, 3);
 }
 
-/// As the heartbeat of a process that was asked to end.
-fn leaving(core: &mut Core, seconds: u64, worker: &JoinResponse) -> HeartbeatResponse {
-    let (member, incarnation) = (worker.member, worker.incarnation);
-    core.heartbeat(time(seconds), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() })
-        .unwrap()
-}
-
 #[test]
 fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
     let (mut core, workers) = met(3, 2);
     let [first, second, third] = &workers[..] else { unreachable!() };
     let Work::Split(held) = assign(&mut core, 1, third, 0).unwrap() else { panic!("no split") };
-    assert_eq!(leaving(&mut core, 1, third).draining, "");
+    assert_eq!(ask_to_end(&mut core, 1, third).draining, "");
     assert_eq!(
         assign(&mut core, 1, third, 0).unwrap(),
         Work::EpochDone(zagros_protocol::control::EpochDone { leave: true }),
@@ -118,7 +112,7 @@ fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
     let group = core.group(time(2), &ask_after(first, 1)).unwrap();
     assert_eq!((group.generation, &group.workers[..]), (2, &[0, 1][..]));
     // With one more the run has too few: it is drained.
-    assert!(leaving(&mut core, 3, second).draining.contains("dense worker 1 was asked to end"));
+    assert!(ask_to_end(&mut core, 3, second).draining.contains("dense worker 1 was asked to end"));
     leave(&mut core, second, Outcome::Interrupted, "was asked to end").unwrap();
     assert!(matches!(core.outcome(), Some(RunOutcome::Interrupted(_))));
 }
@@ -126,14 +120,14 @@ fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
 #[test]
 fn the_first_worker_and_workers_of_mode_sync_drain_the_run() {
     let (mut core, workers) = met(3, 1);
-    assert!(leaving(&mut core, 1, &workers[0]).draining.contains("dense worker 0"));
+    assert!(ask_to_end(&mut core, 1, &workers[0]).draining.contains("dense worker 0"));
     for (fixed_splits, asynchronous, draining) in [(true, false, true), (false, true, false)] {
         let (core, _) = met(3, 1);
         let mut core = Core::new(CoreConfig { fixed_splits, asynchronous, ..core.config });
         join(&mut core, 0, MemberSlot::server(0));
         let joined: Vec<_> = (0..3).map(|index| core.join(time(0), &reachable(index, 1)).unwrap()).collect();
         core.group(time(0), &ask_after(&joined[0], 0)).unwrap();
-        assert_eq!(leaving(&mut core, 1, &joined[2]).draining.contains("dense worker 2"), draining);
+        assert_eq!(ask_to_end(&mut core, 1, &joined[2]).draining.contains("dense worker 2"), draining);
     }
 }
 

@@ -4,6 +4,7 @@ use zagros_protocol::control::{
     MoveStage, MoveVerdict, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse,
 };
 
+use super::reports::ask_to_end;
 use super::*;
 
 /// A run of `servers` servers and one worker that trains, with the members in the order of their indices.
@@ -13,6 +14,15 @@ fn training(servers: u32) -> (Core, Vec<JoinResponse>) {
     join(&mut core, 0, MemberSlot::worker(0));
     core.take_events();
     (core, members)
+}
+
+/// One server and one worker that train, and another server to which buckets move, by the move of this number.
+fn moving() -> (Core, Vec<JoinResponse>, u64) {
+    let (mut core, mut members) = training(1);
+    scale(&mut core, 1, 2).unwrap();
+    members.push(join(&mut core, 1, MemberSlot::server(1)));
+    let id = core.placement(time(1)).bucket_move.unwrap().id;
+    (core, members, id)
 }
 
 fn scale(core: &mut Core, second: u64, servers: u32) -> Result<ScaleResponse, Refusal> {
@@ -110,7 +120,7 @@ fn a_server_that_was_released_stays_so_when_the_run_wants_as_many_servers_again_
     assert!(doing.contains("no other process has joined in its place"), "{doing}");
     let heard = beat(&mut core, 1, &members[2]).unwrap();
     assert!(heard.stop && heard.reason.contains("handed over"), "{heard:?}");
-    assert!(leaving(&mut core, 1, &members[2]) && core.run.drain_reason().is_none(), "its end ends nothing");
+    assert!(ask_to_end(&mut core, 1, &members[2]).stop && core.run.drain_reason().is_none(), "its end ends nothing");
     let again = core.join(time(1), &request(MemberSlot::server(2), 1));
     assert_eq!(again.unwrap_err().kind, RefusalKind::Fenced, "a late copy of its join");
     let killed = JoinRequest { lineage: 7, recovered: true, ..request(MemberSlot::server(2), 8) };
@@ -121,41 +131,33 @@ fn a_server_that_was_released_stays_so_when_the_run_wants_as_many_servers_again_
     assert!(!beat(&mut core, 2, &members[2]).unwrap().stop);
 }
 
-/// The server has been asked to end, and repeats it until it may.
-fn leaving(core: &mut Core, second: u64, member: &JoinResponse) -> bool {
-    let (member, incarnation) = (member.member, member.incarnation);
-    core.heartbeat(time(second), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() })
-        .unwrap()
-        .stop
-}
-
 #[test]
 fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_one_drains_the_run() {
     let (mut core, members) = training(3);
-    assert!(!leaving(&mut core, 1, &members[2]) && !leaving(&mut core, 1, &members[2]), "it has buckets");
+    assert!(
+        !ask_to_end(&mut core, 1, &members[2]).stop && !ask_to_end(&mut core, 1, &members[2]).stop,
+        "it has buckets"
+    );
     assert_eq!(core.status(time(1)).scale.unwrap().wanted, 2);
     move_all(&mut core, &members);
-    assert!(leaving(&mut core, 1, &members[2]));
+    assert!(ask_to_end(&mut core, 1, &members[2]).stop);
     leave(&mut core, &members[2], Outcome::Finished, "").unwrap();
     assert_eq!((owned(&mut core, 3), core.outcome(), core.run.drain_reason()), (vec![32, 32, 0], None, None));
     // The servers before the last one cannot go alone: the indices of servers have no gap.
-    assert!(!leaving(&mut core, 2, &members[0]));
+    assert!(!ask_to_end(&mut core, 2, &members[0]).stop);
     assert_eq!(core.run.drain_reason(), Some("embedding server 0 was asked to end"));
 }
 
 #[test]
 fn a_server_that_is_alone_drains_the_run() {
     let (mut core, members) = training(1);
-    leaving(&mut core, 1, &members[0]);
+    ask_to_end(&mut core, 1, &members[0]);
     assert!(core.run.drain_reason().is_some(), "no other worker is there");
 }
 
 #[test]
 fn a_move_needs_all_its_stages_from_its_own_target() {
-    let (mut core, mut members) = training(1);
-    scale(&mut core, 1, 2).unwrap();
-    members.push(join(&mut core, 1, MemberSlot::server(1)));
-    let id = core.placement(time(1)).bucket_move.unwrap().id;
+    let (mut core, members, id) = moving();
     assert_eq!(beat(&mut core, 1, &members[0]).unwrap().bucket_move, id);
     let refused = |core: &mut Core, member: usize, stage| {
         report(core, 1, &members[member], id, stage).unwrap_err().kind == RefusalKind::Invalid
@@ -206,11 +208,8 @@ fn a_move_that_cannot_go_on_leaves_the_source_its_buckets_and_is_tried_again() {
         }),
     ];
     for (what, trouble) in troubles {
-        let (mut core, mut members) = training(1);
-        let worker = core.join(time(0), &request(MemberSlot::worker(0), 1)).unwrap();
-        scale(&mut core, 1, 2).unwrap();
-        members.push(join(&mut core, 1, MemberSlot::server(1)));
-        let id = core.placement(time(1)).bucket_move.unwrap().id;
+        let (mut core, members, id) = moving();
+        let worker = core.join(time(1), &request(MemberSlot::worker(0), 1)).unwrap();
         report(&mut core, 1, &members[1], id, MoveStage::CaughtUp).unwrap();
         trouble(&mut core, &members, id, &worker);
         let events = core.take_events();
@@ -231,11 +230,8 @@ fn a_move_that_cannot_go_on_leaves_the_source_its_buckets_and_is_tried_again() {
 #[test]
 fn a_move_ends_with_the_lease_of_its_source_or_target() {
     for lost in 0..2 {
-        let (mut core, mut members) = training(1);
-        let worker = core.join(time(0), &request(MemberSlot::worker(0), 1)).unwrap();
-        scale(&mut core, 1, 2).unwrap();
-        members.push(join(&mut core, 1, MemberSlot::server(1)));
-        let id = core.placement(time(1)).bucket_move.unwrap().id;
+        let (mut core, members, id) = moving();
+        let worker = core.join(time(1), &request(MemberSlot::worker(0), 1)).unwrap();
         report(&mut core, 1, &members[1], id, MoveStage::CaughtUp).unwrap();
         let other = &members[1 - lost];
         hear(&mut core, 2..13, &[&worker, other]);
@@ -300,10 +296,7 @@ fn the_same_wish_again_changes_nothing_and_another_one_replaces_it() {
 /// Invariant MB-5: moves are part of the state that a coordinator has again.
 #[test]
 fn a_coordinator_that_comes_back_goes_on_with_the_move() {
-    let (mut core, mut members) = training(1);
-    scale(&mut core, 1, 2).unwrap();
-    members.push(join(&mut core, 1, MemberSlot::server(1)));
-    let id = core.placement(time(1)).bucket_move.unwrap().id;
+    let (mut core, members, id) = moving();
     report(&mut core, 1, &members[1], id, MoveStage::CaughtUp).unwrap();
     let bytes = postcard::to_allocvec(&core).unwrap();
     let mut again: Core = postcard::from_bytes(&bytes).unwrap();

@@ -1,0 +1,4 @@
+//! The coordinator's process over real ports.
+
+mod cluster;
+mod page;

@@ -1,0 +1,125 @@
+//! From a valid job to Kubernetes objects. Total, and without a client: the same job and attempt give the same objects.
+
+mod network;
+mod pod;
+mod shared;
+mod volumes;
+mod workloads;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+
+use crate::crd::HybridJob;
+use crate::names::{PodRole, RunAttempt, job_labels};
+use crate::rollout::ServerFacts;
+use crate::validate::ValidJob;
+
+pub use shared::SharedObject;
+pub(crate) use shared::group_resource;
+
+pub const JOB_KEY: &str = "job.toml";
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectManifest {
+    pub resource: ApiResource,
+    pub object: DynamicObject,
+}
+
+impl ObjectManifest {
+    /// `Service ctr-1-server`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("{} {}", self.resource.kind, self.object.name_any())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildStage {
+    /// All objects but the workers: a worker that starts before its servers may give up waiting for them.
+    Servers,
+    Everything,
+}
+
+#[derive(Clone, Debug)]
+pub struct BuildPlan<'a> {
+    pub owner: &'a HybridJob,
+    pub job: &'a ValidJob,
+    pub attempt: &'a RunAttempt,
+    pub servers: &'a ServerFacts,
+}
+
+impl BuildPlan<'_> {
+    /// Whether Kubernetes starts another pod for a worker that is lost, or that leaves although it is wanted.
+    fn replaces_workers(&self) -> bool {
+        let policy = &self.job.spec.run_policy;
+        self.job.workers_rejoin() && policy.backoff_limit > 0 && !policy.exit_codes.retryable.is_empty()
+    }
+}
+
+/// All objects of an attempt up to a stage, in the order in which they are applied.
+#[must_use]
+pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
+    let mut objects = vec![plan.manifest(config(plan))];
+    objects.extend(PodRole::ALL.map(|role| plan.manifest(network::service(plan, role))));
+    objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
+    if let Some(gang) = &plan.job.spec.scheduling.gang {
+        objects.push(plan.dynamic(shared::pod_group(plan, gang)));
+    }
+    objects.push(plan.manifest(workloads::coordinator(plan)));
+    objects.push(plan.manifest(workloads::servers(plan)));
+    if stage == BuildStage::Everything {
+        objects.push(plan.manifest(workloads::workers(plan)));
+    }
+    objects
+}
+
+impl BuildPlan<'_> {
+    fn metadata(&self, name: String) -> ObjectMeta {
+        ObjectMeta { labels: Some(self.attempt.object_labels()), ..self.job_metadata(name) }
+    }
+
+    fn job_metadata(&self, name: String) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name),
+            namespace: Some(self.attempt.namespace.clone()),
+            labels: Some(job_labels(&self.attempt.job)),
+            owner_references: self.owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> ObjectManifest {
+        let resource = ApiResource::erase::<K>(&());
+        let metadata = object.meta().clone();
+        let mut data = serde_json::to_value(object).unwrap_or_default();
+        if let Some(fields) = data.as_object_mut() {
+            for key in ["apiVersion", "kind", "metadata", "status"] {
+                fields.remove(key);
+            }
+        }
+        let mut object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
+        object.types =
+            Some(kube::core::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
+        ObjectManifest { resource, object }
+    }
+
+    fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> ObjectManifest {
+        let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
+        ObjectManifest { resource, object }
+    }
+}
+
+/// The job file of the attempt. It never changes, so a restarted pod reads the same file.
+fn config(plan: &BuildPlan<'_>) -> ConfigMap {
+    ConfigMap {
+        metadata: plan.metadata(plan.attempt.config_name()),
+        data: Some([(JOB_KEY.to_owned(), plan.job.rendered.clone())].into()),
+        immutable: Some(true),
+        ..ConfigMap::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! The conditions that a definition must meet before an API server admits it, which `kube-cel` does not check:
+//! <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>.
+
+use kube_cel::{Validator, apply_defaults};
+use regex::Regex;
+use serde_json::{Value, json};
+use zagros_operator::crd::schema_problems;
+
+/// `$ref`, `patternProperties`, `readOnly` and others are forbidden. `anyOf` and similar ones are restricted, and not
+/// needed.
+const KNOWN: [&str; 29] = [
+    "additionalProperties",
+    "default",
+    "description",
+    "enum",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "nullable",
+    "pattern",
+    "properties",
+    "required",
+    "title",
+    "type",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-validations",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+];
+
+fn structural(schema: &Value) -> Vec<String> {
+    let mut broken = Vec::new();
+    if schema["type"] != "object" {
+        broken.push("root: type must be object".to_owned());
+    }
+    if !schema["additionalProperties"].is_null() {
+        broken.push("root: additionalProperties must not be used".to_owned());
+    }
+    let metadata = &schema["properties"]["metadata"];
+    if metadata["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .any(|(name, _)| name != "name" && name != "generateName")
+    {
+        broken.push("metadata: may restrict name and generateName alone".to_owned());
+    }
+    for SchemaPlace { path, schema, .. } in places(schema) {
+        broken.extend(broken_by(&schema).into_iter().map(|rule| format!("{path}: {rule}")));
+    }
+    broken
+}
+
+fn broken_by(schema: &Value) -> Vec<String> {
+    let mut broken = Vec::new();
+    let is = |key: &str| schema[key] == true;
+    let type_ = schema["type"].as_str().unwrap_or_default();
+    for key in schema.as_object().unwrap().keys().filter(|key| !KNOWN.contains(&key.as_str())) {
+        broken.push(format!("{key} is forbidden"));
+    }
+    let may_lack_type = is("x-kubernetes-int-or-string") || is("x-kubernetes-preserve-unknown-fields");
+    if type_.is_empty() && !may_lack_type {
+        broken.push("type is missing".to_owned());
+    }
+    if !["", "object", "array", "string", "integer", "number", "boolean"].contains(&type_) {
+        broken.push(format!("type {type_} is none"));
+    }
+    if type_ == "array" && !schema["items"].is_object() {
+        broken.push("an array has items".to_owned());
+    }
+    if !schema["properties"].is_null() && !schema["additionalProperties"].is_null() {
+        broken.push("properties and additionalProperties exclude each other".to_owned());
+    }
+    if schema["additionalProperties"] == false {
+        broken.push("additionalProperties must not be false".to_owned());
+    }
+    if is("x-kubernetes-int-or-string") && (!type_.is_empty() || is("x-kubernetes-preserve-unknown-fields")) {
+        broken.push("int-or-string has no type and keeps no unknown fields".to_owned());
+    }
+    if let Some(Err(error)) = schema["pattern"].as_str().map(Regex::new) {
+        broken.push(format!("pattern: {error}"));
+    }
+    broken.extend(broken_list(schema));
+    broken
+}
+
+/// Checks that a list with keys has keys that every item has.
+fn broken_list(schema: &Value) -> Vec<String> {
+    let Some(kind) = schema["x-kubernetes-list-type"].as_str() else {
+        let has_keys = !schema["x-kubernetes-list-map-keys"].is_null();
+        return if has_keys { vec!["list-map-keys need list-type map".to_owned()] } else { Vec::new() };
+    };
+    let keys: Vec<&str> =
+        schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let items = &schema["items"];
+    let is_sure = |key: &&str| {
+        let is_required = items["required"].as_array().into_iter().flatten().any(|name| name == *key);
+        items["properties"][*key].is_object() && (is_required || !items["properties"][*key]["default"].is_null())
+    };
+    match kind {
+        _ if schema["type"] != "array" => vec!["list-type is for arrays".to_owned()],
+        "map" if keys.is_empty() => vec!["list-type map has list-map-keys".to_owned()],
+        "map" if !keys.iter().all(is_sure) => vec![format!("list-map-keys {keys:?} are not required or defaulted")],
+        "map" | "set" | "atomic" => Vec::new(),
+        other => vec![format!("list-type {other} is none")],
+    }
+}
+
+/// The defaults that the schema would refuse as a user's values, by its types and bounds and by its rules.
+fn wrong_defaults(schema: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for SchemaPlace { path, schema, .. } in
+        places(schema).into_iter().filter(|place| !place.schema["default"].is_null())
+    {
+        let default = &schema["default"];
+        let filled = apply_defaults(&schema, default);
+        for value in [default, &filled] {
+            wrong.extend(schema_problems(&schema, value).iter().map(|problem| format!("{path}: default: {problem}")));
+        }
+        let by_rules = Validator::new().validate(&schema, &filled, None).err();
+        let errors = by_rules.iter().flat_map(|errors| errors.iter());
+        wrong.extend(errors.map(|error| format!("{path}: default: {error}")));
+    }
+    wrong
+}
+
+#[test]
+fn the_schema_is_structural() {
+    assert_eq!(structural(&super::schema()), Vec::<String>::new());
+}
+
+#[test]
+fn every_default_meets_its_own_schema() {
+    let schema = super::schema();
+    assert!(places(&schema).iter().filter(|place| !place.schema["default"].is_null()).count() > 10);
+    assert_eq!(wrong_defaults(&schema), Vec::<String>::new());
+}
+
+const POD: &str = "/properties/spec/properties/denseWorkers/properties/pod";
+
+fn broken(path: &str, key: &str, value: Value) -> Value {
+    let mut schema = super::schema();
+    schema.pointer_mut(path).unwrap_or_else(|| panic!("{path}"))[key] = value;
+    schema
+}
+
+/// Each check finds a schema that is broken on purpose.
+#[test]
+fn a_default_that_its_schema_refuses_is_found() {
+    let grace = "/properties/spec/properties/coordinator";
+    for (path, key, value, said) in [
+        (grace, "default", json!({"pod": {"terminationGracePeriodSeconds": 0}}), "is 0, expected at least 1"),
+        (grace, "default", json!({"pod": {"grace": 1}}), "pod.grace: is not a known field"),
+        (grace, "default", json!({"pod": 1}), "pod: is 1, expected object"),
+        ("/properties/spec/properties/runPolicy", "default", json!({"backoffLimit": 1001}), "expected at most 1000"),
+        ("/properties/spec/properties/job", "default", json!({}), "give exactly one of job.inline and job.configMap"),
+        (POD, "default", json!({"sidecars": [{"name": "worker", "image": "x"}]}), "the name of a role's container"),
+    ] {
+        let found = wrong_defaults(&broken(path, key, value));
+        assert!(!found.is_empty() && found.iter().all(|one| one.contains(said)), "{path}: {found:?}");
+    }
+}
+
+#[test]
+fn a_schema_that_is_not_structural_is_found() {
+    let spec = "/properties/spec";
+    let image = "/properties/spec/properties/image";
+    for (path, key, value, said) in [
+        ("", "type", json!("string"), "root: type must be object"),
+        ("", "additionalProperties", json!({"type": "string"}), "root: additionalProperties must not be used"),
+        (image, "type", Value::Null, "type is missing"),
+        (image, "type", json!("text"), "type text is none"),
+        (image, "pattern", json!("("), "pattern: "),
+        (image, "$ref", json!("#/definitions/Image"), "$ref is forbidden"),
+        (image, "anyOf", json!([{"type": "string"}]), "anyOf is forbidden"),
+        (spec, "additionalProperties", json!({"type": "string"}), "exclude each other"),
+        (spec, "patternProperties", json!({}), "patternProperties is forbidden"),
+        ("/properties/spec/properties/volumes", "items", Value::Null, "an array has items"),
+        ("/properties/spec/properties/volumes", "x-kubernetes-list-type", json!("map"), "has list-map-keys"),
+        (&format!("{POD}/properties/env"), "x-kubernetes-list-map-keys", json!(["value"]), "are not required"),
+        (&format!("{POD}/properties/sharedMemory"), "type", json!("string"), "int-or-string has no type"),
+    ] {
+        let found = structural(&broken(path, key, value));
+        assert!(found.iter().any(|one| one.contains(said)), "{path} {key}: {found:?}");
+    }
+    let mut schema = super::schema();
+    schema["properties"]["metadata"] = json!({"type": "object", "properties": {"labels": {"type": "object"}}});
+    assert!(structural(&schema)[0].contains("name and generateName alone"));
+}
+
+/// The largest request, in bytes.
+pub(crate) const REQUEST: u64 = 3 << 20;
+
+pub(crate) struct SchemaPlace {
+    /// Its path by the names of properties: `.spec.volumes[]`.
+    pub(crate) path: String,
+    pub(crate) schema: Value,
+    /// How many values an object may have at this path.
+    pub(crate) cardinality: u64,
+}
+
+/// The schema itself and every nested one, outer ones first.
+pub(crate) fn places(schema: &Value) -> Vec<SchemaPlace> {
+    let mut found = vec![SchemaPlace { path: String::new(), schema: schema.clone(), cardinality: 1 }];
+    let mut next = 0;
+    while let Some(SchemaPlace { path, schema, cardinality }) = found.get(next) {
+        let mut below = Vec::new();
+        let child = |name: &str, schema: &Value, times: u64| SchemaPlace {
+            path: format!("{path}{name}"),
+            schema: schema.clone(),
+            cardinality: cardinality.saturating_mul(times),
+        };
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            below.push(child(&format!(".{name}"), property, 1));
+        }
+        if schema["items"].is_object() {
+            below.push(child("[]", &schema["items"], size(schema)));
+        }
+        if schema["additionalProperties"].is_object() {
+            below.push(child("{}", &schema["additionalProperties"], size(schema)));
+        }
+        found.extend(below);
+        next += 1;
+    }
+    found
+}
+
+/// How large a value may be: bytes of a text, items of a list, entries of a map; 0 for other types.
+pub(crate) fn size(schema: &Value) -> u64 {
+    let bound = |key: &str| schema[key].as_u64();
+    let is_text = schema["type"] == "string" || schema["x-kubernetes-int-or-string"] == true;
+    let longest = |words: &Vec<Value>| words.iter().filter_map(Value::as_str).map(|word| word.len() as u64).max();
+    match () {
+        // A character takes up to four bytes.
+        () if is_text => {
+            let words = schema["enum"].as_array().and_then(longest);
+            bound("maxLength").map(|most| 4 * most).or(words).unwrap_or(REQUEST)
+        }
+        () if schema["type"] == "array" => bound("maxItems").unwrap_or(REQUEST / 3),
+        () if schema["additionalProperties"].is_object() => bound("maxProperties").unwrap_or(REQUEST / 7),
+        () => 0,
+    }
+}

@@ -1,0 +1,194 @@
+//! Lost pods, nodes and objects, and what follows.
+
+use serde_json::json;
+
+use crate::world::{ClusterWorld, key};
+
+/// Its journal is on a disk that outlives its pod.
+#[tokio::test(start_paused = true)]
+async fn a_lost_coordinator_is_made_again_and_nothing_else_restarts() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let pods = world.pods();
+    assert_eq!(pods.len(), 6);
+    world.vanishes("ctr-1-coord-0");
+    world.until("back", |world| world.pods().len() == 6 && world.condition("Ready")["status"] == "True").await;
+    world.advance(600).await;
+    assert_eq!((world.pods(), world.status("/attempt"), world.status("/restarts")), (pods, json!(1), json!(0)));
+    operator.stop().await;
+}
+
+/// A container that ends alone is started again in its pod, and its end is no reason for a later failure.
+#[tokio::test(start_paused = true)]
+async fn a_server_and_a_coordinator_that_end_alone_are_waited_for() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    for (pod, lost, back) in
+        [("ctr-1-server-1", "ServerLost", "ServerBack"), ("ctr-1-coord-0", "CoordinatorLost", "CoordinatorBack")]
+    {
+        for code in [1, 4, 137, 143].into_iter().filter(|code| *code != 4 || back == "ServerBack") {
+            world.dies(pod, code);
+            world.until("reported", |world| world.condition("Ready")["reason"] == lost).await;
+            let message = world.status("/message").as_str().unwrap().to_owned();
+            assert!(message.contains(&format!("{pod} ended with {code} (")), "{message}");
+            world.until("back", |world| world.condition("Ready")["status"] == "True").await;
+        }
+        // A repeated Event is counted and not made again.
+        world.until("reported", |world| world.events().ends_with(&[lost.to_owned(), back.to_owned()])).await;
+    }
+    assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
+    // Much later the run fails for another reason.
+    world.ends("ctr-1-worker-0-x7k2p", 3);
+    world.until("failed", |world| world.phase() == "Failed").await;
+    assert_eq!(world.status("/lastFailure/pod"), "ctr-1-worker-0-x7k2p");
+    operator.stop().await;
+}
+
+/// The operator may be away when the verdict comes: the coordinator ends with the same code each time it is started
+/// again.
+#[tokio::test(start_paused = true)]
+async fn the_verdict_of_the_coordinator_waits_for_the_operator() {
+    let (world, first) = ClusterWorld::running(|_| ()).await;
+    first.stop().await;
+    world.ends("ctr-1-coord-0", 4);
+    world.advance(1000).await;
+    let second = world.operator(None).await;
+    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+    world.until("first gone", |world| world.pods().iter().all(|pod| pod.starts_with("ctr-2-"))).await;
+    assert_eq!((world.pods().len(), world.status("/restarts")), (6, json!(1)));
+    assert_eq!(world.status("/lastFailure/pod"), "ctr-1-coord-0");
+    assert_eq!(world.events(), ["Started", "Running", "AttemptFailed", "Running"]);
+    assert!(second.metric("zagros_operator_failed_attempts_total 1"));
+    second.stop().await;
+}
+
+/// The server is killed for its memory. Coordinator and workers then end with 4, which is not the cause.
+#[tokio::test(start_paused = true)]
+async fn a_killed_server_is_named_as_the_cause() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    world.ends("ctr-1-server-1", 137);
+    world.advance(20).await;
+    assert_eq!(world.status("/attempt"), 1, "the run itself says when it is over");
+    world.ends("ctr-1-coord-0", 4);
+    world.ends("ctr-1-worker-0-x7k2p", 4);
+    world.until("second attempt", |world| world.status("/attempt") == 2).await;
+    assert_eq!(
+        (world.status("/lastFailure/pod"), world.status("/lastFailure/exitCode")),
+        (json!("ctr-1-server-1"), json!(137))
+    );
+    operator.stop().await;
+}
+
+/// The node is gone: its pod stays until a person removes the node, and the next attempt does not wait for that.
+#[tokio::test(start_paused = true)]
+async fn a_lost_node_delays_nothing() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let place = key("", "pods", "ctr-1-server-2");
+    world.unheard.lock().unwrap().insert(place.name.clone());
+    let mut pod = world.api.store().get(&place).unwrap();
+    pod["status"]["reason"] = json!("NodeLost");
+    pod["status"]["phase"] = json!("Unknown");
+    world.write(&place, pod);
+    world.until("not ready", |world| world.condition("Ready")["reason"] == "PodLost").await;
+    assert!(world.condition("Ready")["message"].as_str().unwrap().contains("n1"));
+    world.ends("ctr-1-coord-0", 4);
+    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+    assert!(world.pods().contains(&"ctr-1-server-2".to_owned()), "it still hangs");
+    world.until("others gone", |world| world.pods().len() == 7).await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_is_missing_ends_the_job_with_the_reason() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    world.ends("ctr-1-worker-0-x7k2p", 3);
+    world.until("failed", |world| world.phase() == "Failed").await;
+    let condition = world.condition("Failed");
+    assert_eq!(condition["reason"], "PermanentFailure");
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.contains("ctr-1-worker-0-x7k2p ended with 3 (data is missing or malformed): the last line of the log"),
+        "{message}"
+    );
+    world.advance(600).await;
+    assert_eq!(world.status("/attempt"), 1);
+    assert!(world.names("apps", "statefulsets").is_empty());
+    assert_eq!(world.pods(), ["ctr-1-worker-0-x7k2p"], "with its log; coordinator and the other worker run no more");
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_end_with_the_limit() {
+    let (world, operator) = ClusterWorld::with_operator().await;
+    world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
+    for attempt in 1..=3 {
+        world.until("running", |world| world.phase() == "Running" && world.status("/attempt") == attempt).await;
+        world.ends(&format!("ctr-{attempt}-coord-0"), 4);
+        world.ends(&format!("ctr-{attempt}-worker-0-x7k2p"), 4);
+        world.until("noticed", |world| world.phase() != "Running").await;
+    }
+    assert_eq!(
+        (world.phase().as_str(), world.condition("Failed")["reason"].clone()),
+        ("Failed", json!("BackoffLimitExceeded"))
+    );
+    assert_eq!((world.status("/restarts"), world.status("/lastFailure/attempt")), (json!(2), json!(3)));
+    assert_eq!(world.events().iter().filter(|reason| *reason == "AttemptFailed").count(), 2);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn drift_is_repaired() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    world.delete(&key("", "services", "ctr-1-server"));
+    world.delete(&key("networking.k8s.io", "networkpolicies", "ctr"));
+    let place = key("apps", "statefulsets", "ctr-1-server");
+    let mut set = world.api.store().get(&place).unwrap();
+    set["spec"]["replicas"] = json!(1);
+    set["metadata"]["annotations"] = json!({"someone": "else"});
+    world.write(&place, set);
+    world
+        .until("repaired", |world| {
+            let set = world.api.store().get(&place).unwrap();
+            let policies = world.names("networking.k8s.io", "networkpolicies");
+            set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3 && policies == ["ctr", "ctr.workers"]
+        })
+        .await;
+    let set = world.api.store().get(&place).unwrap();
+    assert_eq!(set["metadata"]["annotations"]["someone"], "else", "fields of others stay");
+    assert_eq!(world.status("/attempt"), 1);
+    operator.stop().await;
+}
+
+/// A Service has no generation that would count edits.
+#[tokio::test(start_paused = true)]
+async fn an_edited_service_is_repaired_at_once() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    world.advance(30).await;
+    let place = key("", "services", "ctr-1-server");
+    let applied = world.api.store().get(&place).unwrap();
+    assert!(applied["metadata"]["generation"].is_null() && applied["spec"]["publishNotReadyAddresses"] == true);
+    for (field, value) in [("publishNotReadyAddresses", json!(false)), ("ports", json!([]))] {
+        let mut edited = applied.clone();
+        edited["metadata"].as_object_mut().unwrap().shift_remove("resourceVersion");
+        edited["spec"][field] = value;
+        // Kubernetes fills in fields of its own.
+        edited["spec"]["sessionAffinity"] = json!("None");
+        world.write(&place, edited);
+        let since = world.now();
+        let is_repaired =
+            |world: &ClusterWorld| world.api.store().get(&place).unwrap()["spec"][field] == applied["spec"][field];
+        world.until("repaired", is_repaired).await;
+        let waited = world.now().duration_since(since).as_secs();
+        assert!(waited < 5, "{field}: {waited} s");
+    }
+    let mut edited = world.api.store().get(&place).unwrap();
+    edited["spec"]["selector"]["zagros.dev/job"] = json!("other");
+    world.write(&place, edited);
+    let is_repaired =
+        |world: &ClusterWorld| world.api.store().get(&place).unwrap()["spec"]["selector"]["zagros.dev/job"] == "ctr";
+    world.until("repaired", is_repaired).await;
+    // Fields of others are no drift.
+    world.advance(60).await;
+    let written = world.api.store().writes.len();
+    world.advance(240).await;
+    assert_eq!(world.api.store().writes.len(), written);
+    operator.stop().await;
+}

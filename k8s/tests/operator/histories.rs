@@ -1,0 +1,242 @@
+//! Histories by seed: pods and processes end, operators end, a user edits and deletes, in any order. The run goes on in
+//! its first attempt, no claim is ever deleted, and all is as it should be in the end.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::kubelet::is_ready;
+use crate::operator::RunningOperator;
+use crate::rolling::servers_are_alive;
+use crate::scale::{buckets_move, wants};
+use crate::worker_scale;
+use crate::world::{ADS, ClusterWorld, key};
+
+/// A generator of numbers (xorshift64*).
+struct TestDice(u64);
+
+impl TestDice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % sides
+    }
+
+    fn pick(&mut self, items: &[String]) -> Option<String> {
+        let place = usize::try_from(self.roll(items.len().max(1) as u64)).unwrap();
+        items.get(place).cloned()
+    }
+}
+
+/// Pods that work now, of a part of their names.
+fn working(world: &ClusterWorld, part: &str) -> Vec<String> {
+    let pods = world.api.store().list("", "pods", Some(ADS), "");
+    let works = pods.iter().filter(|pod| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null());
+    let names = works.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned());
+    names.filter(|name| name.contains(part)).collect()
+}
+
+/// The claims, and which object each is: a claim that was deleted and made again is another.
+fn claims(world: &ClusterWorld) -> BTreeMap<String, String> {
+    let claims = world.api.store().list("", "persistentvolumeclaims", Some(ADS), "");
+    let one = |claim: &serde_json::Value| {
+        assert!(claim["metadata"]["deletionTimestamp"].is_null(), "{}", claim["metadata"]);
+        let text = |field: &str| claim["metadata"][field].as_str().unwrap().to_owned();
+        (text("name"), text("uid"))
+    };
+    claims.iter().map(one).collect()
+}
+
+/// Whether all these claims are there. A run that was scaled has more.
+fn keeps(world: &ClusterWorld, before: &BTreeMap<String, String>) -> bool {
+    let now = claims(world);
+    before.iter().all(|(claim, uid)| now.get(claim) == Some(uid))
+}
+
+async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, dice: &mut TestDice) -> String {
+    let codes = [1, 7, 134, 137, 139, 143];
+    let code = codes[usize::try_from(dice.roll(6)).unwrap()];
+    match dice.roll(11) {
+        0 => {
+            let Some(pod) = dice.pick(&working(world, "-server-")) else { return String::new() };
+            world.dies(&pod, code);
+            format!("{pod} ends with {code}")
+        }
+        1 => {
+            let Some(pod) = dice.pick(&working(world, "-coord-")) else { return String::new() };
+            world.dies(&pod, code);
+            format!("{pod} ends with {code}")
+        }
+        2 => {
+            let Some(pod) = dice.pick(&working(world, "-worker-")) else { return String::new() };
+            world.ends(&pod, code);
+            format!("{pod} ends with {code}")
+        }
+        3 => {
+            let Some(pod) = dice.pick(&working(world, "ctr-1-")) else { return String::new() };
+            world.vanishes(&pod);
+            format!("{pod} vanishes")
+        }
+        4 => {
+            match operator.take() {
+                Some(running) if dice.roll(2) == 0 => running.kill().await,
+                Some(running) => running.stop().await,
+                None => {}
+            }
+            "the operator ends".to_owned()
+        }
+        5 => {
+            if operator.is_none() {
+                *operator = Some(world.operator(None).await);
+            }
+            "an operator starts".to_owned()
+        }
+        6 => {
+            let value = dice.roll(1000);
+            let env = json!([{"name": "ZAGROS_LOG", "value": format!("level-{value}")}]);
+            let edited = world.edit(|job| job["spec"]["embeddingServers"]["pod"]["env"] = env);
+            format!("servers are edited: {edited:?}")
+        }
+        7 => {
+            let servers = 1 + i32::try_from(dice.roll(5)).unwrap();
+            wants(world, servers).unwrap();
+            format!("{servers} servers are wanted")
+        }
+        8 => {
+            let workers = 1 + i32::try_from(dice.roll(4)).unwrap();
+            worker_scale::wants(world, workers);
+            format!("{workers} workers are wanted")
+        }
+        9 => {
+            let is_on = dice.roll(2) == 0;
+            let field = if dice.roll(2) == 0 { "networkPolicy" } else { "disruptionBudget" };
+            world.edit(|job| job["spec"][field] = json!(is_on)).unwrap();
+            format!("{field} is {is_on}")
+        }
+        _ => {
+            // Its pods go with it, and its claims stay.
+            let (plural, name) =
+                [("statefulsets", "ctr-1-server"), ("statefulsets", "ctr-1-coord"), ("services", "ctr-1-server")]
+                    [usize::try_from(dice.roll(3)).unwrap()];
+            let place = key(if plural == "services" { "" } else { "apps" }, plural, name);
+            if world.api.store().get(&place).is_ok() {
+                world.delete(&place);
+            }
+            format!("{name} of {plural} is deleted by hand")
+        }
+    }
+}
+
+/// The cluster goes on for some seconds, and buckets move. No server that owns buckets is removed.
+async fn time_passes(world: &ClusterWorld, seconds: u64) {
+    for _ in 0..seconds {
+        world.advance(1).await;
+        buckets_move(world);
+        if let Ok(set) = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")) {
+            let (pods, owners) = (set["spec"]["replicas"].as_i64().unwrap(), world.run.owners());
+            assert!(pods >= i64::from(owners), "{pods} pods of servers, and {owners} servers own buckets");
+        }
+    }
+}
+
+async fn history(seed: u64) {
+    let mut dice = TestDice(seed * 0x9e37_79b9 + 1);
+    let world = ClusterWorld::new();
+    let mut operator = Some(world.operator(None).await);
+    world.create(|job| {
+        job["spec"]["runPolicy"] = json!({"backoffLimit": 1000});
+        job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4});
+    });
+    servers_are_alive(&world, 100);
+    world.run.start(3);
+    world.until_running().await;
+    let first_claims = claims(&world);
+    assert_eq!(first_claims.len(), 4, "a disk of the coordinator and one of each server");
+    let mut happened = Vec::new();
+    for _ in 0..12 {
+        happened.push(happens(&world, &mut operator, &mut dice).await);
+        time_passes(&world, dice.roll(40)).await;
+        assert!(keeps(&world, &first_claims), "seed {seed}: {happened:#?}");
+        assert_eq!(
+            (world.status("/attempt"), world.status("/restarts")),
+            (json!(1), json!(0)),
+            "seed {seed}: {happened:#?}"
+        );
+    }
+    if operator.is_none() {
+        operator = Some(world.operator(None).await);
+    }
+    println!("seed {seed}: {happened:#?}");
+    let wanted = |world: &ClusterWorld| {
+        let set = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")).unwrap_or_default();
+        let is_updated = set["status"]["currentRevision"] == set["status"]["updateRevision"];
+        let image = &set["spec"]["template"]["spec"]["containers"][0]["env"];
+        let job = world.job().unwrap();
+        let env = &job["spec"]["embeddingServers"]["pod"]["env"];
+        let has_env = env
+            .as_array()
+            .is_none_or(|env| env.iter().all(|one| image.as_array().is_some_and(|all| all.contains(one))));
+        let servers = job["spec"]["embeddingServers"]["replicas"].as_u64().unwrap();
+        let workers = job["spec"]["denseWorkers"]["replicas"].as_u64().unwrap();
+        let is_scaled = world.condition("Scaled").is_null() || world.condition("Scaled")["status"] == "True";
+        buckets_move(world);
+        let pods = working(world, "ctr-1-").len() as u64;
+        is_updated
+            && has_env
+            && is_scaled
+            && world.condition("Ready")["status"] == "True"
+            && pods == 1 + servers + workers
+    };
+    world.until("as it should be", wanted).await;
+    assert!(keeps(&world, &first_claims));
+    world.trains_to_the_end();
+    world.until("succeeded", |world| world.phase() == "Succeeded").await;
+    world.until("no claim", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
+    assert_eq!(world.status("/attempt"), 1);
+    if let Some(operator) = operator {
+        operator.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_goes_on_whatever_happens_to_its_pods_and_its_operator() {
+    for seed in 1..=12 {
+        history(seed).await;
+    }
+}
+
+/// A failed attempt's rows are of no use to the next one. Its claims go with it, and those of the next one stay.
+#[tokio::test(start_paused = true)]
+async fn claims_go_with_their_attempt_and_with_a_deleted_job() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let all = |attempt: i32| {
+        let servers = (0..3).map(|index| format!("state-ctr-{attempt}-server-{index}"));
+        std::iter::once(format!("state-ctr-{attempt}-coord-0")).chain(servers).collect::<Vec<_>>()
+    };
+    assert_eq!(world.names("", "persistentvolumeclaims"), all(1));
+    world.ends("ctr-1-coord-0", 4);
+    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+    world.until("claims of the first gone", |world| world.names("", "persistentvolumeclaims") == all(2)).await;
+    // Without an operator, the claims go with their owner.
+    operator.stop().await;
+    let place = key("zagros.dev", "hybridjobs", "ctr");
+    let mut job = world.api.store().get(&place).unwrap();
+    job["metadata"].as_object_mut().unwrap().remove("finalizers");
+    world.write(&place, job);
+    world.delete(&place);
+    world.until("all gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
+}
+
+/// The model is not saved: a user may want to look at what is there.
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_failed_job_stay_as_long_as_the_job() {
+    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    world.ends("ctr-1-worker-0-x7k2p", 3);
+    world.until("failed", |world| world.phase() == "Failed").await;
+    world.advance(600).await;
+    assert_eq!(world.names("", "persistentvolumeclaims").len(), 4);
+    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
+    world.until("gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
+    operator.stop().await;
+}

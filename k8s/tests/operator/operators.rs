@@ -1,0 +1,171 @@
+//! Operators that end half-way, and several operators at once.
+
+use serde_json::{Value, json};
+use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
+use zagros_operator::names::MANAGER;
+
+use crate::world::{ClusterWorld, key};
+
+/// The final state, without what differs from run to run.
+fn outcome(world: &ClusterWorld) -> (Vec<String>, Value, Value) {
+    let mut all = Vec::new();
+    for (group, plural) in
+        [("", "configmaps"), ("", "services"), ("", "pods"), ("apps", "statefulsets"), ("batch", "jobs")]
+    {
+        all.extend(world.names(group, plural).into_iter().map(|name| format!("{plural}/{name}")));
+    }
+    (all, world.status("/attempt"), world.status("/restarts"))
+}
+
+/// One attempt that fails, and one that runs.
+async fn live(world: &ClusterWorld) {
+    world.until("first attempt", |world| world.phase() == "Running" || world.status("/attempt") == 2).await;
+    if world.status("/attempt") == 1 {
+        let coordinator = "ctr-1-coord-0";
+        world.ends(coordinator, 4);
+    }
+    world.until("second attempt", |world| world.phase() == "Running" && world.status("/attempt") == 2).await;
+    world.until("first gone", |world| world.pods().iter().all(|pod| pod.starts_with("ctr-2-"))).await;
+}
+
+/// The operator is killed after so many of its writes. The next one takes over, and the result is that without a kill.
+#[tokio::test(start_paused = true)]
+async fn an_operator_may_end_between_any_two_writes() {
+    let (world, operator) = ClusterWorld::with_operator().await;
+    world.create(|_| ());
+    live(&world).await;
+    let expected = outcome(&world);
+    let writes = world.api.store().writes.clone();
+    operator.stop().await;
+    assert!(writes.len() > 20, "{writes:?}");
+
+    for most in 1..writes.len() {
+        let world = ClusterWorld::new();
+        world.api.store().dies_after = Some(most);
+        let first = world.operator(None).await;
+        world.create(|_| ());
+        tokio::select! {
+            () = live(&world) => {}
+            () = async {
+                while world.api.store().writes.len() < most {
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+                tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+            } => {}
+        }
+        first.kill().await;
+        world.api.store().dies_after = None;
+        let second = world.operator(None).await;
+        live(&world).await;
+        assert_eq!(outcome(&world), expected, "killed after {most} writes, the last of them {:?}", writes.get(most));
+        second.stop().await;
+    }
+}
+
+/// Kubernetes may end a pod before its operator has seen any job. The operator then waits for nothing.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_is_stopped_before_it_has_seen_any_job_ends_at_once() {
+    for denied in [None, Some("list hybridjobs")] {
+        let world = ClusterWorld::new();
+        world.create(|_| ());
+        world.api.store().denied.extend(denied.map(str::to_owned));
+        let operator = world.operator(None).await;
+        world.advance(if denied.is_some() { 30 } else { 0 }).await;
+        let since = world.now();
+        operator.stop().await;
+        assert!(world.now().duration_since(since).as_secs() < 1, "{denied:?}");
+    }
+}
+
+/// The API takes a request and never answers.
+#[tokio::test(start_paused = true)]
+async fn an_operator_does_not_wait_for_an_answer_for_ever_when_it_is_stopped() {
+    let world = ClusterWorld::new();
+    world.api.store().dies_after = Some(0);
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.advance(30).await;
+    let since = world.now();
+    operator.stop().await;
+    assert_eq!(world.now().duration_since(since).as_secs(), 10, "as long as a reconciliation may take to end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_operators_one_leads_and_the_other_takes_over() {
+    let world = ClusterWorld::new();
+    let first = world.operator(Some("op-a")).await;
+    world.advance(5).await;
+    let second = world.operator(Some("op-b")).await;
+    world.create(|_| ());
+    world.until_running().await;
+    assert!(first.metric("zagros_operator_leads 1") && second.metric("zagros_operator_leads 0"));
+    let mut lease = key("coordination.k8s.io", "leases", "zagros-operator");
+    lease.namespace = "zagros-system".to_owned();
+    let holder = |world: &ClusterWorld| world.api.store().get(&lease).unwrap()["spec"]["holderIdentity"].clone();
+    assert_eq!(holder(&world), "op-a");
+
+    first.kill().await;
+    let killed = world.now();
+    world.until("taken over", |world| holder(world) == "op-b").await;
+    let waited = world.now().duration_since(killed).as_secs();
+    assert!((13..=20).contains(&waited), "a lease holds 15 s: {waited}");
+    world.ends("ctr-1-coord-0", 4);
+    world.until("second attempt", |world| world.phase() == "Running" && world.status("/attempt") == 2).await;
+    second.stop().await;
+    assert!(holder(&world).is_null(), "given back");
+}
+
+/// The lease has a thread of its own: it is taken although nothing else of the operator gets to run.
+#[tokio::test]
+async fn a_lease_is_kept_while_the_operator_is_busy() {
+    let world = ClusterWorld::new();
+    let (api, mut place) = (world.api.clone(), key("coordination.k8s.io", "leases", MANAGER));
+    place.namespace = "zagros-system".to_owned();
+    let candidate = async move || Ok(LeaseCandidate::new(api.client(), "zagros-system", MANAGER, "op-a"));
+    let mut lease = LeaseHandle::keep_apart(MANAGER, candidate).unwrap();
+    let started = std::time::Instant::now();
+    // This thread is the whole runtime of the test, and it does not come back to it.
+    while world.api.store().get(&place).is_err() {
+        assert!(started.elapsed().as_secs() < 60, "never taken");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    lease.wait_until_leading().await.unwrap();
+    lease.give_back().await;
+    assert!(world.api.store().get(&place).unwrap()["spec"]["holderIdentity"].is_null(), "given back");
+}
+
+#[tokio::test]
+async fn an_operator_whose_lease_nothing_keeps_does_not_lead() {
+    let refused = async || Err("no client".to_owned());
+    let mut lease = LeaseHandle::keep_apart(MANAGER, refused).unwrap();
+    assert!(lease.wait_until_leading().await.unwrap_err().to_string().contains("nothing renews it"));
+    assert!(lease.wait_until_lost().await.to_string().contains("nothing renews it"));
+}
+
+/// An operator that hung finds another leader when it wakes up, and stops before it writes anything.
+#[tokio::test(start_paused = true)]
+async fn a_deposed_operator_stops_and_says_who_leads() {
+    let world = ClusterWorld::new();
+    let first = world.operator(Some("op-a")).await;
+    world.advance(5).await;
+    let mut place = key("coordination.k8s.io", "leases", "zagros-operator");
+    place.namespace = "zagros-system".to_owned();
+    let mut lease = world.api.store().get(&place).unwrap();
+    lease["spec"]["holderIdentity"] = json!("op-b");
+    world.write(&place, lease);
+    let ended = first.task.await.unwrap().unwrap_err().to_string();
+    assert!(ended.contains("op-b"), "{ended}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_stops_in_time() {
+    let world = ClusterWorld::new();
+    let first = world.operator(Some("op-a")).await;
+    world.advance(5).await;
+    world.api.store().denied.insert("update leases".to_owned());
+    let since = world.now();
+    let ended = first.task.await.unwrap().unwrap_err().to_string();
+    let waited = world.now().duration_since(since).as_secs();
+    assert!(waited < 15, "before a follower may take over: {waited} s");
+    assert!(ended.contains("could not be renewed for 10 s") && ended.contains("cannot update resource"), "{ended}");
+}
