@@ -93,7 +93,7 @@ class Run:
 
 
 def rows_of(content: bytes) -> bytes:
-    """A file of rows (embedding-server/snapshot/src/format.rs) without its clock, which counts the seconds that its server ran."""
+    """A file of rows (embedding-server/rows/src/snapshot/format.rs) without its clock, which counts the seconds that its server ran."""
     kept, at = bytearray(), 16 + int.from_bytes(content[12:16], "little") + 4
     while at < len(content):
         kind, _table, _from, _until, entries, words = struct.unpack_from("<6I", content, at)

@@ -19,10 +19,10 @@ file, an address, a number.
 PARTS = [
     ("Data", "dense-worker/ingest/src"),
     ("Training", "dense-worker/src"),
-    ("Script modules and devices", "dense-worker/script/src dense-worker/shim/src dense-worker/collective/src"),
+    ("Script modules and devices", "dense-worker/script/src dense-worker/collective/src"),
     ("Joining a run", "coordinator/client/src"),
-    ("Rows: requests between worker and server", "embedding-server/client/src embedding-server/src embedding-server/table/src"),
-    ("Rows in files", "embedding-server/snapshot/src embedding-server/export/src embedding-server/cold/src"),
+    ("Rows: requests between worker and server", "embedding-server/client/src embedding-server/src table/src"),
+    ("Rows in files", "embedding-server/rows/src embedding-server/export/src"),
     ("Folders and object stores", "plumbing/store/src plumbing/src"),
     ("Messages between processes", "protocol/src"),
 ]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use zagros_dense_worker::{JOB, MANIFEST, Manifest, WorkerError};
 use zagros_job::{Job, Model};
+use zagros_rows::snapshot::{SavedFile, SnapshotError};
 use zagros_shell::{Exit, Failure, parse_job};
-use zagros_snapshot::{SavedFile, SnapshotError};
 use zagros_store::{Folder, StoreError};
 
 use crate::resume::failed;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::journal::{InputJournal, JournalError, JournalTime, MachineStart, RecoveredCore};
 use tokio::time::{Duration, Instant};
 use tracing::{info, warn};
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
-use zagros_journal::{InputJournal, JournalError, JournalTime, MachineStart, RecoveredCore};
 use zagros_protocol::{Refusal, RefusalKind};
 
 /// Questions within this time after an input are answered as of that input, and write nothing.

@@ -3,6 +3,7 @@
 //! [`zagros_coordinator_core::Core`] decides; this crate gives it a clock, a lock and two ports. In one process
 //! [`LocalCoordinator`] is called directly; [`run`] serves the same object to other processes.
 
+pub mod journal;
 mod journaled;
 mod local;
 mod metrics;
@@ -14,7 +15,7 @@ mod status;
 
 use std::time::Duration;
 
-use zagros_journal::JournalError;
+use crate::journal::JournalError;
 
 pub use journaled::{JournalRuns, JournalUse};
 pub use local::LocalCoordinator;

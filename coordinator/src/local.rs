@@ -403,7 +403,7 @@ mod tests {
         }
         let live = format!("{:?}", coordinator.state.lock().core.core());
         drop(coordinator);
-        let recovered = zagros_journal::InputJournal::open(&journal.folder).unwrap().1.unwrap();
+        let recovered = crate::journal::InputJournal::open(&journal.folder).unwrap().1.unwrap();
         // One in 50 ms.
         assert_eq!((recovered.inputs, format!("{:?}", recovered.core)), (19, live));
     }

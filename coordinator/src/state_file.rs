@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tracing::warn;
-use zagros_doctor::Observation;
+use zagros_coordinator_core::doctor::Observation;
 use zagros_plumbing::Shutdown;
 
 use crate::LocalCoordinator;

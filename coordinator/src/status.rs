@@ -6,7 +6,7 @@ mod member;
 mod scale;
 
 use serde::Serialize;
-use zagros_doctor::{Diagnosis, Observation, diagnose_run};
+use zagros_coordinator_core::doctor::{Diagnosis, Observation, diagnose_run};
 use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryPoint, StatusResponse};
 
 pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const IN_CHECKOUT: &str = "$ORIGIN/../../../.deps/libtorch/lib";
 
 /// The header by which a call reports its failure.
-const CALLS: &str = "../shim/include";
+const CALLS: &str = "shim/include";
 
 /// Libraries that the NCCL library needs. The list is complete, so the linker finds a name that none of them defines.
 const NCCL_NEEDS: [&str; 6] =

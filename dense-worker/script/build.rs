@@ -6,7 +6,7 @@ use std::path::Path;
 /// As in `dense-worker/build.rs`: from `target/release/deps/*` of a checkout.
 const IN_CHECKOUT: &str = "$ORIGIN/../../../.deps/libtorch/lib";
 /// The header by which a call reports its failure.
-const CALLS: &str = "../shim/include";
+const CALLS: &str = "../collective/shim/include";
 
 fn main() {
     println!("cargo::rerun-if-env-changed=LIBTORCH");

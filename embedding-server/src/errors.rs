@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use zagros_coordinator_client::MemberError;
-use zagros_log::{LogError, LogStopped};
+use zagros_rows::log::{LogError, LogStopped};
 use zagros_store::StoreError;
 use zagros_table::{ClearError, ColdError, TableError};
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tonic::service::Routes;
 use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberError, Membership};
-use zagros_doctor::OwnWaits;
+use zagros_coordinator_core::doctor::OwnWaits;
 use zagros_job::Job;
 use zagros_plumbing::admin::PageAccess;
 use zagros_plumbing::metrics::IntCounter;

@@ -8,7 +8,6 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tracing::warn;
-use zagros_cold::StoreContent;
 use zagros_coordinator_client::Waits;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::Deadline;
@@ -16,7 +15,8 @@ use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus, WaitKind};
 use zagros_protocol::packed::ValueBuffers;
 use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
-use zagros_snapshot::format::RUN_BYTES;
+use zagros_rows::cold::StoreContent;
+use zagros_rows::snapshot::format::RUN_BYTES;
 use zagros_table::{ColdStore, RequestBuffers, TableConfig, TableError, TableSet};
 use zagros_zip::ZipEq;
 

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod ask;
 pub mod backoff;
+pub mod chart;
 pub mod disk;
 pub mod durable;
 pub mod energy;

@@ -9,8 +9,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use zagros_job::Job;
+use zagros_rows::snapshot::{
+    RowBatch, SlotPart, SnapshotHeader, SnapshotTime, SnapshotWriter, TableHeader, slot_parts,
+};
 use zagros_session::parse_job;
-use zagros_snapshot::{RowBatch, SlotPart, SnapshotHeader, SnapshotTime, SnapshotWriter, TableHeader, slot_parts};
 use zagros_table::TableConfig;
 use zagros_zip::ZipEq;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 use zagros_export::ExportSource;
-use zagros_snapshot::{
+use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader,
     decode_part, slot_parts,
 };

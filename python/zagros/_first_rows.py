@@ -18,7 +18,7 @@ _ROUNDS = 10
 #: A truncated normal draws again beyond this many deviations, at most so often.
 _BOUND, _DRAWS = 2.0, 32
 _STORED = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-#: The largest code of int8 weights, and the bits that a scale does not use (embedding-server/table/src/row/weight_type/int8.rs).
+#: The largest code of int8 weights, and the bits that a scale does not use (table/src/row/weight_type/int8.rs).
 _LARGEST, _UNUSED = 127.0, (1 << 7) - 1
 
 

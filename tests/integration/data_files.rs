@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use zagros_fake_s3::{FakeS3, S3Fault};
+use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_zip::ZipEq;
 
 use crate::fixture::Fixture;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_fake_s3::FakeS3;
+use zagros_fakes::s3::FakeS3;
 
 use crate::fixture::Fixture;
 use crate::resume::losses;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use zagros_fake_s3::FakeS3;
+use zagros_fakes::s3::FakeS3;
 use zagros_tests::real_data;
 
 use crate::data_files::gzip;

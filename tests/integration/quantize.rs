@@ -1,7 +1,7 @@
 //! Models whose weights change their number format: by `zagros quantize`, and when a run starts from one.
 
 use serde_json::Value;
-use zagros_fake_s3::FakeS3;
+use zagros_fakes::s3::FakeS3;
 use zagros_zip::ZipEq;
 
 use crate::fixture::Fixture;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_fake_s3::{FakeS3, S3Fault};
+use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::signal_process;
 
 use crate::faults::pid;

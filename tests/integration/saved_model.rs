@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_fake_s3::{FakeS3, S3Fault};
+use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;

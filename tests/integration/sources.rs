@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-use zagros_fake_s3::{FakeS3, S3Fault};
+use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::TestProgram;
 
 use crate::fixture::Fixture;

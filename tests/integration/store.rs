@@ -1,7 +1,7 @@
 //! Checkpoints in an S3-compatible object store: runs go on from there, and a store that fails is reported.
 
 use rustix::process::Signal;
-use zagros_fake_s3::{FakeS3, S3Fault};
+use zagros_fakes::s3::{FakeS3, S3Fault};
 
 use crate::fixture::Fixture;
 use crate::resume::{end, losses};

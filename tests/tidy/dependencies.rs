@@ -142,6 +142,6 @@ fn the_trainer_is_compiled_with_the_features_that_the_workspace_asks_for() {
     let others: Vec<_> = trainer.difference(&all).collect();
     assert!(
         others.is_empty(),
-        "make test compiles these again with other features: name the missing ones in plumbing/features/Cargo.toml: {others:#?}"
+        "make test compiles these again with other features: name the missing ones in plumbing/Cargo.toml: {others:#?}"
     );
 }

@@ -50,9 +50,8 @@ const PURE: &[&str] = &[
     "zagros-zip",
     "zagros-protocol",
     "zagros-table",
-    "zagros-snapshot",
+    "zagros-rows",
     "zagros-coordinator-core",
-    "zagros-doctor",
     "zagros-worker-core",
     "zagros-collective",
     "zagros-eval",
@@ -85,7 +84,9 @@ fn pure_crates_stand_on_pure_crates_alone() {
     let graph = PackageGraph::of_workspace();
     for name in PURE {
         let closure = graph.closure(name);
-        for dependency in IMPURE {
+        // Files of rows report what they do to a disk in the log.
+        let allowed = if *name == "zagros-rows" { "tracing" } else { "" };
+        for dependency in IMPURE.iter().filter(|dependency| **dependency != allowed) {
             assert!(!closure.contains(*dependency), "{name} must stay pure: `cargo tree -p {name} -i {dependency}`");
         }
     }
@@ -174,13 +175,13 @@ fn tests_ask_no_more_features_of_a_crate_than_programs_do() {
 }
 
 #[test]
-fn rocksdb_is_named_by_the_journal_alone() {
+fn rocksdb_is_named_by_the_coordinator_alone() {
     let named: Vec<String> = members()
         .into_iter()
         .filter(|member| member.dependencies.contains("rocksdb"))
         .map(|member| member.folder)
         .collect();
-    assert_eq!(named, ["coordinator/journal"]);
+    assert_eq!(named, ["coordinator"]);
 }
 
 #[test]

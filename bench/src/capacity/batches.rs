@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
-use zagros_cold::{LogCounts, LogStore};
+use zagros_rows::cold::{LogCounts, LogStore};
 use zagros_shell::Failure;
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableCounts, TableSet};
 

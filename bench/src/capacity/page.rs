@@ -1,7 +1,7 @@
 //! The figures as a page that opens offline: the cost of a sample by the number of rows.
 
-use zagros_chart::html::{escape_html, render_document, render_table};
-use zagros_chart::{LogChart, LogMark, LogSeries};
+use zagros_plumbing::chart::html::{escape_html, render_document, render_table};
+use zagros_plumbing::chart::{LogChart, LogMark, LogSeries};
 
 use super::figures::{COLUMNS, CapacityFigures, CapacityPoint};
 use super::table::TableFigures;

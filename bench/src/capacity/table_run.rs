@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use zagros_cold::{LogOptions, LogStore, StoreContent};
+use zagros_rows::cold::{LogOptions, LogStore, StoreContent};
 use zagros_shell::{Failure, OrInternal};
 use zagros_table::{ColdStore, Initializer, Optimizer, RequestBuffers, TableConfig, TableResources, TableSet};
 

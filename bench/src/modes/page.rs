@@ -1,8 +1,8 @@
 //! The figures as a page that opens offline: speed and AUC by staleness.
 
 use super::figures::{COLUMNS, ModeCase, ModeFigures, ModeMeans};
-use zagros_chart::html::{escape_html, render_document, render_table};
-use zagros_chart::{Chart, ChartSeries};
+use zagros_plumbing::chart::html::{escape_html, render_document, render_table};
+use zagros_plumbing::chart::{Chart, ChartSeries};
 use zagros_zip::ZipEq;
 
 pub(super) fn page(figures: &ModeFigures) -> String {

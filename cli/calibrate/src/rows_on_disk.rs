@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
-use zagros_cold::{LogOptions, LogStore, StoreContent};
 use zagros_cost::ColdRates;
 use zagros_plumbing::process::cpu_time;
+use zagros_rows::cold::{LogOptions, LogStore, StoreContent};
 use zagros_shell::{Failure, OrInternal};
 use zagros_table::{
     ColdRows, ColdStore, Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart, TableConfig, TableResources,

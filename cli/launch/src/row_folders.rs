@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use zagros_job::Job;
-use zagros_log::{LogError, LogFolder};
+use zagros_rows::log::{LogError, LogFolder};
 
 /// Folder of the servers' logs, in the run folder.
 const LOG: &str = "row-log";

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_coordinator_core::{MemberSlot, Role};
-use zagros_doctor::{
+use zagros_coordinator_core::doctor::{
     CoordinatorSign, Observation, ObservedMember, ObservedProcess, OwnWaits, Party, ProcessEnd, ProcessState,
 };
+use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_plumbing::ask::{ask_path, ask_with};
 use zagros_protocol::control::StatusRequest;
 use zagros_transport::Credentials;
@@ -218,7 +218,7 @@ mod tests {
         std::fs::write(run.join(STATE_FILE), serde_json::to_vec(&state).unwrap()).unwrap();
         let seen = LocalRun::open(run).unwrap().observe(ANSWER).await;
         assert_eq!((seen.job.as_str(), seen.step, &seen.coordinator), ("ads", 7, &CoordinatorSign::Ended));
-        let said = zagros_doctor::diagnose_run(&seen);
+        let said = zagros_coordinator_core::doctor::diagnose_run(&seen);
         assert_eq!(said.verdict, "the run ended because embedding server 0 was killed by signal 9");
         assert_eq!(said.findings[0].why, ["its last error: disk full"]);
     }

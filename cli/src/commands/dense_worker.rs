@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
 use zagros_coordinator_client::Waits;
+use zagros_coordinator_core::doctor::OwnWaits;
 use zagros_dense_worker::{
     Observer, PushAudit, RunFolder, SilentObserver, TrainingOutcome, Worker, WorkerError, WorkerEvent,
 };
-use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
 use zagros_job::{CollectiveKind, Job};

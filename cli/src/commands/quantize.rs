@@ -59,6 +59,6 @@ fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &Quan
 
 fn in_json(PlannedTable { saved, conversion }: &PlannedTable) -> serde_json::Value {
     let describe =
-        |table: &zagros_snapshot::TableHeader| json!({"element": table.element, "bytes_a_row": 4 * table.width});
+        |table: &zagros_rows::snapshot::TableHeader| json!({"element": table.element, "bytes_a_row": 4 * table.width});
     json!({"table": saved.name, "before": describe(saved), "after": describe(conversion.converted_header())})
 }

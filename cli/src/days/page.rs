@@ -2,10 +2,10 @@
 //! offline, made from the history.
 
 use indicatif::HumanCount;
-use zagros_chart::html::{NOTHING, escape_html, render_document, render_table};
-use zagros_chart::{Chart, ChartSeries};
 use zagros_dense_worker::Evaluation;
 use zagros_ingest::profile::FeatureProfile;
+use zagros_plumbing::chart::html::{NOTHING, escape_html, render_document, render_table};
+use zagros_plumbing::chart::{Chart, ChartSeries};
 use zagros_zip::number_from;
 
 use super::health::{DayHealth, TableHealth, percent};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use zagros_dense_worker::{FileRecord, JOB, MANIFEST, Manifest};
 use zagros_plumbing::durable;
+use zagros_rows::snapshot::{FollowedFile, copy_without};
 use zagros_shell::Failure;
-use zagros_snapshot::{FollowedFile, copy_without};
 use zagros_store::{Folder, hex_digits};
 
 use super::plan::{PlannedCopy, is_row_file};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_dense_worker::{FileRecord, JOB, Manifest};
+use zagros_rows::snapshot::{ChainLink, MentionedIds, SavedFile, SnapshotError, group_links, mentioned_ids};
 use zagros_shell::Failure;
-use zagros_snapshot::{ChainLink, MentionedIds, SavedFile, SnapshotError, group_links, mentioned_ids};
 use zagros_store::Folder;
 
 use super::vocabulary::{ChangedJob, changed_job};

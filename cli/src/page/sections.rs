@@ -5,8 +5,8 @@ use zagros_dense_worker::{Evaluation, RunSummary, TargetMeasures, TrainingOutcom
 
 use super::record::{RunRecord, ScoredPart, TrainingStep};
 use crate::measures;
-use zagros_chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
-use zagros_chart::{Chart, ChartSeries};
+use zagros_plumbing::chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
+use zagros_plumbing::chart::{Chart, ChartSeries};
 use zagros_store::hide_secrets;
 
 pub(crate) fn page(record: &RunRecord) -> String {

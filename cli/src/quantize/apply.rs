@@ -3,8 +3,8 @@
 use std::io;
 
 use zagros_dense_worker::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
+use zagros_rows::snapshot::{CopyError, copy_converted};
 use zagros_shell::{Exit, Failure};
-use zagros_snapshot::{CopyError, copy_converted};
 use zagros_store::{ContentDigest, hex_digits};
 
 use super::QuantizePlan;

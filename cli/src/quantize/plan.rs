@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_job::{Job, TableOptimizer, is_dense_table};
+use zagros_rows::snapshot::{FileChain, RowConversion, SavedFile, StateConversion, TableHeader};
 use zagros_shell::{Exit, Failure};
-use zagros_snapshot::{FileChain, RowConversion, SavedFile, StateConversion, TableHeader};
 use zagros_store::{FileName, Folder};
 use zagros_table::WeightType;
 

@@ -1,6 +1,6 @@
 //! The charts of a family: what is above the floor against size, samples and compute, and lines of equal loss.
 
-use zagros_chart::{LogChart, LogMark, LogSeries};
+use zagros_plumbing::chart::{LogChart, LogMark, LogSeries};
 use zagros_scaling::{Law, LawCell, Measurements};
 
 use super::analysis::FamilyAnalysis;

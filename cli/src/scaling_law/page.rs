@@ -1,8 +1,8 @@
 //! The page of a family, `report.html`: one file that opens offline.
 
 use indicatif::{HumanCount, HumanDuration};
-use zagros_chart::LogChart;
-use zagros_chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
+use zagros_plumbing::chart::LogChart;
+use zagros_plumbing::chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
 use zagros_scaling::{ComputeOptimum, LawCandidate};
 use zagros_shell::Failure;
 

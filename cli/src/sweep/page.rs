@@ -1,7 +1,7 @@
 //! The page of a sweep, `sweep.html`: one file that opens offline.
 
-use zagros_chart::html::{escape_html, render_document, render_facts, render_table};
-use zagros_chart::{Chart, ChartSeries};
+use zagros_plumbing::chart::html::{escape_html, render_document, render_facts, render_table};
+use zagros_plumbing::chart::{Chart, ChartSeries};
 use zagros_shell::Failure;
 use zagros_sweep::{Metric, Sweep};
 use zagros_zip::ZipEq;

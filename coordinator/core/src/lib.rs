@@ -10,6 +10,7 @@ mod barriers;
 mod config;
 mod core;
 mod data;
+pub mod doctor;
 mod event;
 mod groups;
 mod history;

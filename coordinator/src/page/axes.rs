@@ -1,7 +1,7 @@
 //! Ranges and ticks of the page's charts. The script draws them; it computes none.
 
 use serde::Serialize;
-use zagros_chart::axis::{AxisRange, tick_label};
+use zagros_plumbing::chart::axis::{AxisRange, tick_label};
 
 use crate::{HistoryReport, StatusReport};
 

@@ -11,6 +11,7 @@ mod in_process;
 mod processes;
 mod rendezvous;
 mod roll;
+pub mod shim;
 mod sys;
 #[cfg(test)]
 mod testing;

@@ -11,7 +11,7 @@ use std::os::fd::IntoRawFd;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use zagros_shim::c_string;
+use crate::shim::c_string;
 
 use crate::GroupInterrupt;
 
@@ -346,9 +346,9 @@ impl Drop for NativeWork {
     }
 }
 
-/// As [`zagros_shim::checked_call`], with a reason of one line.
+/// As [`crate::shim::checked_call`], with a reason of one line.
 fn checked_call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
-    zagros_shim::checked_call(call).map_err(|reason| strip_position(&reason))
+    crate::shim::checked_call(call).map_err(|reason| strip_position(&reason))
 }
 
 /// The first line of a message, without the source position that gloo puts before it.

@@ -224,7 +224,7 @@ pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
 
 /// From now on, this store has the objects below `root`.
 #[cfg(test)]
-pub(crate) fn use_store(root: &str, store: &zagros_fake_s3::FakeS3) {
+pub(crate) fn use_store(root: &str, store: &zagros_fakes::s3::FakeS3) {
     let objects = Objects::open_in(&store.environment_variables(), root, Duration::from_secs(5)).unwrap();
     BUCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(root.to_owned(), objects);
 }

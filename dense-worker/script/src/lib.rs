@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
 use tch::{Device, Tensor};
-use zagros_shim::{c_string, checked_call};
+use zagros_collective::shim::{c_string, checked_call};
 
 #[repr(C)]
 struct RawModule {

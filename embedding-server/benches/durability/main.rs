@@ -16,12 +16,12 @@ use tokio::runtime::{Builder, Runtime};
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{DurabilityLevel, Job, Overrides};
-use zagros_log::{LogWriter, SEGMENT_BYTES, SyncMode, SystemDisk, WriterConfig};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{LoadRequest, SaveRequest};
 use zagros_protocol::datapath::{Encoding, PushRequest};
 use zagros_protocol::packed::{encode_ids, encode_values};
 use zagros_protocol::{BucketMap, Generation, Segment, Segments, ServerIndex, TableId};
+use zagros_rows::log::{LogWriter, SEGMENT_BYTES, SyncMode, SystemDisk, WriterConfig};
 use zagros_table::{ChangeKind, StripeChange, UpdateLog};
 use zagros_zip::ZipEq;
 

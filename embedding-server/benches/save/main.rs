@@ -22,7 +22,7 @@ use servers::{Servers, WIDTH};
 use tokio::runtime::Runtime;
 use traffic::{Pushes, Traffic};
 use zagros_protocol::control::{FileDigest, SaveResponse};
-use zagros_snapshot::{BlockContent, BlockKind, SnapshotReader};
+use zagros_rows::snapshot::{BlockContent, BlockKind, SnapshotReader};
 
 struct Plan {
     rows: u64,

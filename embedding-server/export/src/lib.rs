@@ -20,7 +20,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use zagros_plumbing::durable;
-use zagros_snapshot::SnapshotError;
+use zagros_rows::snapshot::SnapshotError;
 
 pub use table::ExportSource;
 

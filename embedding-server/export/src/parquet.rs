@@ -9,8 +9,8 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
-use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{RowBatch, SlotPart, decode_part};
+use zagros_rows::snapshot::format::RUN_BYTES;
+use zagros_rows::snapshot::{RowBatch, SlotPart, decode_part};
 
 use crate::table::is_scalar;
 use crate::{ExportError, ExportSource, ExportSummary};

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::io::{self, Seek, SeekFrom, Write};
 
 use serde_json::{Map, Value, json};
-use zagros_snapshot::{RowBatch, SlotPart};
+use zagros_rows::snapshot::{RowBatch, SlotPart};
 use zagros_table::WeightType;
 use zagros_zip::ZipEq;
 

@@ -1,6 +1,6 @@
 //! One table across the files of a save.
 
-use zagros_snapshot::{
+use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, TableHeader, slot_parts,
 };
 use zagros_table::WeightType;

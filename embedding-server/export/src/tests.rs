@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::{Field, RowAccessor};
 use ::safetensors::{Dtype, SafeTensors};
-use zagros_snapshot::{RowBatch, SavedFile, SnapshotError, SnapshotHeader, SnapshotWriter, TableHeader};
+use zagros_rows::snapshot::{RowBatch, SavedFile, SnapshotError, SnapshotHeader, SnapshotWriter, TableHeader};
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> Pat
     let mut writer = SnapshotWriter::start(&mut bytes, header).unwrap();
     writer.write_rows(0, rows).unwrap();
     writer.finish().unwrap();
-    let path = folder.join(zagros_snapshot::file_name(server, 2));
+    let path = folder.join(zagros_rows::snapshot::file_name(server, 2));
     fs::write(&path, bytes).unwrap();
     path
 }

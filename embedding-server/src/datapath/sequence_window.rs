@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
-use zagros_log::{WindowGroup, WindowImage};
 use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind, counts_batches};
+use zagros_rows::log::{WindowGroup, WindowImage};
 use zagros_table::PushOrigin;
 
 use super::step_pushes::StepPushes;

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use tracing::info;
-use zagros_log::{BaseDraft, BaseManifest, BasePartDraft, LogBase, LogError, LogStopped, PartSize};
 use zagros_plumbing::Deadline;
+use zagros_rows::log::{BaseDraft, BaseManifest, BasePartDraft, LogBase, LogError, LogStopped, PartSize};
 use zagros_table::{FrequencyCounts, RowBatch, Table, TableSet};
 
 use super::server_log::ServerLog;

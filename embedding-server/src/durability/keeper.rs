@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
-use zagros_log::LogStopped;
+use zagros_rows::log::LogStopped;
 
 use super::server_log::ServerLog;
 use crate::ServerError;

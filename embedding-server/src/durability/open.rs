@@ -7,11 +7,11 @@ use std::{fs, thread};
 
 use prometheus::Registry;
 use tracing::warn;
-use zagros_cold::StoreContent;
 use zagros_job::{DurabilityLevel, Job};
-use zagros_log::{LineageFile, LogError, LogFolder, LogPlace, TableDescription, format};
 use zagros_plumbing::{Deadline, durable};
 use zagros_protocol::ServerIndex;
+use zagros_rows::cold::StoreContent;
+use zagros_rows::log::{LineageFile, LogError, LogFolder, LogPlace, TableDescription, format};
 use zagros_table::{AdmissionPolicy, FrequencyCounter, Initializer, TableConfig};
 use zagros_zip::ZipEq;
 

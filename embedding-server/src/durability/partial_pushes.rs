@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
-use zagros_log::PartialImage;
+use zagros_rows::log::PartialImage;
 use zagros_table::{PushOrigin, RequestPart};
 
 /// Tables and ids of the rows that have a push's gradient.

@@ -24,8 +24,10 @@ use std::thread;
 
 use parking_lot::Mutex;
 use tracing::{info, warn};
-use zagros_log::{BaseManifest, LogBase, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan};
 use zagros_protocol::ServerIndex;
+use zagros_rows::log::{
+    BaseManifest, LogBase, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan,
+};
 use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, TableError, TableSet, TableTime};
 
 use self::tail_summary::{SegmentEvents, TailSummary};

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntGauge, Registry};
 use zagros_job::{DurabilityLevel, Job, Mode};
-use zagros_log::{
-    LineageFile, LogDisk, LogError, LogFolder, LogPlace, LogReservation, LogStopped, LogWriter, SyncMode, SystemDisk,
-    WindowGroup, WriterConfig,
-};
 use zagros_plumbing::boot_id;
 use zagros_plumbing::metrics::{Gauge, Histogram};
 use zagros_protocol::{Lineage, Refusal, RefusalKind, ServerIndex};
+use zagros_rows::log::{
+    LineageFile, LogDisk, LogError, LogFolder, LogPlace, LogReservation, LogStopped, LogWriter, SyncMode, SystemDisk,
+    WindowGroup, WriterConfig,
+};
 use zagros_table::{
     PushOrigin, PushReport, PushStep, RequestBuffers, RequestGuard, RequestPart, TableConfig, TableError, TableSet,
     UpdateLog,

@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use zagros_log::SEGMENT_BYTES;
+use zagros_rows::log::SEGMENT_BYTES;
 
 /// Sizes in bytes. Tests have small ones.
 #[derive(Clone, Copy, Debug)]

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use zagros_job::Job;
-use zagros_log::{LogDisk, LogTail, RecordKind, SystemDisk};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
+use zagros_rows::log::{LogDisk, LogTail, RecordKind, SystemDisk};
 use zagros_table::{RowBatch, Table};
 
 use crate::durability::{LogHost, LogSizes};

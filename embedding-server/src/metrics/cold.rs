@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
-use zagros_cold::LogStore;
 use zagros_plumbing::metrics::{register, watch_disk};
 use zagros_protocol::ServerIndex;
+use zagros_rows::cold::LogStore;
 use zagros_table::ColdStore;
 use zagros_zip::ZipEq;
 

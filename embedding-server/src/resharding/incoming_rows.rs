@@ -4,10 +4,10 @@
 //! room is made for it: lengths that disagree, rows of buckets that do not move, cells outside of the sketch, a clock that no training can
 //! have reached, windows of more pushes than a window has.
 
-use zagros_log::{WindowGroup, WindowImage};
 use zagros_protocol::control::{MoveRowsResponse, MovedWindow, MovedWindows};
 use zagros_protocol::packed::ids_of;
 use zagros_protocol::{PUSH_WINDOW, Refusal, RefusalKind};
+use zagros_rows::log::{WindowGroup, WindowImage};
 use zagros_table::{RequestBuffers, RowBatch, StepClock, StepRowBatch, Table, TableTime};
 
 use super::PlannedMove;

@@ -102,7 +102,7 @@ fn moved_windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWin
     for bucket in &plan.buckets {
         groups.entry(service.windows.groups.of_bucket(*bucket)).or_default().push(*bucket);
     }
-    let window = |image: zagros_log::WindowImage| MovedWindow {
+    let window = |image: zagros_rows::log::WindowImage| MovedWindow {
         writer: image.writer,
         incarnation: image.incarnation,
         applied: image.applied.iter().flatten().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>().into(),

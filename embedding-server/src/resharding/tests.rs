@@ -109,8 +109,8 @@ fn each_window_group_of_a_push_decides_for_itself() {
     let ids: Vec<u64> = (0..40).collect();
     let first = read(&service, &[(ITEM, &ids)]);
     let buckets: Vec<u32> = (0..BUCKETS).filter(|bucket| bucket % 2 == 0).collect();
-    let windows = vec![zagros_log::WindowImage { writer: 9, incarnation: 1, applied: vec![[1, 1], [3, 3]] }];
-    service.windows.restore_group(&zagros_log::WindowGroup { group: 1, buckets, windows });
+    let windows = vec![zagros_rows::log::WindowImage { writer: 9, incarnation: 1, applied: vec![[1, 1], [3, 3]] }];
+    service.windows.restore_group(&zagros_rows::log::WindowGroup { group: 1, buckets, windows });
     for seq in 1..=3 {
         assert!(!push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
         assert!(push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
@@ -302,12 +302,12 @@ fn window_groups_survive_the_process() {
         service
     };
     let ids: Vec<u64> = (0..30).collect();
-    let group = |group: u32, seq: u64| zagros_log::WindowGroup {
+    let group = |group: u32, seq: u64| zagros_rows::log::WindowGroup {
         group,
         buckets: (0..BUCKETS).filter(|bucket| bucket % 3 == group).collect(),
-        windows: vec![zagros_log::WindowImage { writer: 9, incarnation: 1, applied: vec![[seq, seq]] }],
+        windows: vec![zagros_rows::log::WindowImage { writer: 9, incarnation: 1, applied: vec![[seq, seq]] }],
     };
-    let add = |service: &EmbeddingService, group: &zagros_log::WindowGroup| {
+    let add = |service: &EmbeddingService, group: &zagros_rows::log::WindowGroup| {
         service.log.as_ref().unwrap().window_group(group);
         service.windows.restore_group(group);
     };

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use tracing::info;
 use zagros_protocol::Generation;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveStage};
-use zagros_snapshot::{FollowedFile, delta_name, file_name};
+use zagros_rows::snapshot::{FollowedFile, delta_name, file_name};
 use zagros_store::{FileName, Folder, hex_digits};
 use zagros_table::SnapshotKind;
 
@@ -225,7 +225,7 @@ mod tests {
     /// No call reaches the store while training waits.
     #[test]
     fn an_object_store_has_names_instead_of_links() {
-        let store = zagros_fake_s3::FakeS3::start("models");
+        let store = zagros_fakes::s3::FakeS3::start("models");
         let folder =
             |text: &str| Folder::open_in(&store.environment_variables(), text, Duration::from_secs(20)).unwrap();
         let files = vec![file("../resume-1/a.zrows"), file("a.delta-1.zrows")];

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use zagros_protocol::{Refusal, RefusalKind};
-use zagros_snapshot::{RowConversionError, SnapshotError};
+use zagros_rows::snapshot::{RowConversionError, SnapshotError};
 use zagros_store::{StoreError, StoreFault};
 use zagros_table::{ClearError, ColdError, TableError, TableSnapshotError};
 

@@ -8,7 +8,7 @@ use tracing::info;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
-use zagros_snapshot::{
+use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, SavedFile, SnapshotBlock,
     SnapshotHeader, SnapshotTime, TableHeader, group_links,
 };
@@ -272,7 +272,7 @@ impl<'a> SavedTables<'a> {
 
     /// Compares the whole file with its hash. Returns the time of the save.
     fn compare_hash(&self, digest: &FileDigest) -> Result<SnapshotTime, StorageError> {
-        let checked = zagros_snapshot::verify_file(&self.saved, |_| ())?;
+        let checked = zagros_rows::snapshot::verify_file(&self.saved, |_| ())?;
         if checked.sha256[..] == digest.sha256[..] {
             return Ok(checked.clock);
         }

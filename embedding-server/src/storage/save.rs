@@ -8,8 +8,8 @@ use std::time::Instant;
 use tracing::info;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse};
-use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{SnapshotHeader, SnapshotTime, SnapshotWriter, WrittenFile};
+use zagros_rows::snapshot::format::RUN_BYTES;
+use zagros_rows::snapshot::{SnapshotHeader, SnapshotTime, SnapshotWriter, WrittenFile};
 use zagros_store::Folder;
 use zagros_table::{FrequencyCounts, RowBatch, SnapshotKind, Table, TableError, TableSnapshot, TableSnapshotError};
 

@@ -1,6 +1,6 @@
 //! The table that takes the rows of a saved table, and the description in which they must agree.
 
-use zagros_snapshot::{RowConversion, RowConversionError, SnapshotHeader, StateConversion, TableHeader};
+use zagros_rows::snapshot::{RowConversion, RowConversionError, SnapshotHeader, StateConversion, TableHeader};
 use zagros_table::{RowBatch, Table};
 
 use crate::EmbeddingService;

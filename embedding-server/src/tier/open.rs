@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use tracing::warn;
-use zagros_cold::{LogOptions, LogStore, StoreContent};
 use zagros_job::Job;
 use zagros_plumbing::process::file_limit;
 use zagros_protocol::ServerIndex;
-use zagros_snapshot::format::RUN_BYTES;
+use zagros_rows::cold::{LogOptions, LogStore, StoreContent};
+use zagros_rows::snapshot::format::RUN_BYTES;
 use zagros_table::TableConfig;
 
 use super::health::{INDEX_BESIDE, WatchedStore};

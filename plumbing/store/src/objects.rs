@@ -157,7 +157,7 @@ impl Seek for ObjectInput {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use zagros_fake_s3::{FakeS3, S3Fault};
+    use zagros_fakes::s3::{FakeS3, S3Fault};
 
     use super::*;
 

@@ -143,7 +143,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use zagros_fake_s3::{FakeS3, S3Fault};
+    use zagros_fakes::s3::{FakeS3, S3Fault};
 
     use super::*;
     use crate::Objects;

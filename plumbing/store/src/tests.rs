@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use object_store::path::Path as Key;
-use zagros_fake_s3::{FakeS3, S3Fault, S3Limits};
+use zagros_fakes::s3::{FakeS3, S3Fault, S3Limits};
 
 use crate::bucket::ObjectBucket;
 use crate::upload::ObjectUpload;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use zagros_rows::snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, decode_part, slot_parts};
 use zagros_shell::{Exit, Failure};
-use zagros_snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, decode_part, slot_parts};
 
 use crate::row::RowId;
 

@@ -4,11 +4,11 @@ use std::fs;
 
 use bolero::check;
 use tempfile::TempDir;
-use zagros_snapshot::{SavedFile, verify_file};
+use zagros_rows::snapshot::{SavedFile, verify_file};
 
 const GOOD: [&[u8]; 2] = [
-    include_bytes!("../../../embedding-server/snapshot/tests/fixtures/v3.zrows"),
-    include_bytes!("../../../embedding-server/snapshot/tests/fixtures/v2.zrows"),
+    include_bytes!("../../../embedding-server/rows/tests/fixtures/v3.zrows"),
+    include_bytes!("../../../embedding-server/rows/tests/fixtures/v2.zrows"),
 ];
 
 /// Whether the bytes are a whole file; if not, the reason names the file.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use owo_colors::OwoColorize;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose_run, time};
+use zagros_coordinator_core::doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose_run, time};
 use zagros_protocol::control::StatusRequest;
 
 use crate::answer::print_answer;

@@ -1,6 +1,6 @@
 //! Histograms in characters.
 
-use zagros_snapshot::NormBin;
+use zagros_rows::snapshot::NormBin;
 
 /// Eighths of a character cell, upwards.
 const UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

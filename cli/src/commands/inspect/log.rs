@@ -5,7 +5,7 @@ use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_log::{LogError, LogSummary};
+use zagros_rows::log::{LogError, LogSummary};
 use zagros_shell::{Exit, Failure, out, print_answer};
 
 /// Reads the whole log and checks it. A server may write to it meanwhile.
@@ -112,7 +112,7 @@ fn as_json(summary: &LogSummary) -> serde_json::Value {
 mod tests {
     use std::sync::Arc;
 
-    use zagros_log::{LineageFile, LogFolder, LogWriter, SEGMENT_BYTES, SyncMode, SystemDisk, WriterConfig};
+    use zagros_rows::log::{LineageFile, LogFolder, LogWriter, SEGMENT_BYTES, SyncMode, SystemDisk, WriterConfig};
     use zagros_table::{ChangeKind, PushOrigin, StripeChange, TableTime, UpdateLog};
 
     use super::*;
@@ -122,7 +122,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("zagros-inspect-log-{}", std::process::id()));
         let held = LogFolder::open(&folder).unwrap();
         let lineage = LineageFile {
-            version: zagros_log::format::VERSION,
+            version: zagros_rows::log::format::VERSION,
             log: 3,
             lineage: 255,
             tables: Vec::new(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_plumbing::disk;
+use zagros_rows::snapshot::{FileChain, SavedFile};
 use zagros_shell::Failure;
-use zagros_snapshot::{FileChain, SavedFile};
 use zagros_store::{FileName, Folder};
 
 use super::progress;

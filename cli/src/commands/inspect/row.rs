@@ -2,8 +2,10 @@
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
+use zagros_rows::snapshot::{
+    FoundRow, SnapshotHeader, TableHeader, decode_part, may_hold_bucket, row_bucket, slot_parts,
+};
 use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
-use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, decode_part, may_hold_bucket, row_bucket, slot_parts};
 
 use super::draw::number;
 use super::file_name;
@@ -67,7 +69,7 @@ fn missing(table: &str, id: u64, would_be: &[String]) -> Failure {
 impl RowReport {
     fn new(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &FoundRow) -> Self {
         let mut values = Vec::new();
-        let mut numbers = |part: &zagros_snapshot::SlotPart| {
+        let mut numbers = |part: &zagros_rows::snapshot::SlotPart| {
             decode_part(part, &found.slot, &mut values);
             (part.name, values.clone())
         };

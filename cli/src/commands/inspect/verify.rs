@@ -4,8 +4,8 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
+use zagros_rows::snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
 use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
-use zagros_snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
 use zagros_store::hex_digits;
 
 use super::model::InspectedModel;
@@ -39,7 +39,7 @@ pub(super) fn verify(model: &InspectedModel, json: bool) -> Result<Exit, Failure
 
 fn verify_rows(model: &InspectedModel, saved: &SavedFile, bar: &ProgressBar) -> FileReport {
     let name = file_name(saved.path());
-    let checked = zagros_snapshot::verify_file(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
+    let checked = zagros_rows::snapshot::verify_file(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
     let record = model.file_record(&name);
     let checked = checked.and_then(|checked| compare(saved, &checked, record).map(|()| checked));
     FileReport::new(name, checked)

@@ -143,7 +143,7 @@ mod tests {
     /// Invariant CK-6: a process may end after any of the deletions. Each checkpoint with a manifest then has its files.
     #[test]
     fn files_that_a_younger_checkpoint_needs_stay_and_go_with_it() {
-        let (disk, store) = (tempfile::tempdir().unwrap(), zagros_fake_s3::FakeS3::start("models"));
+        let (disk, store) = (tempfile::tempdir().unwrap(), zagros_fakes::s3::FakeS3::start("models"));
         let open = || {
             Folder::open_in(&store.environment_variables(), "s3://models/run", std::time::Duration::from_secs(20))
                 .unwrap()
@@ -187,7 +187,7 @@ mod tests {
         let root = open();
         folder_of(&root, 10).write(MANIFEST, &manifest(&["a.zrows"])).unwrap();
         folder_of(&root, 20).write(MANIFEST, &manifest(&["a.zrows"])).unwrap();
-        store.inject_fault(zagros_fake_s3::S3Fault::Denies, "GET /models/run/resume-000000000020/", usize::MAX);
+        store.inject_fault(zagros_fakes::s3::S3Fault::Denies, "GET /models/run/resume-000000000020/", usize::MAX);
         assert!(retain_newest(&root, 1, 20).is_err());
         assert!(store.object_keys().contains(&"run/resume-000000000010/manifest.json".to_owned()));
     }

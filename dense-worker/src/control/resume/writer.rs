@@ -165,7 +165,7 @@ mod tests {
     /// A store may take its time, and training stands still meanwhile.
     #[tokio::test]
     async fn a_store_is_asked_for_an_older_manifest_only_where_one_is() {
-        let store = zagros_fake_s3::FakeS3::start("models");
+        let store = zagros_fakes::s3::FakeS3::start("models");
         let open =
             || Folder::open_in(&store.environment_variables(), "s3://models/run", Duration::from_secs(20)).unwrap();
         store.put_object("run/resume-000000000005/manifest.json", "{}");

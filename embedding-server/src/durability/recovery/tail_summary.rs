@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use zagros_log::{LogError, LogRecord, RecordHead, RecordKind, WindowGroup};
+use zagros_rows::log::{LogError, LogRecord, RecordHead, RecordKind, WindowGroup};
 use zagros_table::{PushOrigin, TableTime};
 
 use crate::datapath::{PushId, SequenceWindows};
@@ -103,7 +103,7 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use zagros_log::{LogTail, LogWriter, SyncMode, SystemDisk, TailPlan, WindowImage, WriterConfig};
+    use zagros_rows::log::{LogTail, LogWriter, SyncMode, SystemDisk, TailPlan, WindowImage, WriterConfig};
     use zagros_table::{ChangeKind, StripeChange, UpdateLog};
 
     use super::*;

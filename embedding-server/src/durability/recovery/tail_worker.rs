@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use zagros_log::{LogError, LogRecord, LogTail, LoggedGradient, RecordHead, RowsView, TailSegment};
+use zagros_rows::log::{LogError, LogRecord, LogTail, LoggedGradient, RecordHead, RowsView, TailSegment};
 use zagros_table::{PushOrigin, RequestBuffers, Table, TableError, TableSet};
 
 use super::RecordError;

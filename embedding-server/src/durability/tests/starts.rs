@@ -1,9 +1,9 @@
 //! What a server makes of the folders that it finds: logs that were being made, of other tables, damaged, with files missing.
 //! A row that was removed by its id does not come back.
 
-use zagros_log::format::VERSION;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
+use zagros_rows::log::format::VERSION;
 use zagros_zip::ZipEq;
 
 use super::*;

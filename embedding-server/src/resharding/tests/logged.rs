@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use zagros_log::{LogDisk, SystemDisk};
 use zagros_protocol::control::MoveRowsResponse;
+use zagros_rows::log::{LogDisk, SystemDisk};
 
 use super::*;
 use crate::durability::LogHost;

@@ -8,7 +8,7 @@ use ::arrow_array::types::Int8Type;
 use ::arrow_array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
 use ::arrow_ipc::writer::{FileWriter, StreamWriter};
 use ::arrow_schema::Schema;
-use zagros_fake_s3::{FakeS3, S3Fault};
+use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_job::{ColumnarFormat, Format, Job, PoolAt, Pooling, Values};
 
 use crate::fixture::{self, DealtSplits};

@@ -181,7 +181,7 @@ mod tests {
     use ::parquet::file::properties::WriterProperties;
     use ::parquet::file::writer::SerializedFileWriter;
     use ::parquet::schema::parser::parse_message_type;
-    use zagros_fake_s3::{FakeS3, S3Fault};
+    use zagros_fakes::s3::{FakeS3, S3Fault};
     use zagros_job::{ColumnarFormat, Format, Job};
 
     use crate::fixture::{self, DealtSplits};

@@ -1,0 +1,114 @@
+//! What the doctor says, and how times, lists and names read.
+
+use serde::Serialize;
+
+pub use crate::time_in_words as time;
+
+/// How bad a finding is. The worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The run stands still, or will end, unless a person acts or a process comes back.
+    Trouble,
+    /// The run goes on, slower than it could.
+    Slow,
+}
+
+/// What kind of trouble it is. Scripts read these words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// The coordinator does not answer, or has ended.
+    CoordinatorSilent,
+    /// A member is silent, lost or stopped.
+    MemberSilent,
+    MemberMissing,
+    /// A process lives, and the coordinator does not hear it.
+    Unreachable,
+    /// A server is heard, and leaves requests unanswered.
+    ServerSlow,
+    /// A worker is heard, and the others wait for it.
+    WorkerBusy,
+    /// Processes wait for each other.
+    Circle,
+    /// A disk does not take what is written.
+    DiskStopped,
+    DiskFull,
+    /// A data source gives no rows.
+    DataSource,
+    Straggler,
+    MoveWaits,
+    /// A dense worker that was asked for while the run trained has not joined.
+    WorkerWanted,
+    RunFailed,
+}
+
+/// One thing that a person should know.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    pub kind: FindingKind,
+    pub severity: Severity,
+    /// Which process or resource it is about: `embedding server 2`. Empty for a circle.
+    pub subject: String,
+    /// What is wrong: one sentence.
+    pub what: String,
+    /// For how many seconds, as far as it is known.
+    pub since_seconds: Option<f64>,
+    /// The evidence: who waits for whom, since when, for what.
+    pub why: Vec<String>,
+    pub next: String,
+}
+
+/// The worst first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Diagnosis {
+    pub healthy: bool,
+    pub verdict: String,
+    pub findings: Vec<Finding>,
+}
+
+/// A count with its noun: `1 push`, `3 pushes`.
+pub(crate) fn count_noun(number: u32, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub(crate) fn join_list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// Members of one role: `dense worker 1`, `dense workers 0, 2 and 3`.
+pub(crate) fn name_members(role: &str, indices: &[u32]) -> String {
+    let numbers: Vec<String> = indices.iter().map(u32::to_string).collect();
+    let plural = if indices.len() == 1 { "" } else { "s" };
+    format!("{role}{plural} {}", join_list(&numbers))
+}
+
+/// The ending of a verb whose subject is so many things.
+pub(crate) fn verb_ending(things: usize) -> &'static str {
+    if things == 1 { "s" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_lists_and_names_read_well() {
+        let times = [3_200, 42_000, 725_000, 3_900_000].map(|millis| time(Duration::from_millis(millis)));
+        assert_eq!(times, ["3.2 s", "42 s", "12 min", "1 h 5 min"]);
+        assert_eq!(name_members("dense worker", &[1]), "dense worker 1");
+        assert_eq!(name_members("dense worker", &[0, 2, 3]), "dense workers 0, 2 and 3");
+        assert_eq!(
+            (count_noun(1, "push", "pushes"), count_noun(0, "push", "pushes")),
+            ("1 push".into(), "0 pushes".into())
+        );
+        assert_eq!(join_list(&[]), "");
+    }
+}

@@ -1,0 +1,331 @@
+//! What is known of a run at one moment.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{MemberSlot, Role};
+use serde::{Deserialize, Serialize};
+use zagros_protocol::control::{LongWait, MemberStatus, ScaleStatus, ServerWait, StatusResponse, WaitKind};
+
+/// A run at one moment, from its coordinator or put together from its processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    pub job: String,
+    /// `waiting`, `training`, `finished`, `interrupted` or `failed`.
+    pub state: String,
+    /// What the run waits for, or why it ended; empty when there is nothing to say.
+    pub reason: String,
+    /// Embedding servers that the job asks for.
+    pub servers: u32,
+    /// Dense workers that the run is to have.
+    pub workers: u32,
+    pub lease: Duration,
+    pub timeout: Duration,
+    /// Steps of all workers.
+    pub step: u64,
+    /// The newest process group: indices of its workers. Empty before the first.
+    pub group: Vec<u32>,
+    /// The buckets that move between embedding servers. `None` while none has to.
+    pub moving: Option<ObservedMoves>,
+    /// Everyone who ever joined.
+    pub members: Vec<ObservedMember>,
+    pub coordinator: CoordinatorSign,
+    /// The run's processes on this machine, as far as they are known.
+    pub processes: Vec<ObservedProcess>,
+    /// How old this observation is: how long ago the coordinator wrote it.
+    pub age: Duration,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CoordinatorSign {
+    #[default]
+    Answers,
+    /// It has not: in words, who was asked and how.
+    Silent(String),
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Party {
+    Coordinator,
+    Member(MemberSlot),
+}
+
+/// Of the number of embedding servers, until it is complete.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedMoves {
+    /// Servers that the run is to have.
+    pub wanted: u32,
+    pub buckets_left: u32,
+    /// What happens now, in words.
+    pub doing: String,
+    /// Why the newest move was given up; empty if none was.
+    pub last_failure: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObservedMember {
+    pub slot: MemberSlot,
+    /// `alive`, `left`, `lost`, `away` or `given up`.
+    pub state: String,
+    /// `host:port` of its data path; empty for a worker without one.
+    pub address: String,
+    pub silent: Duration,
+    /// Time since a worker's step last changed; `None` before its first.
+    pub still: Option<Duration>,
+    pub step: u64,
+    /// Where the time of a worker went.
+    pub stages: Option<ObservedStages>,
+    pub requests: Vec<ObservedRequests>,
+    pub waits: Vec<ObservedWait>,
+    /// Free and all bytes of the disk it writes to.
+    pub disk: Option<(u64, u64)>,
+    /// Requests that a server is working on.
+    pub under_way: u32,
+}
+
+/// Seconds that a worker has spent since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObservedStages {
+    /// Its own part of its steps: gather, network, scatter.
+    pub own: f64,
+    pub waiting: f64,
+    pub reduce: f64,
+    /// Processor time of reading, and of finding unique ids.
+    pub reading: f64,
+    /// From a lookup's request to its rows.
+    pub lookup: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedRequests {
+    pub server: u32,
+    pub lookups: u32,
+    pub pushes: u32,
+    /// Age of the oldest.
+    pub age: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedWait {
+    /// The part of the process that waits.
+    pub part: String,
+    pub subject: WaitSubject,
+    /// For what, in words.
+    pub what: String,
+    pub age: Duration,
+    /// When it gives up, as far as it says.
+    pub left: Option<Duration>,
+}
+
+/// What a process says of its own waits, at `/waits` of its HTTP port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnWaits {
+    /// Its long waits, oldest first.
+    pub waits: Vec<ObservedWait>,
+    pub requests: Vec<ObservedRequests>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitSubject {
+    Servers(Vec<u32>),
+    /// The other workers of its group, in a call of all.
+    Workers,
+    Coordinator,
+    Data,
+    /// A disk that does not take what is written.
+    Disk,
+    /// A place in the staleness window.
+    Window,
+    /// Processes that have not joined.
+    Members,
+    /// No other process: its own work.
+    Work,
+}
+
+/// A process of this machine, as the operating system knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObservedProcess {
+    pub party: Party,
+    pub pid: u32,
+    pub state: ProcessState,
+    /// Whether its HTTP port answers; `None` where the doctor has not asked it.
+    pub answers: Option<bool>,
+    /// How it ended, once it has.
+    pub end: Option<ProcessEnd>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessState {
+    /// It runs or waits.
+    Lives,
+    /// A signal has stopped it.
+    Stopped,
+    /// It waits for a disk, and no signal reaches it.
+    DiskSleep,
+    Gone,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessEnd {
+    /// In words: `was killed by signal 9`.
+    pub how: String,
+    /// Whether this is an end as it should be.
+    pub well: bool,
+    /// Whether it was asked to end.
+    pub asked: bool,
+    /// The order in which processes ended: the first has the lowest number.
+    pub order: u64,
+    pub last_error: Option<String>,
+}
+
+impl Observation {
+    pub(crate) fn find_member(&self, slot: MemberSlot) -> Option<&ObservedMember> {
+        self.members.iter().find(|member| member.slot == slot)
+    }
+
+    /// The newest process of a party on this machine.
+    pub(crate) fn newest_process(&self, party: Party) -> Option<&ObservedProcess> {
+        self.processes.iter().rfind(|process| process.party == party)
+    }
+
+    /// Whether the run still goes on, as far as is known.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !matches!(self.state.as_str(), "finished" | "interrupted" | "failed")
+    }
+
+    /// The slots that no process has taken, and without which the run does not train.
+    pub(crate) fn missing_slots(&self) -> Vec<MemberSlot> {
+        // A process group that has formed waits for no worker that was asked for later.
+        let workers = self.missing_workers().into_iter().filter(|_| self.group.is_empty());
+        // While buckets move, training goes on without the servers that are to come.
+        let servers = self.missing_servers().into_iter().filter(|_| self.moving.is_none());
+        servers.chain(workers).collect()
+    }
+
+    /// The slots of dense workers that no process has taken.
+    pub(crate) fn missing_workers(&self) -> Vec<MemberSlot> {
+        (0..self.workers).map(MemberSlot::worker).filter(|slot| self.find_member(*slot).is_none()).collect()
+    }
+
+    /// The slots of embedding servers that no process has taken.
+    pub(crate) fn missing_servers(&self) -> Vec<MemberSlot> {
+        (0..self.servers).map(MemberSlot::server).filter(|slot| self.find_member(*slot).is_none()).collect()
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Coordinator => f.write_str("coordinator"),
+            Self::Member(slot) => slot.fmt(f),
+        }
+    }
+}
+
+impl From<&StatusResponse> for Observation {
+    fn from(status: &StatusResponse) -> Self {
+        Self {
+            job: status.job.clone(),
+            state: status.state.clone(),
+            reason: status.reason.clone(),
+            servers: status.servers,
+            workers: status.workers,
+            lease: Duration::from_millis(status.lease_ms),
+            timeout: Duration::from_millis(status.timeout_ms),
+            step: status.step,
+            group: status.group.clone(),
+            moving: status.scale.as_ref().and_then(ObservedMoves::from_status),
+            members: status.members.iter().filter_map(ObservedMember::from_status).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl ObservedMoves {
+    /// `None` once every bucket is where it is wanted.
+    fn from_status(scale: &ScaleStatus) -> Option<Self> {
+        let ScaleStatus { wanted, buckets_left, doing, last_failure, .. } = scale;
+        let moving = || Self {
+            wanted: *wanted,
+            buckets_left: *buckets_left,
+            doing: doing.clone(),
+            last_failure: last_failure.clone(),
+        };
+        (*buckets_left > 0).then(moving)
+    }
+}
+
+impl ObservedMember {
+    /// `None` for a role that this release does not know.
+    fn from_status(member: &MemberStatus) -> Option<Self> {
+        let silent = Duration::from_millis(member.silent_ms);
+        let progress = member.progress.unwrap_or_default();
+        let stages = progress.stages.map(|stages| ObservedStages {
+            own: stages.gather + stages.dense + stages.scatter,
+            waiting: stages.waiting,
+            reduce: stages.reduce,
+            reading: stages.parse + stages.dedup,
+            lookup: stages.lookup,
+        });
+        Some(Self {
+            slot: MemberSlot { role: Role::from_wire(member.role)?, index: member.index },
+            state: member.state.clone(),
+            address: member.address.clone(),
+            silent,
+            still: member.still_ms.map(Duration::from_millis),
+            step: progress.step,
+            stages,
+            requests: member.waits.iter().map(ObservedRequests::new).collect(),
+            waits: member.long_waits.iter().map(|wait| ObservedWait::new(wait, silent)).collect(),
+            disk: member.disk.map(|disk| (disk.free_bytes, disk.size_bytes)),
+            under_way: member.load.map_or(0, |load| load.under_way),
+        })
+    }
+}
+
+impl OwnWaits {
+    /// As a process keeps them.
+    #[must_use]
+    pub fn new(waits: &[LongWait], requests: &[ServerWait]) -> Self {
+        let now = Duration::ZERO;
+        Self {
+            waits: waits.iter().map(|wait| ObservedWait::new(wait, now)).collect(),
+            requests: requests.iter().map(ObservedRequests::new).collect(),
+        }
+    }
+}
+
+impl ObservedRequests {
+    /// As a worker reports it.
+    #[must_use]
+    pub fn new(wait: &ServerWait) -> Self {
+        let ServerWait { server, lookups, pushes, oldest_ms } = *wait;
+        Self { server, lookups, pushes, age: Duration::from_millis(oldest_ms) }
+    }
+}
+
+impl ObservedWait {
+    /// As a process reported it, so long ago.
+    #[must_use]
+    pub fn new(wait: &LongWait, ago: Duration) -> Self {
+        let subject = match wait.kind() {
+            WaitKind::Servers => WaitSubject::Servers(wait.indices.clone()),
+            WaitKind::Workers => WaitSubject::Workers,
+            WaitKind::Coordinator => WaitSubject::Coordinator,
+            WaitKind::Data => WaitSubject::Data,
+            WaitKind::Disk => WaitSubject::Disk,
+            WaitKind::Window => WaitSubject::Window,
+            WaitKind::Members => WaitSubject::Members,
+            WaitKind::Work | WaitKind::Unspecified => WaitSubject::Work,
+        };
+        Self {
+            part: wait.part.clone(),
+            subject,
+            what: wait.what.clone(),
+            age: Duration::from_millis(wait.age_ms) + ago,
+            left: wait.left_ms.map(|left| Duration::from_millis(left).saturating_sub(ago)),
+        }
+    }
+}

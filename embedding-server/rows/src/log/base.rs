@@ -1,0 +1,323 @@
+//! A base: the server's own snapshot, from which recovery starts. It stands for all records before its `start`.
+//!
+//! ```text
+//! log       ──────────●───────────────────●────────────►
+//!                   start      rows read meanwhile: some of them newer than `start`      (fuzzy)
+//! base      all rows, each as it was at some moment after `start`
+//! recovery  base, then every record from `start` on: images of rows, so that one which is in the base already does no harm
+//! ```
+//!
+//! The files of a base hold records of the log's own format. The manifest is written last: a base without one is none. It names
+//! `end`, the position of the log when the last row was read: the log must be durable up to there before the base counts, else a
+//! row of it could be newer than the log.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
+
+use crate::log::folder::{base_folders, base_path};
+use crate::log::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, RecordKind, SegmentPreamble, u64_at};
+use crate::log::record::RecordDraft;
+use crate::log::small_files::{parse_json, sync_folder, write_json};
+use crate::log::{LogError, WindowGroup};
+
+const MANIFEST: &str = "manifest.json";
+const GATHERED: usize = 1 << 20;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseManifest {
+    /// The lsn of the first record that the base does not stand for.
+    pub start: u64,
+    /// The position of the log when the last row was read.
+    pub end: u64,
+    /// Its files, by their number.
+    pub parts: u32,
+    pub rows: u64,
+    /// Rows of each table, so that a reader can make room for them first.
+    #[serde(default)]
+    pub table_rows: Vec<u64>,
+    pub bytes: u64,
+    /// The time of the tables at `start`: steps and seconds.
+    pub time: [u64; 2],
+    /// The pushes of each writer that were applied before `start`, by window group.
+    pub groups: Vec<WindowGroup>,
+    /// Pushes of which some rows were applied before `start`, and that were not repeated yet.
+    pub partial: Vec<PartialImage>,
+    /// Whether a load of saved rows had started before `start` and was not complete: a part of a model.
+    #[serde(default)]
+    pub loading: bool,
+}
+
+/// A push of which some rows were applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartialImage {
+    pub writer: u64,
+    pub incarnation: u32,
+    pub seq: u64,
+    /// Tables and ids of the rows that have it.
+    pub rows: Vec<(u32, u64)>,
+}
+
+impl PartialImage {
+    #[must_use]
+    pub fn push_origin(&self) -> PushOrigin {
+        PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
+    }
+}
+
+impl BaseManifest {
+    #[must_use]
+    pub fn table_time(&self) -> TableTime {
+        TableTime { steps: self.time[0], seconds: self.time[1] }
+    }
+}
+
+/// A base that is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogBase {
+    folder: PathBuf,
+    pub manifest: BaseManifest,
+}
+
+impl LogBase {
+    /// The newest base of a log. A folder without a manifest is none.
+    pub fn find_newest(log: &Path) -> Result<Option<Self>, LogError> {
+        for (_, folder) in base_folders(log)?.into_iter().rev() {
+            let path = folder.join(MANIFEST);
+            if path.exists() {
+                let text = fs::read(&path).map_err(LogError::io("read", &path))?;
+                return Ok(Some(Self { manifest: parse_json(&path, &text)?, folder }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Deletes all bases of a log but `kept`, and what is left of unfinished ones. Only after the log was read: the rest may be
+    /// what a damaged log is repaired from.
+    pub fn delete_others(kept: Option<&Self>, log: &Path) -> Result<(), LogError> {
+        base_folders(log)?
+            .into_iter()
+            .filter(|(_, folder)| kept.is_none_or(|kept| *folder != kept.folder))
+            .try_for_each(|(_, path)| delete(&path))
+    }
+
+    #[must_use]
+    pub fn part_path(&self, part: u32) -> PathBuf {
+        part_path(&self.folder, part)
+    }
+
+    /// Bytes of its files, as they are now.
+    pub fn file_bytes(&self) -> Result<u64, LogError> {
+        let bytes = |path: PathBuf| fs::metadata(&path).map(|data| data.len()).map_err(LogError::io("read", &path));
+        (0..self.manifest.parts).map(|part| bytes(self.part_path(part))).sum()
+    }
+
+    /// Reads one of its parts, each record checked. The payload of a record is `visit`'s until it returns.
+    pub fn read_part(
+        &self,
+        part: u32,
+        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        let path = self.part_path(part);
+        let mut reader = PartReader::open(&path, self.manifest.start)?;
+        let mut records = 0;
+        loop {
+            let (head, payload) = reader.next()?;
+            if head.kind == RecordKind::End {
+                let expected = u64_at(payload, 0);
+                let problem = format!("it has {records} records and should have {expected}");
+                return if expected == records {
+                    Ok(())
+                } else {
+                    Err(LogError::damaged(&reader.path, reader.offset, problem))
+                };
+            }
+            visit(&head, payload)?;
+            records += 1;
+        }
+    }
+}
+
+/// The manifest goes first: without it the rest is no base.
+fn delete(folder: &Path) -> Result<(), LogError> {
+    let manifest = folder.join(MANIFEST);
+    if manifest.exists() {
+        crate::log::folder::remove_file(&manifest)?;
+    }
+    fs::remove_dir_all(folder).map_err(LogError::io("delete", folder))
+}
+
+fn part_path(folder: &Path, part: u32) -> PathBuf {
+    folder.join(format!("part-{part}.log"))
+}
+
+struct PartReader {
+    path: PathBuf,
+    file: BufReader<File>,
+    offset: u64,
+    payload: Vec<u8>,
+}
+
+impl PartReader {
+    fn open(path: &Path, start: u64) -> Result<Self, LogError> {
+        let file = File::open(path).map_err(LogError::io("open", path))?;
+        let mut reader = Self {
+            path: path.to_owned(),
+            file: BufReader::with_capacity(GATHERED, file),
+            offset: 0,
+            payload: Vec::new(),
+        };
+        let mut bytes = [0; PREAMBLE_BYTES];
+        reader.fill(&mut bytes)?;
+        match SegmentPreamble::from_bytes(&bytes) {
+            Ok(preamble) if preamble.first == start => Ok(reader),
+            Ok(_) => Err(LogError::damaged(path, 0, "it is a part of another base")),
+            Err(problem) => Err(LogError::damaged(path, 0, problem)),
+        }
+    }
+
+    fn next(&mut self) -> Result<(RecordHead, &[u8]), LogError> {
+        let (place, mut bytes) = (self.offset, [0; HEAD_BYTES]);
+        self.fill(&mut bytes)?;
+        let damaged = |problem: &str| LogError::damaged(&self.path, place, problem);
+        let head = RecordHead::from_bytes(&bytes).map_err(|_| damaged("no record can be read here"))?;
+        if head.lsn != place {
+            return Err(damaged("a record of another place"));
+        }
+        if head.kind == RecordKind::End && head.length != 8 {
+            return Err(damaged("an end without its number of records"));
+        }
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize((head.record_bytes() as usize) - HEAD_BYTES, 0);
+        self.fill(&mut payload)?;
+        self.payload = payload;
+        let content = &self.payload[..head.length as usize];
+        if crc32c::crc32c(content) != head.payload_crc {
+            return Err(LogError::damaged(&self.path, place, "a record has another checksum"));
+        }
+        Ok((head, content))
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LogError> {
+        let read = self.file.read_exact(bytes);
+        read.map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                LogError::damaged(&self.path, self.offset, "it ends here, before its last record")
+            }
+            _ => LogError::io("read", &self.path)(error),
+        })?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// A base in the making.
+#[derive(Debug)]
+pub struct BaseDraft {
+    log: PathBuf,
+    folder: PathBuf,
+    start: u64,
+    lineage: u64,
+}
+
+#[derive(Debug)]
+pub struct BasePartDraft {
+    path: PathBuf,
+    file: BufWriter<File>,
+    offset: u64,
+    records: u64,
+    rows: u64,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartSize {
+    pub rows: u64,
+    pub bytes: u64,
+}
+
+impl BaseDraft {
+    /// Starts a base of the log in `log` that stands for all records before `start`.
+    pub fn new(log: &Path, start: u64, lineage: u64) -> Result<Self, LogError> {
+        let folder = base_path(log, start);
+        if folder.exists() {
+            delete(&folder)?;
+        }
+        fs::create_dir(&folder).map_err(LogError::io("make", &folder))?;
+        Ok(Self { log: log.to_owned(), folder, start, lineage })
+    }
+
+    pub fn create_part(&self, number: u32) -> Result<BasePartDraft, LogError> {
+        let path = part_path(&self.folder, number);
+        let file = File::create(&path).map_err(LogError::io("make", &path))?;
+        let mut part = BasePartDraft {
+            path,
+            file: BufWriter::with_capacity(GATHERED, file),
+            offset: 0,
+            records: 0,
+            rows: 0,
+            bytes: Vec::new(),
+        };
+        part.bytes
+            .extend_from_slice(&SegmentPreamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
+        part.write_out()?;
+        Ok(part)
+    }
+
+    /// Completes it. From now on it is the newest base of the log.
+    pub fn finish(self, manifest: BaseManifest) -> Result<LogBase, LogError> {
+        write_json(&self.folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap_or_default())?;
+        sync_folder(&self.log).map_err(LogError::io("sync", &self.log))?;
+        Ok(LogBase { folder: self.folder, manifest })
+    }
+
+    pub fn discard(self) {
+        // The next start deletes what is left.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl BasePartDraft {
+    pub fn append_rows(&mut self, place: [u32; 2], ids: &[u64], slots: &[u32], access: &[u32]) -> Result<(), LogError> {
+        self.rows += ids.len() as u64;
+        self.append(&RecordDraft::rows(place, None, ids, slots, access))
+    }
+
+    /// The counts of a stripe, and the position of the log when they were read.
+    pub fn append_stripe_counts(
+        &mut self,
+        place: [u32; 2],
+        lsn: u64,
+        counts: &FrequencyCounts,
+    ) -> Result<(), LogError> {
+        self.append(&RecordDraft::stripe_counts(place, lsn, counts))
+    }
+
+    /// Ends it, on the disk.
+    pub fn finish(mut self) -> Result<PartSize, LogError> {
+        let end = RecordDraft::end(self.records);
+        debug_assert_eq!(end.kind, RecordKind::End);
+        self.append(&end)?;
+        let failed = |error| LogError::io("write", &self.path)(error);
+        self.file.flush().map_err(failed)?;
+        self.file.get_ref().sync_all().map_err(LogError::io("sync", &self.path))?;
+        Ok(PartSize { rows: self.rows, bytes: self.offset })
+    }
+
+    fn append(&mut self, draft: &RecordDraft<'_>) -> Result<(), LogError> {
+        // Its place in the file stands for an lsn, which a record of a base has none of.
+        draft.append_to(&mut self.bytes, self.offset, 0);
+        self.records += 1;
+        self.write_out()
+    }
+
+    fn write_out(&mut self) -> Result<(), LogError> {
+        self.file.write_all(&self.bytes).map_err(LogError::io("write", &self.path))?;
+        self.offset += self.bytes.len() as u64;
+        self.bytes.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! Rows of a record where they lie in its payload: recovery copies them once, into their table.
+
+use std::borrow::Cow;
+
+use bytemuck::{Pod, try_cast_slice};
+use zagros_table::{PushOrigin, RowSlices};
+
+use crate::log::format::{COUNT_BYTES, ORIGIN_BYTES, RecordHead, RecordKind, copy_numbers, count_of, origin_of};
+
+/// Rows of a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoggedRows {
+    pub ids: Vec<u64>,
+    /// Words of 32 bits, `[ids.len() * width]`.
+    pub slots: Vec<u32>,
+    /// Access metadata, `[ids.len()]`; empty where the table has none.
+    pub access: Vec<u32>,
+}
+
+/// Rows of a payload. They are copied only if the payload lies in memory without alignment.
+#[derive(Clone, Debug)]
+pub struct RowsView<'a> {
+    /// The push that changed them, if one did.
+    pub origin: Option<PushOrigin>,
+    ids: Cow<'a, [u64]>,
+    slots: Cow<'a, [u32]>,
+    access: Cow<'a, [u32]>,
+}
+
+impl<'a> RowsView<'a> {
+    /// The rows of a record of rows. `None` for a record of another kind.
+    pub fn from_record(head: &RecordHead, payload: &'a [u8]) -> Option<Result<Self, String>> {
+        let rows = match head.kind {
+            RecordKind::PushedRows => Self::pushed(head, payload),
+            RecordKind::Rows => Self::unnamed(head, payload),
+            _ => return None,
+        };
+        Some(rows.ok_or_else(|| format!("a record of {} whose lengths disagree", head.kind.name())))
+    }
+
+    fn pushed(head: &RecordHead, payload: &'a [u8]) -> Option<Self> {
+        let (origin, count) = origin_of(payload)?;
+        Self::read(head, Some(origin), payload.get(ORIGIN_BYTES..)?, count)
+    }
+
+    fn unnamed(head: &RecordHead, payload: &'a [u8]) -> Option<Self> {
+        Self::read(head, None, payload.get(COUNT_BYTES..)?, count_of(payload)?)
+    }
+
+    fn read(head: &RecordHead, origin: Option<PushOrigin>, bytes: &'a [u8], count: usize) -> Option<Self> {
+        let (ids, rest) = bytes.split_at_checked(count.checked_mul(8)?)?;
+        let (slots, access) = rest.split_at_checked(count.checked_mul(head.width as usize)?.checked_mul(4)?)?;
+        let fits = access.is_empty() || access.len() == 4 * count;
+        fits.then(|| Self { origin, ids: numbers(ids), slots: numbers(slots), access: numbers(access) })
+    }
+
+    #[must_use]
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    #[must_use]
+    pub fn as_slices(&self) -> RowSlices<'_> {
+        RowSlices { ids: &self.ids, slots: &self.slots, access: &self.access }
+    }
+
+    #[must_use]
+    pub fn into_rows(self) -> LoggedRows {
+        let Self { ids, slots, access, .. } = self;
+        LoggedRows { ids: ids.into_owned(), slots: slots.into_owned(), access: access.into_owned() }
+    }
+}
+
+fn numbers<T: Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
+    match try_cast_slice(bytes) {
+        Ok(numbers) => Cow::Borrowed(numbers),
+        Err(_) => Cow::Owned(copy_numbers(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytemuck::{cast_slice, cast_slice_mut};
+
+    use super::*;
+
+    #[test]
+    fn rows_are_read_at_any_alignment_and_copied_only_where_they_must_be() {
+        let origin = PushOrigin { writer: 1, incarnation: 2, seq: 3 };
+        let (ids, slots, access) = ([5, u64::MAX], [1_u32, 2, 3, 4, 5, 6], [7_u32, 8]);
+        // Writer and number of the push, its incarnation, and the number of rows.
+        let mut bytes = cast_slice::<u64, u8>(&[1, 3, 2 << 32 | 2]).to_vec();
+        bytes.extend_from_slice(cast_slice(&ids));
+        bytes.extend_from_slice(cast_slice(&slots));
+        bytes.extend_from_slice(cast_slice(&access));
+        let head = RecordHead {
+            kind: RecordKind::PushedRows,
+            length: bytes.len() as u32,
+            table: 1,
+            stripe: 2,
+            width: 3,
+            lsn: 0,
+            durable: 0,
+            payload_crc: 0,
+        };
+        let mut borrowed = 0;
+        for shift in 0..8 {
+            let mut moved = vec![0_u64; bytes.len() / 8 + 2];
+            let payload = &mut cast_slice_mut::<u64, u8>(&mut moved)[shift..][..bytes.len()];
+            payload.copy_from_slice(&bytes);
+            let rows = RowsView::from_record(&head, payload).unwrap().unwrap();
+            borrowed += usize::from(matches!((&rows.ids, &rows.slots), (Cow::Borrowed(_), Cow::Borrowed(_))));
+            assert_eq!((rows.origin, rows.ids(), rows.as_slices().slots), (Some(origin), &ids[..], &slots[..]));
+            assert_eq!(rows.into_rows().access, access);
+        }
+        assert_eq!(borrowed, 1);
+        assert!(RowsView::from_record(&RecordHead { kind: RecordKind::Commit, ..head }, &[]).is_none());
+        assert!(RowsView::from_record(&head, &bytes[..40]).unwrap().is_err());
+    }
+}

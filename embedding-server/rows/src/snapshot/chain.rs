@@ -1,0 +1,288 @@
+//! A file of all rows and the deltas that follow it, read as one.
+//!
+//! ```text
+//! rows-0-of-2.zrows ◄── rows-0-of-2.delta-1.zrows ◄── rows-0-of-2.delta-2.zrows
+//! all rows              changed and removed since      changed and removed since      read from here to the left
+//! ```
+//!
+//! The newest file is read first. A row of an earlier file counts only if no later file has the row or says that it is
+//! gone. So only the ids of deltas are held in memory, some 20 bytes each, and each row comes once.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use crate::snapshot::find_row::{FoundRow, find_row, is_removed};
+use crate::snapshot::format::{BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock};
+use crate::snapshot::{SavedFile, SnapshotError, SnapshotReader};
+
+/// A file of all rows, and its deltas in the order in which they were written.
+#[derive(Clone, Debug)]
+pub struct FileChain {
+    files: Vec<SavedFile>,
+}
+
+impl FileChain {
+    /// Divides the files of a save into chains, in the order of their first files. A file of all rows alone is a chain.
+    /// `sha256_of` tells the hash of a file by its name, hexadecimal, if the save states it.
+    pub fn group_files(
+        files: &[SavedFile],
+        sha256_of: impl Fn(&str) -> Option<String>,
+    ) -> Result<Vec<Self>, SnapshotError> {
+        let link = |file: &SavedFile| {
+            let (path, sha256) = (file.path().to_owned(), sha256_of(name(file.path())));
+            Ok(ChainLink { path, sha256, follows: file.open()?.header().follows.clone() })
+        };
+        let links = files.iter().map(link).collect::<Result<Vec<_>, SnapshotError>>()?;
+        let chain = |chain: Vec<usize>| Self { files: chain.into_iter().map(|file| files[file].clone()).collect() };
+        Ok(group_links(&links)?.into_iter().map(chain).collect())
+    }
+
+    /// The files, that of all rows first.
+    #[must_use]
+    pub fn files(&self) -> &[SavedFile] {
+        &self.files
+    }
+
+    /// The row of a table by its id, and its file. `None` if the newest file that knows the id says that it is gone, or no
+    /// file knows it.
+    pub fn find_row(&self, table: &str, id: u64) -> Result<Option<(FoundRow, &SavedFile)>, SnapshotError> {
+        for file in self.files.iter().rev() {
+            if let Some(found) = find_row(file.open()?, table, id)? {
+                return Ok(Some((found, file)));
+            }
+            if is_removed(file.open()?, table, id)? {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `take` with each block that is `wanted`, and the reader of its file: each row as the newest file has it, and the
+    /// counts and sketches of the newest file. `wanted` must not depend on the file.
+    pub fn each_block<E: From<SnapshotError>>(
+        &self,
+        wanted: impl Fn(&BlockHeader) -> bool,
+        mut take: impl FnMut(SnapshotBlock, &SnapshotReader) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut later = LaterRows::default();
+        for (number, file) in self.files.iter().enumerate().rev() {
+            let place = ChainPlace { is_oldest: number == 0, is_newest: number + 1 == self.files.len() };
+            let mut reader = file.open()?;
+            while let Some(block) = reader.next_block(|head| wanted(&as_rows(head)))? {
+                let width = reader.header().tables.get(block.table).map_or(0, |table| table.width);
+                if let Some(block) = later.filter_block(block, width, place) {
+                    take(block, &reader)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct ChainLink {
+    pub path: PathBuf,
+    /// Its SHA-256, hexadecimal, if the save states it.
+    pub sha256: Option<String>,
+    /// The file to which it adds.
+    pub follows: Option<FollowedFile>,
+}
+
+/// The positions of the files of each chain, that of all rows first.
+/// Refuses a delta that follows a file that is not named before it, or another file of its name.
+pub fn group_links(links: &[ChainLink]) -> Result<Vec<Vec<usize>>, SnapshotError> {
+    let mut chains: Vec<Vec<usize>> = Vec::new();
+    for (number, ChainLink { path, follows, .. }) in links.iter().enumerate() {
+        let refused = |problem| Err(SnapshotError::Inconsistent { path: path.clone(), problem });
+        let Some(FollowedFile { name: before, sha256 }) = follows else {
+            chains.push(vec![number]);
+            continue;
+        };
+        let last = |chain: &Vec<usize>| chain.last().map(|last| &links[*last]);
+        let is_before = |chain: &&mut Vec<usize>| last(chain).is_some_and(|last| name(&last.path) == before);
+        let Some(chain) = chains.iter_mut().find(is_before) else {
+            return refused(format!("its changes follow {before}, which is not named before it"));
+        };
+        if last(chain).and_then(|last| last.sha256.as_ref()).is_some_and(|found| found != sha256) {
+            return refused(format!("its changes follow a file {before} with another SHA-256"));
+        }
+        chain.push(number);
+    }
+    Ok(chains)
+}
+
+/// Where a file is in its chain.
+#[derive(Clone, Copy, Debug)]
+pub struct ChainPlace {
+    /// It is the file of all rows.
+    pub is_oldest: bool,
+    pub is_newest: bool,
+}
+
+/// The rows that the files read so far have or have removed, by table and id.
+#[derive(Debug, Default)]
+pub struct LaterRows(HashSet<(usize, u64)>);
+
+impl LaterRows {
+    /// What a block says that no later file says otherwise. `None` if that is nothing. A slot of the table has `width` words.
+    pub fn filter_block(&mut self, block: SnapshotBlock, width: usize, place: ChainPlace) -> Option<SnapshotBlock> {
+        let SnapshotBlock { table: number, content } = block;
+        let content = match content {
+            BlockContent::Rows(mut rows) => {
+                if !self.0.is_empty() {
+                    rows.retain(width, |id| !self.0.contains(&(number, id)));
+                }
+                if !place.is_oldest {
+                    self.0.extend(rows.ids.iter().map(|id| (number, *id)));
+                }
+                BlockContent::Rows(rows)
+            }
+            BlockContent::Removed(ids) => {
+                self.0.extend(ids.into_iter().map(|id| (number, id)));
+                return None;
+            }
+            BlockContent::Counts { .. } | BlockContent::Sketch { .. } if !place.is_newest => return None,
+            content => content,
+        };
+        Some(SnapshotBlock { table: number, content })
+    }
+}
+
+/// Shows removed ids to a filter as rows: a reader that wants rows of some buckets wants to know which of them are gone.
+pub fn as_rows(head: &BlockHeader) -> BlockHeader {
+    let kind = if head.kind == BlockKind::Removed { BlockKind::Rows } else { head.kind };
+    BlockHeader { kind, ..*head }
+}
+
+fn name(file: &Path) -> &str {
+    file.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs::{self, File};
+    use std::io::BufWriter;
+
+    use proptest::prelude::*;
+    use zagros_table::RowBatch;
+    use zagros_zip::ZipEq;
+
+    use super::*;
+    use crate::snapshot::testing::header;
+    use crate::snapshot::{SnapshotWriter, WrittenFile};
+
+    /// Writes rows of one word pattern and removals of table 0, as a file that follows another.
+    fn write(path: &Path, follows: Option<FollowedFile>, rows: &[(u64, u32)], removed: &[u64]) -> WrittenFile {
+        let mut file = BufWriter::new(File::create(path).unwrap());
+        let header = crate::snapshot::SnapshotHeader { follows, ..header(16) };
+        let mut writer = SnapshotWriter::start(&mut file, header).unwrap();
+        let ids = rows.iter().map(|row| row.0).collect();
+        let slots = rows.iter().flat_map(|row| [row.1; 4]).collect();
+        writer.write_rows(0, &RowBatch { ids, slots, access: Vec::new() }).unwrap();
+        if !removed.is_empty() {
+            writer.write_removed_ids(0, removed).unwrap();
+        }
+        writer.write_counts(0, &[1], &[rows.len() as u32]).unwrap();
+        let written = writer.finish().unwrap();
+        std::io::Write::flush(&mut file).unwrap();
+        written
+    }
+
+    fn followed(path: &Path, written: &WrittenFile) -> FollowedFile {
+        let sha256 = written.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        FollowedFile { name: path.file_name().unwrap().to_string_lossy().into_owned(), sha256 }
+    }
+
+    fn found(chain: &FileChain) -> BTreeMap<u64, u32> {
+        let slot = |id: u64| Some((id, chain.find_row("user", id).unwrap()?.0.slot[0]));
+        (0..30).filter_map(slot).collect()
+    }
+
+    fn read(chain: &FileChain) -> (BTreeMap<u64, u32>, Vec<u32>) {
+        let (mut found, mut counted) = (BTreeMap::new(), Vec::new());
+        let all = chain.each_block(
+            |head| matches!(head.kind, BlockKind::Rows | BlockKind::Counts),
+            |block, _| {
+                match block.content {
+                    BlockContent::Rows(rows) => {
+                        for (id, slot) in rows.ids.iter().zip_eq(rows.slots.chunks(4)) {
+                            assert!(
+                                slot == [slot[0]; 4] && found.insert(*id, slot[0]).is_none(),
+                                "row {id} twice or torn"
+                            );
+                        }
+                    }
+                    BlockContent::Counts { counts, .. } => counted.extend(counts),
+                    other => panic!("{other:?}"),
+                }
+                Ok::<(), SnapshotError>(())
+            },
+        );
+        all.unwrap();
+        (found, counted)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        /// Each prefix of a chain is the table as it was when its last file was written.
+        #[test]
+        fn each_prefix_of_a_chain_is_the_table_of_its_moment(
+            saves in prop::collection::vec(prop::collection::vec((0_u64..30, prop::option::of(any::<u32>())), 0..20), 1..5),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let (mut now, mut files, mut follows) = (BTreeMap::new(), Vec::new(), None);
+            for (number, changes) in saves.iter().enumerate() {
+                let mut delta: BTreeMap<u64, Option<u32>> = BTreeMap::new();
+                for (id, value) in changes {
+                    delta.insert(*id, *value);
+                }
+                for (id, value) in &delta {
+                    match value {
+                        Some(value) => { now.insert(*id, *value); }
+                        None => { now.remove(id); }
+                    }
+                }
+                let rows: Vec<_> = delta.iter().filter_map(|(id, value)| Some((*id, (*value)?))).collect();
+                let removed: Vec<_> = delta.iter().filter(|(_, value)| value.is_none()).map(|(id, _)| *id).collect();
+                let path = folder.path().join(format!("f{number}.zrows"));
+                let removed = if number == 0 { &[][..] } else { &removed };
+                let written = write(&path, follows.take(), &rows, removed);
+                follows = Some(followed(&path, &written));
+                files.push(SavedFile::on_disk(&path));
+                let chains = FileChain::group_files(&files, |_| None).unwrap();
+                prop_assert_eq!(chains.len(), 1);
+                prop_assert_eq!(read(&chains[0]), (now.clone(), vec![rows.len() as u32]));
+                prop_assert_eq!(found(&chains[0]), now.clone());
+            }
+        }
+    }
+
+    fn two_files(folder: &Path) -> [PathBuf; 2] {
+        let paths = ["a.zrows", "b.zrows"].map(|name| folder.join(name));
+        let base = write(&paths[0], None, &[(1, 1)], &[]);
+        write(&paths[1], Some(followed(&paths[0], &base)), &[(2, 2)], &[]);
+        paths
+    }
+
+    #[test]
+    fn a_delta_without_its_file_or_with_another_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let [base, delta] = two_files(folder.path()).map(SavedFile::on_disk);
+        let alone = FileChain::group_files(std::slice::from_ref(&delta), |_| None).unwrap_err().to_string();
+        assert!(alone.contains("b.zrows") && alone.contains("follow a.zrows, which is not named before"), "{alone}");
+        let other =
+            FileChain::group_files(&[base.clone(), delta.clone()], |_| Some("00".to_owned())).unwrap_err().to_string();
+        assert!(other.contains("a file a.zrows with another SHA-256"), "{other}");
+        assert_eq!(FileChain::group_files(&[base.clone(), base, delta], |_| None).unwrap().len(), 2);
+    }
+
+    /// A reader of files of all rows never takes a delta for one.
+    #[test]
+    fn a_delta_has_a_version_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = two_files(folder.path());
+        let version = |path: &Path| u32::from_le_bytes(fs::read(path).unwrap()[8..12].try_into().unwrap());
+        assert_eq!(paths.each_ref().map(|path| version(path)), [2, 3]);
+    }
+}

@@ -1,0 +1,229 @@
+//! Reads a file of rows block by block. Every number is checked before it is used.
+
+mod source;
+
+use std::io::{Read, Seek};
+use std::path::Path;
+
+use source::{FilePlace, FileSource, word_at};
+
+use crate::snapshot::SnapshotError;
+use crate::snapshot::format::{
+    BlockContent, BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotBlock,
+    SnapshotHeader, TableHeader, VERSION,
+};
+
+pub struct SnapshotReader {
+    from: FileSource,
+    version: u32,
+    header: SnapshotHeader,
+    blocks: u64,
+    rows: u64,
+}
+
+impl SnapshotReader {
+    pub fn open(path: &Path) -> Result<Self, SnapshotError> {
+        Self::start(FileSource::open(path)?)
+    }
+
+    /// Reads the header from a source of `bytes` bytes. Errors name it `path`.
+    pub fn from_input(path: &Path, input: impl SnapshotInput + 'static, bytes: u64) -> Result<Self, SnapshotError> {
+        Self::start(FileSource::new(path, input, bytes))
+    }
+
+    fn start(mut from: FileSource) -> Result<Self, SnapshotError> {
+        let (version, header) = read_header(&mut from)?;
+        Ok(Self { from, version, header, blocks: 0, rows: 0 })
+    }
+
+    #[must_use]
+    pub fn header(&self) -> &SnapshotHeader {
+        &self.header
+    }
+
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.from.path
+    }
+
+    /// Bytes read or skipped so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.from.offset
+    }
+
+    /// Blocks read or skipped so far.
+    #[must_use]
+    pub fn blocks_read(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Rows read or skipped so far.
+    #[must_use]
+    pub fn rows_read(&self) -> u64 {
+        self.rows
+    }
+
+    pub fn find_table(&self, name: &str) -> Result<(usize, &TableHeader), SnapshotError> {
+        let tables = &self.header.tables;
+        tables.iter().enumerate().find(|(_, table)| table.name == name).ok_or_else(|| {
+            let known = tables.iter().map(|table| table.name.clone()).collect();
+            SnapshotError::UnknownTable { path: self.path().to_owned(), name: name.to_owned(), known }
+        })
+    }
+
+    /// The next block for which `wanted` returns true. `None` at the end, which must agree with everything before it.
+    /// Other blocks are skipped, so their CRCs are not checked.
+    pub fn next_block(
+        &mut self,
+        wanted: impl Fn(&BlockHeader) -> bool,
+    ) -> Result<Option<SnapshotBlock>, SnapshotError> {
+        loop {
+            let (head, bytes, place) = self.read_head()?;
+            if head.kind == BlockKind::End {
+                return self.read_end(&head, &bytes, &place).map(|()| None);
+            }
+            let content = match wanted(&head) {
+                true => Some(self.read_content(&head, &bytes, &place)?),
+                false => {
+                    self.from.skip_bytes(&place, head.payload_bytes().saturating_add(4))?;
+                    None
+                }
+            };
+            self.blocks += 1;
+            self.rows += if head.kind == BlockKind::Rows { u64::from(head.entries) } else { 0 };
+            if let Some(content) = content {
+                return Ok(Some(SnapshotBlock { table: head.table as usize, content }));
+            }
+        }
+    }
+
+    /// Reads a head. Returns it with its bytes, which the block's CRC covers, and its place.
+    fn read_head(&mut self) -> Result<(BlockHeader, Vec<u8>, FilePlace), SnapshotError> {
+        let mut place = self.from.place_here(format!("block {}", self.blocks));
+        let (head, bytes) = self.read_head_at(&place)?;
+        if !matches!(head.kind, BlockKind::Clock | BlockKind::End) {
+            let table = self.check_table(&head, &place)?;
+            place.name = format!("{} ({} of table `{}`)", place.name, head.kind.name(), table.name);
+        }
+        Ok((head, bytes, place))
+    }
+
+    fn read_head_at(&mut self, place: &FilePlace) -> Result<(BlockHeader, Vec<u8>), SnapshotError> {
+        let mut bytes = self.from.take_bytes(place, HEAD_BYTES as u64)?;
+        let head_place = FilePlace { name: format!("the head of {}", place.name), offset: place.offset };
+        let crc = self.from.check_crc(&head_place, &[&bytes])?;
+        let number = word_at(&bytes, 0);
+        let Some(kind) = BlockKind::from_number(number) else {
+            return Err(self
+                .from
+                .inconsistency(place, format!("is of kind {number}, which this release does not know")));
+        };
+        let [table, from, until, entries, words] = [1, 2, 3, 4, 5].map(|index| word_at(&bytes, index));
+        bytes.extend(crc.to_le_bytes());
+        Ok((BlockHeader { kind, table, from, until, entries, words }, bytes))
+    }
+
+    /// Checks that the head's table exists and that its rows have the size in the header.
+    fn check_table(&self, head: &BlockHeader, place: &FilePlace) -> Result<&TableHeader, SnapshotError> {
+        let Some(table) = self.header.tables.get(head.table as usize) else {
+            let tables = self.header.tables.len();
+            return Err(self
+                .from
+                .inconsistency(place, format!("is of table {}, but the header has {tables} tables", head.table)));
+        };
+        let expected = match head.kind {
+            BlockKind::Rows => table.row_words(),
+            BlockKind::Counts => 1,
+            BlockKind::Removed => 0,
+            _ => head.words as usize,
+        };
+        if head.words as usize == expected {
+            return Ok(table);
+        }
+        let (found, name) = (head.words, &table.name);
+        let problem = format!("has {found} words per entry, but the header says {expected} for table `{name}`");
+        Err(self.from.inconsistency(place, problem))
+    }
+
+    fn read_content(
+        &mut self,
+        head: &BlockHeader,
+        bytes: &[u8],
+        place: &FilePlace,
+    ) -> Result<BlockContent, SnapshotError> {
+        let payload = self.from.take_bytes(place, head.payload_bytes())?;
+        self.from.check_crc(place, &[bytes, &payload])?;
+        // A clock block belongs to no table, and a file may have no tables.
+        let none = TableHeader::default();
+        Ok(BlockContent::decode(head, self.header.tables.get(head.table as usize).unwrap_or(&none), &payload))
+    }
+
+    fn read_end(&mut self, head: &BlockHeader, bytes: &[u8], place: &FilePlace) -> Result<(), SnapshotError> {
+        let place = FilePlace { name: "the end".to_owned(), ..place.clone() };
+        let BlockContent::Clock(counts) = self.read_content(head, bytes, &place)? else { return Ok(()) };
+        let (blocks, rows) = (self.blocks, self.rows);
+        if [counts.steps, counts.seconds] != [blocks, rows] {
+            let reported = format!(
+                "says {} rows in {} blocks, but there are {rows} rows in {blocks} blocks",
+                counts.seconds, counts.steps
+            );
+            return Err(self.from.inconsistency(&place, reported));
+        }
+        match self.from.left {
+            0 => Ok(()),
+            left => Err(self.from.inconsistency(&place, format!("is followed by {left} bytes"))),
+        }
+    }
+}
+
+fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotError> {
+    let place = from.place_here("the header".to_owned());
+    let preamble = from.take_up_to(PREAMBLE_BYTES as u64)?;
+    if !preamble.starts_with(&MAGIC) {
+        let found = preamble.into_iter().take(MAGIC.len()).collect();
+        return Err(SnapshotError::Magic { path: from.path.to_owned(), found });
+    }
+    if preamble.len() < PREAMBLE_BYTES {
+        let needed = (PREAMBLE_BYTES - preamble.len()) as u64;
+        return from.take_bytes(&place, needed).and(Err(from.inconsistency(&place, "is short".to_owned())));
+    }
+    let (version, length) = (word_at(&preamble, 2), word_at(&preamble, 3));
+    let json = from.take_bytes(&place, u64::from(length))?;
+    from.check_crc(&place, &[&preamble, &json])?;
+    let header = match version {
+        VERSION | DELTA_VERSION => serde_json::from_slice(&json),
+        found => return Err(other_version(&from.path, found, &json)),
+    };
+    let header: SnapshotHeader =
+        header.map_err(|source| SnapshotError::Header { path: from.path.to_owned(), source })?;
+    if header.follows.is_some() != (version == DELTA_VERSION) {
+        return Err(
+            from.inconsistency(&place, format!("says otherwise than version {version} whether this is a delta"))
+        );
+    }
+    let unplaced = (header.buckets == 0).then(|| "states no buckets".to_owned());
+    match header.tables.iter().find_map(TableHeader::find_problem).or(unplaced) {
+        Some(problem) => Err(from.inconsistency(&place, problem)),
+        None => Ok((version, header)),
+    }
+}
+
+fn other_version(path: &Path, found: u32, json: &[u8]) -> SnapshotError {
+    let header: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
+    let release = header.get("release").and_then(serde_json::Value::as_str).unwrap_or("(unknown)").to_owned();
+    SnapshotError::Version { path: path.to_owned(), found, newest: DELTA_VERSION, release }
+}
+
+#[cfg(test)]
+mod tests;
+
+/// The source of a file's bytes.
+pub trait SnapshotInput: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> SnapshotInput for T {}

@@ -1,0 +1,136 @@
+//! Full and failing disks: what was appended is kept, and nothing is durable before it is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+use zagros_rows::log::{LogStopped, LogWriter, SyncMode};
+
+use crate::log::support::{
+    DiskFault, FaultyDisk, RecordChange, SEGMENT, changes, open_on, read, records_of, records_read,
+};
+
+fn log_on(folder: &std::path::Path, mode: SyncMode) -> (Arc<FaultyDisk>, LogWriter) {
+    let disk = Arc::new(FaultyDisk::default());
+    let log = open_on(folder, Arc::clone(&disk) as _, mode, 0);
+    (disk, log)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Faults come and go between flushes. In the end the log has every change once, in order.
+    #[test]
+    fn what_could_not_be_written_is_written_later(
+        made in changes(120),
+        faults in prop::collection::vec(0..8_u8, 120),
+        machine: bool,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = if machine { SyncMode::Machine } else { SyncMode::Process };
+        let (disk, log) = log_on(folder.path(), mode);
+        for (number, change) in made.iter().enumerate() {
+            change.append(&log);
+            disk.fail_with(match faults[number] {
+                0 => Some(DiskFault::NoRoom),
+                1 => Some(DiskFault::HalfWrites),
+                2 => Some(DiskFault::Syncs),
+                _ => None,
+            });
+            let old_durable = log.durable_lsn();
+            match log.flush_appended() {
+                Ok(()) => prop_assert_eq!(log.durable_lsn(), log.next_lsn()),
+                Err(stopped) => {
+                    prop_assert_eq!(log.durable_lsn(), old_durable);
+                    prop_assert_eq!(log.check_running(), Err(stopped));
+                }
+            }
+            if faults[number] > 4 {
+                prop_assert_eq!((log.retry(), log.check_running()), (Ok(()), Ok(())));
+            }
+        }
+        disk.fail_with(None);
+        log.retry().unwrap();
+        log.flush_appended().unwrap();
+        prop_assert_eq!(records_read(folder.path()), records_of(&made));
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_a_push_before_it_is_applied_and_takes_it_again_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, log) = log_on(folder.path(), SyncMode::Process);
+    disk.fail_with(Some(DiskFault::NoRoom));
+    // More than is preallocated.
+    let refused = log.reserve_room(64 * SEGMENT * SEGMENT).unwrap_err();
+    assert!(refused.to_string().contains("the log cannot be written"), "{refused}");
+    assert_eq!(log.reserve_room(1).unwrap_err(), refused, "also a small one, until it was tried again");
+    assert!(log.retry().is_ok(), "what is preallocated is enough for nothing");
+    assert!(log.reserve_room(1).is_ok());
+    assert!(log.reserve_room(64 * SEGMENT * SEGMENT).is_err() && log.check_running().is_err());
+    disk.fail_with(None);
+    log.retry().unwrap();
+    let room = log.reserve_room(64 << 10).unwrap();
+    RecordChange::Commit(1).append(&log);
+    log.flush_appended().unwrap();
+    drop(room);
+    assert_eq!(read(folder.path()).unwrap().0.len(), 1);
+}
+
+#[test]
+fn a_log_on_a_full_disk_opens_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::default());
+    disk.fail_with(Some(DiskFault::NoRoom));
+    let log = open_on(folder.path(), Arc::clone(&disk) as _, SyncMode::Process, 0);
+    assert!(log.check_running().is_err() && log.reserve_room(1).is_err());
+    disk.fail_with(None);
+    assert_eq!((log.retry(), log.check_running()), (Ok(()), Ok(())));
+}
+
+#[test]
+fn pushes_that_wait_share_one_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, log) = log_on(folder.path(), SyncMode::Machine);
+    log.flush_appended().unwrap();
+    let threads = 8_u64;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let log = &log;
+            scope.spawn(move || {
+                for seq in 0..50 {
+                    RecordChange::Commit(thread * 50 + seq).append(log);
+                    log.flush_appended().unwrap();
+                }
+            });
+        }
+    });
+    let records = read(folder.path()).unwrap().0.len() as u64;
+    let syncs = disk.syncs.load(Ordering::Relaxed);
+    assert_eq!(records, threads * 50);
+    // One thread alone would need one each, and two for each segment.
+    assert!(syncs <= records + 3 * records * 104 / SEGMENT + 3, "{syncs} syncs for {records} records");
+}
+
+/// The process goes on for a moment after its run is over, while the next server makes a log in the same folder.
+#[test]
+fn a_log_that_has_ended_touches_no_file_of_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, ended) = log_on(folder.path(), SyncMode::Process);
+    RecordChange::Commit(1).append(&ended);
+    ended.flush_appended().unwrap();
+    let held = ended.reserve_room(1).unwrap();
+    RecordChange::Commit(2).append(&ended);
+    ended.end_writing();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let next = open_on(folder.path(), Arc::new(FaultyDisk::default()), SyncMode::Process, 0);
+    assert_eq!(ended.flush_appended(), Err(LogStopped::Ended));
+    assert_eq!(ended.reserve_room(64 * SEGMENT * SEGMENT).map(drop), Err(LogStopped::Ended));
+    assert_eq!((ended.retry(), ended.check_running()), (Err(LogStopped::Ended), Err(LogStopped::Ended)));
+    assert_eq!(ended.delete_before(u64::MAX).unwrap(), 0);
+    drop(held);
+    RecordChange::Commit(3).append(&next);
+    next.flush_appended().unwrap();
+    assert_eq!(records_read(folder.path()), records_of(&[RecordChange::Commit(3)]));
+}

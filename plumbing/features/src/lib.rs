@@ -1,1 +1,0 @@
-//! Holds no code: its manifest names features of dependencies.

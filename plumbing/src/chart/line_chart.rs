@@ -1,0 +1,206 @@
+//! Curves over steps as inline SVG, without a script and without a font of their own.
+
+use std::fmt::Write;
+
+use crate::chart::axis::{AxisRange, most_of, thin_points, tick_label};
+use crate::chart::html::escape_html;
+
+/// Size of the drawing in its own units, which are pixels on a phone.
+const SIZE: (f64, f64) = (420.0, 230.0);
+/// Room for labels: left, top, right, bottom.
+const ROOM: (f64, f64, f64, f64) = (46.0, 12.0, 12.0, 34.0);
+/// Most points of a curve: about two a pixel of a wide screen.
+const POINTS: usize = 1200;
+
+#[derive(Clone, Debug, Default)]
+pub struct Chart {
+    pub title: &'static str,
+    /// What is drawn, and its unit.
+    pub subtitle: &'static str,
+    /// What the horizontal axis counts; steps when empty.
+    pub across: &'static str,
+    pub series: Vec<ChartSeries>,
+    /// A step that matters, and why.
+    pub mark: Option<(u64, &'static str)>,
+    pub from_zero: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct ChartSeries {
+    pub name: &'static str,
+    /// Number of its colour, from 0.
+    pub colour: usize,
+    /// Whether each point is drawn, as is right where they are few.
+    pub dots: bool,
+    /// Step and value, in order.
+    pub points: Vec<(f64, f64)>,
+}
+
+struct ChartAxes {
+    steps: AxisRange,
+    values: AxisRange,
+}
+
+impl Chart {
+    pub fn render_figure(&self) -> Option<String> {
+        let axes = self.axes()?;
+        let mut svg =
+            format!(r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#, SIZE.0, SIZE.1, escape_html(self.title));
+        axes.draw(if self.across.is_empty() { "step" } else { self.across }, &mut svg);
+        self.draw_mark(&axes, &mut svg);
+        self.series.iter().filter(|series| !series.points.is_empty()).for_each(|series| series.draw(&axes, &mut svg));
+        svg.push_str("</svg>");
+        let (title, subtitle, legend) = (escape_html(self.title), escape_html(self.subtitle), self.legend());
+        Some(format!("<figure><figcaption><h3>{title}</h3><p>{subtitle}</p>{legend}</figcaption>{svg}</figure>"))
+    }
+
+    fn axes(&self) -> Option<ChartAxes> {
+        let all = || self.series.iter().flat_map(|series| series.points.iter().copied());
+        let steps = AxisRange::from_values(all().map(|point| point.0))?;
+        let drawn = |dots: bool| self.series.iter().filter(move |series| series.dots == dots);
+        let of_curves: Vec<f64> = drawn(false).flat_map(|series| series.points.iter().map(|point| point.1)).collect();
+        // A scale from zero shows the largest value: it is often a bound.
+        let curves = if self.from_zero { AxisRange::from_values(of_curves) } else { most_of(of_curves) };
+        let dots = AxisRange::from_values(drawn(true).flat_map(|series| series.points.iter().map(|point| point.1)));
+        let values = match (curves, dots) {
+            (Some(curves), Some(dots)) => curves.union_with(dots),
+            (one, other) => one.or(other)?,
+        };
+        let values =
+            if self.from_zero { AxisRange { low: 0.0, high: values.high * 1.08 } } else { values.with_margin(0.06) };
+        (values.high > values.low).then_some(ChartAxes { steps, values })
+    }
+
+    /// One curve needs no legend: the title names it.
+    fn legend(&self) -> String {
+        let drawn: Vec<&ChartSeries> = self.series.iter().filter(|series| !series.points.is_empty()).collect();
+        if drawn.len() < 2 {
+            return String::new();
+        }
+        let entry = |series: &&ChartSeries| {
+            let shape = if series.dots { "dot" } else { "line" };
+            format!(r#"<span><i class="{shape} c{}"></i>{}</span>"#, series.colour, escape_html(series.name))
+        };
+        format!(r#"<div class="legend">{}</div>"#, drawn.iter().map(entry).collect::<String>())
+    }
+
+    fn draw_mark(&self, axes: &ChartAxes, svg: &mut String) {
+        let Some((step, why)) = self.mark else { return };
+        let x = axes.x(step as f64);
+        let anchor = if axes.steps.relative_position(step as f64) > 0.5 { "end" } else { "start" };
+        let text_x = if anchor == "end" { x - 4.0 } else { x + 4.0 };
+        let (top, bottom) = (ROOM.1, SIZE.1 - ROOM.3);
+        put(svg, &format!(r#"<line class="mark" x1="{x:.1}" x2="{x:.1}" y1="{top}" y2="{bottom}"/>"#));
+        let (y, why) = (bottom - 5.0, escape_html(why));
+        put(svg, &format!(r#"<text class="why" x="{text_x:.1}" y="{y}" text-anchor="{anchor}">{why}</text>"#));
+    }
+}
+
+impl ChartSeries {
+    fn draw(&self, axes: &ChartAxes, svg: &mut String) {
+        let inside = |point: &(f64, f64)| point.0.is_finite() && point.1.is_finite();
+        let points: Vec<(f64, f64)> = self.points.iter().copied().filter(inside).collect();
+        let mut path = String::new();
+        for (x, y) in thin_points(&points, POINTS) {
+            // What is beyond the scale is drawn at its edge.
+            let _ = write!(path, "{:.1},{:.1} ", axes.x(x), axes.y(y));
+        }
+        let path = path.trim_end();
+        put(svg, &format!(r#"<polyline class="curve c{}" points="{path}"/>"#, self.colour));
+        for (x, y) in points.iter().filter(|_| self.dots) {
+            let (cx, cy, name) = (axes.x(*x), axes.y(*y), escape_html(self.name));
+            let title = format!("<title>{name} after step {x}: {y:.4}</title>");
+            put(
+                svg,
+                &format!(r#"<circle class="c{}" cx="{cx:.1}" cy="{cy:.1}" r="3.5">{title}</circle>"#, self.colour),
+            );
+        }
+    }
+}
+
+impl ChartAxes {
+    fn x(&self, step: f64) -> f64 {
+        ROOM.0 + self.steps.relative_position(step) * (SIZE.0 - ROOM.0 - ROOM.2)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        ROOM.1 + (1.0 - self.values.relative_position(value).clamp(0.0, 1.0)) * (SIZE.1 - ROOM.1 - ROOM.3)
+    }
+
+    fn draw(&self, across: &str, svg: &mut String) {
+        let (left, right, bottom) = (ROOM.0, SIZE.0 - ROOM.2, SIZE.1 - ROOM.3);
+        let values = self.values.round_ticks(5);
+        let step = values.get(1).map_or(1.0, |second| second - values[0]);
+        for value in values {
+            let y = self.y(value);
+            put(svg, &format!(r#"<line class="grid" x1="{left}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#));
+            let (x, y, text) = (left - 6.0, y + 3.5, tick_label(value, step));
+            put(svg, &format!(r#"<text x="{x}" y="{y:.1}" text-anchor="end">{text}</text>"#));
+        }
+        let steps = self.steps.round_ticks(5);
+        let step = steps.get(1).map_or(1.0, |second| second - steps[0]);
+        for tick in steps {
+            let (x, y, text) = (self.x(tick), bottom + 15.0, tick_label(tick, step));
+            put(svg, &format!(r#"<text x="{x:.1}" y="{y}" text-anchor="middle">{text}</text>"#));
+        }
+        let (x, y) = ((left + right) / 2.0, SIZE.1 - 4.0);
+        put(svg, &format!(r#"<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>"#));
+        put(svg, &format!(r#"<text x="{x}" y="{y}" text-anchor="middle">{across}</text>"#));
+    }
+}
+
+fn put(svg: &mut String, element: &str) {
+    svg.push_str(element);
+    svg.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(name: &'static str, dots: bool, points: &[(f64, f64)]) -> ChartSeries {
+        ChartSeries { name, colour: usize::from(dots), dots, points: points.to_vec() }
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_figure() {
+        assert!(Chart::default().render_figure().is_none());
+        let nan = Chart { series: vec![series("a", false, &[(1.0, f64::NAN)])], ..Chart::default() };
+        assert!(nan.render_figure().is_none());
+        let zeros =
+            Chart { series: vec![series("a", false, &[(1.0, 0.0), (2.0, 0.0)])], from_zero: true, ..Chart::default() };
+        assert!(zeros.render_figure().is_some(), "a curve of zeros is worth a line");
+    }
+
+    #[test]
+    fn curves_dots_legend_and_mark_are_drawn() {
+        let chart = Chart {
+            title: "AUC <by step>",
+            series: vec![
+                series("training", false, &[(1.0, 0.6), (2.0, 0.7)]),
+                series("validation", true, &[(1.0, 0.65), (2.0, 0.75)]),
+            ],
+            mark: Some((2, "best")),
+            ..Chart::default()
+        };
+        let figure = chart.render_figure().unwrap();
+        assert_eq!(figure.matches("<polyline").count(), 2);
+        assert_eq!(figure.matches("<circle").count(), 2);
+        assert!(figure.contains("AUC &lt;by step&gt;") && !figure.contains("<by step>"), "{figure}");
+        assert!(figure.contains("validation after step 2: 0.7500") && figure.contains(">best</text>"), "{figure}");
+        let places = figure.split("points=\"").nth(1).unwrap();
+        assert!(places.starts_with("46.0,"), "the first step is at the left edge: {places}");
+    }
+
+    #[test]
+    fn everything_lies_on_the_drawing() {
+        let points: Vec<(f64, f64)> = (0..5000).map(|x| (f64::from(x), if x == 7 { 1e9 } else { 0.1 })).collect();
+        let figure = Chart { series: vec![series("a", false, &points)], ..Chart::default() }.render_figure().unwrap();
+        let places = figure.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+        for place in places.split(' ') {
+            let (x, y) = place.split_once(',').unwrap();
+            let (x, y): (f64, f64) = (x.parse().unwrap(), y.parse().unwrap());
+            assert!((ROOM.0..=SIZE.0).contains(&x) && (ROOM.1..=SIZE.1).contains(&y), "{place}");
+        }
+    }
+}
