@@ -11,7 +11,7 @@ use crate::args::EmbeddingArgs;
 use crate::program;
 use zagros_calibrate::embedding::drive::{BenchClients, MeasuredCase};
 use zagros_calibrate::embedding::limits::{self, ByteExchange};
-use zagros_calibrate::embedding::side::ServerSide;
+use zagros_calibrate::embedding::ServerSide;
 use zagros_calibrate::workload::{self, BATCH};
 use zagros_shell::{Exit, Failure, OrInternal, print_answer};
 

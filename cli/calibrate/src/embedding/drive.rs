@@ -16,7 +16,7 @@ use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_shell::{Exit, Failure, OrInternal};
 use zagros_zip::number_from;
 
-use super::side::{CpuTimes, ServerSide};
+use super::{CpuTimes, ServerSide};
 
 /// Batches that each client keeps for the measurements of lookups and updates alone.
 const KEPT: usize = 8;
