@@ -19,10 +19,10 @@ use zagros_coordinator_core::MemberSlot;
 use zagros_job::Mode;
 use zagros_worker_core::{Event, LoopEnd, TrainingPolicy};
 
+use self::outcome::RunCounts;
 use crate::cluster::SimCluster;
 use crate::coordination::{SimCoordinator, SimMembership};
 use crate::error::SimError;
-use crate::progress::RunCounts;
 use crate::queue::EventQueue;
 use crate::scenario::Scenario;
 use crate::worker::{SimWorker, WorkerId, WorkerPlan, one_epoch};
