@@ -1,18 +1,21 @@
-//! The commands that need no torch, one file each. This file calls the right one.
+//! The commands that need no torch, one file each. This file calls the right one, and has `health`.
 
 mod coordinator;
 mod doctor;
 mod embedding_server;
-mod health;
 mod scale;
 mod secret;
 mod status;
 
+use std::time::Duration;
+
 use clap::Subcommand;
+use zagros_plumbing::ask::ask_path;
 
 use crate::args::{CoordinatorArgs, DoctorArgs, HealthArgs, Logging, ScaleArgs, SecretArgs, ServerArgs, StatusArgs};
 use crate::exit::{Exit, Failure};
-use crate::runtime::{block_on, block_on_threads};
+use crate::out;
+use crate::start::{block_on, block_on_threads};
 
 /// Commands of `zagros-server`. `zagros` has them too.
 #[derive(Debug, Subcommand)]
@@ -54,8 +57,22 @@ impl ServerCommand {
             Self::Status(args) => block_on(status::run(args)),
             Self::Doctor(args) => block_on(doctor::run(args)),
             Self::Scale(args) => block_on(scale::run(args)),
-            Self::Health(args) => block_on(health::run(args)),
+            Self::Health(args) => block_on(ask_health(args)),
             Self::Secret(args) => secret::run(args),
         }
     }
+}
+
+/// `health`: asks a role over HTTP whether it lives. A process that hangs still accepts connections. Success is an answer of 200.
+async fn ask_health(args: HealthArgs) -> Result<Exit, Failure> {
+    let path = if args.ready { "/readyz" } else { "/healthz" };
+    let help = "the role's log has the cause; its HTTP address is the key cluster.admin";
+    let answer = ask_path(&args.admin, path, Duration::from_secs(args.timeout)).await;
+    let (status, body) = answer.map_err(|error| Failure::with_help(Exit::Cluster, error, help))?;
+    let said = String::from_utf8_lossy(&body).trim().to_owned();
+    if !status.is_success() {
+        return Err(Failure::with_help(Exit::Cluster, format!("{} says {said}", args.admin), help));
+    }
+    out!("{said}");
+    Ok(Exit::Success)
 }

@@ -1,8 +1,8 @@
-//! Exit codes, and the form of errors: what, where, why, next step.
+//! Exit codes, the form of errors (what, where, why, next step), and answers for programs.
 
 use std::error::Error;
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use clap::Parser;
 use miette::{MietteHandlerOpts, Report, ReportHandler};
@@ -169,6 +169,22 @@ impl<T, E: Error> OrInternal<T> for Result<T, E> {
     }
 }
 
+/// Prints a whole answer for a program on standard output. A failed write is an error, because half an answer must not look
+/// like success. A reader that closed the pipe wants no more.
+pub fn print_answer(text: &str) -> Result<(), Failure> {
+    answer_to(anstream::stdout(), text)
+}
+
+fn answer_to(mut stream: impl Write, text: &str) -> Result<(), Failure> {
+    match writeln!(stream, "{text}").and_then(|()| stream.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let what = format!("cannot write to standard output: {error}");
+            Err(Failure::with_help(Exit::Internal, what, "check the disk that it goes to"))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,5 +223,25 @@ mod tests {
         let chain = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner })).with_advice("make room");
         assert_eq!(chain.report.to_string(), "the run failed: cannot save: the disk is full");
         assert_eq!(chain.report.help().map(|help| help.to_string()).as_deref(), Some("make room"));
+    }
+
+
+    struct Broken(ErrorKind);
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_lost_is_a_failure_unless_nobody_wants_it() {
+        assert!(answer_to(Vec::new(), "{}").is_ok());
+        assert!(answer_to(Broken(ErrorKind::BrokenPipe), "{}").is_ok());
+        assert!(answer_to(Broken(ErrorKind::StorageFull), "{}").is_err());
     }
 }

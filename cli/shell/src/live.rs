@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use zagros_transport::Credentials;
 
-use crate::announce::{Announcement, coordinator_file};
 use crate::credentials;
 use crate::exit::{Exit, Failure};
+use crate::process_record::{Announcement, coordinator_file};
 
 /// The default folder of runs.
 const RUNS: &str = "runs";

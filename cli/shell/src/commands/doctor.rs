@@ -7,12 +7,11 @@ use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose_run, time};
 use zagros_protocol::control::StatusRequest;
 
-use crate::answer::print_answer;
 use crate::args::DoctorArgs;
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::live::FoundCoordinator;
+use crate::exit::{Exit, Failure, OrInternal, print_answer};
+use crate::live::{self, FoundCoordinator};
 use crate::local_run::LocalRun;
-use crate::{live, out};
+use crate::out;
 
 /// Findings that are shown. The JSON has all.
 const SHOWN: usize = 5;

@@ -6,10 +6,9 @@ use std::path::Path;
 
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
-use crate::answer::print_answer;
 use crate::args::{SecretArgs, SecretCommand};
 use crate::credentials::{from_environment, read, write_secret};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, print_answer};
 use crate::note;
 
 pub(super) fn run(args: SecretArgs) -> Result<Exit, Failure> {

@@ -8,10 +8,9 @@ use zagros_coordinator::StatusReport;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_protocol::control::StatusRequest;
 
-use crate::answer::print_answer;
 use crate::args::StatusArgs;
 use crate::dashboard::{self, WatchedRun};
-use crate::exit::{Exit, Failure, OrInternal};
+use crate::exit::{Exit, Failure, OrInternal, print_answer};
 use crate::{live, out};
 
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
