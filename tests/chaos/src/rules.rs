@@ -8,7 +8,7 @@ use zagros_shell::{Exit, Failure};
 
 use crate::FaultKind;
 use crate::link::LinkName;
-use crate::target::FaultTarget;
+use crate::schedule::FaultTarget;
 
 /// Changes to any job: its tables learn so that each row is minus the sum of its gradients.
 const EXACT: [&str; 12] = [

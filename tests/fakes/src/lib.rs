@@ -4,10 +4,7 @@
 //! another build of the crate.
 
 mod control_plane;
-mod script;
 mod shard;
-mod window_groups;
 
-pub use control_plane::{FakeControlPlane, LEASE};
-pub use script::AnswerScript;
+pub use control_plane::{AnswerScript, FakeControlPlane, LEASE};
 pub use shard::{FakeShard, ScriptedFault, added, row_value};
