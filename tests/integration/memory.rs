@@ -1,10 +1,10 @@
-//! `cluster.memory`: what leaves memory loses nothing, and memory is kept to.
+//! `cluster.memory`: what leaves memory loses nothing, and memory is kept to. It does not grow with the file.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-
 use zagros_tests::{RunningCommand, TestProgram};
 
 use crate::fixture::{Fixture, http_get};
@@ -183,4 +183,27 @@ fn the_process_of_a_server_keeps_to_its_budget() {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Peak resident memory of a run, from the kernel's own account of the process, kB.
+fn peak_of_run(fixture: &Fixture) -> f64 {
+    // A shuffle window that is filled several times in the short run, too.
+    let sets = ["--set", "output.save_model=false", "--set", "data.shuffle_rows=5000"];
+    fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
+    fixture.summary()["peak_rss_bytes"].as_f64().expect("a peak")
+}
+
+#[test]
+fn a_file_ten_times_longer_of_the_same_ids_needs_the_same_memory() {
+    let fixture = Fixture::new(30_000);
+    let short = peak_of_run(&fixture);
+    let train = fixture.path("train.txt");
+    // The same rows again: the same id space, ten times the bytes.
+    let again = format!(
+        "for i in 1 2 3 4 5 6 7 8 9 10; do cat '{0}'; done > '{0}.long' && mv '{0}.long' '{0}'",
+        train.display()
+    );
+    assert!(Command::new("sh").args(["-c", &again]).status().expect("sh runs").success());
+    let long = peak_of_run(&fixture);
+    assert!((long / short - 1.0).abs() < 0.05, "{short} bytes for the short file, {long} for the long one");
 }
