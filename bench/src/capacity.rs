@@ -8,23 +8,24 @@
 
 mod batches;
 mod figures;
-mod ids;
-mod ledger;
-mod page;
 mod table;
-mod table_run;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use zagros_cold::{LogOptions, LogStore, StoreContent};
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
+use zagros_table::{ColdStore, Initializer, Optimizer, RequestBuffers, TableConfig, TableResources, TableSet};
 
+use self::batches::{CheckedBatches, PushCounts, SAMPLES};
 use self::figures::{CapacityFigures, CapacityPoint};
-use self::table::TableCase;
-use self::table_run::measure_table;
+use self::table::{DIM, TableCase, TableFigures, disk_failed, table_failure, thread_failure};
 use crate::args::CapacityArgs;
-use crate::page_file;
+use crate::program;
 
 /// Rows and batches of `--quick`.
 const QUICK: (&[u64], u64) = (&[20_000, 100_000], 3);
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
         figures.points.push(point);
     }
     if let Some(path) = &args.page {
-        page_file::write_page(path, &page::page(&figures))?;
+        program::write_page(path, &figures::render_page(&figures))?;
     }
     match (args.json, args.quick) {
         (true, _) => print_answer(&serde_json::to_string(&figures).or_internal()?)?,
@@ -99,4 +100,69 @@ fn free_memory() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kib| kib * 1024.0)
+}
+
+/// Batches of hints that a server holds beyond `train.lookahead`, while batches are handed over.
+const HANDED_OVER: usize = 4;
+
+/// One number of rows: a table that is filled, used, and compared with the ledger.
+fn measure_table(case: &TableCase<'_>) -> Result<TableFigures, Failure> {
+    let config = config();
+    let folder = tempfile::tempdir_in(case.folder).or_internal()?;
+    let store = case
+        .budget
+        .map(|_| LogStore::open(StoreContent::Scratch, folder.path(), &[config.cold_words()], &LogOptions::default()));
+    let store = store.transpose().map_err(disk_failed)?.map(Arc::new);
+    let look_ahead = if case.ahead > 0 { case.ahead + HANDED_OVER } else { 0 };
+    let cold = store.clone().map(|store| store as Arc<dyn ColdStore>);
+    let resources = TableResources { budget: case.budget, cold, look_ahead, ..TableResources::default() };
+    let tables = TableSet::new(1, &[config], resources).map_err(table_failure)?;
+    let ledger = tended(&tables, || fill(&tables, case.rows))?;
+    let mut batches = CheckedBatches { case, tables: &tables, store: store.as_deref(), ledger };
+    let figures = tended(&tables, || batches.train_batches())?;
+    batches.ledger.check_all(&tables)?;
+    Ok(TableFigures {
+        rows: case.rows,
+        rows_in_memory: tables.iter().map(zagros_table::Table::row_count).sum(),
+        memory_bytes: tables.iter().map(zagros_table::Table::memory_bytes).sum(),
+        disk_bytes: store.as_ref().map_or(0, |store| store.size().bytes),
+        write_amplification: store.as_ref().map_or(0.0, |store| store.io_counts().write_amplification()),
+        ..figures
+    })
+}
+
+/// SGD at learning rate 1 from zero. Momentum 0 gives each row as much state as Adagrad.
+fn config() -> TableConfig {
+    let optimizer = Optimizer::Momentum { lr: 1.0, momentum: 0.0, l2: 0.0 };
+    TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() }
+}
+
+fn tended<T>(tables: &TableSet, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let maintenance = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if tables.maintain().map_err(disk_failed)?.is_idle() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Ok(())
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        match maintenance.join() {
+            Ok(maintained) => maintained.and(result),
+            Err(_) => Err(thread_failure("maintains the table")),
+        }
+    })
+}
+
+/// Pushes to every row once, like a first pass over new ids.
+fn fill(tables: &TableSet, rows: usize) -> Result<PushCounts, Failure> {
+    let (mut buffers, mut ledger) = (RequestBuffers::new(), PushCounts::new(rows));
+    for (step, start) in (0..rows).step_by(SAMPLES * 4).enumerate() {
+        let numbers: Vec<u32> = (start..rows.min(start + SAMPLES * 4)).map(|number| number as u32).collect();
+        ledger.push_ones(tables, &numbers, step as u64, &mut buffers)?;
+    }
+    Ok(ledger)
 }

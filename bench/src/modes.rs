@@ -5,8 +5,6 @@
 
 mod cluster;
 mod figures;
-mod link;
-mod page;
 mod proxy;
 mod workload;
 
@@ -15,10 +13,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use self::figures::{ModeCase, ModeFigures};
-use self::link::NetworkLine;
+use self::proxy::NetworkLine;
 use self::workload::{ModeSetting, SERVERS, WORKERS};
 use crate::args::ModesArgs;
-use crate::page_file;
+use crate::program;
 use zagros_shell::{Exit, Failure, OrInternal, err, print_answer};
 use zagros_zip::ZipEq;
 
@@ -45,7 +43,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let (delay_ms, rate_mbit, workers, servers, job) = (args.delay, args.rate, WORKERS, SERVERS, job.name);
     let figures = ModeFigures { job, delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds, cases, means };
     if let Some(path) = &args.page {
-        page_file::write_page(path, &page::page(&figures))?;
+        program::write_page(path, &figures::render_page(&figures))?;
     }
     if args.json {
         print_answer(&serde_json::to_string(&figures).or_internal()?)?;

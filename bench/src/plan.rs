@@ -11,8 +11,7 @@ use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
 
 use crate::args::PlanArgs;
-use crate::program;
-use crate::up::{self, UpRun};
+use crate::program::{self, UpRun};
 
 /// Rows of `--quick`, and its one batch.
 const QUICK: (u64, u64) = (8_000, 512);
@@ -81,7 +80,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                 std::fs::write(&job, job_text(keys, batch, workers, &runs)).or_internal()?;
                 let forecast = forecast(&args, &job, workers).await?;
                 let (started, before) = (Instant::now(), busy_seconds());
-                let UpRun { summary, cpu } = up::run(&job, &runs, network).await?;
+                let UpRun { summary, cpu } = program::run_up(&job, &runs, network).await?;
                 let busy = before.zip(busy_seconds()).map(|(before, after)| after - before - cpu.as_secs_f64());
                 all.calibration = forecast.calibration;
                 let case = PlanCase {

@@ -11,7 +11,7 @@ use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
 
 use crate::args::ScalingArgs;
-use crate::up::{self, UpRun};
+use crate::program::{self, UpRun};
 
 /// Training rows of `--quick`, and its batch size.
 const QUICK: (u64, usize) = (20_000, 512);
@@ -124,7 +124,7 @@ fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
 }
 
 async fn train(job: &Path, runs: &Path, workers: u32, first: Option<&ScalingRun>) -> Result<ScalingRun, Failure> {
-    let UpRun { summary, cpu } = up::run(job, runs, &format!("training with {workers} dense worker(s)")).await?;
+    let UpRun { summary, cpu } = program::run_up(job, runs, &format!("training with {workers} dense worker(s)")).await?;
     Ok(figures(workers, &summary, cpu, first))
 }
 

@@ -10,8 +10,7 @@ use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
 use zagros_transport::RoleKey;
 
-use super::link::NetworkLine;
-use super::proxy::{LineProxy, RunningProxy};
+use super::proxy::{LineProxy, NetworkLine, RunningProxy};
 use crate::program;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
 
