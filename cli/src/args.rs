@@ -1,12 +1,12 @@
 //! The command line. The help of each command says what it does and shows a call that works.
 
 mod data;
-mod inspect;
+mod experiments;
 mod job;
 mod planning;
 #[cfg(test)]
 mod reference;
-mod sweep;
+mod saved_models;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
-pub(crate) use self::inspect::{
-    AverageOf, BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id,
-};
+pub(crate) use self::experiments::{ScalingLawArgs, SweepArgs};
 pub(crate) use self::job::JobArgs;
 pub(crate) use self::planning::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
-pub(crate) use self::sweep::{ScalingLawArgs, SweepArgs};
+pub(crate) use self::saved_models::{
+    AverageOf, BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id,
+};
 use crate::days::DateRange;
 use crate::logs::LogLevel;
 use crate::pause::PausePoint;

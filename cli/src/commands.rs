@@ -1,6 +1,5 @@
 //! One file per command. This file calls the right one.
 
-mod calibrate;
 mod data;
 pub(crate) mod dense_worker;
 mod eval;
@@ -8,19 +7,17 @@ mod forget;
 mod init;
 mod inspect;
 mod logs;
-mod models;
 mod plan;
 mod predict;
 mod quantize;
-mod report;
-mod simulate;
 mod train;
 
 use clap::CommandFactory;
+use zagros_dense_worker::RunFolder;
 use zagros_shell::{Exit, Failure, Logging, block_on, print_answer};
 
-use crate::args::{Arguments, Command, DataCommand};
-use crate::{scaling_law, sweep, up};
+use crate::args::{Arguments, Command, DataCommand, ReportArgs};
+use crate::{page, scaling_law, sweep, up};
 
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     arguments.logging.install(log_level(&arguments.command));
@@ -29,16 +26,16 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Train(args) => block_on(train::run(args)),
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
         Command::Sweep(args) => block_on(sweep::run(args)),
-        Command::Models(args) => models::run(&args),
+        Command::Models(args) => plan::list_models(&args),
         Command::Plan(args) => plan::run(&args),
-        Command::Calibrate(args) => block_on(calibrate::run(args)),
-        Command::Simulate(args) => simulate::run(&args),
+        Command::Calibrate(args) => block_on(plan::calibrate(args)),
+        Command::Simulate(args) => plan::simulate(&args),
         Command::ScalingLaw(args) => block_on(scaling_law::run(args)),
         Command::Eval(args) => block_on(eval::run(args)),
         Command::Predict(args) => block_on(predict::run(args)),
         Command::DenseWorker(args) => block_on(dense_worker::run(args)),
         Command::Server(command) => command.run(),
-        Command::Report(args) => report::run(&args),
+        Command::Report(args) => write_report(&args),
         Command::Forget(args) => block_on(forget::run(args)),
         Command::Quantize(args) => quantize::run(&args),
         Command::Inspect(args) => inspect::run(&args),
@@ -69,5 +66,12 @@ fn print_completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "zagros", &mut script);
     print_answer(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Success)
+}
+
+/// `zagros report`: writes a run's page again, from its folder.
+fn write_report(args: &ReportArgs) -> Result<Exit, Failure> {
+    let folder = RunFolder::open(&args.run).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    print_answer(&page::write(&folder)?.display().to_string())?;
     Ok(Exit::Success)
 }

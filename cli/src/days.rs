@@ -8,8 +8,6 @@
 //!
 //! The same command goes on where it was interrupted: with the first day that is not done, in the middle of it if it has a checkpoint.
 
-mod chain;
-mod data;
 mod health;
 mod history;
 mod page;
@@ -29,15 +27,13 @@ use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_shell::{Exit, Failure, OrInternal, note, out};
 use zagros_store::Folder;
 
-use self::data::DayData;
 use self::health::{DayHealth, IdCounts, ReferenceDrift};
-use self::history::{DayHistory, DayRecord};
+use self::history::{DayData, DayHistory, DayRecord};
 use self::range::PLACEHOLDER;
-use crate::report;
 use crate::resume::{ResumeChoice, RunStart};
 use crate::saved::{SavedModel, check_trust};
-use crate::steps;
 use crate::terminal::Terminal;
+use crate::{report, steps};
 
 pub(crate) use range::DateRange;
 
@@ -126,7 +122,7 @@ impl DailyTraining {
     }
 
     fn done(&self, days: &[String], history: &DayHistory) -> usize {
-        chain::done_count(days, history, |day, record, model| {
+        history::done_count(days, history, |day, record, model| {
             let given = self.job.train.start_from.clone().filter(|_| *day == days[0]);
             was_trained_so(model, &self.day(day, given.or_else(|| record.from.clone())).job)
         })

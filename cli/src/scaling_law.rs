@@ -15,9 +15,6 @@ mod member;
 mod page;
 mod report;
 mod setup;
-mod speed;
-mod state;
-mod training;
 
 use std::time::Duration;
 
@@ -27,11 +24,9 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_scaling::{Family, ForecastDecision};
 use zagros_shell::{Exit, Failure, note, watch_signals};
 
-use self::analysis::{FamilyAnalysis, ForecastVerification};
-use self::member::{FamilyMember, MemberPoint};
+use self::analysis::{FamilyAnalysis, FamilyPlan, ForecastVerification};
+use self::member::{FamilyMember, MemberPoint, TrainingEnd};
 use self::setup::FamilySetup;
-use self::state::FamilyPlan;
-use self::training::TrainingEnd;
 use crate::args::ScalingLawArgs;
 use crate::report::interrupt_exit;
 use crate::resume::failed;
@@ -62,7 +57,7 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     report::print_plan(&setup, &plan);
     let deadline = started + if args.budget.is_zero() { FOREVER } else { args.budget };
     let members: Vec<FamilyMember> = plan.family.runs.iter().map(|run| FamilyMember::from_run(&setup, run)).collect();
-    let mut end = training::train(&setup, &members, &shutdown, deadline).await?;
+    let mut end = member::train(&setup, &members, &shutdown, deadline).await?;
     let points: Vec<MemberPoint> =
         members.iter().filter_map(|member| member.measured_points(&setup)).flatten().collect();
     let mut analysis = FamilyAnalysis::fit(&setup, &plan, points);
@@ -94,7 +89,7 @@ async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, 
         note!("going on with the family in {}", setup.folder.display());
         return Ok(plan);
     }
-    let speed = speed::measure(setup).await?;
+    let speed = member::measure(setup).await?;
     let request = setup.family_request(speed.held_out, args.verify);
     let family = if args.budget.is_zero() {
         Family::without_budget(&request, &speed.cost)
@@ -114,11 +109,11 @@ async fn verify(
 ) -> Result<TrainingEnd, Failure> {
     let member = FamilyMember::next(setup, &analysis.shares);
     note!("training the next size, {}", setup.next.size);
-    let end = training::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
+    let end = member::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
     let truth = member.measured_points(setup).and_then(|points| points.last().cloned());
     if let (Some(truth), Some(forecast)) = (truth, &analysis.forecast) {
         let verification = ForecastVerification::new(forecast, &truth);
-        state::write_json(&setup.folder.join(state::VERIFICATION), &verification)?;
+        analysis::write_json(&setup.folder.join(analysis::VERIFICATION), &verification)?;
         analysis.verification = Some(verification);
     }
     Ok(end)

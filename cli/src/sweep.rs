@@ -10,8 +10,6 @@
 //! trial twice.
 
 mod journal;
-mod killed;
-mod page;
 mod report;
 mod setup;
 mod trial;
@@ -28,9 +26,8 @@ use zagros_shell::{Exit, Failure, OrInternal, note, watch_signals};
 use zagros_sweep::{NextAction, Sweep, SweepRecord, TrialTask};
 
 use self::journal::SweepJournal;
-use self::killed::{KilledTrials, NextStart};
 use self::setup::SweepSetup;
-use self::trial::{TrialEnd, TrialProcess};
+use self::trial::{KilledTrials, NextStart, TrialEnd, TrialProcess};
 use crate::args::SweepArgs;
 use crate::report::interrupt_exit;
 use crate::resume::failed;
@@ -58,7 +55,7 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     let mut search = SweepSearch { setup: &setup, journal, sweep, running, processes, killed };
     let end = search.run(&shutdown, Instant::now() + args.budget.unwrap_or(FOREVER)).await;
     // What is known so far is written, however the search ended.
-    let written = page::write_page(&setup, &search.sweep).and_then(|()| report::write(&setup, &search.sweep));
+    let written = report::write_page(&setup, &search.sweep).and_then(|()| report::write(&setup, &search.sweep));
     let end = end?;
     written?;
     report::print(&setup, &search.sweep);

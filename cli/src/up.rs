@@ -3,9 +3,7 @@
 //! The parent starts the roles in order, shows their lines with a prefix, and ends them in order at Ctrl-C. If a process
 //! dies, the parent ends the others and names the first that died.
 
-mod cost;
 mod held;
-mod scale;
 mod targets;
 mod watch;
 
@@ -107,7 +105,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     };
     if ended.is_ok() {
         plan.row_folders.remove();
-        cost::record(&start.folder, cpu_before, &console);
+        held::record_cost(&start.folder, cpu_before, &console);
     }
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
@@ -247,7 +245,7 @@ async fn supervise(
     let credentials = plan.credentials();
     let watched = tokio::select! {
         watched = supervisor.watch_and_restart(&stop.first, restarts) => watched,
-        failed = scale::follow(&address, &credentials, job.cluster.timeout, wanted) => match failed {
+        failed = watch::follow_scale(&address, &credentials, job.cluster.timeout, wanted) => match failed {
             Ok(never) => match never {},
             Err(failure) => Err(failure),
         },

@@ -21,12 +21,11 @@ use zagros_shell::{Exit, Failure, err, note, print_answer, watch_signals};
 use zagros_zip::ZipEq;
 
 use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
-use crate::averaged::{self, ModelScoresReader, ModelScoresWriter};
+use crate::averaged::{self, ModelScoresReader, ModelScoresWriter, ScoreForm};
 use crate::report;
 use crate::resume::failed;
 use crate::saved::{SavedModel, check_trust};
 use crate::scored_rows::job_for;
-use crate::scores::ScoreForm;
 
 const BUFFER: usize = 64 << 10;
 

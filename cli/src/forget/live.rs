@@ -25,7 +25,7 @@ use zagros_protocol::datapath::Encoding;
 use zagros_shell::{Exit, Failure, FoundCoordinator};
 use zagros_store::Folder;
 
-use super::audit::note_live;
+use super::apply::note_live;
 use super::places::is_state;
 use super::{ForgetPlace, ForgetPlan, WantedIds};
 use crate::resume::failed;

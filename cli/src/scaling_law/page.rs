@@ -6,12 +6,11 @@ use zagros_chart::html::{NOTHING, escape_html, render_document, render_facts, re
 use zagros_scaling::{ComputeOptimum, LawCandidate};
 use zagros_shell::Failure;
 
-use super::analysis::FamilyAnalysis;
+use super::analysis::{FamilyAnalysis, FamilyPlan, write};
 use super::charts::charts;
 use super::member::MemberPoint;
 use super::report::{PAGE, SIZE_HEAD, forecast_text, size_rows, verification_text};
 use super::setup::FamilySetup;
-use super::state::{FamilyPlan, write};
 
 pub(super) fn write_page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Result<(), Failure> {
     write(&setup.folder.join(PAGE), page(setup, plan, analysis).as_bytes())

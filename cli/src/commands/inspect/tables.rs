@@ -9,9 +9,9 @@ use zagros_snapshot::{
     slot_parts,
 };
 
-use super::draw::{bars, number, sparkline};
 use super::model::InspectedModel;
 use super::progress;
+use super::row::{bars, number, sparkline};
 use crate::saved::snapshot_failure;
 
 /// Bins of the histogram in a line, and of a single table's histogram.
