@@ -3,7 +3,7 @@
 //! The parent starts the roles in order, shows their lines with a prefix, and ends them in order at Ctrl-C. If a process
 //! dies, the parent ends the others and names the first that died.
 
-mod held;
+mod end;
 mod targets;
 mod watch;
 
@@ -105,7 +105,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     };
     if ended.is_ok() {
         plan.row_folders.remove();
-        held::record_cost(&start.folder, cpu_before, &console);
+        end::record_cost(&start.folder, cpu_before, &console);
     }
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
@@ -282,8 +282,8 @@ async fn supervise(
 /// Stops the run before the end of its data. The workers get as long as a checkpoint and a model may take.
 async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) {
     supervisor.ask_workers();
-    let held = held::held_bytes(plan.folder, &plan.credentials(), supervisor.server_count()).await;
-    let workers = held::save_grace(held, job.cluster.timeout);
+    let held = end::held_bytes(plan.folder, &plan.credentials(), supervisor.server_count()).await;
+    let workers = end::save_grace(held, job.cluster.timeout);
     plan.output.console.print_line(format!(
         "stopping: the dense workers finish their step and save {} of rows, for up to {}; a second Ctrl-C ends \
          everything at once and saves nothing",
