@@ -219,7 +219,7 @@ pub(super) struct PushCounts {
 }
 
 /// The ids of rows. They are one-to-one and spread over all 64 bits, like hashed ids.
-pub(super) fn row_ids(numbers: &[u32]) -> Vec<u64> {
+fn row_ids(numbers: &[u32]) -> Vec<u64> {
     numbers.iter().map(|number| u64::from(*number).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
 }
 

@@ -6,7 +6,7 @@ use zagros_dense_worker::Manifest;
 use zagros_shell::{Exit, Failure, out, print_answer};
 
 use crate::args::QuantizeArgs;
-use crate::quantize::{self, PlannedTable, QuantizePlan};
+use crate::quantize::{PlannedTable, QuantizePlan, apply};
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     let plan = QuantizePlan::prepare(args)?;

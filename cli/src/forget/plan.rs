@@ -245,7 +245,7 @@ pub(crate) struct ChangedJob {
 }
 
 /// The job of a save without the ids in the vocabularies of the table's features; `None` if none of them is there.
-pub(super) fn changed_job(
+fn changed_job(
     save: &Folder,
     manifest: &Manifest,
     wanted: &WantedIds,

@@ -233,7 +233,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
 }
 
 /// Reads a value; `None` if there is no file, or one of another layout.
-pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -105,7 +105,7 @@ impl FamilyMember {
 }
 
 /// Changes that every process of the family has.
-pub(super) fn process_sets(setup: &FamilySetup, size: zagros_job::ModelSize, folder: &Path, steps: u64) -> Vec<String> {
+fn process_sets(setup: &FamilySetup, size: zagros_job::ModelSize, folder: &Path, steps: u64) -> Vec<String> {
     let mut sets = setup.sets.clone();
     sets.push(size_set(size));
     sets.push(folder_set(folder));

@@ -17,7 +17,7 @@ use super::trial;
 
 pub(super) const JSON: &str = "sweep.json";
 pub(super) const PAGE: &str = "sweep.html";
-pub(super) const BEST: &str = "best.toml";
+const BEST: &str = "best.toml";
 /// Characters of a reason in the table.
 const LONGEST: usize = 60;
 
@@ -169,7 +169,7 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     write_file(&setup.folder.join(BEST), (head + &job.to_toml()).as_bytes())
 }
 
-pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
+fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
     durable::write(path, content).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
         Failure::with_help(Exit::Storage, what, disk::next_step(&error))

@@ -66,7 +66,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 }
 
 /// Whether this process started it: nothing else is ever signalled.
-pub(crate) fn is_ours(pid: u32) -> bool {
+fn is_ours(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok());
     parent == Some(getpid().as_raw_nonzero().get())
