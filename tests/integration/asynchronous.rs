@@ -4,8 +4,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::signal_process;
 
-use crate::fixture::Fixture;
-use crate::workers::RoleProcesses;
+use super::fixture::Fixture;
+use super::workers::RoleProcesses;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 
@@ -52,7 +52,7 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
     let sets = ["--set", "train.mode=async", "--set", "train.epochs=80", "--set", "checkpoint.every_steps=100"];
     let mut run = fixture.start(TWO.into_iter().chain(sets));
     run.wait_for_line("checkpoint after step");
-    signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    signal_process(super::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
     run.wait_for_line("training continues after step");
     run.finish().expect(0);
@@ -70,7 +70,7 @@ fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_on
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
     run.wait_for_line("epoch 1/");
-    let pid = |name| crate::faults::pid(&fixture, name);
+    let pid = |name| super::faults::pid(&fixture, name);
     signal_process(pid("dense-worker-1"), Signal::STOP);
     signal_process(pid("dense-worker-2"), Signal::TERM);
     run.wait_for_line("asked to end, and the run goes on without this worker");
@@ -105,7 +105,7 @@ fn a_killed_run_of_asynchronous_workers_goes_on_with_another_number_of_them() {
     let samples = fixture.summary()["samples"].as_u64().expect("samples");
     let mut first = up("2", "10000".to_owned(), &["--set", "checkpoint.every_seconds=0.5"]);
     first.wait_for_line("checkpoint after step");
-    signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    signal_process(super::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1"]);
     let epochs = checkpointed_epoch(&fixture) + 2;
     let second = up("3", epochs.to_string(), &[]).finish();
@@ -120,7 +120,7 @@ fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
     let mut run =
         fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=100", "--set", "train.staleness=2"]);
     run.wait_for_line("step ");
-    let server = crate::faults::pid(&fixture, "embedding-server-1");
+    let server = super::faults::pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
     let outcome = run.wait_for_line("is slow");
     assert!(outcome.contains("embedding server 1 (127.0.0.1:"), "{outcome}");

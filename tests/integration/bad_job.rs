@@ -5,7 +5,7 @@ use std::process::Command;
 
 use zagros_tests::TestProgram;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 #[test]
 fn all_problems_are_reported_with_place_and_suggestion() {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::fixture::{Fixture, measured};
+use super::fixture::{Fixture, measured};
 
 const VALIDATION: [&str; 2] = ["--set", "data.validation_share=0.2"];
 const ISOTONIC: [&str; 2] = ["--set", "eval.calibration=isotonic"];

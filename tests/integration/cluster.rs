@@ -7,7 +7,7 @@ use serde_json::Value;
 use zagros_tests::zagros_in;
 use zagros_zip::ZipEq;
 
-use crate::fixture::{Fixture, http_get};
+use super::fixture::{Fixture, http_get};
 
 #[test]
 fn three_server_processes_give_the_loss_curve_of_the_embedded_run() {

@@ -8,9 +8,9 @@ use serde_json::Value;
 use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_tests::{RunningCommand, signal_process};
 
-use crate::faults::pid;
-use crate::fixture::Fixture;
-use crate::workers::RoleProcesses;
+use super::faults::pid;
+use super::fixture::Fixture;
+use super::workers::RoleProcesses;
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 6;

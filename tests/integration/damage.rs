@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_store::{ContentDigest, hex_digits};
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.mode=sync", "--set", "checkpoint.every_steps=20"];
 

@@ -1,6 +1,6 @@
 //! `zagros data`: generate, inspect, validate.
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 #[test]
 fn the_generator_writes_criteo_lines_and_the_same_ones_again() {

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const DAYS: [&str; 4] = ["2026-11-01", "2026-11-02", "2026-11-03", "2026-11-04"];
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const FEATURES: &str = r#"
 [features]

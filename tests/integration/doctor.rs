@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
-use crate::faults::pid;
-use crate::fixture::Fixture;
+use super::faults::pid;
+use super::fixture::Fixture;
 
 /// Long enough for a slow machine. Only a test that fails waits so long.
 const TIMEOUT: Duration = Duration::from_secs(90);

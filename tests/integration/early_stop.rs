@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// Few rows and many epochs at a high rate: the validation part gets worse soon.
 const OVERFITS: [&str; 6] = [

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, measured};
-use crate::resume::{end, losses};
+use super::fixture::{Fixture, measured};
+use super::resume::{end, losses};
 
 const HEAD: &str = r#"
 [data]

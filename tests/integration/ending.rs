@@ -8,9 +8,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
-use crate::faults::pid;
-use crate::fixture::Fixture;
-use crate::workers::RoleProcesses;
+use super::faults::pid;
+use super::fixture::Fixture;
+use super::workers::RoleProcesses;
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.epochs=3", "--set", "checkpoint.every_steps=20"];
 

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::signal_process;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 pub(crate) fn pid(fixture: &Fixture, role: &str) -> u32 {
     let path = fixture.run_folder().join(format!("roles/{role}.json"));

@@ -1,6 +1,6 @@
 //! Fine-tuning: a model of a base set that is trained on with few rows of a shifted set, against the same rows from scratch.
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// Users and items of the base set. The shifted set has a quarter more of each.
 const KNOWN: u64 = 200;

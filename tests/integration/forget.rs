@@ -10,8 +10,8 @@ use serde_json::Value;
 use zagros_fake_s3::FakeS3;
 use zagros_tests::signal_process;
 
-use crate::fixture::Fixture;
-use crate::resume::losses;
+use super::fixture::Fixture;
+use super::resume::losses;
 
 /// Values of column C1 that training met: the first is forgotten.
 pub(crate) fn values(fixture: &Fixture) -> Vec<String> {

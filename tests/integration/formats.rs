@@ -15,7 +15,7 @@ use arrow_ipc::writer::FileWriter;
 use serde_json::{Value, json};
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const JOB: &str = r#"
 [data]

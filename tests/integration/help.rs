@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use zagros_tests::{TestProgram, repository, zagros};
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 #[test]
 fn help_shows_commands_that_work() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_tests::FinishedCommand;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 struct TrainedModel {
     fixture: Fixture,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// The best AUC of the first label would end the run while the others have more to learn: so patience is as long as the
 /// run, and no best state is kept. `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows

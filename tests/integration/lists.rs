@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const JOB: &str = r#"
 [data]

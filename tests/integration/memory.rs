@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, TestProgram};
 
-use crate::fixture::{Fixture, http_get};
-use crate::workers::pid;
+use super::fixture::{Fixture, http_get};
+use super::workers::pid;
 
 /// All features in one table of far more rows than the memory below holds.
 const SHARED: &str = "[features]\ncategorical = [";

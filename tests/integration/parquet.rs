@@ -15,7 +15,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// Three columns of Criteo's categories become one list.
 const LISTED: std::ops::Range<usize> = 37..40;

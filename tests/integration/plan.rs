@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const MACHINES: &str = "currency = 'USD'\n[[group]]\nname = 'compute'\ncount = 4\ncores = 8\nmemory = '32GiB'\nworkers = 1\nprice_per_hour = 2\n\
                         [[group]]\nname = 'rows'\ncores = 16\nmemory = '64GiB'\nservers = 1\nprice_per_hour = 4\n";

@@ -7,7 +7,7 @@ use zagros_eval::measure::sigmoid;
 use zagros_tests::TestProgram;
 use zagros_zip::ZipEq;
 
-use crate::fixture::{Fixture, measured};
+use super::fixture::{Fixture, measured};
 
 fn trained() -> (Fixture, String) {
     let fixture = Fixture::new(4_000);

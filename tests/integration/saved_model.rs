@@ -7,7 +7,7 @@ use serde_json::Value;
 use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const FILES: [&str; 6] = [
     "dense.safetensors",
@@ -17,7 +17,7 @@ const FILES: [&str; 6] = [
     "rows-0-of-2.zrows",
     "rows-1-of-2.zrows",
 ];
-use crate::resume::end;
+use super::resume::end;
 
 fn stored(rows: u32) -> (FakeS3, Fixture) {
     let store = FakeS3::start("models");

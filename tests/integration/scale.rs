@@ -6,9 +6,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::signal_process;
 
-use crate::faults::pid;
-use crate::fixture::{Fixture, http_get};
-use crate::memory;
+use super::faults::pid;
+use super::fixture::{Fixture, http_get};
+use super::memory;
 
 /// Mode `sync`: the losses are the same bit for bit for any number of embedding servers (invariant DP-5).
 const SYNC: [&str; 6] = ["up", "job.toml", "--set=train.mode=sync", "--set=train.epochs=1000", "--servers", "2"];

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const FAMILY: [&str; 11] = [
     "scaling-law",

@@ -3,9 +3,9 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, measured};
-use crate::parquet::twins;
-use crate::resume::{end, losses};
+use super::fixture::{Fixture, measured};
+use super::parquet::twins;
+use super::resume::{end, losses};
 
 /// Jobs with the network DIN. Cells have up to three values, sequences two positions.
 fn din(rows: u32) -> Fixture {

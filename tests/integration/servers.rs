@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, TestProgram};
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// Batches one after the other, so that the same run gives the same losses.
 const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];

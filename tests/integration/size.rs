@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::fixture::Fixture;
-use crate::resume::interrupt;
+use super::fixture::Fixture;
+use super::resume::interrupt;
 
 fn fixture() -> Fixture {
     let fixture = Fixture::new(20_000);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use zagros_eval::ClickScores;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const SLICES: &str = "eval.slices=['C14', 'I2']";
 

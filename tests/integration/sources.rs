@@ -10,9 +10,9 @@ use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_tests::TestProgram;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
-use crate::parquet::twins;
-use crate::resume::losses;
+use super::fixture::Fixture;
+use super::parquet::twins;
+use super::resume::losses;
 
 /// Rows in the order of the files, one step after the other: equal rows then give equal losses, bit by bit.
 const IN_ORDER: [&str; 5] =

@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 use zagros_fake_s3::{FakeS3, S3Fault};
 
-use crate::fixture::Fixture;
-use crate::resume::{end, losses};
+use super::fixture::Fixture;
+use super::resume::{end, losses};
 
 const SYNC: [&str; 8] = [
     "--set",
@@ -97,7 +97,7 @@ fn servers_write_and_read_their_own_rows_on_any_number_of_them() {
 }
 
 fn kill_worker(fixture: &Fixture) {
-    zagros_tests::signal_process(crate::faults::pid(fixture, "dense-worker-0"), Signal::KILL);
+    zagros_tests::signal_process(super::faults::pid(fixture, "dense-worker-0"), Signal::KILL);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// A job with a validation part, whose trials are bit for bit the same each time.
 fn fixture(rows: u32) -> Fixture {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use zagros_tests::repository;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 #[test]
 fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {

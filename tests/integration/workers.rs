@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
-use crate::fixture::Fixture;
-use crate::resume::losses;
+use super::fixture::Fixture;
+use super::resume::losses;
 
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
 
@@ -202,7 +202,7 @@ fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
     let sets = ["--set", "train.epochs=10", "--set", "cluster.min_workers=2"];
     let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
     run.wait_for_line("epoch 1/");
-    signal_process(crate::faults::pid(&fixture, "dense-worker-2"), Signal::TERM);
+    signal_process(super::faults::pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("training continues after step");
     run.finish().expect(0).says(&["with dense workers 0, 1"]);
     let summary = fixture.summary();
@@ -223,7 +223,7 @@ fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
         let mut run = up();
         run.wait_for_line("checkpoint after step");
         let process = format!("dense-worker-{lost}");
-        signal_process(crate::faults::pid(&fixture, &process), Signal::KILL);
+        signal_process(super::faults::pid(&fixture, &process), Signal::KILL);
         run.wait_for_line("the run goes back to its newest checkpoint");
         run.wait_for_line("going on after step");
         run.finish().expect(0);
