@@ -18,14 +18,13 @@ use std::time::Duration;
 
 use zagros_cold::{LogOptions, LogStore, StoreContent};
 use zagros_plumbing::metrics::DiskSpace;
-use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer, write_file};
 use zagros_table::{ColdStore, Initializer, Optimizer, RequestBuffers, TableConfig, TableResources, TableSet};
 
 use self::batches::{CheckedBatches, PushCounts, SAMPLES};
 use self::figures::{CapacityFigures, CapacityPoint};
 use self::table::{DIM, TableCase, TableFigures, disk_failed, table_failure, thread_failure};
 use crate::args::CapacityArgs;
-use crate::program;
 
 /// Rows and batches of `--quick`.
 const QUICK: (&[u64], u64) = (&[20_000, 100_000], 3);
@@ -63,7 +62,7 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
         figures.points.push(point);
     }
     if let Some(path) = &args.page {
-        program::write_page(path, &figures::render_page(&figures))?;
+        write_file(path, figures::render_page(&figures))?;
     }
     match (args.json, args.quick) {
         (true, _) => print_answer(&serde_json::to_string(&figures).or_internal()?)?,

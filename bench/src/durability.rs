@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
 use zagros_zip::ZipEq;
 
 use crate::args::DurabilityArgs;

@@ -10,7 +10,7 @@ use zagros_calibrate::embedding::limits::{self, ByteExchange, SocketLimit};
 use zagros_calibrate::workload::{self, BATCH};
 use zagros_ingest::Batch;
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 
 use crate::args::EmbeddingArgs;
 use crate::program;

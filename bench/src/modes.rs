@@ -16,8 +16,7 @@ use self::figures::{ModeCase, ModeFigures};
 use self::proxy::NetworkLine;
 use self::workload::{ModeSetting, SERVERS, WORKERS};
 use crate::args::ModesArgs;
-use crate::program;
-use zagros_shell::{Exit, Failure, OrInternal, err, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, print_answer, write_file};
 use zagros_zip::ZipEq;
 
 /// Staleness of mode async if hybrid's is not given: the default of both modes.
@@ -43,7 +42,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let (delay_ms, rate_mbit, workers, servers, job) = (args.delay, args.rate, WORKERS, SERVERS, job.name);
     let figures = ModeFigures { job, delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds, cases, means };
     if let Some(path) = &args.page {
-        program::write_page(path, &figures::render_page(&figures))?;
+        write_file(path, figures::render_page(&figures))?;
     }
     if args.json {
         print_answer(&serde_json::to_string(&figures).or_internal()?)?;

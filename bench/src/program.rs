@@ -1,5 +1,4 @@
-//! What benchmarks share: the program `zagros`, with which they start coordinator, embedding servers and dense workers, runs of
-//! `zagros up`, and files of pages.
+//! The program `zagros`, with which benchmarks start coordinator, embedding servers and dense workers, and runs of `zagros up`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,8 +7,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use zagros_dense_worker::RunSummary;
 use zagros_plumbing::process::cpu_time_of_children;
-use zagros_plumbing::{disk, durable};
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 /// The `zagros` in the folder of this program.
 pub(crate) fn zagros_program() -> Result<PathBuf, Failure> {
@@ -22,7 +20,7 @@ fn find_zagros(this: &Path) -> Result<PathBuf, Failure> {
         return Ok(zagros);
     }
     let what = format!("{} does not exist: this benchmark starts its processes from it", zagros.display());
-    Err(Failure::with_help(Exit::Usage, what, "build it with `make build`, or copy `zagros` beside this program"))
+    Err(Failure::usage(what, "build it with `make build`, or copy `zagros` beside this program"))
 }
 
 const DEADLINE: Duration = Duration::from_secs(3600);
@@ -58,13 +56,6 @@ fn summary(runs: &Path) -> Result<RunSummary, Failure> {
     let missing = || Failure::with_help(Exit::Internal, format!("{} holds no run", runs.display()), "this is a bug");
     let text = std::fs::read_to_string(summaries.find(|path| path.is_file()).ok_or_else(missing)?).or_internal()?;
     serde_json::from_str(&text).or_internal()
-}
-
-pub(crate) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
-    durable::write(path, page.as_bytes()).map_err(|error| {
-        let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
-    })
 }
 
 #[cfg(test)]

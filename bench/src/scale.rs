@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
 
 use self::live_run::{LAST_RECORDED, LiveRun, StepTimes};
 use crate::args::ScaleArgs;

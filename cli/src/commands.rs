@@ -14,7 +14,7 @@ mod train;
 
 use clap::CommandFactory;
 use zagros_dense_worker::RunFolder;
-use zagros_shell::{Exit, Failure, Logging, block_on, print_answer};
+use zagros_shell::{Exit, Failure, Logging, OrFailure, block_on, print_answer};
 
 use crate::args::{Arguments, Command, DataCommand, ReportArgs};
 use crate::{page, scaling_law, sweep, up};
@@ -71,7 +71,7 @@ fn print_completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
 
 /// `zagros report`: writes a run's page again, from its folder.
 fn write_report(args: &ReportArgs) -> Result<Exit, Failure> {
-    let folder = RunFolder::open(&args.run).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let folder = RunFolder::open(&args.run).or_exit(Exit::Data)?;
     print_answer(&page::write(&folder)?.display().to_string())?;
     Ok(Exit::Success)
 }

@@ -24,7 +24,7 @@ use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::durable;
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
-use zagros_shell::{Exit, Failure, OrInternal, note, out};
+use zagros_shell::{Exit, Failure, OrFailure, note, out};
 use zagros_store::Folder;
 
 use self::health::{DayHealth, IdCounts, ReferenceDrift};
@@ -98,7 +98,7 @@ impl DailyTraining {
 
     fn check(&self) -> Result<(), Failure> {
         let is_dated = |path: &PathBuf| path.to_string_lossy().contains(PLACEHOLDER);
-        let usage = |what: &str, help: &str| Err(Failure::with_help(Exit::Usage, what, help));
+        let usage = |what: &str, help: &str| Err(Failure::usage(what, help));
         if self.dates.days().len() > 1 && !self.job.data.train.iter().any(is_dated) {
             return usage(
                 "`data.train` is the same for every day of --dates",

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
-use zagros_shell::{Exit, Failure};
+use zagros_shell::Failure;
 
 use crate::args::{ForgetArgs, parse_id};
 
@@ -49,7 +49,7 @@ pub(crate) fn wanted_ids(args: &ForgetArgs) -> Result<BTreeSet<u64>, Failure> {
     }
     if ids.is_empty() {
         let help = "name a file with --values FILE or --ids FILE, one a line, or a single one with --value or --id";
-        return Err(Failure::with_help(Exit::Usage, "no id is named", help));
+        return Err(Failure::usage("no id is named", help));
     }
     Ok(ids)
 }
@@ -62,7 +62,7 @@ fn parse_ids(text: &str, path: &Path) -> Result<Vec<u64>, Failure> {
     let parse = |(number, line): (usize, &str)| {
         parse_id(line.trim()).map_err(|error| {
             let what = format!("{}:{number}: {line:?} is no id: {error}", path.display());
-            Failure::with_help(Exit::Usage, what, "values as they are written in the data belong to --values FILE")
+            Failure::usage(what, "values as they are written in the data belong to --values FILE")
         })
     };
     lines(text).map(parse).collect()
@@ -83,7 +83,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     };
     read.map_err(|error| {
         let what = format!("{} cannot be read: {error}", path.display());
-        Failure::with_help(Exit::Usage, what, "it is a text file (UTF-8) with one id or value a line")
+        Failure::usage(what, "it is a text file (UTF-8) with one id or value a line")
     })
 }
 

@@ -110,7 +110,7 @@ fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure
     if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
         let near = nearest_name(unknown, &names).map(|near| format!("did you mean `{near}`? "));
         let help = format!("{}there are {}", near.unwrap_or_default(), names.join(", "));
-        return Err(Failure::with_help(Exit::Usage, format!("no built-in network is named \"{unknown}\""), help));
+        return Err(Failure::usage(format!("no built-in network is named \"{unknown}\""), help));
     }
     let is_wanted = |(kind, _): &(&str, &str)| kinds.is_empty() || kinds.iter().any(|wanted| wanted == kind);
     Ok(NETWORKS.into_iter().filter(is_wanted).collect())
@@ -119,7 +119,7 @@ fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         let what = format!("cannot read job file {}: {error}", path.display());
-        Failure::with_help(Exit::Usage, what, "give the path of a job file, or none")
+        Failure::usage(what, "give the path of a job file, or none")
     })
 }
 

@@ -8,8 +8,7 @@ use indicatif::{HumanBytes, HumanCount};
 use zagros_chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_dense_worker::{Evaluation, RunFolder, RunSummary, TargetMeasures, TrainingOutcome};
-use zagros_plumbing::{disk, durable};
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Failure, write_file};
 use zagros_store::hide_secrets;
 
 use self::record::{EpochMeasures, ScoredPart, TrainingStep};
@@ -21,11 +20,7 @@ pub(crate) use self::record::RunRecord;
 pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
     let record = RunRecord::read(folder)?;
     let path = folder.report_file();
-    let written = durable::write(&path, page(&record).as_bytes());
-    written.map_err(|error| {
-        let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
-    })?;
+    write_file(&path, page(&record))?;
     Ok(path)
 }
 
@@ -45,7 +40,8 @@ fn page(record: &RunRecord) -> String {
     render_document(&format!("{} · Zagros", record.name), &parts.concat())
 }
 
-fn section(title: &str, content: String) -> String {
+/// A part of a page; nothing if it has no content.
+pub(crate) fn section(title: &str, content: String) -> String {
     if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 

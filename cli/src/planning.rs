@@ -14,9 +14,8 @@ use zagros_ingest::{
 };
 use zagros_job::Job;
 use zagros_job::threads::{Machine, ThreadPlan};
-use zagros_plumbing::disk;
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Failure, read_named_file};
 use zagros_zip::ZipEq;
 
 pub(crate) use print::{PlanFigures, print_calibration};
@@ -33,13 +32,13 @@ pub(crate) fn calibration_file() -> Option<PathBuf> {
 pub(crate) fn calibration(named: Option<&Path>) -> Result<Calibration, Failure> {
     let file = named.map(Path::to_owned).or_else(|| calibration_file().filter(|file| file.is_file()));
     match file {
-        Some(file) => Calibration::from_toml(&read(&file)?).map_err(|error| refused(&file, &error)),
+        Some(file) => Calibration::from_toml(&read_named_file(&file)?).map_err(|error| refused(&file, &error)),
         None => Ok(Calibration::default()),
     }
 }
 
 pub(crate) fn machines(file: &Path) -> Result<Machines, Failure> {
-    Machines::from_toml(&read(file)?).map_err(|error| refused(file, &error))
+    Machines::from_toml(&read_named_file(file)?).map_err(|error| refused(file, &error))
 }
 
 /// This machine with the processes of a job. Without servers, all roles are in one process.
@@ -70,19 +69,14 @@ pub(crate) fn forecast(
     machines: &Machines,
 ) -> Result<Forecast, Failure> {
     Forecast::new(ForecastInputs { job, data, calibration, machines }).map_err(|error| {
-        Failure::with_help(Exit::Usage, error.to_string(), "docs/how-to/plan.md says what a forecast is made of")
+        Failure::usage(error.to_string(), "docs/how-to/plan.md says what a forecast is made of")
     })
 }
 
-fn read(file: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(file).map_err(|error| {
-        Failure::with_help(Exit::Usage, format!("cannot read {}: {error}", file.display()), disk::next_step(&error))
-    })
-}
 
 fn refused(file: &Path, error: &CostError) -> Failure {
     let help = "docs/how-to/plan.md describes the file";
-    Failure::with_help(Exit::Usage, format!("{}: {error}", file.display()), help)
+    Failure::usage(format!("{}: {error}", file.display()), help)
 }
 
 const MOST: usize = 1 << 16;

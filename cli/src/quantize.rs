@@ -72,7 +72,7 @@ impl QuantizePlan {
         let tables: Vec<_> = tables.into_iter().filter(|table| table.conversion.changes_rows()).collect();
         if tables.is_empty() {
             let what = format!("the tables of {from} have {} rows already", args.element.name());
-            return Err(Failure::with_help(Exit::Usage, what, "there is nothing to convert: use the model as it is"));
+            return Err(Failure::usage(what, "there is nothing to convert: use the model as it is"));
         }
         let mut job = model.load_job(&[])?;
         change_job(&mut job, &chosen, args.element, state);
@@ -104,7 +104,7 @@ fn check_is_new(to: &Folder) -> Result<(), Failure> {
     }
     let help =
         "name a new folder; if a command that was stopped left this one (without manifest.json), delete it first";
-    Err(Failure::with_help(Exit::Usage, format!("{to} exists"), help))
+    Err(Failure::usage(format!("{to} exists"), help))
 }
 
 /// The files of rows, in chains. What a chain becomes has the name of its first file.
@@ -153,7 +153,7 @@ fn chosen(from: &Folder, saved: &[TableHeader], asked: &[String]) -> Result<BTre
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("its tables are {}", known.join(", ")),
         };
-        return Err(Failure::with_help(Exit::Usage, what, help));
+        return Err(Failure::usage(what, help));
     }
     let is_asked = |name: &&str| asked.is_empty() || asked.iter().any(|asked| asked == name);
     Ok(known.into_iter().filter(is_asked).map(str::to_owned).collect())

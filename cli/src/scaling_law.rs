@@ -16,23 +16,18 @@ mod page;
 mod report;
 mod setup;
 
-use std::time::Duration;
-
 use tokio::time::Instant;
-use zagros_dense_worker::RunFolder;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_scaling::{Family, ForecastDecision};
-use zagros_shell::{Exit, Failure, note, watch_signals};
+use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
 
 use self::analysis::{FamilyAnalysis, FamilyPlan, ForecastVerification};
 use self::member::{FamilyMember, MemberPoint, TrainingEnd};
 use self::setup::FamilySetup;
 use crate::args::ScalingLawArgs;
 use crate::report::interrupt_exit;
-use crate::resume::failed;
+use crate::train_process::{FOREVER, lock_folder};
 
-/// Far enough away for a family without a budget.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Part of the budget that a plan may use: a short run is not exact.
 const PLANNED: f64 = 0.85;
 
@@ -40,13 +35,9 @@ const PLANNED: f64 = 0.85;
 pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let started = Instant::now();
     let setup = FamilySetup::load(&args)?;
-    std::fs::create_dir_all(&setup.folder).map_err(|error| {
-        let what = format!("{} cannot be made: {error}", setup.folder.display());
-        Failure::with_help(Exit::Storage, what, "make room or change output.folder")
-    })?;
-    let Some(_lock) = RunFolder::open(&setup.folder).and_then(|folder| folder.try_lock()).map_err(failed)? else {
+    let Some(_lock) = lock_folder(&setup.folder)? else {
         let what = format!("another process trains a family in {}", setup.folder.display());
-        return Err(Failure::with_help(Exit::Usage, what, "wait for it, or train another family: --folder FOLDER"));
+        return Err(Failure::usage(what, "wait for it, or train another family: --folder FOLDER"));
     };
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
@@ -95,7 +86,7 @@ async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, 
         Family::without_budget(&request, &speed.cost)
     } else {
         let family = Family::within_budget(&request, &speed.cost, args.budget.as_secs_f64() * PLANNED);
-        family.map_err(|error| Failure::from_error(Exit::Usage, error))?
+        family.or_exit(Exit::Usage)?
     };
     FamilyPlan::write(setup, speed.cost, speed.held_out, family)
 }

@@ -8,8 +8,7 @@ use serde::Serialize;
 use zagros_cost::{Calibration, SampleWork};
 use zagros_job::threads::{Machine, core_count};
 use zagros_job::{Job, WeightStore};
-use zagros_plumbing::disk;
-use zagros_shell::{Exit, Failure, load_job_for};
+use zagros_shell::{Exit, Failure, load_job_for, read_named_file};
 use zagros_sim::{ClusterFile, FailureReport, Scenario, SimError, SimReport, SimSettings};
 
 use crate::args::SimulateArgs;
@@ -83,12 +82,8 @@ fn rows(job: &Job, rows: Option<u64>) -> (Option<f64>, Option<f64>) {
 }
 
 fn read(file: &Path) -> Result<ClusterFile, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::with_help(Exit::Usage, format!("cannot read {}: {error}", file.display()), disk::next_step(&error))
-    })?;
-    ClusterFile::from_toml(&text).map_err(|error| {
-        let what = format!("{}: {error}", file.display());
-        Failure::with_help(Exit::Usage, what, "docs/how-to/simulate.md describes the file")
+    ClusterFile::from_toml(&read_named_file(file)?).map_err(|error| {
+        Failure::usage(format!("{}: {error}", file.display()), "docs/how-to/simulate.md describes the file")
     })
 }
 

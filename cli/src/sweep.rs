@@ -20,9 +20,8 @@ use std::time::Duration;
 use rustix::process::Pid;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use zagros_dense_worker::RunFolder;
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, OrInternal, note, watch_signals};
+use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
 use zagros_sweep::{NextAction, Sweep, SweepRecord, TrialTask};
 
 use self::journal::SweepJournal;
@@ -30,22 +29,16 @@ use self::setup::SweepSetup;
 use self::trial::{KilledTrials, NextStart, TrialEnd, TrialProcess};
 use crate::args::SweepArgs;
 use crate::report::interrupt_exit;
-use crate::resume::failed;
-use crate::train_process::{self, EndKind, ask_to_end, hopeless_failure, is_killed, wait_for_earlier};
-
-/// Far enough away for a sweep without a budget.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+use crate::train_process::{
+    self, EndKind, FOREVER, ask_to_end, hopeless_failure, is_killed, lock_folder, wait_for_earlier,
+};
 
 /// After an error, what was measured stays.
 pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     let setup = SweepSetup::load(&args)?;
-    std::fs::create_dir_all(&setup.folder).map_err(|error| {
-        let what = format!("{} cannot be made: {error}", setup.folder.display());
-        Failure::with_help(Exit::Storage, what, "make room or change output.folder")
-    })?;
-    let Some(_lock) = RunFolder::open(&setup.folder).and_then(|folder| folder.try_lock()).map_err(failed)? else {
+    let Some(_lock) = lock_folder(&setup.folder)? else {
         let what = format!("another process sweeps in {}", setup.folder.display());
-        return Err(Failure::with_help(Exit::Usage, what, "wait for it, or start another sweep: --folder FOLDER"));
+        return Err(Failure::usage(what, "wait for it, or start another sweep: --folder FOLDER"));
     };
     let (journal, sweep) = SweepJournal::open(&setup)?;
     report::print_start(&setup, &sweep);

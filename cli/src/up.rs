@@ -20,7 +20,7 @@ use zagros_launch::{
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{
-    Announcement, Exit, Failure, Logging, OrInternal, ProcessChange, ProcessRecord, UP, is_key_given, load_job,
+    Announcement, Exit, Failure, Logging, OrFailure, ProcessChange, ProcessRecord, UP, is_key_given, load_job,
     load_job_for, machine_of_job, note, share_cores, watch_signals_twice,
 };
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         let what = format!("`zagros up` trains on one set of files, and --dates {dates} names several days");
         let help = "give it one day after another, each from the model of the day before: zagros up JOB --set \
                     data.train='logs/2026-11-02.csv' --from RUN; or train in one process with `zagros train JOB --dates …`";
-        return Err(Failure::with_help(Exit::Usage, what, help));
+        return Err(Failure::usage(what, help));
     }
     let sets = overrides(&args)?;
     if args.watch {
@@ -121,7 +121,7 @@ fn secret(run: &Path) -> Result<RoleKey, Failure> {
         Credentials::Secret(given) => {
             let what = format!("the secret in the environment is the key of the role {} only", given.role());
             let help = "give the secret of the whole run, or none: a new one is then made";
-            return Err(Failure::with_help(Exit::Usage, what, help));
+            return Err(Failure::usage(what, help));
         }
         Credentials::Open => RoleKey::random(),
     };

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use zagros_dense_worker::{RunFolder, RunSummary};
 use zagros_job::Job;
 use zagros_plumbing::process::cpu_time_of_children;
-use zagros_shell::{Exit, Failure, Logging, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 
 use super::proxy::{LineProxy, NetworkLine, RunningProxy};

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tokio::process::{Child, Command};
 use zagros_plumbing::Deadline;
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 use crate::program;
 

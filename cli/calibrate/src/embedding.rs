@@ -14,7 +14,7 @@ use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
 use zagros_launch::{ChildOutput, EmbeddedCluster, LaunchPlan, RoleAddresses, RowFolders, Supervisor};
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
-use zagros_shell::{Exit, Failure, Logging, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 
 /// Embedding servers, and the client's connection to them.

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use zagros_cost::Calibration;
 use zagros_plumbing::process::MachineInfo;
-use zagros_shell::{Failure, OrInternal, note};
+use zagros_shell::{Failure, OrFailure, note};
 
 use crate::rows::RowMeasurement;
 

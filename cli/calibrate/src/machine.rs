@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 use zagros_cost::DiskRates;
-use zagros_shell::{Failure, OrInternal};
+use zagros_shell::{Failure, OrFailure};
 
 /// Far more than any cache holds.
 const BYTES: usize = 64 << 20;

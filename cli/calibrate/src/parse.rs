@@ -16,7 +16,7 @@ use zagros_cost::ParseRates;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_ingest::{Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files};
 use zagros_job::{Job, Overrides};
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_zip::ZipEq;
 
 use crate::workload;
@@ -27,7 +27,7 @@ pub(crate) fn rates() -> Result<ParseRates, Failure> {
     let folder = TempDir::new().or_internal()?;
     let rows = (BATCHES * workload::BATCH) as u64;
     let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
-    generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+    generate_criteo(&spec, folder.path()).or_exit(Exit::Storage)?;
     let csv = folder.path().join("rows.csv");
     workload::write_rows(&csv, rows)?;
     write_json_lines(&csv, &folder.path().join("rows.jsonl")).or_internal()?;

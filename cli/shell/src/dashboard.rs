@@ -17,7 +17,7 @@ use zagros_plumbing::Deadline;
 use zagros_protocol::control::StatusRequest;
 
 use self::view::RunPicture;
-use crate::exit::{Exit, Failure, OrInternal};
+use crate::exit::{Failure, OrFailure};
 
 const PERIOD: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(3);
@@ -51,7 +51,7 @@ pub fn check_terminal() -> Result<(), Failure> {
     }
     let what = "--watch needs a terminal, but standard input or output is not one";
     let help = "omit --watch, or print the status once: zagros status --json";
-    Err(Failure::with_help(Exit::Usage, what, help))
+    Err(Failure::usage(what, help))
 }
 
 /// The terminal. Dropping this gives it back. After a panic, ratatui's own hook gives it back.

@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 use clap::Parser;
 use miette::{MietteHandlerOpts, Report, ReportHandler};
-use zagros_plumbing::exit_codes;
+use zagros_plumbing::{disk, exit_codes};
 
 use crate::err;
 use crate::print::{NoteMode, note_mode};
@@ -73,6 +74,16 @@ impl Failure {
     /// A one-line error and what to do about it.
     pub fn with_help(exit: Exit, what: impl fmt::Display, help: impl fmt::Display) -> Self {
         Self::new(exit, miette::miette!(help = help.to_string(), "{what}"))
+    }
+
+    /// A wrong command line or job file, and what to do about it.
+    pub fn usage(what: impl fmt::Display, help: impl fmt::Display) -> Self {
+        Self::with_help(Exit::Usage, what, help)
+    }
+
+    /// A file that cannot be written.
+    pub fn unwritable(path: &Path, error: &std::io::Error) -> Self {
+        Self::with_help(Exit::Storage, format!("cannot write {}: {error}", path.display()), disk::next_step(error))
     }
 
     /// A library's error, with those of its causes that its message does not contain.
@@ -158,14 +169,19 @@ fn install_printer() {
     let _ = miette::set_hook(Box::new(handler));
 }
 
-/// For results whose error can only be a bug or a fault of the machine.
-pub trait OrInternal<T> {
-    fn or_internal(self) -> Result<T, Failure>;
+/// A library's error as the end of a command.
+pub trait OrFailure<T>: Sized {
+    fn or_exit(self, exit: Exit) -> Result<T, Failure>;
+
+    /// For results whose error can only be a bug or a fault of the machine.
+    fn or_internal(self) -> Result<T, Failure> {
+        self.or_exit(Exit::Internal)
+    }
 }
 
-impl<T, E: Error> OrInternal<T> for Result<T, E> {
-    fn or_internal(self) -> Result<T, Failure> {
-        self.map_err(|error| Failure::from_error(Exit::Internal, error))
+impl<T, E: Error> OrFailure<T> for Result<T, E> {
+    fn or_exit(self, exit: Exit) -> Result<T, Failure> {
+        self.map_err(|error| Failure::from_error(exit, error))
     }
 }
 

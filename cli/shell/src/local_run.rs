@@ -17,7 +17,7 @@ use zagros_transport::Credentials;
 use zagros_zip::{ZipEq, number_from};
 
 use crate::credentials;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::process_record::{Announcement, ProcessChange, ProcessRecord};
 
 /// How long a process of this machine may take to answer. One that is stopped accepts connections and never answers.
@@ -40,7 +40,7 @@ impl LocalRun {
         if !run.is_dir() || (records.is_empty() && !run.join("roles").is_dir()) {
             let what = format!("{} is no folder of a run that `zagros up` has started", run.display());
             let help = "`ls -t runs` lists the runs, the newest first; for a run on other machines, give --coordinator HOST:PORT";
-            return Err(Failure::with_help(Exit::Usage, what, help));
+            return Err(Failure::usage(what, help));
         }
         Ok(Self { run: run.to_owned(), records, credentials: credentials::of_run(run)? })
     }

@@ -16,7 +16,7 @@ use zagros_transport::Credentials;
 
 use crate::args::ConfigArgs;
 use crate::credentials;
-use crate::exit::{Exit, Failure, OrInternal};
+use crate::exit::{Exit, Failure, OrFailure};
 use crate::port::{PortExposure, RolePort};
 use crate::process_record::Announcement;
 use crate::start::{load_job, watch_signals};
@@ -76,7 +76,7 @@ impl Role {
                 let help = "give all processes of the run one secret: `zagros secret new FOLDER` makes it, and \
                             ZAGROS_RUN_SECRET_FILE names it; or listen on 127.0.0.1; or, in a network where every machine is \
                             trusted, set cluster.insecure = true (docs/security.md)";
-                return Err(Failure::with_help(Exit::Usage, what, help));
+                return Err(Failure::usage(what, help));
             }
         }
         Ok(listener)
@@ -106,7 +106,7 @@ impl Role {
     pub fn control_client(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
         let cluster = &self.job.cluster;
         let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.timeout, &self.credentials);
-        Ok(Arc::new(control.map_err(|error| Failure::from_error(Exit::Usage, error))?))
+        Ok(Arc::new(control.or_exit(Exit::Usage)?))
     }
 
     /// Who may read the role's HTTP port.
@@ -124,11 +124,7 @@ impl Role {
         let address = listener.local_addr().or_internal()?;
         if address.ip().is_unspecified() {
             let what = format!("{} listens on {address}, to which no worker can connect", self.name);
-            return Err(Failure::with_help(
-                Exit::Usage,
-                what,
-                "give the address at which workers reach it: --advertise HOST:PORT",
-            ));
+            return Err(Failure::usage(what, "give the address at which workers reach it: --advertise HOST:PORT"));
         }
         Ok(address.to_string())
     }
@@ -156,7 +152,7 @@ fn check_counted(job: &Job) -> Result<(), Failure> {
     let Some(key) = job.uncounted_keys().into_iter().next() else { return Ok(()) };
     let what = format!("{key} is in epochs, and `train.epoch_steps` does not say how many steps one has");
     let help = "set train.epoch_steps for all roles (`zagros train JOB --dry-run` shows the steps of an epoch); `zagros up` counts them itself";
-    Err(Failure::with_help(Exit::Usage, what, help))
+    Err(Failure::usage(what, help))
 }
 
 const TOKEN: &str = "ZAGROS_PAGE_TOKEN";
@@ -185,7 +181,7 @@ fn find_page_token(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option
         (None, None) => return Ok(None),
         (Some(_), Some(_)) => {
             let what = format!("{TOKEN} and {TOKEN_FILE} are both set");
-            return Err(Failure::with_help(Exit::Usage, what, "set one of them"));
+            return Err(Failure::usage(what, "set one of them"));
         }
         (Some(text), None) => (TOKEN, text.to_string_lossy().into_owned()),
         (None, Some(file)) => (TOKEN_FILE, read_token_file(&file)?),
@@ -193,7 +189,7 @@ fn find_page_token(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option
     let token = PageToken::parse(text.trim()).map_err(|error| {
         let help =
             "make one with: openssl rand -hex 16, or unset the variable for a random one in the coordinator's log";
-        Failure::with_help(Exit::Usage, format!("{name}: {error}"), help)
+        Failure::usage(format!("{name}: {error}"), help)
     })?;
     Ok(Some(token))
 }
@@ -201,7 +197,7 @@ fn find_page_token(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option
 fn read_token_file(file: &OsString) -> Result<String, Failure> {
     std::fs::read_to_string(file).map_err(|error| {
         let what = format!("{TOKEN_FILE}: cannot read {}: {error}", file.display());
-        Failure::with_help(Exit::Usage, what, "check that the secret is mounted there and may be read")
+        Failure::usage(what, "check that the secret is mounted there and may be read")
     })
 }
 

@@ -7,7 +7,7 @@ use zagros_job::threads::{Machine, ThreadPlan};
 use zagros_job::{Job, Overrides};
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 
-use crate::exit::{Exit, Failure, OrInternal};
+use crate::exit::{Exit, Failure, OrFailure};
 use crate::note;
 
 /// Reads and checks a job file with overrides from the command line and the environment.

@@ -9,7 +9,7 @@ use zagros_dense_worker::{EvaluateCommand, ImportanceOptions, ImportanceReport, 
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, OrInternal, out, print_answer, watch_signals};
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::saved::{SavedModel, check_trust};

@@ -4,8 +4,7 @@
 use zagros_cost::DataShape;
 use zagros_job::threads::{Machine, core_count};
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_plumbing::{disk, durable};
-use zagros_shell::{Exit, Failure, OrInternal, load_job_for, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, load_job_for, out, print_answer, write_file};
 use zagros_sim::WhatIf;
 
 use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
@@ -53,19 +52,16 @@ pub(crate) async fn calibrate(args: CalibrateArgs) -> Result<Exit, Failure> {
         None => planning::calibration_file().ok_or_else(|| {
             let help =
                 "say where to write: --output calibration.toml; and give that file to `zagros plan --calibration`";
-            Failure::with_help(Exit::Usage, "neither HOME nor XDG_CACHE_HOME is set, so there is no cache folder", help)
+            Failure::usage("neither HOME nor XDG_CACHE_HOME is set, so there is no cache folder", help)
         })?,
     };
-    let unwritable = |error: std::io::Error| {
-        let what = format!("cannot write {}: {error}", file.display());
-        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
-    };
     // Before half a minute of measurements.
-    file.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(unwritable)?;
+    let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+    made.map_err(|error| Failure::unwritable(&file, &error))?;
     let program = std::env::current_exe().or_internal()?;
     let today = jiff::Zoned::now().date();
     let calibration = zagros_calibrate::measure_machine(&program, &today.to_string()).await?;
-    durable::write(&file, calibration.to_toml().as_bytes()).map_err(unwritable)?;
+    write_file(&file, calibration.to_toml())?;
     planning::print_calibration(&calibration);
     out!("\nwritten to {}", file.display());
     Ok(Exit::Success)

@@ -10,7 +10,7 @@ use zagros_dense_worker::Evaluation;
 use zagros_ingest::find_files;
 use zagros_job::Job;
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 use super::health::DayHealth;
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, JOB, MANIFEST, Manifest};
 use zagros_plumbing::durable;
-use zagros_shell::{Failure, OrInternal};
+use zagros_shell::{Failure, OrFailure};
 use zagros_snapshot::{FollowedFile, copy_without};
 use zagros_store::{Folder, hex_digits};
 

@@ -6,16 +6,16 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use zagros_job::{Job, KeyChange, Overrides};
-use zagros_plumbing::{disk, durable};
+use zagros_plumbing::disk;
 use zagros_scaling::{
     ComputeOptimum, Family, ForecastPlan, ForecastTarget, Law, LossForecast, Measurements, RunCost, last_value,
     line_in_log_compute,
 };
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure, write_file};
 
 use super::member::{FamilyMember, MemberPoint};
 use super::setup::FamilySetup;
+use crate::train_process::learning_changes;
 
 /// Probability of the interval of a forecast.
 const LEVEL: f64 = 0.9;
@@ -192,20 +192,13 @@ impl FamilyPlan {
             "give the same command as before to go on, or train another family in another folder: --folder FOLDER";
         let Some(plan) = found.filter(|plan| plan.identity == FamilyIdentity::new(setup)) else {
             let what = format!("{} holds a family of other sizes, seeds, shares or rows", setup.folder.display());
-            return Err(Failure::with_help(Exit::Usage, what, help));
+            return Err(Failure::usage(what, help));
         };
-        let earlier_job = Job::load(&setup.folder.join(JOB), &Overrides::none());
-        let earlier_job = earlier_job.map_err(|errors| Failure::new(Exit::Usage, errors))?;
-        let changes = setup.job.changes_since(&earlier_job);
-        let learning: String = changes
-            .iter()
-            .filter(|change| change.is_learning())
-            .map(|change: &KeyChange| format!("\n  {change}"))
-            .collect();
+        let learning = learning_changes(&setup.job, &setup.folder.join(JOB))?;
         if !learning.is_empty() {
             let what =
                 format!("the job learns differently than that of the family in {}:{learning}", setup.folder.display());
-            return Err(Failure::with_help(Exit::Usage, what, help));
+            return Err(Failure::usage(what, help));
         }
         Ok(Some(plan))
     }
@@ -213,7 +206,7 @@ impl FamilyPlan {
     /// Writes it. The job is there before the plan, so a plan has its job.
     pub(super) fn write(setup: &FamilySetup, cost: RunCost, held_out: u64, family: Family) -> Result<Self, Failure> {
         let plan = Self { identity: FamilyIdentity::new(setup), cost, held_out, family };
-        write(&setup.folder.join(JOB), setup.job.to_toml().as_bytes())?;
+        write_file(&setup.folder.join(JOB), setup.job.to_toml())?;
         write_json(&setup.folder.join(FAMILY), &plan)?;
         Ok(plan)
     }
@@ -221,15 +214,7 @@ impl FamilyPlan {
 
 /// Writes a value as JSON, whole or not at all.
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
-    write(path, &serde_json::to_vec_pretty(value).or_internal()?)
-}
-
-/// Writes a file, whole or not at all.
-pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    durable::write(path, content).map_err(|error| {
-        let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
-    })
+    write_file(path, serde_json::to_vec_pretty(value).or_internal()?)
 }
 
 /// Reads a value; `None` if there is no file, or one of another layout.

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_scaling::{Measurement, MemberRun, RunCost};
-use zagros_shell::{Exit, Failure, OrInternal, note};
+use zagros_shell::{Exit, Failure, OrFailure, note};
 
 use super::setup::{FamilySetup, FamilySize, size_set};
 use crate::page::RunRecord;
@@ -262,7 +262,7 @@ async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, F
         EndKind::Well => {}
         EndKind::Failed => {
             let what = format!("{name} failed: {}", failure_reason(&folder, status));
-            return Err(Failure::with_help(Exit::Usage, what, format!("its output is in {}", folder.display())));
+            return Err(Failure::usage(what, format!("its output is in {}", folder.display())));
         }
         EndKind::Interrupted | EndKind::Hopeless => return Err(hopeless_failure(&name, "family", &folder, status)),
     }
@@ -278,11 +278,7 @@ async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, F
     let scored = summary.validation.as_ref().or(summary.evaluation.as_ref());
     let Some(scored) = scored.filter(|scored| scored.logloss.is_some()) else {
         let what = format!("{name} has no log loss of a held-out part");
-        return Err(Failure::with_help(
-            Exit::Usage,
-            what,
-            "a scaling law is one of the log loss: of labels of kind click or classes",
-        ));
+        return Err(Failure::usage(what, "a scaling law is one of the log loss: of labels of kind click or classes"));
     };
     Ok(ShortRun {
         sample: summary.seconds / summary.samples as f64,

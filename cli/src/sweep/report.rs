@@ -1,14 +1,11 @@
 //! What came of a sweep: lines while it runs, the table, `sweep.json`, `sweep.html` and `best.toml`.
 
-use std::path::Path;
-
 use indicatif::{HumanCount, HumanDuration};
 use owo_colors::OwoColorize;
 use serde_json::{Value, json};
 use zagros_chart::html::{escape_html, render_document, render_facts, render_table};
 use zagros_chart::{Chart, ChartSeries};
-use zagros_plumbing::{disk, durable};
-use zagros_shell::{Exit, Failure, load_job, note, out};
+use zagros_shell::{Failure, load_job, note, out, write_file};
 use zagros_sweep::{Metric, Sampler, Sweep, SweepRecord, Trial, TrialMeasures, TrialState};
 use zagros_zip::ZipEq;
 
@@ -153,7 +150,7 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
 
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
-    write_file(&setup.folder.join(JSON), &json.unwrap_or_default())?;
+    write_file(&setup.folder.join(JSON), json.unwrap_or_default())?;
     let Some(best) = sweep.best_trial() else { return Ok(()) };
     let trial = &sweep.trials()[best];
     let job = load_job(&setup.file, &setup.trial_sets(&trial.values))?;
@@ -166,14 +163,7 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
         number(value),
         pairs(setup, trial).replace('\n', " ")
     );
-    write_file(&setup.folder.join(BEST), (head + &job.to_toml()).as_bytes())
-}
-
-fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    durable::write(path, content).map_err(|error| {
-        let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
-    })
+    write_file(&setup.folder.join(BEST), head + &job.to_toml())
 }
 
 fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
@@ -217,7 +207,7 @@ fn trial_summary(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Value {
 }
 
 pub(super) fn write_page(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
-    write_file(&setup.folder.join(PAGE), page(setup, sweep).as_bytes())
+    write_file(&setup.folder.join(PAGE), page(setup, sweep))
 }
 
 fn page(setup: &SweepSetup, sweep: &Sweep) -> String {

@@ -13,7 +13,7 @@ use zagros_launch::{RoleName, RunConsole, WantedRoles};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::StatusRequest;
 use zagros_shell::dashboard::{self, DashboardEnd, WatchedRun};
-use zagros_shell::{Announcement, Exit, Failure};
+use zagros_shell::{Announcement, Exit, Failure, OrFailure};
 use zagros_transport::Credentials;
 
 const KEYS: &str = "q leaves this view, the run goes on   Ctrl-C stops the run after its step";
@@ -49,8 +49,7 @@ async fn show(
     over: &Shutdown,
 ) -> Result<(), Failure> {
     let Some(coordinator) = coordinator(folder, over).await else { return Ok(()) };
-    let control = GrpcControlPlane::connect(&coordinator.address, timeout, credentials);
-    let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    let control = GrpcControlPlane::connect(&coordinator.address, timeout, credentials).or_internal()?;
     let lines = console.clone();
     let watched =
         WatchedRun { control: Arc::new(control), timeout, lines: Box::new(move || lines.last_lines()), keys: KEYS };
@@ -91,8 +90,7 @@ pub(super) async fn follow_scale(
     timeout: Duration,
     wanted: &watch::Sender<WantedRoles>,
 ) -> Result<Infallible, Failure> {
-    let control = GrpcControlPlane::connect(coordinator, timeout, credentials);
-    let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    let control = GrpcControlPlane::connect(coordinator, timeout, credentials).or_internal()?;
     loop {
         tokio::time::sleep(PERIOD).await;
         // A coordinator that is away for a moment comes back.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use zagros_plumbing::Shutdown;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, decode_part, slot_parts};
 
 use crate::ledger::RowId;
@@ -38,10 +38,10 @@ pub(crate) fn each_saved_row(run: &Path, tables: &[String], take: &mut dyn FnMut
         let what = format!("the run left no model: {}: {error}", manifest.display());
         Failure::with_help(Exit::Storage, what, "its log lines say why: they are in the folder logs of the run")
     })?;
-    let manifest: Value = serde_json::from_slice(&text).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+    let manifest: Value = serde_json::from_slice(&text).or_exit(Exit::Storage)?;
     let files = manifest.get("row_files").and_then(Value::as_array).cloned().unwrap_or_default();
     for file in files.iter().filter_map(Value::as_str) {
-        each_of_file(&model.join(file), tables, take).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+        each_of_file(&model.join(file), tables, take).or_exit(Exit::Storage)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use zagros_job::Job;
 use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RowFolders, RunConsole, WorkerLoss};
 use zagros_plumbing::Shutdown;
-use zagros_shell::{Exit, Failure, Logging, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 
 use crate::cluster::RoundCluster;
@@ -228,7 +228,7 @@ impl ChaosRun<'_> {
         }
         if made.is_empty() {
             let help = "give the job more epochs or data, or a shorter --every";
-            return Err(Failure::with_help(Exit::Usage, "the run ended before any fault: nothing was shown", help));
+            return Err(Failure::usage("the run ended before any fault: nothing was shown", help));
         }
         report::title(&format!("Exact: {} faults, nothing lost, nothing doubled (seed {seed})", made.len()));
         Ok(())
@@ -245,7 +245,7 @@ struct RoundResult {
 
 fn new_folder(job: &Job) -> Result<PathBuf, Failure> {
     let runs = std::path::absolute(&job.output.folder).or_internal()?;
-    fs::create_dir_all(&runs).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+    fs::create_dir_all(&runs).or_exit(Exit::Storage)?;
     let mut number = 0_u64;
     loop {
         let folder = runs.join(format!("{}-chaos-{number}", job.name));

@@ -8,7 +8,7 @@ use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, 
 use zagros_protocol::control::StatusRequest;
 
 use crate::args::DoctorArgs;
-use crate::exit::{Exit, Failure, OrInternal, print_answer};
+use crate::exit::{Exit, Failure, OrFailure, print_answer};
 use crate::live::{self, FoundCoordinator};
 use crate::local_run::LocalRun;
 use crate::out;
@@ -38,7 +38,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
 /// What a coordinator says. One that does not answer is a finding, unless its address is wrong.
 async fn ask(coordinator: &FoundCoordinator, timeout: Duration) -> Result<Observation, Failure> {
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
-    let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    let control = control.or_exit(Exit::Usage)?;
     Ok(match control.status(StatusRequest {}).await {
         Ok(status) => Observation::from(&status),
         Err(refusal) => {

@@ -2,7 +2,7 @@
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 use zagros_snapshot::{
     FoundRow, NormBin, SnapshotHeader, TableHeader, decode_part, may_hold_bucket, row_bucket, slot_parts,
 };

@@ -3,7 +3,7 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode_part,
     slot_parts,
