@@ -1,10 +1,9 @@
 //! Mode `async` and slow servers, with every role a process of its own.
 
 use rustix::process::Signal;
-use serde_json::Value;
 use zagros_tests::signal_process;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, read_json};
 use super::workers::RoleProcesses;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
@@ -24,9 +23,7 @@ fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported()
     let summary = fixture.summary();
     assert_eq!(summary["samples"], samples);
     assert!(summary["staleness"]["max"].as_u64().is_some_and(|max| max <= 4), "{}", summary["staleness"]);
-    let folder = fixture.run_folder().display().to_string();
-    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
-    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    let scored = fixture.evaluate();
     let scored = scored["auc"].as_f64().expect("an AUC");
     assert!((scored - asynchronous).abs() < 1e-5, "{scored} scored again, {asynchronous} then");
     // The table of the dense network is called what it is.
@@ -86,9 +83,7 @@ fn checkpointed_epoch(fixture: &Fixture) -> u64 {
     let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");
     let folders = entries.map(|entry| entry.expect("readable").path());
     let newest = folders.filter(|folder| folder.join("manifest.json").is_file()).max().expect("one is complete");
-    let text = std::fs::read_to_string(newest.join("training.json")).expect("training.json");
-    let training: Value = serde_json::from_str(&text).expect("JSON");
-    training["epoch"].as_u64().expect("an epoch")
+    read_json(&newest.join("training.json"))["epoch"].as_u64().expect("an epoch")
 }
 
 /// Up to the checkpoint each sample was trained on once in each epoch, and after it so is what was left.

@@ -3,7 +3,6 @@
 use std::net::TcpListener;
 
 use rustix::process::Signal;
-use serde_json::Value;
 use zagros_tests::zagros_in;
 use zagros_zip::ZipEq;
 
@@ -33,14 +32,10 @@ fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
     let folder = fixture.run_folder();
     assert!(!folder.join("row-log").exists() && !folder.join("cold-rows").exists(), "servers delete their logs");
     assert_eq!(std::fs::read_dir(fixture.path("runs")).expect("runs").count(), 1, "there are only folders of runs");
-    let manifest = std::fs::read(folder.join("model/manifest.json")).expect("a manifest");
-    let manifest: Value = serde_json::from_slice(&manifest).expect("JSON");
+    let manifest = fixture.read_run_json("model/manifest.json");
     assert_eq!(manifest["row_files"].as_array().map(Vec::len), Some(2), "{manifest}");
-    let folder = folder.display().to_string();
-    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
-    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
     let summary = fixture.summary();
-    assert_eq!(scored["auc"], summary["evaluation"]["auc"]);
+    assert_eq!(fixture.evaluate()["auc"], summary["evaluation"]["auc"]);
     let cost = |figure: &str| summary["cost"][figure].as_f64().unwrap_or_default();
     let (own, all) = (cost("cpu_us_per_sample"), cost("cpu_us_per_sample_of_all"));
     assert!(0.0 < own && own < all, "{summary}");
@@ -54,11 +49,9 @@ fn status_reports_on_a_running_job() {
     let mut run = fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=1000"]);
     run.wait_for_line("step ");
     assert!(fixture.run_folder().join("row-log/server-1/lineage.json").exists(), "a log lies in the folder of its run");
-    let roles = fixture.run_folder().join("roles/coordinator.json");
-    let coordinator: Value = serde_json::from_slice(&std::fs::read(roles).expect("announced")).expect("JSON");
+    let coordinator = fixture.read_run_json("roles/coordinator.json");
     let address = coordinator["address"].as_str().expect("an address");
-    let status = zagros_in(fixture.folder(), ["status", "--coordinator", address, "--json"]).expect(0);
-    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    let status = zagros_in(fixture.folder(), ["status", "--coordinator", address, "--json"]).expect(0).json();
     assert_eq!(status["state"], "training");
     assert_eq!(status["members"].as_array().map(Vec::len), Some(3), "{status}");
     let shown = zagros_in(fixture.folder(), ["status", "--coordinator", address]).expect(0);
@@ -77,8 +70,7 @@ fn every_role_serves_health_and_metrics() {
         ("embedding-server-0", "zagros_embedding_"),
         ("dense-worker-0", "zagros_worker_"),
     ] {
-        let path = fixture.run_folder().join(format!("roles/{role}.json"));
-        let outcome: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+        let outcome = fixture.read_run_json(&format!("roles/{role}.json"));
         let address = outcome["admin"].as_str().expect("an address");
         assert!(http_get(address, "/healthz").starts_with("HTTP/1.1 200"), "{role}");
         assert!(http_get(address, "/readyz").starts_with("HTTP/1.1 200"), "{role}");
@@ -106,8 +98,7 @@ fn ports_that_the_job_gives_are_those_that_are_served() {
     let sets = [format!("--set=cluster.coordinator={coordinator}"), format!("--set=cluster.admin={admin}")];
     let mut run = fixture.start(LONG.into_iter().chain(sets.iter().map(String::as_str)));
     run.wait_for_line("dense worker 0     │ step ");
-    let status = fixture.zagros(["status", "--json", "--coordinator", &coordinator]).expect(0);
-    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    let status = fixture.zagros(["status", "--json", "--coordinator", &coordinator]).expect(0).json();
     assert_eq!(status["state"], "training");
     for (place, metric) in [(1, "zagros_coordinator_"), (2, "zagros_embedding_"), (3, "zagros_worker_")] {
         let address = format!("127.0.0.1:{}", port + place);
@@ -122,10 +113,9 @@ fn status_asks_the_run_of_a_folder_and_says_when_it_is_over() {
     let fixture = Fixture::new(4_000);
     let mut run = fixture.start(LONG);
     run.wait_for_line("dense worker 0     │ step ");
-    let folder = fixture.run_folder().display().to_string();
+    let folder = fixture.run_name();
     for named in [&["status", "--json", &folder][..], &["status", "--json"]] {
-        let status = fixture.zagros(named.iter().copied()).expect(0);
-        let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+        let status = fixture.zagros(named.iter().copied()).expect(0).json();
         assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"training".into()), "{named:?}");
     }
     run.signal(Signal::INT);

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
-use zagros_fake_s3::{FakeS3, S3Fault};
+use zagros_fake_s3::S3Fault;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
@@ -240,8 +239,7 @@ fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
 /// Invariant RK-6. The store of the model answers no write until worker 0 is killed.
 #[test]
 fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_saves() {
-    let store = FakeS3::start("models");
-    let fixture = Fixture::new(ROWS).with_environment(store.environment_variables());
+    let (store, fixture) = Fixture::with_store(ROWS);
     let sets = [
         "output.model_folder=s3://models/ads",
         "train.epochs=3",
@@ -268,8 +266,7 @@ fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_
     assert!(summary["evaluation"]["auc"].as_f64() > Some(0.6), "{summary}");
     let model = store.object_keys().into_iter().filter(|key| key.ends_with("/manifest.json")).count();
     assert_eq!(model, 1, "{:?}", store.object_keys());
-    let scored = fixture.zagros(["eval", &fixture.run_folder().display().to_string(), "--json"]).expect(0);
-    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    let scored = fixture.evaluate();
     assert_eq!(scored["auc"], summary["evaluation"]["auc"]);
 }
 

@@ -27,7 +27,7 @@ fn command<'a>(folder: &'a str, dates: &'a str, more: &[&'a str]) -> Vec<&'a str
 }
 
 fn history(fixture: &Fixture, folder: &str) -> Value {
-    serde_json::from_str(&fixture.read(&format!("{folder}/small.days.json"))).expect("JSON")
+    fixture.read_json(&format!("{folder}/small.days.json"))
 }
 
 fn learned(history: &Value) -> Vec<[Value; 4]> {

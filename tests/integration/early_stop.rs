@@ -46,10 +46,9 @@ fn is_the_best_state(fixture: &Fixture) {
     assert_eq!(summary["validation"]["auc"].as_f64(), Some(best));
     assert!(summary["model_step"].as_u64() < summary["steps"].as_u64(), "{summary}");
     assert_eq!(aucs(fixture, "test").len(), 1, "the test part is scored once");
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     for (data, expected) in [("validation.txt", &summary["validation"]), ("test.txt", &summary["evaluation"])] {
-        let scored = fixture.zagros(["eval", &run, "--data", data, "--json"]).expect(0);
-        let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+        let scored = fixture.zagros(["eval", &run, "--data", data, "--json"]).expect(0).json();
         assert_eq!((&scored["auc"], &scored["gauc"]), (&expected["auc"], &expected["gauc"]), "{data}");
         assert!(scored["groups"].as_u64().is_some_and(|groups| groups > 3) && scored["group_share"] == 1.0, "{scored}");
     }
@@ -130,7 +129,7 @@ fn a_run_leaves_a_page_that_can_be_made_anew() {
     }
     assert!(!first.contains("http://") && !first.contains("https://"), "it loads nothing from elsewhere");
     std::fs::remove_file(&path).expect("the page is removed");
-    let folder = fixture.run_folder().display().to_string();
+    let folder = fixture.run_name();
     let outcome = fixture.zagros(["report", &folder]).expect(0).stdout;
     assert!(outcome.contains("report.html"), "{outcome}");
     let again = std::fs::read_to_string(&path).expect("the page is there again");
@@ -171,7 +170,7 @@ fn arguments<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn evaluations(fixture: &Fixture) -> Vec<u64> {
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let lines = fixture.read(&format!("{run}/metrics.jsonl"));
     let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     lines.filter(|line| line["type"] == "evaluation").filter_map(|line| line["step"].as_u64()).collect()

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
@@ -118,8 +117,7 @@ fn workers_that_are_stopped_save_everything_before_the_servers_end() {
     assert!(workers < servers, "servers left before workers:\n{log}");
     let summary = fixture.summary();
     assert_eq!(summary["outcome"], "interrupted");
-    let manifest = std::fs::read(fixture.run_folder().join("model/manifest.json")).expect("a model");
-    let manifest: Value = serde_json::from_slice(&manifest).expect("JSON");
+    let manifest = fixture.read_run_json("model/manifest.json");
     assert_eq!(manifest["steps"], summary["steps"], "{manifest}");
     let steps = summary["steps"].as_u64().expect("steps");
     assert!(fixture.run_folder().join(format!("checkpoints/resume-{steps:012}")).is_dir(), "no checkpoint of the end");
@@ -171,7 +169,7 @@ fn an_interrupted_training_writes_what_there_is() {
 fn a_signal_has_its_own_code_also_before_and_after_training() {
     let fixture = Fixture::new(4_000);
     fixture.zagros(["train", "job.toml"]).expect(0);
-    let model = fixture.run_folder().display().to_string();
+    let model = fixture.run_name();
     // The data are read over and over, so that every command still reads when it is asked to stop.
     let many = format!("data.train=[{}]", vec!["'train.txt'"; 1000].join(", "));
     let standardise = "features.numeric=[{column='I1', standardise=true}]";

@@ -85,7 +85,7 @@ fn few_rows_teach_a_model_of_other_data_more_than_they_teach_a_new_one() {
         fixture.write("test.csv", rows(seed, 2, 5_000, true));
         let seed = format!("train.seed={seed}");
         fixture.zagros(["train", "job.toml", "--fresh", "--set", "train.epochs=2", "--set", &seed]).expect(0);
-        let (base, as_it_is) = (fixture.run_folder().display().to_string(), measures(&fixture));
+        let (base, as_it_is) = (fixture.run_name(), measures(&fixture));
         let tune =
             ["train", "job.toml", "--fresh", "--set", "data.train=few.csv", "--set", "train.epochs=3", "--set", &seed];
         fixture.zagros(tune).expect(0);

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_fake_s3::FakeS3;
 use zagros_tests::signal_process;
 
-use super::fixture::Fixture;
+use super::faults::pid_in;
+use super::fixture::{Fixture, read_json};
 use super::resume::losses;
 
 /// Values of column C1 that training met: the first is forgotten.
@@ -28,7 +28,7 @@ pub(crate) fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> 
     let shown = fixture.zagros(["inspect", model, "--table", "C1", "--value", value, "--json"]);
     let mut row: Value = match shown.code() {
         Some(3) => return None,
-        _ => serde_json::from_str(&shown.expect(0).stdout).expect("JSON"),
+        _ => shown.expect(0).json(),
     };
     for place in ["file", "block"] {
         row.as_object_mut().expect("an object").remove(place);
@@ -37,12 +37,11 @@ pub(crate) fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> 
 }
 
 fn forget(fixture: &Fixture, model: &str, value: &str) -> Value {
-    let done = fixture.zagros(["forget", model, "--table", "C1", "--value", value, "--json"]).expect(0);
-    serde_json::from_str(&done.stdout).expect("JSON")
+    fixture.zagros(["forget", model, "--table", "C1", "--value", value, "--json"]).expect(0).json()
 }
 
 fn manifest(folder: &Path) -> Value {
-    serde_json::from_slice(&fs::read(folder.join("manifest.json")).expect("a manifest")).expect("JSON")
+    read_json(&folder.join("manifest.json"))
 }
 
 fn rows_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -144,7 +143,7 @@ fn an_id_is_gone_from_a_fitted_vocabulary_too() {
 fn what_cannot_be_forgotten_is_refused_with_the_reason() {
     let fixture = Fixture::new(500);
     fixture.zagros(["train", "job.toml"]).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let refused = |arguments: &[&str], texts: &[&str]| {
         fixture.zagros([&["forget", run.as_str()], arguments].concat()).expect(2).says(texts);
     };
@@ -241,10 +240,9 @@ fn a_row_is_gone_from_checkpoints_with_deltas_and_the_run_goes_on() {
 
 #[test]
 fn a_row_is_gone_from_a_model_in_a_store() {
-    let store = FakeS3::start("models");
-    let fixture = Fixture::new(500).with_environment(store.environment_variables());
+    let (store, fixture) = Fixture::with_store(500);
     fixture.zagros(["train", "job.toml", "--set", "output.model_folder=s3://models/ads"]).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let value = values(&fixture).swap_remove(0);
     assert!(row(&fixture, &run, &value).is_some());
     let done = forget(&fixture, &run, &value);
@@ -284,20 +282,8 @@ fn live_run(fixture: &Fixture) -> PathBuf {
     runs.filter(|run| run.join("job.toml").is_file()).max().expect("a run")
 }
 
-fn pid_of(run: &Path, role: &str) -> u32 {
-    let outcome: Value =
-        serde_json::from_slice(&std::fs::read(run.join(format!("roles/{role}.json"))).expect("announced"))
-            .expect("JSON");
-    outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
-}
-
 fn newest(run: &Path) -> String {
     checkpoints(run).pop().expect("a checkpoint").display().to_string()
-}
-
-fn forget_live(fixture: &Fixture, run: &str, value: &str) -> Value {
-    let done = fixture.zagros(["forget", run, "--table", "C1", "--value", value, "--json"]).expect(0);
-    serde_json::from_str(&done.stdout).expect("JSON")
 }
 
 #[test]
@@ -318,15 +304,15 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     let planned = fixture.zagros(["forget", &name, "--table", "C1", "--value", &gone, "--dry-run"]).expect(0).stdout;
     assert!(planned.contains("would remove their rows") && planned.contains("still in"), "{planned}");
     assert!(!run.join("forgotten.jsonl").exists());
-    let done = forget_live(&fixture, &name, &gone);
+    let done = forget(&fixture, &name, &gone);
     assert_eq!((&done["removed"], &done["trains"]), (&Value::from(1), &Value::from(true)), "{done}");
     assert!(done["still_held_by"].as_array().is_some_and(|saves| !saves.is_empty()), "{done}");
-    assert_eq!(forget_live(&fixture, &name, &gone)["removed"], 0, "a retry finds nothing");
+    assert_eq!(forget(&fixture, &name, &gone)["removed"], 0, "a retry finds nothing");
     let audit = std::fs::read_to_string(run.join("forgotten.jsonl")).expect("an audit file");
     assert!(audit.lines().count() == 1 && audit.contains("\"save\":\"embedding servers\""), "{audit}");
 
     for server in ["embedding-server-0", "embedding-server-1"] {
-        signal_process(pid_of(&run, server), Signal::KILL);
+        signal_process(pid_in(&run, server), Signal::KILL);
     }
     let old_count = checkpoints(&run).len();
     while checkpoints(&run).len() < old_count + 2 {

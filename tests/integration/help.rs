@@ -32,8 +32,7 @@ fn completions_name_the_commands() {
 
 #[test]
 fn the_schema_is_json_and_describes_keys() {
-    let run = zagros(["schema"]).expect(0);
-    let schema: serde_json::Value = serde_json::from_str(&run.stdout).expect("the schema is JSON");
+    let schema = zagros(["schema"]).expect(0).json();
     assert!(schema["properties"]["train"].is_object(), "{schema}");
 }
 

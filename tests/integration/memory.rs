@@ -4,7 +4,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
 use zagros_tests::{RunningCommand, TestProgram};
 
 use super::fixture::{Fixture, http_get};
@@ -79,8 +78,7 @@ fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
     let fixture = fixture();
     let mut run = fixture.start(["up", "shared.toml", "--set", "train.epochs=1000", "--set", &limit()]);
     run.wait_for_line("step ");
-    let path = fixture.run_folder().join("roles/embedding-server-0.json");
-    let outcome: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+    let outcome = fixture.read_run_json("roles/embedding-server-0.json");
     let admin = outcome["admin"].as_str().expect("an address");
     let since = Instant::now();
     let metrics = loop {
@@ -125,7 +123,7 @@ fn role(fixture: &Fixture, program: TestProgram, name: &str, arguments: &[&str],
 }
 
 fn announced(fixture: &Fixture, name: &str, key: &str) -> String {
-    let outcome: Value = serde_json::from_str(&fixture.read(&format!("roles/{name}.json"))).expect("JSON");
+    let outcome = fixture.read_json(&format!("roles/{name}.json"));
     outcome[key].as_str().expect("an address").to_owned()
 }
 

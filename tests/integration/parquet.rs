@@ -150,9 +150,7 @@ fn a_run_on_parquet_files_equals_that_on_the_same_rows_as_csv() {
         assert_eq!(columns["evaluation"][measure], text["evaluation"][measure], "{measure}");
     }
     // The saved model finds its files again.
-    let folder = fixture.run_folder().display().to_string();
-    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
-    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    let scored = fixture.evaluate();
     assert_eq!(scored["auc"], columns["evaluation"]["auc"]);
 }
 
@@ -237,7 +235,7 @@ fn every_command_does_with_arrow_files_what_it_does_with_parquet_files() {
     fixture.zagros(arguments).expect(0);
     assert_eq!(fixture.summary()["samples"], Value::from(6_000));
     // The saved model scores rows of any format.
-    let folder = fixture.run_folder().display().to_string();
+    let folder = fixture.run_name();
     for end in ["parquet", "arrow"] {
         let (rows, scores) = (format!("test0.{end}"), format!("{end}.csv"));
         fixture.zagros(["predict", &folder, &rows, "-o", &scores, "--set", &format!("data.format={end}")]).expect(0);

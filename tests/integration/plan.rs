@@ -9,7 +9,7 @@ const MACHINES: &str = "currency = 'USD'\n[[group]]\nname = 'compute'\ncount = 4
 
 fn forecast(fixture: &Fixture, arguments: &[&str]) -> Value {
     let all = ["plan", "job.toml", "--json"].iter().chain(arguments);
-    serde_json::from_str(&fixture.zagros(all.copied()).expect(0).stdout).expect("JSON")
+    fixture.zagros(all.copied()).expect(0).json()
 }
 
 fn figure(of: &Value, name: &str) -> f64 {
@@ -112,7 +112,7 @@ const WORKLOAD: &str = "[workload]\nparameters = 1e9\nhidden = [256]\nbatch_size
 
 fn simulated(fixture: &Fixture, arguments: &[&str]) -> Value {
     let all = ["simulate", "--json"].iter().chain(arguments);
-    serde_json::from_str(&fixture.zagros(all.copied()).expect(0).stdout).expect("JSON")
+    fixture.zagros(all.copied()).expect(0).json()
 }
 
 fn rate(run: &Value) -> f64 {

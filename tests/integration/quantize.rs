@@ -15,16 +15,12 @@ fn trained(rows: u32, sets: &[&str]) -> (Fixture, String) {
     let fixture = Fixture::new(rows);
     let sets = sets.iter().flat_map(|set| ["--set", *set]);
     fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     (fixture, run)
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
-}
-
 fn auc(fixture: &Fixture, model: &str) -> f64 {
-    json(&fixture.zagros(["eval", model, "--json"]).expect(0).stdout)["auc"].as_f64().expect("an AUC")
+    fixture.zagros(["eval", model, "--json"]).expect(0).json()["auc"].as_f64().expect("an AUC")
 }
 
 fn probabilities(fixture: &Fixture, model: &str) -> Vec<f64> {
@@ -48,7 +44,7 @@ fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
     let model = fixture.run_folder().join("model");
     let old_files = files(&model);
     let done = fixture.zagros([&["quantize", &run, "-o", "served"], &INT8[..], &["--json"]].concat()).expect(0);
-    let report = json(&done.stdout);
+    let report = done.json();
     assert_eq!(report["tables"].as_array().map(Vec::len), Some(26));
     // Dim 4, with Adagrad: 16 bytes of state, and 8 of weights in place of 16.
     let table = &report["tables"][0];
@@ -107,7 +103,7 @@ fn a_run_starts_from_a_model_of_another_format_in_one_process_and_in_several() {
         let done = fixture.zagros([command, &int8].concat()).expect(0);
         let printed = [done.stdout, done.stderr].concat();
         assert!(printed.contains("table `C1`: f32 rows became int8"), "{printed}");
-        let started = fixture.run_folder().display().to_string();
+        let started = fixture.run_name();
         assert!(fixture.zagros(["inspect", &started, "--table", "C1"]).expect(0).stdout.contains("int8"));
         // One step of 256 samples on a trained model; a new one has an AUC of about a half.
         let started_auc = auc(&fixture, &started);
@@ -128,7 +124,7 @@ fn what_cannot_be_converted_is_refused_and_leaves_no_folder() {
     let sets = ["embedding.init={kind='uniform', bound=1000}", "embedding.optimizer={kind='sgd', lr=1000, l2=1}"];
     let train = ["train", "job.toml", "--fresh", "--set", sets[0], "--set", sets[1]];
     fixture.zagros([&train[..], &["--max-steps", "1"]].concat()).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let rows = fixture.run_folder().join("model/rows-0-of-1.zrows");
     let quantize = |more: &[&str]| fixture.zagros([&["quantize", &run], more].concat());
     let refused = quantize(&["-o", "half", "--element", "f16"]).expect(3);

@@ -39,7 +39,7 @@ fn with_input(fixture: &Fixture, input: &str, arguments: &[&str]) -> (i32, Strin
 fn standard_input_trains_and_scores_as_the_file_does() {
     let fixture = Fixture::new(4_000);
     let whole = train(&fixture, "job.toml", &[]);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let (code, said) = with_input(&fixture, "test.txt", &["predict", &run, "-", "-o", "piped.csv"]);
     assert_eq!(code, 0, "{said}");
     fixture.zagros(["predict", &run, "test.txt", "-o", "file.csv"]).expect(0);

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::fixture::Fixture;
@@ -37,7 +36,7 @@ impl<'a> RoleProcesses<'a> {
         let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
         let mut coordinator = roles.role(arguments, sets);
         coordinator.wait_for_line("announced");
-        let outcome: Value = serde_json::from_str(&fixture.read("roles/coordinator.json")).expect("JSON");
+        let outcome = fixture.read_json("roles/coordinator.json");
         roles.coordinator = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));
         let servers = ["0", "1"].map(|index| {
             let announce = format!("roles/server-{index}.json");
@@ -76,7 +75,7 @@ impl<'a> RoleProcesses<'a> {
 }
 
 pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
-    let outcome: Value = serde_json::from_str(&fixture.read(announced)).expect("JSON");
+    let outcome = fixture.read_json(announced);
     outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
@@ -107,9 +106,7 @@ fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     assert_eq!(fixture.summary()["samples"], samples);
     let reports = |worker: &str| run.stderr.lines().any(|line| line.contains(worker) && line.contains("step "));
     assert!(reports("dense worker 0") && !reports("dense worker 1"), "{}", run.stderr);
-    let folder = fixture.run_folder().display().to_string();
-    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
-    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    let scored = fixture.evaluate();
     // Batches are cut elsewhere, so that a logit may be rounded otherwise.
     let scored = scored["auc"].as_f64().expect("an AUC");
     assert!((scored - joint).abs() < 1e-5, "{scored} scored again, {joint} then");
