@@ -222,7 +222,6 @@ fn classes_alone_have_a_temperature_and_a_number_has_none() {
         .says(&["\"rating\" is a number"]);
     let shown = train(level, "temperature").expect(0).stdout;
     assert!(shown.contains("calibrated") && shown.contains("accuracy"), "{shown}");
-    let run = fixture.run_name();
     let measures = fixture.evaluate();
     let loss = |of: &Value| of["logloss"].as_f64().expect("a loss");
     assert!(loss(&measures["calibrated"]) <= loss(&measures) + 1e-6, "{measures}");

@@ -71,7 +71,6 @@ fn two_workers_count_each_sample_of_a_slice_once() {
     let sets = ["--set", "train.mode=hybrid", "--set", SLICES, "--set", "cluster.servers=1"];
     let ended = fixture.zagros(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
     ended.expect(0);
-    let run = fixture.run_name();
     let evaluated = fixture.evaluate();
     for (summary, alone) in fixture.summary()["slices"].as_array().expect("slices").iter().zip_eq([0, 1]) {
         assert_eq!(counts(summary), counts(&evaluated["slices"][alone]));
