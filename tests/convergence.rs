@@ -174,30 +174,21 @@ fn below(least: f64, name: &str, example: &str, sets: &[String]) -> Vec<String> 
 #[test]
 fn every_network_learns_adult() {
     let Some(folder) = real_data("adult") else { return };
-    let sets = [
-        path_set("data.train", &folder.join("adult.data")),
-        path_set("data.test", &folder.join("adult.test")),
-        "train.epochs=5".to_owned(),
-    ];
+    let sets = [&adult(&folder)[..], &["train.epochs=5".to_owned()]].concat();
     assert_eq!(below(ADULT, "adult", "adult.toml", &sets), [""; 0]);
 }
 
 #[test]
 fn every_network_learns_movielens() {
     let Some(folder) = real_data("movielens") else { return };
-    let sets = [
-        path_set("data.train", &folder.join("train.csv.gz")),
-        path_set("data.validation", &folder.join("valid.csv.gz")),
-        path_set("data.test", &folder.join("test.csv.gz")),
-        "train.epochs=3".to_owned(),
-    ];
+    let sets = [&movielens(&folder)[..], &["train.epochs=3".to_owned()]].concat();
     assert_eq!(below(MOVIELENS, "movielens", "movielens.toml", &sets), [""; 0]);
 }
 
 #[test]
 fn every_dense_optimiser_learns_adult() {
     let Some(folder) = real_data("adult") else { return };
-    let sets = [path_set("data.train", &folder.join("adult.data")), path_set("data.test", &folder.join("adult.test"))];
+    let sets = adult(&folder);
     let aucs = [
         "optimizer={kind='adamw', lr=0.002, weight_decay=0.05}",
         "optimizer={kind='adagrad', lr=0.02}",
