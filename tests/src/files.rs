@@ -8,6 +8,16 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the checkout").to_owned()
 }
 
+/// The text of a file of the checkout.
+pub fn read(path: &str) -> String {
+    std::fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A path as seen from the checkout.
+pub fn short(path: &Path) -> String {
+    path.strip_prefix(repository()).unwrap_or(path).display().to_string()
+}
+
 /// Rust files below a folder of the checkout, with their text; built, downloaded and generated folders skipped.
 pub fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     files_in(folder, ".rs")

@@ -4,4 +4,4 @@ mod binary;
 mod files;
 
 pub use binary::{FinishedCommand, RunningCommand, TestProgram, signal_process, zagros, zagros_bench, zagros_in};
-pub use files::{dashboards, files_that_end_in, prometheus_tool, real_data, repository, sources};
+pub use files::{dashboards, files_that_end_in, prometheus_tool, read, real_data, repository, short, sources};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use zagros_tests::{files_that_end_in, repository, sources};
+use zagros_tests::{files_that_end_in, read, sources};
 
 /// Pages with tables of faults, promises and tests.
 const PAGES: [&str; 2] = ["docs/reliability.md", "docs/security.md"];
@@ -65,7 +65,7 @@ pub(crate) fn tests_of_all_crates() -> BTreeSet<String> {
 }
 
 fn numbers() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let text = read("ARCHITECTURE.md");
     let bold = text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
     bold.map(|(number, _)| number.to_owned()).filter(|number| number.contains('-')).collect()
 }
