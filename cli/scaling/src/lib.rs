@@ -35,8 +35,6 @@ pub enum ScalingError {
         "the run of {parameters} parameters and {samples} samples with seed {seed} has the log loss {loss}, which no law can be fitted to; see its log"
     )]
     NotANumber { parameters: f64, samples: f64, seed: u64, loss: f64 },
-    #[error("{sizes} sizes are measured, and a law of the size needs {least}: train more sizes")]
-    TooFewSizes { sizes: usize, least: usize },
     /// Too few places on the axis of a law.
     #[error("a law {law} needs {least} measurements at different places, and there are {found}")]
     TooFewPoints { law: &'static str, found: usize, least: usize },

@@ -107,11 +107,6 @@ impl Sweep {
     }
 
     #[must_use]
-    pub fn plan(&self) -> &SweepPlan {
-        &self.plan
-    }
-
-    #[must_use]
     pub fn trials(&self) -> &[Trial] {
         &self.trials
     }
