@@ -77,9 +77,7 @@ fn calibration_without_a_validation_part_is_refused() {
 
 #[test]
 fn importance_is_the_loss_of_each_feature_and_the_same_again() {
-    let fixture = Fixture::new(4_000);
-    fixture.zagros(["train", "job.toml"]).expect(0);
-    let run = fixture.run_name();
+    let (fixture, run) = Fixture::trained(4_000, &[]);
     let eval = |more: &[&str]| fixture.zagros([&["eval", &run, "--json"], more].concat()).expect(0).json();
     let (plain, mut with) = (eval(&[]), eval(&["--importance=2"]));
     assert_eq!(with, eval(&["--importance=2", "--set", "data.threads=3"]), "for any number of threads");

@@ -63,6 +63,15 @@ impl Fixture {
         (store, fixture)
     }
 
+    /// With a run in one process, whose folder is the second of the two.
+    pub(crate) fn trained(rows: u32, sets: &[&str]) -> (Self, String) {
+        let fixture = Self::new(rows);
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
+        let run = fixture.run_name();
+        (fixture, run)
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -141,9 +141,7 @@ fn an_id_is_gone_from_a_fitted_vocabulary_too() {
 
 #[test]
 fn what_cannot_be_forgotten_is_refused_with_the_reason() {
-    let fixture = Fixture::new(500);
-    fixture.zagros(["train", "job.toml"]).expect(0);
-    let run = fixture.run_name();
+    let (fixture, run) = Fixture::trained(500, &[]);
     let refused = |arguments: &[&str], texts: &[&str]| {
         fixture.zagros([&["forget", run.as_str()], arguments].concat()).expect(2).says(texts);
     };

@@ -14,9 +14,7 @@ struct TrainedModel {
 
 impl TrainedModel {
     fn new() -> Self {
-        let fixture = Fixture::new(500);
-        fixture.zagros(["train", "job.toml", "--set", "cluster.servers=2"]).expect(0);
-        let run = fixture.run_name();
+        let (fixture, run) = Fixture::trained(500, &["cluster.servers=2"]);
         Self { fixture, run }
     }
 

@@ -10,11 +10,9 @@ use zagros_zip::ZipEq;
 use super::fixture::{Fixture, measured};
 
 fn trained() -> (Fixture, String) {
-    let fixture = Fixture::new(4_000);
-    fixture.zagros(["train", "job.toml"]).expect(0);
+    let (fixture, run) = Fixture::trained(4_000, &[]);
     let new: String = fixture.read("test.txt").lines().map(|line| without_label(line) + "\n").collect();
     fixture.write("new.txt", new);
-    let run = fixture.run_name();
     (fixture, run)
 }
 

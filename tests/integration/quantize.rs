@@ -11,14 +11,6 @@ const AUC_DISTANCE: f64 = 0.002;
 const PROBABILITY_DISTANCE: f64 = 0.02;
 const INT8: [&str; 2] = ["--element", "int8"];
 
-fn trained(rows: u32, sets: &[&str]) -> (Fixture, String) {
-    let fixture = Fixture::new(rows);
-    let sets = sets.iter().flat_map(|set| ["--set", *set]);
-    fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
-    let run = fixture.run_name();
-    (fixture, run)
-}
-
 fn auc(fixture: &Fixture, model: &str) -> f64 {
     fixture.zagros(["eval", model, "--json"]).expect(0).json()["auc"].as_f64().expect("an AUC")
 }
@@ -40,7 +32,7 @@ fn files(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
-    let (fixture, run) = trained(20_000, &["cluster.servers=2"]);
+    let (fixture, run) = Fixture::trained(20_000, &["cluster.servers=2"]);
     let model = fixture.run_folder().join("model");
     let old_files = files(&model);
     let done = fixture.zagros([&["quantize", &run, "-o", "served"], &INT8[..], &["--json"]].concat()).expect(0);
@@ -75,7 +67,7 @@ fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
 
 #[test]
 fn only_the_tables_that_are_named_change_and_any_format_becomes_any_other() {
-    let (fixture, run) = trained(500, &[]);
+    let (fixture, run) = Fixture::trained(500, &[]);
     fixture.zagros(["quantize", &run, "-o", "two", "--element", "f16", "--table", "C1", "--table", "C3"]).expect(0);
     // The servers take the rows only if job and files agree.
     fixture.zagros(["eval", "two"]).expect(0);
@@ -96,7 +88,7 @@ fn only_the_tables_that_are_named_change_and_any_format_becomes_any_other() {
 
 #[test]
 fn a_run_starts_from_a_model_of_another_format_in_one_process_and_in_several() {
-    let (fixture, run) = trained(20_000, &["cluster.servers=2"]);
+    let (fixture, run) = Fixture::trained(20_000, &["cluster.servers=2"]);
     let first_auc = auc(&fixture, &run);
     let int8 = ["--from", &run, "--fresh", "--max-steps", "1", "--set", "embedding.element=int8"];
     for command in [&["train", "job.toml"][..], &["up", "job.toml", "--servers", "3"]] {
@@ -155,7 +147,7 @@ fn what_cannot_be_converted_is_refused_and_leaves_no_folder() {
 #[test]
 fn the_manifest_of_a_copy_in_a_store_is_written_last() {
     let store = FakeS3::start("models");
-    let (fixture, run) = trained(500, &[]);
+    let (fixture, run) = Fixture::trained(500, &[]);
     let fixture = fixture.with_environment(store.environment_variables());
     let copy = "s3://models/served";
     fixture.zagros([&["quantize", &run, "-o", copy], &INT8[..]].concat()).expect(0);
