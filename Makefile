@@ -83,8 +83,7 @@ test-compose: programs ## train a cluster of containers, then again while they a
 monitoring: setup ## every dashboard and rule against a live cluster and Prometheus; prints what each query gave
 	@sh scripts/fetch_prometheus.sh
 	@python3 scripts/dashboards.py --check
-	cargo test --release --quiet -p zagros-tests --test tidy -- monitoring
-	cargo test --release --quiet -p zagros-tests --test integration -- monitoring --nocapture
+	cargo test --release --quiet -p zagros-tests --test suites -- monitoring --nocapture
 
 bench: programs ## benchmarks; they print ratios
 	cargo bench --quiet --workspace $(BENCHES)

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
 use zagros_zip::ZipEq;
 
 use crate::args::DurabilityArgs;
-use crate::up::{self, UpRun};
+use crate::program::{self, UpRun};
 use zagros_calibrate::workload;
 
 /// The compared values. The first is the one that the others are divided by.
@@ -84,7 +84,7 @@ async fn train(folder: &Path, args: &DurabilityArgs, durability: &str) -> Result
     let job_file = folder.join("job.toml");
     std::fs::write(&job_file, job(args, durability, runs.path())).or_internal()?;
     let what = format!("training with cluster.durability = {durability:?}");
-    let UpRun { summary, cpu } = up::run(&job_file, runs.path(), &what).await?;
+    let UpRun { summary, cpu } = program::run_up(&job_file, runs.path(), &what).await?;
     let samples = summary.samples.max(1) as f64;
     Ok(DurabilityRun {
         samples_per_second: summary.samples_per_second,

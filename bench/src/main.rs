@@ -5,13 +5,11 @@ mod capacity;
 mod durability;
 mod embedding;
 mod modes;
-mod page_file;
 mod plan;
 mod program;
 mod scale;
 mod scaling;
 mod train;
-mod up;
 
 use zagros_shell::{Exit, Failure, block_on};
 

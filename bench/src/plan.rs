@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::process::Command;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
 
 use crate::args::PlanArgs;
-use crate::program;
-use crate::up::{self, UpRun};
+use crate::program::{self, UpRun};
 
 /// Rows of `--quick`, and its one batch.
 const QUICK: (u64, u64) = (8_000, 512);
@@ -71,7 +70,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
     let (rows, batches) = if args.quick { (QUICK.0, vec![QUICK.1]) } else { (args.rows, args.batches.clone()) };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
-    generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    generate_criteo(&spec, folder.path()).or_internal()?;
     let mut all = PlanCases { cores: zagros_job::threads::core_count(), calibration: String::new(), cases: Vec::new() };
     for (network, keys) in NETWORKS {
         for batch in batches.iter().copied() {
@@ -81,7 +80,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                 std::fs::write(&job, job_text(keys, batch, workers, &runs)).or_internal()?;
                 let forecast = forecast(&args, &job, workers).await?;
                 let (started, before) = (Instant::now(), busy_seconds());
-                let UpRun { summary, cpu } = up::run(&job, &runs, network).await?;
+                let UpRun { summary, cpu } = program::run_up(&job, &runs, network).await?;
                 let busy = before.zip(busy_seconds()).map(|(before, after)| after - before - cpu.as_secs_f64());
                 all.calibration = forecast.calibration;
                 let case = PlanCase {

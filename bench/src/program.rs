@@ -1,8 +1,13 @@
-//! Finds the program `zagros`, with which benchmarks start coordinator, embedding servers and dense workers.
+//! The program `zagros`, with which benchmarks start coordinator, embedding servers and dense workers, and runs of `zagros up`.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
-use zagros_shell::{Exit, Failure, OrInternal};
+use tokio::process::Command;
+use zagros_dense_worker::RunSummary;
+use zagros_plumbing::process::cpu_time_of_children;
+use zagros_shell::{Exit, Failure, OrFailure};
 
 /// The `zagros` in the folder of this program.
 pub(crate) fn zagros_program() -> Result<PathBuf, Failure> {
@@ -15,7 +20,42 @@ fn find_zagros(this: &Path) -> Result<PathBuf, Failure> {
         return Ok(zagros);
     }
     let what = format!("{} does not exist: this benchmark starts its processes from it", zagros.display());
-    Err(Failure::with_help(Exit::Usage, what, "build it with `make build`, or copy `zagros` beside this program"))
+    Err(Failure::usage(what, "build it with `make build`, or copy `zagros` beside this program"))
+}
+
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+#[derive(Debug)]
+pub(crate) struct UpRun {
+    pub(crate) summary: RunSummary,
+    /// User and system time of all processes, from start to end.
+    pub(crate) cpu: Duration,
+}
+
+/// The job alone writes to the folder `runs`. `what` names the run in errors.
+pub(crate) async fn run_up(job: &Path, runs: &Path, what: &str) -> Result<UpRun, Failure> {
+    let cpu_before = cpu_time_of_children();
+    let mut up = Command::new(zagros_program()?);
+    up.arg("up").arg(job).kill_on_drop(true);
+    let ended = up.stdin(Stdio::null()).output();
+    let ended = tokio::time::timeout(DEADLINE, ended).await.map_err(|_| {
+        Failure::with_help(Exit::Cluster, format!("{what} took more than {DEADLINE:?}"), "ask for fewer --rows")
+    })?;
+    let ended = ended.or_internal()?;
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        return Err(Failure::with_help(Exit::Cluster, format!("{what} failed: {}\n{said}", ended.status), "see above"));
+    }
+    let cpu = cpu_before.zip(cpu_time_of_children()).map(|(before, after)| after.saturating_sub(before));
+    Ok(UpRun { summary: summary(runs)?, cpu: cpu.unwrap_or_default() })
+}
+
+/// The summary of the single run in a folder. The folder may hold servers' logs as well.
+fn summary(runs: &Path) -> Result<RunSummary, Failure> {
+    let mut summaries = std::fs::read_dir(runs).or_internal()?.flatten().map(|run| run.path().join("summary.json"));
+    let missing = || Failure::with_help(Exit::Internal, format!("{} holds no run", runs.display()), "this is a bug");
+    let text = std::fs::read_to_string(summaries.find(|path| path.is_file()).ok_or_else(missing)?).or_internal()?;
+    serde_json::from_str(&text).or_internal()
 }
 
 #[cfg(test)]

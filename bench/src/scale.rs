@@ -4,16 +4,14 @@
 //! A stop of training is seen to a step's length, in the run's own record of its steps (`metrics.jsonl`).
 
 mod live_run;
-mod step_times;
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
 
-use self::live_run::LiveRun;
-use self::step_times::{LAST_RECORDED, StepTimes};
+use self::live_run::{LAST_RECORDED, LiveRun, StepTimes};
 use crate::args::ScaleArgs;
 use zagros_calibrate::workload;
 
@@ -72,16 +70,16 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     std::fs::write(&job_file, job(size)).or_internal()?;
     let run = LiveRun::start(&job_file, &folder.path().join("runs")).await?;
     let window = Duration::from_secs_f64(size.window);
-    let undisturbed = step_times::unix_seconds();
+    let undisturbed = live_run::unix_seconds();
     run.wait_for_step(window).await?;
-    let undisturbed = undisturbed..step_times::unix_seconds();
+    let undisturbed = undisturbed..live_run::unix_seconds();
     let mut figures = ScaleFigures::new(size);
     let mut spans = Vec::new();
     for asked in CHANGES {
         run.wait_for_step(window).await?;
-        let began = step_times::unix_seconds();
+        let began = live_run::unix_seconds();
         run.ask_scale(asked).await?;
-        let ended = step_times::unix_seconds();
+        let ended = live_run::unix_seconds();
         run.wait_for_step(window).await?;
         let status = run.move_status().await?;
         figures.note_status(&status);

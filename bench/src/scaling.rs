@@ -8,10 +8,10 @@ use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::RunSummary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrInternal, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
 
 use crate::args::ScalingArgs;
-use crate::up::{self, UpRun};
+use crate::program::{self, UpRun};
 
 /// Training rows of `--quick`, and its batch size.
 const QUICK: (u64, usize) = (20_000, 512);
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
     let batch = BatchSize { samples, grows: args.grow_batch };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
-    generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    generate_criteo(&spec, folder.path()).or_internal()?;
     let cores = zagros_job::threads::core_count();
     let job_file = folder.path().join("job.toml");
     let mut figures = ScalingFigures { cores, rows, servers: args.servers, batch, runs: Vec::new() };
@@ -123,7 +123,7 @@ fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
 }
 
 async fn train(job: &Path, runs: &Path, workers: u32, first: Option<&ScalingRun>) -> Result<ScalingRun, Failure> {
-    let UpRun { summary, cpu } = up::run(job, runs, &format!("training with {workers} dense worker(s)")).await?;
+    let UpRun { summary, cpu } = program::run_up(job, runs, &format!("training with {workers} dense worker(s)")).await?;
     Ok(figures(workers, &summary, cpu, first))
 }
 

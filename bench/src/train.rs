@@ -6,7 +6,7 @@ use serde::Serialize;
 use zagros_dense_worker::{Worker, WorkerInput};
 use zagros_ingest::Batch;
 use zagros_job::Job;
-use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 
 use crate::args::{DenseModel, MatrixPrecision, TrainArgs};
 use zagros_calibrate::meter::{MeterWindow, StepMeter};
@@ -81,10 +81,10 @@ async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) ->
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
     let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, control, connect, registry) };
     let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
-    ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    ran.or_internal()?;
     meter.measured_window().ok_or_else(|| {
         let what = format!("no step was counted: {} wanted after {warm_up} to warm up", args.steps);
-        Failure::with_help(Exit::Usage, what, "ask for at least 1 with --steps")
+        Failure::usage(what, "ask for at least 1 with --steps")
     })
 }
 

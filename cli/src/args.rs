@@ -1,18 +1,12 @@
 //! The command line. The help of each command says what it does and shows a call that works.
 
 mod data;
-mod forget;
-mod inspect;
+mod experiments;
 mod job;
-mod models;
 mod planning;
-mod predict;
-mod quantize;
 #[cfg(test)]
 mod reference;
-mod scaling_law;
-mod simulate;
-mod sweep;
+mod saved_models;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,16 +16,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
-pub(crate) use self::forget::ForgetArgs;
-pub(crate) use self::inspect::{InspectModelArgs, parse_id};
+pub(crate) use self::experiments::{ScalingLawArgs, SweepArgs};
 pub(crate) use self::job::JobArgs;
-pub(crate) use self::models::ModelsArgs;
-pub(crate) use self::planning::{CalibrateArgs, PlanArgs};
-pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
-pub(crate) use self::quantize::QuantizeArgs;
-pub(crate) use self::scaling_law::ScalingLawArgs;
-pub(crate) use self::simulate::SimulateArgs;
-pub(crate) use self::sweep::SweepArgs;
+pub(crate) use self::planning::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
+pub(crate) use self::saved_models::{
+    AverageOf, BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id,
+};
 use crate::days::DateRange;
 use crate::logs::LogLevel;
 use crate::pause::PausePoint;

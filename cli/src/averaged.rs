@@ -14,11 +14,10 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use zagros_dense_worker::ScoredRows;
+use zagros_eval::TargetForm;
 use zagros_ingest::InputRows;
 use zagros_predictions::PredictionError;
 use zagros_zip::{ZipEq, number_from};
-
-use crate::scores::ScoreForm;
 
 /// Bytes of a record before the scores.
 const HEAD: usize = size_of::<u32>();
@@ -147,10 +146,42 @@ fn failed(path: &Path, source: io::Error) -> PredictionError {
     PredictionError::Write { path: path.to_owned(), source, kept }
 }
 
+/// What is written of the outputs of a network.
+#[derive(Clone, Debug)]
+pub(crate) struct ScoreForm {
+    /// The outputs themselves, and not what they predict.
+    pub(crate) logits: bool,
+    /// In the order of the network's outputs.
+    pub(crate) targets: Vec<TargetForm>,
+}
+
+impl ScoreForm {
+    pub(crate) fn columns(&self) -> usize {
+        self.targets.iter().map(|target| target.output_count()).sum()
+    }
+
+    /// The scores of samples, `[samples * columns]`.
+    pub(crate) fn scores(&self, outputs: &[f32]) -> Vec<f64> {
+        if self.logits { outputs.iter().map(|logit| f64::from(*logit)).collect() } else { self.predictions(outputs) }
+    }
+
+    /// What the outputs of the samples predict.
+    pub(crate) fn predictions(&self, outputs: &[f32]) -> Vec<f64> {
+        let mut scores = Vec::with_capacity(outputs.len());
+        let mut rest = outputs;
+        while !rest.is_empty() {
+            for target in &self.targets {
+                let (own, others) = rest.split_at(target.output_count().min(rest.len()));
+                target.predict(own, &mut scores);
+                rest = others;
+            }
+        }
+        scores
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use zagros_eval::TargetForm;
-
     use super::*;
 
     fn logits(average: bool) -> ScoreForm {
@@ -194,5 +225,13 @@ mod tests {
         let [one, other] = ["x", "y"].map(|identity| score_files(Path::new("to/out.csv"), 3, identity));
         assert_eq!(one.len(), 2);
         assert!(one[0].to_string_lossy().starts_with("to/out.csv.model-2-") && one[0] != other[0], "{one:?}");
+    }
+
+    #[test]
+    fn each_target_has_its_own_outputs() {
+        let form = ScoreForm { logits: false, targets: vec![TargetForm::Click, TargetForm::Regression] };
+        assert_eq!((form.columns(), form.scores(&[0.0, 7.0, 0.0, 8.0])), (2, vec![0.5, 7.0, 0.5, 8.0]));
+        let logits = ScoreForm { logits: true, ..form };
+        assert_eq!(logits.scores(&[0.5, 7.0]), [0.5, 7.0]);
     }
 }

@@ -1,6 +1,9 @@
-//! Measures of a held-out part in words: those that the kind of target has.
+//! Measures of a held-out part in words, those that the kind of target has, and measures of slices as tables.
 
+use indicatif::HumanCount;
+use owo_colors::OwoColorize;
 use zagros_dense_worker::{Evaluation, TargetMeasures};
+use zagros_eval::{ColumnSlices, SliceMeasures};
 use zagros_shell::out;
 
 pub(crate) type Measure = (&'static str, Option<f64>);
@@ -29,7 +32,7 @@ pub(crate) fn in_words(evaluation: &Evaluation) -> String {
 /// A line for each target, if there are several.
 pub(crate) fn print_targets(targets: &[TargetMeasures]) {
     for TargetMeasures { target, evaluation, calibrated } in targets {
-        let samples = indicatif::HumanCount(evaluation.samples);
+        let samples = HumanCount(evaluation.samples);
         out!("  {target:<14}{} ({samples} samples)", in_words(evaluation));
         if let Some(calibrated) = calibrated {
             out!("  {:<14}{} after calibration", "", in_words(calibrated));
@@ -40,6 +43,49 @@ pub(crate) fn print_targets(targets: &[TargetMeasures]) {
 /// Four digits after the point.
 pub(crate) fn format_measure(value: Option<f64>) -> String {
     value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"))
+}
+
+/// Characters of a value that are shown.
+const SHOWN: usize = 24;
+
+pub(crate) fn print_slices(columns: &[ColumnSlices]) {
+    for column in columns {
+        slice_table(column).into_iter().for_each(|line| out!("{line}"));
+    }
+}
+
+fn slice_table(column: &ColumnSlices) -> Vec<String> {
+    let values = HumanCount(column.values);
+    let counted = if column.exact { format!("{values} values") } else { format!("more than {values} values") };
+    let title = format!("\nslices by {} ({counted})", column.column);
+    let names = ["value", "samples", "AUC", "logloss", "calibration"].map(str::to_owned);
+    let head = line(names).dimmed().to_string();
+    let mut lines = vec![title, head];
+    lines.extend(column.slices.iter().map(|slice| line(cells(slice))));
+    if !column.exact {
+        lines.push("  too many values: some samples of rare ones are among the others".to_owned());
+    }
+    lines
+}
+
+fn cells(slice: &SliceMeasures) -> [String; 5] {
+    let [auc, logloss, calibration] = [slice.auc, slice.logloss, slice.calibration].map(format_measure);
+    [shown(slice.value.as_deref()), HumanCount(slice.samples).to_string(), auc, logloss, calibration]
+}
+
+fn shown(value: Option<&str>) -> String {
+    let Some(value) = value else { return "all others".to_owned() };
+    let printable = |letter: char| if letter.is_control() { '?' } else { letter };
+    let text: String = value.chars().map(printable).take(SHOWN).collect();
+    match value.chars().count() {
+        0 => "(missing)".to_owned(),
+        count if count > SHOWN => format!("{text}…"),
+        _ => text,
+    }
+}
+
+fn line([value, samples, auc, logloss, calibration]: [String; 5]) -> String {
+    format!("  {value:<26}{samples:>12}{auc:>11}{logloss:>11}{calibration:>13}")
 }
 
 #[cfg(test)]
@@ -56,5 +102,25 @@ mod tests {
         assert!(in_words(&counts).ends_with("MAE 1.5000, deviance 0.5000, calibration 1.2500"));
         let classes = Evaluation { accuracy: Some(0.5), logloss: Some(1.0), auc: Some(0.75), ..none };
         assert_eq!(in_words(&classes), "accuracy 0.5000, logloss 1.0000, mean AUC 0.7500");
+    }
+
+    #[test]
+    fn a_column_is_a_table_of_its_values() {
+        let slice = |value: Option<&str>, auc| SliceMeasures {
+            value: value.map(str::to_owned),
+            samples: 1234,
+            positive_rate: Some(0.5),
+            auc,
+            logloss: Some(0.25),
+            calibration: Some(1.5),
+        };
+        let slices = vec![slice(Some("de\n"), Some(0.75)), slice(Some(""), None), slice(None, None)];
+        let column = ColumnSlices { column: "country".to_owned(), values: 9, exact: false, slices };
+        let lines = slice_table(&column);
+        assert_eq!(lines[0], "\nslices by country (more than 9 values)");
+        assert_eq!(lines[2], line(["de?", "1,234", "0.7500", "0.2500", "1.5000"].map(str::to_owned)));
+        assert!(lines[3].starts_with("  (missing)") && lines[3].contains("undefined"), "{lines:?}");
+        assert!(lines[4].starts_with("  all others") && lines[5].contains("too many values"), "{lines:?}");
+        assert_eq!(shown(Some(&"ü".repeat(30))), "ü".repeat(24) + "…");
     }
 }

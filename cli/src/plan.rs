@@ -11,7 +11,7 @@ use zagros_job::{
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
-use zagros_shell::{Exit, Failure, describe_threads, out};
+use zagros_shell::{Exit, Failure, OrFailure, describe_threads, out};
 
 use crate::memory::MemoryNeed;
 use crate::planning;
@@ -19,7 +19,7 @@ use crate::steps::EpochPlan;
 
 /// Prints the plan of the processes on `machine`. An error at the start of the run is an error here too.
 pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
-    let files = look_at_files(job).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let files = look_at_files(job).or_exit(Exit::Data)?;
     let bytes = files.iter().map(|file| file.bytes).sum();
     out!("{}  plan; nothing was run\n", job.name.bold());
     row("training data", format!("{} file(s), {}", files.len(), HumanBytes(bytes)));

@@ -14,10 +14,8 @@ use zagros_job::{Job, Model, TestPart};
 use zagros_plumbing::lifecycle::StopSignals;
 use zagros_shell::{Exit, Failure, err, out};
 
-use crate::measures;
-use crate::page;
-use crate::slices;
 use crate::terminal::{Terminal, WaitLines};
+use crate::{measures, page};
 
 /// The known measures of a generated data set: `planted.json` beside its files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -156,7 +154,7 @@ impl RunReport<'_> {
             out!("\n{}", "labels".bold());
             measures::print_targets(&summary.targets);
         }
-        slices::print(&self.summary.slices);
+        measures::print_slices(&self.summary.slices);
         self.print_next();
     }
 

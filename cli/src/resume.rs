@@ -82,7 +82,7 @@ impl RunStart {
                 );
                 let help =
                     "--resume continues with these values, --fresh starts over in this folder; or name another folder";
-                return Err(Failure::with_help(Exit::Usage, what, help));
+                return Err(Failure::usage(what, help));
             }
         }
         Ok(Self { folder, point, _lock: None })
@@ -124,12 +124,12 @@ fn check(job: &Job, point: &ResumePoint) -> Result<Vec<KeyChange>, Failure> {
         );
         let help =
             "the learned values have no meaning with these changes; start over with --fresh, or restore these keys";
-        return Err(Failure::with_help(Exit::Usage, what, help));
+        return Err(Failure::usage(what, help));
     }
     if point.epoch() >= job.train.epochs {
         let (step, epoch, epochs) = (point.step(), point.epoch() + 1, job.train.epochs);
         let what = format!("the run to resume is in epoch {epoch} (step {step}), but `train.epochs` is {epochs} now");
-        return Err(Failure::with_help(Exit::Usage, what, "raise train.epochs, or start over with --fresh"));
+        return Err(Failure::usage(what, "raise train.epochs, or start over with --fresh"));
     }
     Ok(allowed)
 }

@@ -69,7 +69,7 @@ pub(crate) fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failur
         None => "the model has a TorchScript module, which can run code of its author when it is opened".to_owned(),
     };
     let help = format!("if you trust {}, add --trust-module {sha256}", file.display());
-    Err(Failure::with_help(Exit::Usage, what, help))
+    Err(Failure::usage(what, help))
 }
 
 /// Adds the setting that `--from MODEL` stands for.
@@ -77,7 +77,7 @@ pub(crate) fn start_from(model: Option<&Path>, sets: &mut Vec<String>) -> Result
     let Some(model) = model else { return Ok(()) };
     SavedModel::find(model, Duration::from_secs(60))?;
     let text = model.to_str().ok_or_else(|| {
-        Failure::with_help(Exit::Usage, format!("{} is no Unicode text", model.display()), "rename the folder")
+        Failure::usage(format!("{} is no Unicode text", model.display()), "rename the folder")
     })?;
     // A JSON text is a TOML text.
     sets.push(format!("train.start_from={}", serde_json::Value::from(text)));
@@ -193,7 +193,7 @@ pub(crate) fn snapshot_failure(error: SnapshotError) -> Failure {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("its tables are {}", known.join(", ")),
     };
-    Failure::with_help(Exit::Usage, format!("there is no table `{name}` in {}", path.display()), help)
+    Failure::usage(format!("there is no table `{name}` in {}", path.display()), help)
 }
 
 #[cfg(test)]

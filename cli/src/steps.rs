@@ -4,7 +4,7 @@ use indicatif::HumanCount;
 use zagros_dense_worker::ResumePoint;
 use zagros_ingest::{FileInfo, RowCount, find_files, training_rows};
 use zagros_job::{Job, Mode};
-use zagros_shell::{Exit, Failure, note};
+use zagros_shell::{Exit, Failure, OrFailure, note};
 
 /// With fewer steps an epoch a network hardly learns in it.
 const FEW_STEPS: u64 = 100;
@@ -116,7 +116,7 @@ pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result
     let steps = match point.and_then(ResumePoint::epoch_steps) {
         Some(steps) => steps,
         None => {
-            let found = find_files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+            let found = find_files(job, &job.data.train).or_exit(Exit::Data)?;
             let plan = EpochPlan::new(job, &found).filter(|plan| plan.steps() > 0);
             plan.ok_or_else(|| uncounted(first))?.steps()
         }
@@ -128,11 +128,7 @@ pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result
 
 fn uncounted(key: &str) -> Failure {
     let what = format!("{key} is in epochs, and the rows of one can neither be counted nor estimated before training");
-    Failure::with_help(
-        Exit::Usage,
-        what,
-        "say how many steps an epoch has: --set train.epoch_steps=1000; or give the key in steps",
-    )
+    Failure::usage(what, "say how many steps an epoch has: --set train.epoch_steps=1000; or give the key in steps")
 }
 
 #[cfg(test)]

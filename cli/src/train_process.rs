@@ -1,15 +1,17 @@
-//! Processes of `zagros train` that another command starts, side by side: of a sweep's trials, and of a family of sizes.
+//! Processes of `zagros train` that another command starts, side by side: of a sweep's trials, and of a family of sizes. And what is known
+//! of such a command by its folder.
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use zagros_dense_worker::RunFolder;
+use zagros_dense_worker::{RunFolder, RunLock};
 use zagros_job::threads::{Machine, core_count};
+use zagros_job::{Job, Overrides};
 use zagros_plumbing::{Deadline, exit_codes};
 use zagros_shell::{Exit, Failure, is_key_given, last_error};
 
@@ -20,6 +22,31 @@ const LOG: &str = "log.txt";
 /// How long a process of a command that was killed may take to save and end.
 const EARLIER: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
+/// Far enough away for a command without a budget.
+pub(crate) const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// The folder of a command that trains a job many times, unless it names one: `ads-sweep`.
+pub(crate) fn default_folder(job: &Job, command: &str) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let name: String = job.name.chars().map(plain).collect();
+    job.output.folder.join(format!("{}-{command}", name.trim_start_matches(['.', '-'])))
+}
+
+/// Makes the folder of such a command, and locks it; `None` while another process works in it.
+pub(crate) fn lock_folder(folder: &Path) -> Result<Option<RunLock>, Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        let what = format!("{} cannot be made: {error}", folder.display());
+        Failure::with_help(Exit::Storage, what, "make room or change output.folder")
+    })?;
+    RunFolder::open(folder).and_then(|folder| folder.try_lock()).map_err(failed)
+}
+
+/// In what a job learns differently than the earlier one in `file`, a line each; empty if in nothing.
+pub(crate) fn learning_changes(job: &Job, file: &Path) -> Result<String, Failure> {
+    let earlier_job = Job::load(file, &Overrides::none()).map_err(|errors| Failure::new(Exit::Usage, errors))?;
+    let changes = job.changes_since(&earlier_job);
+    Ok(changes.iter().filter(|change| change.is_learning()).map(|change| format!("\n  {change}")).collect())
+}
 
 /// A process that trains. Its run folder is made in a folder of its own.
 pub(crate) struct TrainProcess {

@@ -1,11 +1,10 @@
 //! Mode `async` and slow servers, with every role a process of its own.
 
 use rustix::process::Signal;
-use serde_json::Value;
 use zagros_tests::signal_process;
 
-use crate::fixture::Fixture;
-use crate::workers::RoleProcesses;
+use super::fixture::{Fixture, read_json};
+use super::workers::RoleProcesses;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 
@@ -24,9 +23,7 @@ fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported()
     let summary = fixture.summary();
     assert_eq!(summary["samples"], samples);
     assert!(summary["staleness"]["max"].as_u64().is_some_and(|max| max <= 4), "{}", summary["staleness"]);
-    let folder = fixture.run_folder().display().to_string();
-    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
-    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    let scored = fixture.evaluate();
     let scored = scored["auc"].as_f64().expect("an AUC");
     assert!((scored - asynchronous).abs() < 1e-5, "{scored} scored again, {asynchronous} then");
     // The table of the dense network is called what it is.
@@ -52,7 +49,7 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
     let sets = ["--set", "train.mode=async", "--set", "train.epochs=80", "--set", "checkpoint.every_steps=100"];
     let mut run = fixture.start(TWO.into_iter().chain(sets));
     run.wait_for_line("checkpoint after step");
-    signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    signal_process(super::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
     run.wait_for_line("training continues after step");
     run.finish().expect(0);
@@ -70,7 +67,7 @@ fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_on
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
     run.wait_for_line("epoch 1/");
-    let pid = |name| crate::faults::pid(&fixture, name);
+    let pid = |name| super::faults::pid(&fixture, name);
     signal_process(pid("dense-worker-1"), Signal::STOP);
     signal_process(pid("dense-worker-2"), Signal::TERM);
     run.wait_for_line("asked to end, and the run goes on without this worker");
@@ -86,9 +83,7 @@ fn checkpointed_epoch(fixture: &Fixture) -> u64 {
     let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");
     let folders = entries.map(|entry| entry.expect("readable").path());
     let newest = folders.filter(|folder| folder.join("manifest.json").is_file()).max().expect("one is complete");
-    let text = std::fs::read_to_string(newest.join("training.json")).expect("training.json");
-    let training: Value = serde_json::from_str(&text).expect("JSON");
-    training["epoch"].as_u64().expect("an epoch")
+    read_json(&newest.join("training.json"))["epoch"].as_u64().expect("an epoch")
 }
 
 /// Up to the checkpoint each sample was trained on once in each epoch, and after it so is what was left.
@@ -105,7 +100,7 @@ fn a_killed_run_of_asynchronous_workers_goes_on_with_another_number_of_them() {
     let samples = fixture.summary()["samples"].as_u64().expect("samples");
     let mut first = up("2", "10000".to_owned(), &["--set", "checkpoint.every_seconds=0.5"]);
     first.wait_for_line("checkpoint after step");
-    signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    signal_process(super::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1"]);
     let epochs = checkpointed_epoch(&fixture) + 2;
     let second = up("3", epochs.to_string(), &[]).finish();
@@ -120,7 +115,7 @@ fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
     let mut run =
         fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=100", "--set", "train.staleness=2"]);
     run.wait_for_line("step ");
-    let server = crate::faults::pid(&fixture, "embedding-server-1");
+    let server = super::faults::pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
     let outcome = run.wait_for_line("is slow");
     assert!(outcome.contains("embedding server 1 (127.0.0.1:"), "{outcome}");

@@ -1,6 +1,6 @@
 //! Malformed rows and broken files: `file:line:column`, what was expected, and a limit that the user sets.
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 fn good() -> String {
     let mut fields = vec!["1".to_owned()];

@@ -1,6 +1,11 @@
-//! A wrong job file: every problem at once, each with its place and the nearest right key.
+//! A wrong job file: every problem at once, each with its place and the nearest right key. A job that cannot fit into memory is
+//! refused before anything is allocated.
 
-use crate::fixture::Fixture;
+use std::process::Command;
+
+use zagros_tests::TestProgram;
+
+use super::fixture::Fixture;
 
 #[test]
 fn all_problems_are_reported_with_place_and_suggestion() {
@@ -32,4 +37,36 @@ fn dims_that_do_not_fit_the_model_are_caught_before_anything_runs() {
     let job = fixture.read("job.toml") + "[tables.C3]\ndim = 8\n";
     fixture.write("dims.toml", job);
     fixture.zagros(["train", "dims.toml"]).expect(2).says(&["C3", "8", "4"]);
+}
+
+/// Enough for the program and its libraries, far from enough for the network below.
+const KIB: &str = "6000000";
+/// 40,000² weights with their gradient and two moments: 24 GiB.
+const NETWORK: &str = "model.top=[40000,40000]";
+
+#[test]
+fn a_network_beyond_memory_is_refused_with_the_key_to_change() {
+    let fixture = Fixture::new(2_000);
+    for arguments in ["train job.toml", "train job.toml --dry-run", "up job.toml", "up job.toml --dry-run"] {
+        let limited = format!("ulimit -v {KIB}; exec \"$0\" {arguments} --set '{NETWORK}'");
+        let run = Command::new("sh")
+            .args(["-c", &limited])
+            .arg(TestProgram::Zagros.path())
+            .current_dir(fixture.folder())
+            .output()
+            .expect("a shell starts");
+        let outcome = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{arguments}: {outcome}");
+        // It is too large for one process with streamed weights, too: 18 GiB of weights and moments.
+        for words in [
+            "of memory before its first row",
+            "`ulimit -v` allows 5.72 GiB",
+            "make the layers in [model] narrower",
+            "GiB too little as well",
+        ] {
+            assert!(outcome.contains(words), "{arguments}: no {words:?} in\n{outcome}");
+        }
+        assert!(!outcome.contains("stack backtrace"), "{outcome}");
+    }
+    assert!(!fixture.path("runs").exists(), "a run was started");
 }

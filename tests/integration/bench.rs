@@ -1,13 +1,11 @@
 //! The quick benchmark runs and its figures make sense; no figure is judged.
 
-use serde_json::Value;
 
 use zagros_tests::zagros_bench;
 
 #[test]
 fn the_training_benchmark_prints_where_time_goes() {
-    let run = zagros_bench(["train", "--quick", "--json"]).expect(0);
-    let figures: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    let figures = zagros_bench(["train", "--quick", "--json"]).expect(0).json();
     for name in ["cpu_us_per_sample", "samples_per_second"] {
         assert!(figures[name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {figures}");
     }
@@ -22,7 +20,7 @@ fn the_training_benchmark_prints_where_time_goes() {
 #[test]
 fn the_scaling_benchmark_learns_the_same_with_one_worker_and_with_two() {
     let run = zagros_bench(["scaling", "--quick", "--workers", "1,2", "--json"]);
-    let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
+    let figures = run.expect(0).json();
     let runs = figures["runs"].as_array().expect("runs");
     let found: Vec<_> = runs.iter().map(|run| run["workers"].as_u64()).collect();
     assert_eq!(found, [Some(1), Some(2)]);
@@ -39,7 +37,7 @@ fn the_scaling_benchmark_learns_the_same_with_one_worker_and_with_two() {
 fn the_embedding_benchmark_finds_the_same_rows_in_every_process() {
     // It fails when servers in other processes hold other rows than embedded ones.
     let run = zagros_bench(["embedding", "--quick", "--servers", "2", "--clients", "1", "--dim", "8", "--json"]);
-    let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
+    let figures = run.expect(0).json();
     let cases = figures["cases"].as_array().expect("cases");
     let found: Vec<_> = cases.iter().map(|case| (case["wire"].as_str(), case["path"].as_str())).collect();
     let expected = ["f32", "bf16"].map(|wire| ["embedded", "loopback"].map(|path| (Some(wire), Some(path))));
@@ -56,7 +54,7 @@ fn the_benchmark_of_modes_runs_each_and_writes_a_page() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let page = folder.path().join("modes.html");
     let run = zagros_bench(["modes", "--quick", "--json", "--rate", "1000", "--page", page.to_str().expect("UTF-8")]);
-    let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
+    let figures = run.expect(0).json();
     let cases = figures["cases"].as_array().expect("cases");
     let found: Vec<_> = cases.iter().map(|case| (case["mode"].as_str(), case["staleness"].as_u64())).collect();
     assert_eq!(found, [("sync", 0), ("hybrid", 4), ("async", 4)].map(|(mode, most)| (Some(mode), Some(most))));
@@ -75,7 +73,7 @@ fn the_benchmark_of_modes_runs_each_and_writes_a_page() {
 #[test]
 fn the_benchmark_of_forecasts_has_a_ratio_for_each_network() {
     let run = zagros_bench(["plan", "--quick", "--workers", "1", "--json"]);
-    let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
+    let figures = run.expect(0).json();
     let cases = figures["cases"].as_array().expect("cases");
     assert_eq!(cases.len(), 3);
     for case in cases {

@@ -3,20 +3,16 @@
 
 use serde_json::Value;
 
-use crate::fixture::{Fixture, measured};
+use super::fixture::{Fixture, measured};
 
 const VALIDATION: [&str; 2] = ["--set", "data.validation_share=0.2"];
 const ISOTONIC: [&str; 2] = ["--set", "eval.calibration=isotonic"];
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
-}
 
 fn trained(command: &[&str], more: &[&str]) -> (Fixture, String) {
     let fixture = Fixture::new(4_000);
     let arguments = [command, &VALIDATION, &ISOTONIC, more].concat();
     fixture.zagros(arguments).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     (fixture, run)
 }
 
@@ -29,7 +25,7 @@ fn predict(fixture: &Fixture, run: &str, to: &str, more: &[&str]) -> String {
 #[test]
 fn measures_before_and_after_are_those_of_predictions_to_the_last_bit() {
     let (fixture, run) = trained(&["train", "job.toml"], &[]);
-    let evaluated = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let evaluated = fixture.evaluate();
     let summary = fixture.summary();
     assert_eq!(summary["calibrated"], evaluated["calibrated"], "at the end of training");
     assert_eq!(summary["evaluation"]["logloss"], evaluated["logloss"]);
@@ -66,7 +62,7 @@ fn a_damaged_calibration_is_refused() {
 fn two_workers_fit_one_function_with_the_best_state() {
     let sets = ["--workers", "2", "--set", "train.mode=sync", "--set", "cluster.servers=1", "--set"];
     let (fixture, run) = trained(&["up", "job.toml"], &[&sets[..], &["train.early_stop={patience=1}"]].concat());
-    let evaluated = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let evaluated = fixture.evaluate();
     assert_eq!(fixture.summary()["calibrated"], evaluated["calibrated"]);
     assert_eq!(measured(&predict(&fixture, &run, "s.csv", &[])), evaluated["calibrated"]);
 }
@@ -81,10 +77,8 @@ fn calibration_without_a_validation_part_is_refused() {
 
 #[test]
 fn importance_is_the_loss_of_each_feature_and_the_same_again() {
-    let fixture = Fixture::new(4_000);
-    fixture.zagros(["train", "job.toml"]).expect(0);
-    let run = fixture.run_folder().display().to_string();
-    let eval = |more: &[&str]| json(&fixture.zagros([&["eval", &run, "--json"], more].concat()).expect(0).stdout);
+    let (fixture, run) = Fixture::trained(4_000, &[]);
+    let eval = |more: &[&str]| fixture.zagros([&["eval", &run, "--json"], more].concat()).expect(0).json();
     let (plain, mut with) = (eval(&[]), eval(&["--importance=2"]));
     assert_eq!(with, eval(&["--importance=2", "--set", "data.threads=3"]), "for any number of threads");
     let importance = with.as_object_mut().expect("an object").remove("importance").expect("importance");
@@ -107,9 +101,8 @@ fn importance_of_several_labels_is_a_table_for_each_by_its_own_measure() {
     fixture
         .zagros(["train", "job.toml", "--set", labels, "--set", "model={kind='shared_bottom', bottom=[16], tower=[]}"])
         .expect(0);
-    let run = fixture.run_folder().display().to_string();
-    let text = fixture.zagros(["eval", &run, "--json", "--importance=2"]).expect(0).stdout;
-    let importance = serde_json::from_str::<Value>(&text).expect("JSON")["importance"].take();
+    let run = fixture.run_name();
+    let importance = fixture.zagros(["eval", &run, "--json", "--importance=2"]).expect(0).json()["importance"].take();
     assert!(importance["features"][0]["auc_loss"]["mean"].as_f64() > Some(0.0), "{importance}");
     let level = &importance["targets"][0];
     assert_eq!((&level["target"], level["features"].as_array().map(Vec::len)), (&Value::from("level"), Some(39)));

@@ -2,7 +2,7 @@
 
 use zagros_tests::{FinishedCommand, TestProgram};
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const SETS: [&str; 6] = ["--servers", "2", "--workers", "2", "--set", "cluster.timeout_seconds=60"];
 /// Long enough for a few faults a round.

@@ -1,10 +1,12 @@
-//! `zagros up`: the same run as separate processes.
+//! `zagros up`: the same run as separate processes. They listen where the job says, and `zagros status` finds a run by its folder.
 
-use serde_json::Value;
+use std::net::TcpListener;
 
-use crate::fixture::{Fixture, http_get};
+use rustix::process::Signal;
 use zagros_tests::zagros_in;
 use zagros_zip::ZipEq;
+
+use super::fixture::{Fixture, http_get};
 
 #[test]
 fn three_server_processes_give_the_loss_curve_of_the_embedded_run() {
@@ -30,14 +32,10 @@ fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
     let folder = fixture.run_folder();
     assert!(!folder.join("row-log").exists() && !folder.join("cold-rows").exists(), "servers delete their logs");
     assert_eq!(std::fs::read_dir(fixture.path("runs")).expect("runs").count(), 1, "there are only folders of runs");
-    let manifest = std::fs::read(folder.join("model/manifest.json")).expect("a manifest");
-    let manifest: Value = serde_json::from_slice(&manifest).expect("JSON");
+    let manifest = fixture.read_run_json("model/manifest.json");
     assert_eq!(manifest["row_files"].as_array().map(Vec::len), Some(2), "{manifest}");
-    let folder = folder.display().to_string();
-    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
-    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
     let summary = fixture.summary();
-    assert_eq!(scored["auc"], summary["evaluation"]["auc"]);
+    assert_eq!(fixture.evaluate()["auc"], summary["evaluation"]["auc"]);
     let cost = |figure: &str| summary["cost"][figure].as_f64().unwrap_or_default();
     let (own, all) = (cost("cpu_us_per_sample"), cost("cpu_us_per_sample_of_all"));
     assert!(0.0 < own && own < all, "{summary}");
@@ -51,11 +49,9 @@ fn status_reports_on_a_running_job() {
     let mut run = fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=1000"]);
     run.wait_for_line("step ");
     assert!(fixture.run_folder().join("row-log/server-1/lineage.json").exists(), "a log lies in the folder of its run");
-    let roles = fixture.run_folder().join("roles/coordinator.json");
-    let coordinator: Value = serde_json::from_slice(&std::fs::read(roles).expect("announced")).expect("JSON");
+    let coordinator = fixture.read_run_json("roles/coordinator.json");
     let address = coordinator["address"].as_str().expect("an address");
-    let status = zagros_in(fixture.folder(), ["status", "--coordinator", address, "--json"]).expect(0);
-    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    let status = zagros_in(fixture.folder(), ["status", "--coordinator", address, "--json"]).expect(0).json();
     assert_eq!(status["state"], "training");
     assert_eq!(status["members"].as_array().map(Vec::len), Some(3), "{status}");
     let shown = zagros_in(fixture.folder(), ["status", "--coordinator", address]).expect(0);
@@ -74,8 +70,7 @@ fn every_role_serves_health_and_metrics() {
         ("embedding-server-0", "zagros_embedding_"),
         ("dense-worker-0", "zagros_worker_"),
     ] {
-        let path = fixture.run_folder().join(format!("roles/{role}.json"));
-        let outcome: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+        let outcome = fixture.read_run_json(&format!("roles/{role}.json"));
         let address = outcome["admin"].as_str().expect("an address");
         assert!(http_get(address, "/healthz").starts_with("HTTP/1.1 200"), "{role}");
         assert!(http_get(address, "/readyz").starts_with("HTTP/1.1 200"), "{role}");
@@ -83,4 +78,64 @@ fn every_role_serves_health_and_metrics() {
     }
     run.signal(rustix::process::Signal::TERM);
     assert_eq!(run.finish().code(), Some(143));
+}
+
+const LONG: [&str; 3] = ["up", "job.toml", "--set=train.epochs=1000"];
+
+/// The first of so many ports in a row that are free, below those that the system gives to others.
+fn free_ports(count: u16) -> u16 {
+    let first = 20_000 + u16::try_from(std::process::id() % 8_000).expect("it fits");
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut found = (first..32_000).step_by(usize::from(count));
+    found.find(|port| (*port..port + count).all(is_free)).expect("free ports")
+}
+
+#[test]
+fn ports_that_the_job_gives_are_those_that_are_served() {
+    let fixture = Fixture::new(4_000);
+    let port = free_ports(4);
+    let (coordinator, admin) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1));
+    let sets = [format!("--set=cluster.coordinator={coordinator}"), format!("--set=cluster.admin={admin}")];
+    let mut run = fixture.start(LONG.into_iter().chain(sets.iter().map(String::as_str)));
+    run.wait_for_line("dense worker 0     │ step ");
+    let status = fixture.zagros(["status", "--json", "--coordinator", &coordinator]).expect(0).json();
+    assert_eq!(status["state"], "training");
+    for (place, metric) in [(1, "zagros_coordinator_"), (2, "zagros_embedding_"), (3, "zagros_worker_")] {
+        let address = format!("127.0.0.1:{}", port + place);
+        assert!(http_get(&address, "/metrics").contains(metric), "{metric} at {address}");
+    }
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+}
+
+#[test]
+fn status_asks_the_run_of_a_folder_and_says_when_it_is_over() {
+    let fixture = Fixture::new(4_000);
+    let mut run = fixture.start(LONG);
+    run.wait_for_line("dense worker 0     │ step ");
+    let folder = fixture.run_name();
+    for named in [&["status", "--json", &folder][..], &["status", "--json"]] {
+        let status = fixture.zagros(named.iter().copied()).expect(0).json();
+        assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"training".into()), "{named:?}");
+    }
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    fixture.zagros(["status", &folder]).expect(4).says(&["no run is live in", "zagros logs", "report.html"]);
+    fixture.zagros(["status", "nowhere"]).expect(2).says(&["there is no run folder nowhere"]);
+}
+
+#[test]
+fn every_command_takes_the_job_file_in_the_same_way() {
+    let fixture = Fixture::new(2_000);
+    let plan = fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2", "--dry-run"]).expect(0);
+    assert!(plan.stdout.contains("2 embedding server(s), 2 dense worker(s)"), "{}", plan.stdout);
+    assert!(!fixture.path("runs").exists(), "a plan is no run");
+    // Each is known by the job's own error, which comes after the command line was understood.
+    for role in ["coordinator", "embedding-server", "dense-worker", "train", "up"] {
+        fixture.zagros([role, "job.toml", "--set", "train.sed=3"]).expect(2).says(&["train.sed", "seed"]);
+    }
+    for role in ["coordinator", "embedding-server", "dense-worker"] {
+        fixture.zagros([role, "--config", "job.toml", "--set", "train.sed=3"]).expect(2).says(&["train.sed"]);
+        fixture.zagros([role]).expect(2).says(&["JOB"]);
+    }
 }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_store::{ContentDigest, hex_digits};
 
-use crate::fixture::Fixture;
+use super::fixture::{Fixture, read_json};
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.mode=sync", "--set", "checkpoint.every_steps=20"];
 
@@ -136,8 +136,7 @@ fn a_pipe_or_a_million_names_in_a_model_hold_nobody_up() {
         std::fs::remove_file(model.join(name)).expect("it is removed");
         std::fs::write(model.join(name), good).expect("it is written");
     }
-    let text = std::fs::read_to_string(model.join("manifest.json")).expect("a manifest");
-    let mut manifest: Value = serde_json::from_str(&text).expect("JSON");
+    let mut manifest = read_json(&model.join("manifest.json"));
     for many in [1025, 1_000_000] {
         let names: Vec<Value> = (0..many).map(|number| format!("r{number}").into()).collect();
         manifest["row_files"] = names.into();
@@ -174,8 +173,7 @@ fn a_module_that_a_models_own_job_trusts_is_not_opened_unasked() {
     job["model"] = module.parse::<toml_edit::DocumentMut>().expect("TOML").as_item().clone();
     let job = job.to_string();
     std::fs::write(model.join("job.toml"), &job).expect("it is written");
-    let text = std::fs::read_to_string(model.join("manifest.json")).expect("a manifest");
-    let mut manifest: Value = serde_json::from_str(&text).expect("JSON");
+    let mut manifest = read_json(&model.join("manifest.json"));
     let files = manifest["files"].as_array_mut().expect("files");
     let record = files.iter_mut().find(|file| file["name"] == "job.toml").expect("the job");
     (record["bytes"], record["sha256"]) = (job.len().into(), sha256(job.as_bytes()).into());

@@ -1,6 +1,6 @@
 //! `zagros data`: generate, inspect, validate.
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 #[test]
 fn the_generator_writes_criteo_lines_and_the_same_ones_again() {
@@ -26,7 +26,7 @@ fn the_teacher_of_factors_writes_data_with_a_job_and_what_is_reachable() {
     };
     generate(&["--teacher", "factors", "--decay", "0.7", "--factors", "5"]).expect(0);
     assert_eq!(fixture.read("factors/train.csv").lines().next(), Some("label,x1,c1,x2,c2,x3"));
-    let planted: serde_json::Value = serde_json::from_str(&fixture.read("factors/planted.json")).expect("JSON");
+    let planted = fixture.read_json("factors/planted.json");
     let number = |key: &str| planted[key].as_f64().expect("a number");
     assert!((number("best_logloss") - number("irreducible_logloss")).abs() < 0.05, "{planted}");
     let run = fixture.zagros(["train", "factors/job.toml", "--set", "train.batch_size=100"]).expect(0);

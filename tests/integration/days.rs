@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const DAYS: [&str; 4] = ["2026-11-01", "2026-11-02", "2026-11-03", "2026-11-04"];
 
@@ -27,7 +27,7 @@ fn command<'a>(folder: &'a str, dates: &'a str, more: &[&'a str]) -> Vec<&'a str
 }
 
 fn history(fixture: &Fixture, folder: &str) -> Value {
-    serde_json::from_str(&fixture.read(&format!("{folder}/small.days.json"))).expect("JSON")
+    fixture.read_json(&format!("{folder}/small.days.json"))
 }
 
 fn learned(history: &Value) -> Vec<[Value; 4]> {

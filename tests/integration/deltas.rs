@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_fakes::s3::FakeS3;
 
-use crate::fixture::Fixture;
-use crate::resume::{end, losses};
+use super::fixture::Fixture;
+use super::resume::{end, losses};
 
 const UP: [&str; 9] = [
     "up",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const FEATURES: &str = r#"
 [features]
@@ -38,7 +38,7 @@ fn measured_features_are_saved_and_applied_again() {
     let found = fixture.measures("test.txt", "label");
     assert_eq!(found["samples"], 800, "{found}");
     // A run that starts from the model measures nothing.
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let again = fixture.zagros(["train", "job.toml", "--from", &run, "--fresh"]).expect(0);
     assert!(!again.stderr.contains("measuring"), "{}", again.stderr);
 }
@@ -64,10 +64,10 @@ fn a_column_has_two_tables_with_dims_and_optimisers_of_their_own() {
     assert_eq!(fixture.measures("test.txt", "label")["samples"], 800);
     let text = fixture.read("train.txt");
     let value = text.lines().filter_map(|line| line.split('\t').nth(14)).find(|value| !value.is_empty());
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let lengths = |table: &str| {
         let row = ["inspect", &run, "--table", table, "--value", value.expect("a value"), "--json"];
-        let row: Value = serde_json::from_str(&fixture.zagros(row).expect(0).stdout).expect("JSON");
+        let row = fixture.zagros(row).expect(0).json();
         let parts = row["parts"].as_object().expect("parts").clone();
         assert!(parts["weights"].as_array().expect("a list").iter().any(|weight| *weight != 0.0), "{parts:?}");
         let length = |(name, values): (String, Value)| values.as_array().map(|values| (name, values.len()));

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
-use crate::faults::pid;
-use crate::fixture::Fixture;
+use super::faults::pid;
+use super::fixture::Fixture;
 
 /// Long enough for a slow machine. Only a test that fails waits so long.
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -125,7 +125,7 @@ fn a_stopped_process_is_named_whoever_it_is() {
 
     run.signal(Signal::INT);
     run.finish().expect(130);
-    let (over, code) = asked(&fixture, &[&fixture.run_folder().display().to_string()]);
+    let (over, code) = asked(&fixture, &[&fixture.run_name()]);
     assert_eq!((code, &over["healthy"]), (0, &Value::Bool(true)), "{over:#}");
     assert!(over["verdict"].as_str().expect("text").contains("interrupted"), "{over:#}");
 }
@@ -143,7 +143,7 @@ fn members_that_never_came_are_named_and_how_to_start_them() {
     };
     let mut coordinator = start(&["coordinator", "--announce", "coordinator.json"], "127.0.0.1:0");
     coordinator.wait_for_line("announced");
-    let announced: Value = serde_json::from_str(&fixture.read("coordinator.json")).expect("JSON");
+    let announced = fixture.read_json("coordinator.json");
     let address = announced["address"].as_str().expect("an address");
     let server = start(&["embedding-server"], address);
     let worker = start(&["dense-worker"], address);
@@ -171,7 +171,7 @@ fn of_a_run_that_failed_the_process_that_ended_first_is_named() {
     let run = up(&fixture, "2", &["train.epochs=1000", "cluster.durability=checkpoint"]);
     signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
     run.finish().expect(4);
-    let folder = fixture.run_folder().display().to_string();
+    let folder = fixture.run_name();
     let (said, code) = asked(&fixture, &[&folder]);
     assert_eq!(code, 8, "{said:#}");
     assert_eq!(said["verdict"], "the run ended because embedding server 1 was killed by signal 9", "{said:#}");

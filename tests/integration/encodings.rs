@@ -3,10 +3,9 @@
 use std::fmt::Write as _;
 
 use rustix::process::Signal;
-use serde_json::Value;
 
-use crate::fixture::{Fixture, measured};
-use crate::resume::{end, losses};
+use super::fixture::{Fixture, measured};
+use super::resume::{end, losses};
 
 const HEAD: &str = r#"
 [data]
@@ -127,10 +126,9 @@ fn all_kinds_of_inputs_together_die_and_go_on_bit_by_bit() {
     broken.zagros(["train", "job.toml"]).expect(0).says(&["going on after step"]);
     assert_eq!(losses(&broken), (losses(&whole).0, 2));
     assert_eq!(end(&broken), end(&whole));
-    let run = broken.run_folder().display().to_string();
+    let run = broken.run_name();
     broken.zagros(["predict", &run, "test.csv", "-o", "logits.csv", "--keys", "label", "--logits"]).expect(0);
-    let eval = broken.zagros(["eval", &run, "--json"]).expect(0).stdout;
-    let eval: Value = serde_json::from_str(&eval).expect("JSON");
+    let eval = broken.evaluate();
     assert_eq!(measured(&broken.read("logits.csv")), eval);
     assert_eq!(eval["auc"], broken.summary()["evaluation"]["auc"]);
 }

@@ -1,11 +1,15 @@
-//! The end of a run: until model and summary are written, its checkpoints are there to go on from.
+//! The end of a run. Until model and summary are written, its checkpoints are there to go on from. Ctrl-C and SIGTERM finish the step,
+//! write what there is, and end with 130 and 143; workers save while servers and coordinator live.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use zagros_tests::{RunningCommand, signal_process};
 
-use crate::fixture::Fixture;
+use super::faults::pid;
+use super::fixture::Fixture;
+use super::workers::RoleProcesses;
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.epochs=3", "--set", "checkpoint.every_steps=20"];
 
@@ -91,4 +95,137 @@ fn a_folder_that_cannot_be_written_is_reported_once_with_its_own_code() {
     }
     let outcome = fixture.zagros(["train", "job.toml", "--set", "output.model_folder=file/models"]).expect(6);
     outcome.says(&["file/models", "`output.model_folder`"]);
+}
+
+const LONG: [&str; 7] =
+    ["up", "job.toml", "--set", "cluster.workers=2", "--set", "cluster.servers=2", "--set=train.epochs=1000"];
+
+/// The first worker to end is no reason to end the servers: the other one still saves the model by them.
+#[test]
+fn workers_that_are_stopped_save_everything_before_the_servers_end() {
+    let fixture = Fixture::new(20_000);
+    let mut run = fixture.start(LONG);
+    run.wait_for_line("dense worker 0     │ step ");
+    run.signal(Signal::INT);
+    let ended = run.finish().expect(130);
+    ended.says(&["stopping: the dense workers finish their step and save", "a second Ctrl-C ends everything"]);
+    let log = std::fs::read_to_string(fixture.run_folder().join("logs/coordinator.log")).expect("a log");
+    assert!(!log.contains("run failed"), "{log}");
+    let place = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text:?} in\n{log}"));
+    let workers = place("dense worker 0 left").max(place("dense worker 1 left"));
+    let servers = place("embedding server 0 left").min(place("embedding server 1 left"));
+    assert!(workers < servers, "servers left before workers:\n{log}");
+    let summary = fixture.summary();
+    assert_eq!(summary["outcome"], "interrupted");
+    let manifest = fixture.read_run_json("model/manifest.json");
+    assert_eq!(manifest["steps"], summary["steps"], "{manifest}");
+    let steps = summary["steps"].as_u64().expect("steps");
+    assert!(fixture.run_folder().join(format!("checkpoints/resume-{steps:012}")).is_dir(), "no checkpoint of the end");
+}
+
+/// The test ends long before ten minutes have passed.
+#[test]
+fn a_run_that_lost_a_server_waits_for_nobody() {
+    let fixture = Fixture::new(20_000);
+    // A server with a log comes back.
+    let sets = ["--set", "cluster.timeout_seconds=600", "--set", "cluster.durability=checkpoint"];
+    let mut run = fixture.start(LONG.into_iter().chain(sets));
+    run.wait_for_line("dense worker 0     │ step ");
+    signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
+    run.finish().expect(4).says(&["embedding server 1 was killed by signal 9"]);
+}
+
+#[test]
+fn a_second_interrupt_ends_every_process_at_once() {
+    let fixture = Fixture::new(20_000);
+    let mut run = fixture.start(LONG.into_iter().chain(["--set", "cluster.timeout_seconds=600"]));
+    run.wait_for_line("dense worker 0     │ step ");
+    // It can neither finish its step nor save.
+    let worker = pid(&fixture, "dense-worker-1");
+    signal_process(worker, Signal::STOP);
+    run.signal(Signal::INT);
+    run.wait_for_line("stopping: ");
+    run.signal(Signal::INT);
+    run.finish().expect(130).says(&["dense worker 1 is killed", "since the last checkpoint is lost"]);
+}
+
+#[test]
+fn an_interrupted_training_writes_what_there_is() {
+    let fixture = Fixture::new(4_000);
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut run = fixture.start(["train", "job.toml", "--set", "train.epochs=1000"]);
+        run.wait_for_line("step ");
+        run.signal(signal);
+        let run = run.finish().expect(code);
+        assert!(run.stdout.contains("stopped after"), "{}", run.stdout);
+        let summary = fixture.summary();
+        assert_eq!(summary["outcome"], "interrupted");
+        assert!(summary["steps"].as_u64().is_some_and(|steps| steps > 0), "{summary}");
+        assert_eq!(fixture.losses().len() as u64, summary["steps"].as_u64().unwrap_or(0), "one loss a step");
+    }
+}
+
+#[test]
+fn a_signal_has_its_own_code_also_before_and_after_training() {
+    let fixture = Fixture::new(4_000);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let model = fixture.run_name();
+    // The data are read over and over, so that every command still reads when it is asked to stop.
+    let many = format!("data.train=[{}]", vec!["'train.txt'"; 1000].join(", "));
+    let standardise = "features.numeric=[{column='I1', standardise=true}]";
+    let fitting = vec!["train", "job.toml", "--set", &many, "--set", standardise];
+    let scoring: Vec<&str> = ["eval", &model, "--data"].into_iter().chain(vec!["train.txt"; 1000]).collect();
+    for (command, line) in [(fitting, "measuring"), (scoring, "scoring")] {
+        for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+            let mut run = fixture.start(command.iter().copied());
+            run.wait_for_line(line);
+            run.signal(signal);
+            run.finish().expect(code).says(&["interrupted"]);
+        }
+    }
+}
+
+/// As `kubectl delete` and a machine that shuts down do: servers and coordinator serve until the last checkpoint is
+/// written.
+#[test]
+fn when_all_roles_are_asked_to_end_at_once_a_checkpoint_is_written() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["train.epochs=1000", "cluster.timeout_seconds=200"];
+    let (mut roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
+    first.wait_for_line("step ");
+    roles.signal(Signal::TERM);
+    for worker in [&first, &second] {
+        worker.signal(Signal::TERM);
+    }
+    first.finish().expect(143).says(&["checkpoint after step"]);
+    second.finish().expect(143);
+    for role in roles.take_others() {
+        role.finish().expect(143);
+    }
+    assert_eq!(fixture.summary()["outcome"], "interrupted");
+    fixture.zagros(["inspect", &newest_checkpoint(&fixture), "--verify"]).expect(0);
+}
+
+/// A server alone is asked to end, and not the last one, which would hand its buckets over: the run ends in order, with a checkpoint.
+#[test]
+fn when_a_server_is_asked_to_end_the_workers_save_before_it_does() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["train.epochs=1000", "cluster.timeout_seconds=200"];
+    let (mut roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
+    first.wait_for_line("step ");
+    let mut others = roles.take_others();
+    others[0].signal(Signal::TERM);
+    first.finish().expect(143).says(&["embedding server 0 was asked to end", "checkpoint after step"]);
+    second.finish().expect(143);
+    let coordinator = others.pop().map(RunningCommand::finish).expect("a coordinator");
+    coordinator.expect(0).says(&["embedding server 0 was asked to end; waiting until dense worker"]);
+    let codes: Vec<_> = others.into_iter().map(|server| server.finish().code()).collect();
+    assert_eq!(codes, [Some(143), Some(0)]);
+    fixture.zagros(["inspect", &newest_checkpoint(&fixture), "--verify"]).expect(0);
+}
+
+fn newest_checkpoint(fixture: &Fixture) -> String {
+    let folder = fixture.run_folder().join("checkpoints");
+    let entries = std::fs::read_dir(&folder).expect("checkpoints").map(|entry| entry.expect("an entry").path());
+    entries.filter(|path| path.join("manifest.json").is_file()).max().expect("a checkpoint").display().to_string()
 }

@@ -1,18 +1,22 @@
 //! Processes that die, ports that are taken, peers that never come.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::Value;
 use zagros_tests::signal_process;
 
-use crate::fixture::Fixture;
+use super::fixture::{Fixture, read_json};
 
 pub(crate) fn pid(fixture: &Fixture, role: &str) -> u32 {
-    let path = fixture.run_folder().join(format!("roles/{role}.json"));
-    let outcome: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
-    outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
+    pid_in(&fixture.run_folder(), role)
+}
+
+/// The process of a role of the run in this folder.
+pub(crate) fn pid_in(run: &Path, role: &str) -> u32 {
+    let announced = read_json(&run.join(format!("roles/{role}.json")));
+    announced["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
 /// Whether a process does anything; one that has ended and was not collected yet does not.
@@ -92,7 +96,7 @@ fn a_worker_without_servers_gives_up_and_names_them() {
         "cluster.coordinator=127.0.0.1:0",
     ]);
     coordinator.wait_for_line("announced");
-    let outcome: Value = serde_json::from_str(&fixture.read("c.json")).expect("JSON");
+    let outcome = fixture.read_json("c.json");
     let address = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));
     // Another job file than the coordinator's is refused before anything starts.
     let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "train.seed=99"];

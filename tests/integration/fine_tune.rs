@@ -1,6 +1,6 @@
 //! Fine-tuning: a model of a base set that is trained on with few rows of a shifted set, against the same rows from scratch.
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// Users and items of the base set. The shifted set has a quarter more of each.
 const KNOWN: u64 = 200;
@@ -85,7 +85,7 @@ fn few_rows_teach_a_model_of_other_data_more_than_they_teach_a_new_one() {
         fixture.write("test.csv", rows(seed, 2, 5_000, true));
         let seed = format!("train.seed={seed}");
         fixture.zagros(["train", "job.toml", "--fresh", "--set", "train.epochs=2", "--set", &seed]).expect(0);
-        let (base, as_it_is) = (fixture.run_folder().display().to_string(), measures(&fixture));
+        let (base, as_it_is) = (fixture.run_name(), measures(&fixture));
         let tune =
             ["train", "job.toml", "--fresh", "--set", "data.train=few.csv", "--set", "train.epochs=3", "--set", &seed];
         fixture.zagros(tune).expect(0);

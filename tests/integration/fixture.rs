@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde_json::Value;
 use tempfile::TempDir;
 use zagros_eval::ClickScores;
+use zagros_fakes::s3::FakeS3;
 use zagros_tests::{FinishedCommand, RunningCommand, TestProgram};
 
 /// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
@@ -55,6 +56,22 @@ impl Fixture {
         Self { environment, ..self }
     }
 
+    /// With an object store that has a bucket `models`.
+    pub(crate) fn with_store(rows: u32) -> (FakeS3, Self) {
+        let store = FakeS3::start("models");
+        let fixture = Self::new(rows).with_environment(store.environment_variables());
+        (store, fixture)
+    }
+
+    /// With a run in one process, whose folder is the second of the two.
+    pub(crate) fn trained(rows: u32, sets: &[&str]) -> (Self, String) {
+        let fixture = Self::new(rows);
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
+        let run = fixture.run_name();
+        (fixture, run)
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -69,6 +86,16 @@ impl Fixture {
 
     pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).expect("a file of the test is read")
+    }
+
+    /// A file of JSON.
+    pub(crate) fn read_json(&self, name: &str) -> Value {
+        read_json(&self.path(name))
+    }
+
+    /// A file of JSON in the newest run folder.
+    pub(crate) fn read_run_json(&self, name: &str) -> Value {
+        read_json(&self.run_folder().join(name))
     }
 
     pub(crate) fn zagros<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
@@ -101,6 +128,16 @@ impl Fixture {
         self.run_folders().into_iter().max().expect("there is a run folder")
     }
 
+    /// The newest run folder, as an argument.
+    pub(crate) fn run_name(&self) -> String {
+        self.run_folder().display().to_string()
+    }
+
+    /// What `zagros eval` says of the newest run.
+    pub(crate) fn evaluate(&self) -> Value {
+        self.zagros(["eval", &self.run_name(), "--json"]).expect(0).json()
+    }
+
     /// Loss at every step of the newest run, as written, without the steps that it went back on.
     pub(crate) fn losses(&self) -> Vec<f64> {
         let text = std::fs::read_to_string(self.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
@@ -119,17 +156,14 @@ impl Fixture {
 
     /// As `zagros eval` prints them, which are those of what `zagros predict` writes of the test file, to the last bit.
     pub(crate) fn measures(&self, test: &str, label: &str) -> Value {
-        let run = self.run_folder().display().to_string();
-        let eval = self.zagros(["eval", &run, "--json"]).expect(0).stdout;
-        let eval: Value = serde_json::from_str(&eval).expect("JSON");
+        let (run, eval) = (self.run_name(), self.evaluate());
         self.zagros(["predict", &run, test, "-o", "z.csv", "--keys", label, "--logits", "--force"]).expect(0);
         assert_eq!(measured(&self.read("z.csv")), eval);
         eval
     }
 
-    pub(crate) fn summary(&self) -> serde_json::Value {
-        let text = std::fs::read_to_string(self.run_folder().join("summary.json")).expect("summary.json");
-        serde_json::from_str(&text).expect("summary.json is JSON")
+    pub(crate) fn summary(&self) -> Value {
+        self.read_run_json("summary.json")
     }
 }
 
@@ -153,6 +187,11 @@ fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
         });
         Arc::new(files.collect())
     }))
+}
+
+pub(crate) fn read_json(file: &Path) -> Value {
+    let text = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    serde_json::from_slice(&text).expect("JSON")
 }
 
 /// The measures of predicted logits with the labels of their rows, as `zagros eval --json` prints them.

@@ -1,4 +1,5 @@
-//! `zagros forget`: rows are gone from a model, its checkpoints and its deltas, and every other row is as it was.
+//! `zagros forget`: rows are gone from a model, its checkpoints and its deltas, or from the servers of a run that trains, and every
+//! other row is as it was.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_fakes::s3::FakeS3;
+use zagros_tests::signal_process;
 
-use crate::fixture::Fixture;
-use crate::resume::losses;
+use super::faults::pid_in;
+use super::fixture::{Fixture, read_json};
+use super::resume::losses;
 
 /// Values of column C1 that training met: the first is forgotten.
 pub(crate) fn values(fixture: &Fixture) -> Vec<String> {
@@ -26,7 +28,7 @@ pub(crate) fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> 
     let shown = fixture.zagros(["inspect", model, "--table", "C1", "--value", value, "--json"]);
     let mut row: Value = match shown.code() {
         Some(3) => return None,
-        _ => serde_json::from_str(&shown.expect(0).stdout).expect("JSON"),
+        _ => shown.expect(0).json(),
     };
     for place in ["file", "block"] {
         row.as_object_mut().expect("an object").remove(place);
@@ -35,12 +37,11 @@ pub(crate) fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> 
 }
 
 fn forget(fixture: &Fixture, model: &str, value: &str) -> Value {
-    let done = fixture.zagros(["forget", model, "--table", "C1", "--value", value, "--json"]).expect(0);
-    serde_json::from_str(&done.stdout).expect("JSON")
+    fixture.zagros(["forget", model, "--table", "C1", "--value", value, "--json"]).expect(0).json()
 }
 
 fn manifest(folder: &Path) -> Value {
-    serde_json::from_slice(&fs::read(folder.join("manifest.json")).expect("a manifest")).expect("JSON")
+    read_json(&folder.join("manifest.json"))
 }
 
 fn rows_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -140,9 +141,7 @@ fn an_id_is_gone_from_a_fitted_vocabulary_too() {
 
 #[test]
 fn what_cannot_be_forgotten_is_refused_with_the_reason() {
-    let fixture = Fixture::new(500);
-    fixture.zagros(["train", "job.toml"]).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let (fixture, run) = Fixture::trained(500, &[]);
     let refused = |arguments: &[&str], texts: &[&str]| {
         fixture.zagros([&["forget", run.as_str()], arguments].concat()).expect(2).says(texts);
     };
@@ -239,10 +238,9 @@ fn a_row_is_gone_from_checkpoints_with_deltas_and_the_run_goes_on() {
 
 #[test]
 fn a_row_is_gone_from_a_model_in_a_store() {
-    let store = FakeS3::start("models");
-    let fixture = Fixture::new(500).with_environment(store.environment_variables());
+    let (store, fixture) = Fixture::with_store(500);
     fixture.zagros(["train", "job.toml", "--set", "output.model_folder=s3://models/ads"]).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let value = values(&fixture).swap_remove(0);
     assert!(row(&fixture, &run, &value).is_some());
     let done = forget(&fixture, &run, &value);
@@ -251,4 +249,97 @@ fn a_row_is_gone_from_a_model_in_a_store() {
     let model = done["saves"][0]["save"].as_str().expect("a place").to_owned();
     fixture.zagros(["inspect", &model, "--verify"]).expect(0);
     assert_eq!(store.object_keys().iter().filter(|key| key.ends_with(".zrows")).count(), 1);
+}
+
+/// The data of the run name the first value no more. Returns that value, another one, and the arguments of the run.
+fn prepare(fixture: &Fixture) -> ([String; 2], Vec<String>) {
+    fixture.zagros(["train", "job.toml", "--set", "train.max_steps=20"]).expect(0);
+    let model = fixture.run_folder().join("model").display().to_string();
+    let mut learned = values(fixture).into_iter().filter(|value| row(fixture, &model, value).is_some());
+    let values = [learned.next().expect("a row"), learned.next().expect("another row")];
+    let gone = values[0].clone();
+    let text = fixture.read("train.txt");
+    let is_kept = |line: &&str| line.split('\t').nth(14) != Some(gone.as_str());
+    let kept: Vec<&str> = text.lines().filter(is_kept).collect();
+    fixture.write("later.txt", kept.join("\n") + "\n");
+    let sets = [
+        "data.train=later.txt",
+        "train.epochs=1000",
+        "checkpoint.every_steps=20",
+        "checkpoint.deltas=4",
+        "checkpoint.keep=50",
+        "output.folder=live",
+    ];
+    let sets = sets.into_iter().flat_map(|set| ["--set".to_owned(), set.to_owned()]);
+    let run = ["up", "job.toml", "--servers", "2", "--from", &model].map(str::to_owned);
+    ([gone, values[1].clone()], run.into_iter().chain(sets).collect())
+}
+
+fn live_run(fixture: &Fixture) -> PathBuf {
+    let runs = std::fs::read_dir(fixture.path("live")).expect("a run").map(|run| run.expect("readable").path());
+    runs.filter(|run| run.join("job.toml").is_file()).max().expect("a run")
+}
+
+fn newest(run: &Path) -> String {
+    checkpoints(run).pop().expect("a checkpoint").display().to_string()
+}
+
+#[test]
+fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_state_is_loaded() {
+    let fixture = Fixture::new(20_000);
+    let ([gone, other], arguments) = prepare(&fixture);
+    let start = || fixture.start(arguments.iter().map(String::as_str));
+    let mut training = start();
+    training.wait_for_line("checkpoint after step");
+    training.wait_for_line("checkpoint after step");
+    let run = live_run(&fixture);
+    let name = run.display().to_string();
+    let first = checkpoints(&run).swap_remove(0);
+    assert!(row(&fixture, &first.display().to_string(), &gone).is_some(), "the run has the row from its first model");
+
+    let wrong = fixture.zagros(["forget", &name, "--table", "C91", "--value", &gone]).expect(2);
+    wrong.says(&["there is no table `C91`", "did you mean `C9`?"]);
+    let planned = fixture.zagros(["forget", &name, "--table", "C1", "--value", &gone, "--dry-run"]).expect(0).stdout;
+    assert!(planned.contains("would remove their rows") && planned.contains("still in"), "{planned}");
+    assert!(!run.join("forgotten.jsonl").exists());
+    let done = forget(&fixture, &name, &gone);
+    assert_eq!((&done["removed"], &done["trains"]), (&Value::from(1), &Value::from(true)), "{done}");
+    assert!(done["still_held_by"].as_array().is_some_and(|saves| !saves.is_empty()), "{done}");
+    assert_eq!(forget(&fixture, &name, &gone)["removed"], 0, "a retry finds nothing");
+    let audit = std::fs::read_to_string(run.join("forgotten.jsonl")).expect("an audit file");
+    assert!(audit.lines().count() == 1 && audit.contains("\"save\":\"embedding servers\""), "{audit}");
+
+    for server in ["embedding-server-0", "embedding-server-1"] {
+        signal_process(pid_in(&run, server), Signal::KILL);
+    }
+    let old_count = checkpoints(&run).len();
+    while checkpoints(&run).len() < old_count + 2 {
+        training.wait_for_line("checkpoint after step");
+    }
+    training.signal(Signal::INT);
+    training.finish().expect(130);
+    let last = newest(&run);
+    assert_eq!(row(&fixture, &last, &gone), None, "{last}");
+    assert!(row(&fixture, &last, &other).is_some());
+
+    // All that was saved after the row was gone is lost: the run goes back to a state that still has it.
+    for later in checkpoints(&run).into_iter().filter(|folder| *folder != first) {
+        std::fs::remove_dir_all(later).expect("a checkpoint is deleted");
+    }
+    let mut again = start();
+    again.wait_for_line("checkpoint after step");
+    again.signal(Signal::INT);
+    again.finish().expect(130);
+    let last = newest(&run);
+    assert_ne!(last, first.display().to_string());
+    assert_eq!(row(&fixture, &last, &gone), None, "{last}");
+    assert!(row(&fixture, &first.display().to_string(), &gone).is_some());
+
+    // Now that no run trains, the same command cleans the checkpoints.
+    fixture.zagros(["forget", &name, "--table", "C1", "--value", &gone]).expect(0);
+    for folder in checkpoints(&run) {
+        let folder = folder.display().to_string();
+        assert_eq!(row(&fixture, &folder, &gone), None, "{folder}");
+        fixture.zagros(["inspect", &folder, "--verify"]).expect(0);
+    }
 }

@@ -15,7 +15,7 @@ use arrow_ipc::writer::FileWriter;
 use serde_json::{Value, json};
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const JOB: &str = r#"
 [data]
@@ -183,7 +183,7 @@ fn fixture() -> Fixture {
 fn score_all(fixture: &Fixture, sets: &[&str], files: &[(&str, &str)]) {
     let arguments = ["train", "job.toml"].into_iter().chain(sets.iter().flat_map(|set| ["--set", *set]));
     fixture.zagros(arguments).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let (mut scores, mut measures) = (None, None);
     for (file, taken) in files {
         let predicted = fixture.zagros(["predict", &run, file, "-o", "s.csv", "--force", "--keys", "day"]).expect(0);
@@ -213,7 +213,7 @@ fn a_model_of_csv_scores_the_same_rows_in_every_format() {
     ];
     score_all(&fixture, &[], &files);
     // Rows of standard input, and a format that the user names.
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     fixture.zagros(["predict", &run, "rows.jsonl", "-o", "auto.csv"]).expect(0);
     let named = ["--set", "data.format=jsonl", "--set", "data.missing=['?']"];
     fixture.zagros(["predict", &run, "rows.jsonl", "-o", "named.csv"].into_iter().chain(named)).expect(0);
@@ -235,7 +235,7 @@ fn values_that_are_written_otherwise_are_refused_by_file_and_column() {
     fixture.write("floats.csv", rewritten(2, &|text| format!("{text}.0")));
     fixture.write("times.csv", rewritten(5, &|text| format!("{text} 00:00:00")));
     fixture.zagros(["train", "job.toml"]).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     for (file, parts) in [
         ("ones.csv", ["\"paid\"", "0 and 1", "true and false"]),
         ("floats.csv", ["\"user\"", "7.0", "such as 7:"]),
@@ -249,7 +249,7 @@ fn values_that_are_written_otherwise_are_refused_by_file_and_column() {
     }
     // A model of texts refuses truths of a column of their type.
     fixture.zagros(["train", "job.toml", "--fresh", "--set", "data.train=ones.csv"]).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let refused = fixture.zagros(["predict", &run, "numbers.parquet", "-o", "s.csv"]).expect(3);
     refused.says(&["numbers.parquet", "\"paid\" holds true and false", "trained on 0 and 1"]);
 }

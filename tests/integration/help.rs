@@ -1,6 +1,13 @@
-//! What a newcomer asks first.
+//! The program itself: what a newcomer asks first, how it reports progress (as lines, as log lines in JSON, or not at all), and a
+//! copy of it elsewhere, which runs with libtorch beside it or named.
 
-use zagros_tests::zagros;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use zagros_tests::{TestProgram, repository, zagros};
+
+use super::fixture::Fixture;
 
 #[test]
 fn help_shows_commands_that_work() {
@@ -25,7 +32,97 @@ fn completions_name_the_commands() {
 
 #[test]
 fn the_schema_is_json_and_describes_keys() {
-    let run = zagros(["schema"]).expect(0);
-    let schema: serde_json::Value = serde_json::from_str(&run.stdout).expect("the schema is JSON");
+    let schema = zagros(["schema"]).expect(0).json();
     assert!(schema["properties"]["train"].is_object(), "{schema}");
+}
+
+fn copy(folder: &Path) {
+    std::fs::create_dir_all(folder).expect("a folder");
+    std::fs::copy(TestProgram::Zagros.path(), folder.join("zagros")).expect("the program is copied");
+}
+
+fn run(folder: &Path, libraries: Option<&Path>) -> Output {
+    let mut command = Command::new(folder.join("zagros"));
+    command.arg("--version").env_remove("LD_LIBRARY_PATH");
+    libraries.map(|libraries| command.env("LD_LIBRARY_PATH", libraries));
+    command.output().expect("it starts")
+}
+
+#[test]
+fn a_copied_program_runs_with_libtorch_beside_it_or_named() {
+    let libtorch = repository().join(".deps/libtorch/lib").canonicalize().expect("libtorch is set up");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (alone, beside, installed) = (folder.path().join("a"), folder.path().join("b"), folder.path().join("c/bin"));
+    for place in [&alone, &beside, &installed] {
+        copy(place);
+    }
+    std::os::unix::fs::symlink(&libtorch, beside.join("lib")).expect("a link");
+    std::os::unix::fs::symlink(&libtorch, folder.path().join("c/lib")).expect("a link");
+    for (place, libraries) in [(&beside, None), (&installed, None), (&alone, Some(libtorch.as_path()))] {
+        let output = run(place, libraries);
+        assert!(output.status.success(), "{}: {}", place.display(), String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("zagros "));
+    }
+}
+
+/// It does not run by the checkout's copy, which the next machine has not; the library that is missing is named.
+#[test]
+fn a_copied_program_without_libtorch_depends_on_nothing_of_the_checkout() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    copy(folder.path());
+    let output = run(folder.path(), None);
+    let outcome = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && outcome.contains("libtorch"), "{outcome}");
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    let parsed = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: no JSON: {line}"));
+    text.lines().map(parsed).collect()
+}
+
+#[test]
+fn a_quiet_command_prints_its_result_and_what_is_wrong() {
+    let fixture = Fixture::new(4_000);
+    // With more samples in a step there would be a warning that an epoch has few steps.
+    let run = fixture.zagros(["train", "job.toml", "--quiet", "--set", "train.batch_size=32"]).expect(0);
+    assert!(run.stderr.is_empty() && run.stdout.contains("test AUC"), "{}{}", run.stderr, run.stdout);
+    fixture.zagros(["train", "nowhere.toml", "--quiet"]).expect(2).says(&["cannot read job file nowhere.toml"]);
+    let run = fixture.zagros(["up", "job.toml", "--quiet", "--fresh"]).expect(0);
+    for words in ["INFO", "step 1 ", "live page", "threads"] {
+        assert!(!run.stderr.contains(words), "{words:?} in\n{}", run.stderr);
+    }
+    assert!(run.stderr.contains("test AUC"), "{}", run.stderr);
+}
+
+#[test]
+fn progress_is_log_lines_where_that_is_asked_for() {
+    let fixture = Fixture::new(4_000);
+    let run = fixture.zagros(["train", "job.toml", "--log-json"]).expect(0);
+    let lines = json_lines(&run.stderr);
+    let step = lines.iter().find(|line| line["message"] == "training").expect("a line of a step");
+    assert!(step["step"].as_u64() == Some(1) && step["loss"].is_f64() && step["level"] == "INFO", "{step}");
+    assert!(run.stdout.contains("test AUC"), "{}", run.stdout);
+
+    let run = fixture.zagros(["up", "job.toml", "--log-json", "--fresh"]).expect(0);
+    let lines = json_lines(&run.stderr);
+    for role in ["coordinator", "embedding server 0", "dense worker 0"] {
+        assert!(lines.iter().any(|line| line["role"] == role), "no line of {role}:\n{}", run.stderr);
+    }
+    let said = |text: &str| lines.iter().any(|line| line["message"].as_str().is_some_and(|said| said.contains(text)));
+    assert!(said("live page: http://"), "{}", run.stderr);
+
+    let run = fixture.zagros(["train", "nowhere.toml", "--log-json"]).expect(2);
+    let error = &json_lines(&run.stderr)[0];
+    assert!(error["level"] == "ERROR" && error["exit_code"] == 2, "{error}");
+    assert!(error["message"].as_str().is_some_and(|outcome| outcome.contains("nowhere.toml")), "{error}");
+}
+
+#[test]
+fn log_lines_show_words_and_no_empty_fields() {
+    let fixture = Fixture::new(4_000);
+    let run = fixture.zagros(["up", "job.toml"]).expect(0);
+    assert!(run.stderr.contains("reason=run finished"), "{}", run.stderr);
+    for leak in ["Reported(", "address=\"\""] {
+        assert!(!run.stderr.contains(leak), "{leak} in\n{}", run.stderr);
+    }
 }

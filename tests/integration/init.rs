@@ -11,8 +11,8 @@ use parquet::schema::parser::parse_message_type;
 use zagros_fakes::s3::FakeS3;
 use zagros_tests::real_data;
 
-use crate::data_files::gzip;
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
+use super::sources::gzip;
 
 /// Rows whose label depends on all columns, sorted by it.
 fn rows() -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_tests::FinishedCommand;
 
-use crate::fixture::Fixture;
+use super::fixture::{Fixture, read_json};
 
 struct TrainedModel {
     fixture: Fixture,
@@ -14,9 +14,7 @@ struct TrainedModel {
 
 impl TrainedModel {
     fn new() -> Self {
-        let fixture = Fixture::new(500);
-        fixture.zagros(["train", "job.toml", "--set", "cluster.servers=2"]).expect(0);
-        let run = fixture.run_folder().display().to_string();
+        let (fixture, run) = Fixture::trained(500, &["cluster.servers=2"]);
         Self { fixture, run }
     }
 
@@ -25,8 +23,7 @@ impl TrainedModel {
     }
 
     fn json<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> Value {
-        let run = self.inspect(arguments.into_iter().chain(["--json"])).expect(0);
-        serde_json::from_str(&run.stdout).expect("JSON")
+        self.inspect(arguments.into_iter().chain(["--json"])).expect(0).json()
     }
 
     fn value(&self) -> String {
@@ -39,9 +36,7 @@ impl TrainedModel {
 #[test]
 fn a_saved_model_is_listed_looked_up_verified_and_exported() {
     let trained = TrainedModel::new();
-    let manifest = Path::new(&trained.run).join("model/manifest.json");
-    let manifest = std::fs::read_to_string(manifest).expect("a manifest");
-    let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
+    let manifest = read_json(&Path::new(&trained.run).join("model/manifest.json"));
 
     let tables = trained.json([]);
     let tables = tables.as_array().expect("a list");

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// The best AUC of the first label would end the run while the others have more to learn: so patience is as long as the
 /// run, and no best state is kept. `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows
@@ -79,10 +79,6 @@ fn fixture() -> Fixture {
     fixture
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
-}
-
 fn measure(measures: &Value, label: &str, name: &str) -> f64 {
     let targets = measures["targets"].as_array().expect("measures of several labels");
     let target = targets.iter().find(|target| target["target"] == label).expect("the label is measured");
@@ -103,8 +99,8 @@ fn assert_learned(measures: &Value) {
 fn all_labels_are_learned_measured_and_predicted() {
     let fixture = fixture();
     fixture.zagros(["train", "job.toml"]).expect(0);
-    let run = fixture.run_folder().display().to_string();
-    let measures = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let run = fixture.run_name();
+    let measures = fixture.evaluate();
     assert_learned(&measures);
     assert_eq!(measures["auc"], measures["targets"][0]["auc"], "the first label is the main one");
     let summary = fixture.summary();
@@ -153,15 +149,15 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
         JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 8 }\n", ""),
     );
     fixture.zagros([&["up", "job.toml", "--servers", "1", "--workers", "2"][..], &sets].concat()).expect(0);
-    let run = fixture.run_folder().display().to_string();
-    let measures = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let run = fixture.run_name();
+    let measures = fixture.evaluate();
     let calibrated_measures = |label: &str| {
         let targets = measures["targets"].as_array().expect("measures of several labels");
         targets.iter().find(|target| target["target"] == label).expect("the label is measured")["calibrated"].clone()
     };
     assert!(calibrated_measures("rating").is_null() && calibrated_measures("count").is_null(), "{measures}");
     assert_eq!(measures["calibrated"], calibrated_measures("click"));
-    let file = json(&fixture.read(&format!("{run}/model/calibration.json")));
+    let file = fixture.read_json(&format!("{run}/model/calibration.json"));
     let methods = ["click", "buy", "level"].map(|label| file["labels"][label]["method"].as_str().expect("a method"));
     assert_eq!(methods, ["isotonic", "isotonic", "temperature"]);
 
@@ -226,8 +222,7 @@ fn classes_alone_have_a_temperature_and_a_number_has_none() {
         .says(&["\"rating\" is a number"]);
     let shown = train(level, "temperature").expect(0).stdout;
     assert!(shown.contains("calibrated") && shown.contains("accuracy"), "{shown}");
-    let run = fixture.run_folder().display().to_string();
-    let measures = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let measures = fixture.evaluate();
     let loss = |of: &Value| of["logloss"].as_f64().expect("a loss");
     assert!(loss(&measures["calibrated"]) <= loss(&measures) + 1e-6, "{measures}");
     assert_eq!(measures["calibrated"]["accuracy"], measures["accuracy"]);

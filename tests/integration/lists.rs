@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const JOB: &str = r#"
 [data]
@@ -82,7 +82,7 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
     for known in ["weights = \"tfidf\"", "width = 3", "mean = [", "missing_indicator = true"] {
         assert!(resolved.contains(known), "{known} in {resolved}");
     }
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let importance = fixture.zagros(["eval", &run, "--importance"]).expect(0).stdout;
     assert!(importance.contains("image") && importance.contains("words"), "{importance}");
     // Without the weights, the same words say less.

@@ -4,8 +4,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::signal_process;
 
-use crate::faults::pid;
-use crate::fixture::Fixture;
+use super::faults::pid;
+use super::fixture::Fixture;
 
 /// Rows that could expire are looked up once all pushes of the step before are acknowledged. In so many steps none does.
 const SEQUENTIAL: &str = "embedding.ttl_steps=4000000000";

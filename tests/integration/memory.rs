@@ -1,14 +1,13 @@
-//! `cluster.memory`: what leaves memory loses nothing, and memory is kept to.
+//! `cluster.memory`: what leaves memory loses nothing, and memory is kept to. It does not grow with the file.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
-
 use zagros_tests::{RunningCommand, TestProgram};
 
-use crate::fixture::{Fixture, http_get};
-use crate::workers::pid;
+use super::fixture::{Fixture, http_get};
+use super::workers::pid;
 
 /// All features in one table of far more rows than the memory below holds.
 const SHARED: &str = "[features]\ncategorical = [";
@@ -71,8 +70,7 @@ fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
     let fixture = fixture();
     let mut run = fixture.start(["up", "shared.toml", "--set", "train.epochs=1000", "--set", &limit()]);
     run.wait_for_line("step ");
-    let path = fixture.run_folder().join("roles/embedding-server-0.json");
-    let outcome: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+    let outcome = fixture.read_run_json("roles/embedding-server-0.json");
     let admin = outcome["admin"].as_str().expect("an address");
     let since = Instant::now();
     let metrics = loop {
@@ -117,7 +115,7 @@ fn role(fixture: &Fixture, program: TestProgram, name: &str, arguments: &[&str],
 }
 
 fn announced(fixture: &Fixture, name: &str, key: &str) -> String {
-    let outcome: Value = serde_json::from_str(&fixture.read(&format!("roles/{name}.json"))).expect("JSON");
+    let outcome = fixture.read_json(&format!("roles/{name}.json"));
     outcome[key].as_str().expect("an address").to_owned()
 }
 
@@ -175,4 +173,27 @@ fn the_process_of_a_server_keeps_to_its_budget() {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Peak resident memory of a run, from the kernel's own account of the process, kB.
+fn peak_of_run(fixture: &Fixture) -> f64 {
+    // A shuffle window that is filled several times in the short run, too.
+    let sets = ["--set", "output.save_model=false", "--set", "data.shuffle_rows=5000"];
+    fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
+    fixture.summary()["peak_rss_bytes"].as_f64().expect("a peak")
+}
+
+#[test]
+fn a_file_ten_times_longer_of_the_same_ids_needs_the_same_memory() {
+    let fixture = Fixture::new(30_000);
+    let short = peak_of_run(&fixture);
+    let train = fixture.path("train.txt");
+    // The same rows again: the same id space, ten times the bytes.
+    let again = format!(
+        "for i in 1 2 3 4 5 6 7 8 9 10; do cat '{0}'; done > '{0}.long' && mv '{0}.long' '{0}'",
+        train.display()
+    );
+    assert!(Command::new("sh").args(["-c", &again]).status().expect("sh runs").success());
+    let long = peak_of_run(&fixture);
+    assert!((long / short - 1.0).abs() < 0.05, "{short} bytes for the short file, {long} for the long one");
 }

@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, dashboards, signal_process};
 
-use crate::faults::pid;
-use crate::fixture::Fixture;
+use super::faults::pid;
+use super::fixture::Fixture;
 
 /// The run has all that has metrics. A process that stands still is not declared dead while Prometheus looks at it.
 const SETS: [&str; 11] = [

@@ -7,14 +7,12 @@ use zagros_eval::measure::sigmoid;
 use zagros_tests::TestProgram;
 use zagros_zip::ZipEq;
 
-use crate::fixture::{Fixture, measured};
+use super::fixture::{Fixture, measured};
 
 fn trained() -> (Fixture, String) {
-    let fixture = Fixture::new(4_000);
-    fixture.zagros(["train", "job.toml"]).expect(0);
+    let (fixture, run) = Fixture::trained(4_000, &[]);
     let new: String = fixture.read("test.txt").lines().map(|line| without_label(line) + "\n").collect();
     fixture.write("new.txt", new);
-    let run = fixture.run_folder().display().to_string();
     (fixture, run)
 }
 
@@ -27,14 +25,10 @@ fn lines(text: &str) -> Vec<Vec<String>> {
     text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
-}
-
 #[test]
 fn measures_of_predictions_are_those_of_eval_to_the_last_bit() {
     let (fixture, run) = trained();
-    let eval = |batch: &str| json(&fixture.zagros(["eval", &run, "--json", "--set", batch]).expect(0).stdout);
+    let eval = |batch: &str| fixture.zagros(["eval", &run, "--json", "--set", batch]).expect(0).json();
     let (expected, same) = (eval("train.batch_size=256"), eval("train.batch_size=100"));
     assert_eq!(expected["samples"], 800);
     assert_eq!(same, expected, "in other batches");
@@ -81,8 +75,8 @@ fn rows_without_labels_have_the_same_scores_in_every_format_and_layout() {
         predict("new.txt", &["-o", "-", "--keys", "C1", "--set", "cluster.servers=3", "--set", "data.threads=3"]);
     assert_eq!(printed.stdout, fixture.read("with.csv"), "however many servers and threads");
     predict("new.txt", &["-o", "s.jsonl", "--score-column", "p"]);
-    let scores: Vec<f64> =
-        fixture.read("s.jsonl").lines().map(|line| json(line)["p"].as_f64().expect("a score")).collect();
+    let score = |line: &str| serde_json::from_str::<Value>(line).expect("JSON")["p"].as_f64().expect("a score");
+    let scores: Vec<f64> = fixture.read("s.jsonl").lines().map(score).collect();
     let expected: Vec<f64> =
         lines(&fixture.read("with.csv")).iter().map(|row| row[1].parse().expect("a number")).collect();
     assert_eq!(scores, expected);
@@ -91,7 +85,7 @@ fn rows_without_labels_have_the_same_scores_in_every_format_and_layout() {
     for (logit, score) in logits.iter().zip_eq(&expected) {
         assert!((1.0 / (1.0 + f64::from(-logit).exp()) - score).abs() < 1e-15, "{logit} {score}");
     }
-    let report = json(&predict("new.txt", &["-o", "s.parquet", "--json"]).stdout);
+    let report = predict("new.txt", &["-o", "s.parquet", "--json"]).json();
     assert_eq!((report["rows"].as_u64(), report["malformed"].as_u64()), (Some(800), Some(0)));
     // What was written is data for the next command.
     let parquet = std::fs::read(fixture.path("s.parquet")).expect("a file");

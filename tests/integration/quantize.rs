@@ -4,27 +4,15 @@ use serde_json::Value;
 use zagros_fakes::s3::FakeS3;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// The AUC of a model in `int8` may differ from that of the model in f32 by so much on 4,000 rows.
 const AUC_DISTANCE: f64 = 0.002;
 const PROBABILITY_DISTANCE: f64 = 0.02;
 const INT8: [&str; 2] = ["--element", "int8"];
 
-fn trained(rows: u32, sets: &[&str]) -> (Fixture, String) {
-    let fixture = Fixture::new(rows);
-    let sets = sets.iter().flat_map(|set| ["--set", *set]);
-    fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
-    let run = fixture.run_folder().display().to_string();
-    (fixture, run)
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
-}
-
 fn auc(fixture: &Fixture, model: &str) -> f64 {
-    json(&fixture.zagros(["eval", model, "--json"]).expect(0).stdout)["auc"].as_f64().expect("an AUC")
+    fixture.zagros(["eval", model, "--json"]).expect(0).json()["auc"].as_f64().expect("an AUC")
 }
 
 fn probabilities(fixture: &Fixture, model: &str) -> Vec<f64> {
@@ -44,11 +32,11 @@ fn files(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
-    let (fixture, run) = trained(20_000, &["cluster.servers=2"]);
+    let (fixture, run) = Fixture::trained(20_000, &["cluster.servers=2"]);
     let model = fixture.run_folder().join("model");
     let old_files = files(&model);
     let done = fixture.zagros([&["quantize", &run, "-o", "served"], &INT8[..], &["--json"]].concat()).expect(0);
-    let report = json(&done.stdout);
+    let report = done.json();
     assert_eq!(report["tables"].as_array().map(Vec::len), Some(26));
     // Dim 4, with Adagrad: 16 bytes of state, and 8 of weights in place of 16.
     let table = &report["tables"][0];
@@ -79,7 +67,7 @@ fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
 
 #[test]
 fn only_the_tables_that_are_named_change_and_any_format_becomes_any_other() {
-    let (fixture, run) = trained(500, &[]);
+    let (fixture, run) = Fixture::trained(500, &[]);
     fixture.zagros(["quantize", &run, "-o", "two", "--element", "f16", "--table", "C1", "--table", "C3"]).expect(0);
     // The servers take the rows only if job and files agree.
     fixture.zagros(["eval", "two"]).expect(0);
@@ -100,14 +88,14 @@ fn only_the_tables_that_are_named_change_and_any_format_becomes_any_other() {
 
 #[test]
 fn a_run_starts_from_a_model_of_another_format_in_one_process_and_in_several() {
-    let (fixture, run) = trained(20_000, &["cluster.servers=2"]);
+    let (fixture, run) = Fixture::trained(20_000, &["cluster.servers=2"]);
     let first_auc = auc(&fixture, &run);
     let int8 = ["--from", &run, "--fresh", "--max-steps", "1", "--set", "embedding.element=int8"];
     for command in [&["train", "job.toml"][..], &["up", "job.toml", "--servers", "3"]] {
         let done = fixture.zagros([command, &int8].concat()).expect(0);
         let printed = [done.stdout, done.stderr].concat();
         assert!(printed.contains("table `C1`: f32 rows became int8"), "{printed}");
-        let started = fixture.run_folder().display().to_string();
+        let started = fixture.run_name();
         assert!(fixture.zagros(["inspect", &started, "--table", "C1"]).expect(0).stdout.contains("int8"));
         // One step of 256 samples on a trained model; a new one has an AUC of about a half.
         let started_auc = auc(&fixture, &started);
@@ -128,7 +116,7 @@ fn what_cannot_be_converted_is_refused_and_leaves_no_folder() {
     let sets = ["embedding.init={kind='uniform', bound=1000}", "embedding.optimizer={kind='sgd', lr=1000, l2=1}"];
     let train = ["train", "job.toml", "--fresh", "--set", sets[0], "--set", sets[1]];
     fixture.zagros([&train[..], &["--max-steps", "1"]].concat()).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let rows = fixture.run_folder().join("model/rows-0-of-1.zrows");
     let quantize = |more: &[&str]| fixture.zagros([&["quantize", &run], more].concat());
     let refused = quantize(&["-o", "half", "--element", "f16"]).expect(3);
@@ -159,7 +147,7 @@ fn what_cannot_be_converted_is_refused_and_leaves_no_folder() {
 #[test]
 fn the_manifest_of_a_copy_in_a_store_is_written_last() {
     let store = FakeS3::start("models");
-    let (fixture, run) = trained(500, &[]);
+    let (fixture, run) = Fixture::trained(500, &[]);
     let fixture = fixture.with_environment(store.environment_variables());
     let copy = "s3://models/served";
     fixture.zagros([&["quantize", &run, "-o", copy], &INT8[..]].concat()).expect(0);

@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::signal_process;
 
-use crate::faults::pid;
-use crate::fixture::Fixture;
+use super::faults::pid;
+use super::fixture::Fixture;
 
 const SYNC: [&str; 6] = ["--set", "train.mode=sync", "--set", "train.epochs=3", "--set", "checkpoint.every_steps=20"];
 

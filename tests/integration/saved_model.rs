@@ -7,7 +7,7 @@ use serde_json::Value;
 use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const FILES: [&str; 6] = [
     "dense.safetensors",
@@ -17,13 +17,7 @@ const FILES: [&str; 6] = [
     "rows-0-of-2.zrows",
     "rows-1-of-2.zrows",
 ];
-use crate::resume::end;
-
-fn stored(rows: u32) -> (FakeS3, Fixture) {
-    let store = FakeS3::start("models");
-    let fixture = Fixture::new(rows).with_environment(store.environment_variables());
-    (store, fixture)
-}
+use super::resume::end;
 
 fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
     let mut environment = store.environment_variables();
@@ -33,7 +27,7 @@ fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&st
 }
 
 fn json(run: FinishedCommand) -> Value {
-    serde_json::from_str(&run.expect(0).stdout).expect("JSON")
+    run.expect(0).json()
 }
 
 /// Folder of the newest checkpoint, below the bucket, of a run that was stopped.
@@ -68,7 +62,7 @@ fn damage(store: &FakeS3, key: &str) -> Vec<u8> {
 
 #[test]
 fn a_model_is_scored_and_inspected_where_it_is_as_a_copy_on_a_disk_would_be() {
-    let (store, fixture) = stored(20_000);
+    let (store, fixture) = Fixture::with_store(20_000);
     let folder = checkpoint(&store, &fixture);
     let url = format!("s3://models/{folder}");
     copy(&store, &folder, &fixture.path("copy"));
@@ -95,7 +89,7 @@ fn a_model_is_scored_and_inspected_where_it_is_as_a_copy_on_a_disk_would_be() {
 
 #[test]
 fn what_is_missing_or_damaged_in_a_store_is_named() {
-    let (store, fixture) = stored(20_000);
+    let (store, fixture) = Fixture::with_store(20_000);
     let folder = checkpoint(&store, &fixture);
     let url = format!("s3://models/{folder}");
     let parent = url.rsplit_once('/').expect("a run").0;
@@ -137,7 +131,7 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
 
 #[test]
 fn a_store_that_cannot_be_asked_for_a_model_is_an_error() {
-    let (store, fixture) = stored(500);
+    let (store, fixture) = Fixture::with_store(500);
     for command in ["eval", "inspect"] {
         let ask = |fixture: &Fixture, url: &str| fixture.zagros([command, url, "--timeout", "2"]);
         ask(&fixture, "s3://other/ads").expect(2).says(&["there is no such bucket"]);
@@ -162,7 +156,7 @@ fn model(store: &FakeS3) -> Vec<String> {
 
 #[test]
 fn servers_send_the_model_to_a_store_and_the_run_says_where_it_is() {
-    let (store, fixture) = stored(20_000);
+    let (store, fixture) = Fixture::with_store(20_000);
     let ran = fixture.zagros(["up", "job.toml", "--servers", "2", "--set", TO_STORE]).expect(0);
     let folder = fixture.run_folder();
     let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
@@ -202,7 +196,7 @@ fn a_model_goes_to_another_folder_and_is_found_from_anywhere() {
 /// What was trained is not lost with the store that the model was to go to.
 #[test]
 fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
-    let (store, fixture) = stored(20_000);
+    let (store, fixture) = Fixture::with_store(20_000);
     let sets = [TO_STORE, "train.mode=sync", "checkpoint.every_steps=20", "cluster.timeout_seconds=5"];
     let up = |more: &'static [&'static str]| {
         let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
@@ -223,7 +217,7 @@ fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
 
 #[test]
 fn a_folder_for_the_model_that_cannot_be_is_refused_before_training() {
-    let (_store, fixture) = stored(500);
+    let (_store, fixture) = Fixture::with_store(500);
     for command in ["train", "up"] {
         let outcome = fixture.zagros([command, "job.toml", "--set", "output.model_folder=s3://other/ads"]);
         outcome.expect(2).says(&["there is no such bucket", "`output.model_folder`"]);

@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_tests::signal_process;
+use zagros_tests::{RunningCommand, signal_process};
 
-use crate::faults::pid;
-use crate::fixture::{Fixture, http_get};
-use crate::memory;
+use super::faults::pid;
+use super::fixture::{Fixture, http_get};
+use super::memory;
 
 /// Mode `sync`: the losses are the same bit for bit for any number of embedding servers (invariant DP-5).
 const SYNC: [&str; 6] = ["up", "job.toml", "--set=train.mode=sync", "--set=train.epochs=1000", "--servers", "2"];
 
 fn scale_of(fixture: &Fixture) -> Value {
-    let status = fixture.zagros(["status", "--json"]).expect(0);
-    serde_json::from_str::<Value>(&status.stdout).expect("JSON")["scale"].take()
+    fixture.zagros(["status", "--json"]).expect(0).json()["scale"].take()
 }
 
 fn scale(fixture: &Fixture, servers: u32, says: &str) {
@@ -36,6 +35,18 @@ fn wait_for_servers(fixture: &Fixture, servers: u32) {
     }
 }
 
+/// Stops the run. An undisturbed one of as many steps has the same losses.
+fn assert_undisturbed(fixture: &Fixture, run: RunningCommand, job: &[&str]) {
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    let mut losses = fixture.losses();
+    // A run that is stopped while it reads may cut its last batch short.
+    losses.pop();
+    let steps = losses.len().to_string();
+    fixture.zagros([job, &["--fresh", "--max-steps", &steps]].concat()).expect(0);
+    assert_eq!(losses, fixture.losses(), "a loss differs within {steps} steps");
+}
+
 /// Invariants DP-3, DP-5 and PL-2.
 #[test]
 fn a_run_whose_servers_come_and_go_learns_what_an_undisturbed_run_learns() {
@@ -50,14 +61,7 @@ fn a_run_whose_servers_come_and_go_learns_what_an_undisturbed_run_learns() {
     let moved = scale_of(&fixture);
     assert!(moved["rows_moved"].as_u64() > Some(0) && moved["bytes_moved"].as_u64() > Some(0), "{moved}");
     assert!(moved["moves_committed"].as_u64() >= Some(5), "{moved}");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
-    let mut losses = fixture.losses();
-    // A run that is stopped while it reads may cut its last batch short.
-    losses.pop();
-    let steps = losses.len().to_string();
-    fixture.zagros(SYNC.into_iter().chain(["--fresh", "--max-steps", &steps])).expect(0);
-    assert_eq!(losses, fixture.losses(), "a loss differs within {steps} steps");
+    assert_undisturbed(&fixture, run, &SYNC);
 }
 
 /// Invariants TI-1, DU-1 and DP-5: rows beyond memory move from two servers to three and back, and a server is killed during each change.
@@ -73,8 +77,7 @@ fn rows_beyond_memory_move_and_a_killed_server_costs_a_move_and_nothing_else() {
     run.wait_for_line("embedding server 2");
     signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
     wait_for_servers(&fixture, 3);
-    let announced = fixture.run_folder().join("roles/embedding-server-2.json");
-    let outcome: Value = serde_json::from_slice(&std::fs::read(announced).expect("announced")).expect("JSON");
+    let outcome = fixture.read_run_json("roles/embedding-server-2.json");
     let admin = outcome["admin"].as_str().expect("an address").to_owned();
     let is_cold = || memory::metric(&http_get(&admin, "/metrics"), r#"cold_rows{server="2"}"#) > 0;
     for tries in 0.. {
@@ -90,14 +93,7 @@ fn rows_beyond_memory_move_and_a_killed_server_costs_a_move_and_nothing_else() {
     let moved = scale_of(&fixture);
     assert!(moved["rows_moved"].as_u64() > Some(10_000) && moved["moves_committed"].as_u64() >= Some(4), "{moved}");
     println!("{moved}");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
-    let mut losses = fixture.losses();
-    // A run that is stopped while it reads may cut its last batch short.
-    losses.pop();
-    let steps = losses.len().to_string();
-    fixture.zagros(job.into_iter().chain(["--fresh", "--max-steps", &steps])).expect(0);
-    assert_eq!(losses, fixture.losses(), "a loss differs within {steps} steps");
+    assert_undisturbed(&fixture, run, &job);
 }
 
 /// Invariant DP-5: an id is admitted at the same lookup, because its exact count moves.
@@ -109,13 +105,7 @@ fn ids_that_are_counted_move_and_the_run_learns_what_an_undisturbed_run_learns()
     run.wait_for_line("dense worker 0     │ step ");
     scale(&fixture, 3, "3 embedding servers; moved");
     scale(&fixture, 2, "2 embedding servers; moved");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
-    let mut losses = fixture.losses();
-    losses.pop();
-    let steps = losses.len().to_string();
-    fixture.zagros(SYNC.into_iter().chain([count, "--fresh", "--max-steps", &steps])).expect(0);
-    assert_eq!(losses, fixture.losses(), "a loss differs within {steps} steps");
+    assert_undisturbed(&fixture, run, &[&SYNC[..], &[count]].concat());
 }
 
 #[test]
@@ -159,7 +149,7 @@ fn workers_come_and_go_while_the_run_trains_and_a_stopped_run_resumes_with_anoth
     // A run that is stopped while a worker is lost saves nothing.
     run.wait_for_line("training continues after step");
     let status = fixture.zagros(["status", "--json"]).expect(0);
-    let epoch = serde_json::from_str::<Value>(&status.stdout).expect("JSON")["epoch"].as_u64().expect("an epoch");
+    let epoch = status.json()["epoch"].as_u64().expect("an epoch");
     run.signal(Signal::INT);
     // A worker may have left before `up` has asked it to: the coordinator's line is there either way.
     run.finish().expect(130).says(&["dense worker 2 left: the run goes on without it"]);

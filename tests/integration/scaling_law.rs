@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const FAMILY: [&str; 11] = [
     "scaling-law",
@@ -31,7 +31,7 @@ fn fixture(rows: u32) -> Fixture {
 }
 
 fn json(fixture: &Fixture, name: &str) -> Value {
-    serde_json::from_str(&fixture.read(&format!("runs/factors-scaling/{name}"))).expect("JSON")
+    fixture.read_json(&format!("runs/factors-scaling/{name}"))
 }
 
 /// What must be the same, however often the family was interrupted: all but times.

@@ -3,9 +3,9 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, measured};
-use crate::parquet::twins;
-use crate::resume::{end, losses};
+use super::fixture::{Fixture, measured};
+use super::parquet::twins;
+use super::resume::{end, losses};
 
 /// Jobs with the network DIN. Cells have up to three values, sequences two positions.
 fn din(rows: u32) -> Fixture {
@@ -52,10 +52,9 @@ fn sequences_are_the_same_in_every_format_and_on_any_number_of_servers() {
     let (expected, evaluation) = train(&["csv.toml"]);
     assert!(expected.len() >= 16 && evaluation["auc"].as_f64().is_some_and(|auc| auc > 0.5), "{evaluation}");
     assert_eq!(train(&["csv.toml", "--set", "cluster.servers=3"]), (expected.clone(), evaluation.clone()));
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     fixture.zagros(["predict", &run, "test0.csv", "-o", "logits.csv", "--keys", "label", "--logits"]).expect(0);
-    let eval = fixture.zagros(["eval", &run, "--json"]).expect(0).stdout;
-    let eval: Value = serde_json::from_str(&eval).expect("JSON");
+    let eval = fixture.evaluate();
     assert_eq!(measured(&fixture.read("logits.csv")), eval);
     for format in ["parquet.toml", "jsonl.toml"] {
         assert_eq!(train(&[format]).0, expected, "{format}");

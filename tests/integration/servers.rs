@@ -3,10 +3,9 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use serde_json::Value;
 use zagros_tests::{RunningCommand, TestProgram};
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// Batches one after the other, so that the same run gives the same losses.
 const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];
@@ -21,7 +20,7 @@ fn role(fixture: &Fixture, program: TestProgram, coordinator: &str, arguments: &
 }
 
 fn outcome(fixture: &Fixture, role: &str, key: &str) -> String {
-    let outcome: Value = serde_json::from_str(&fixture.read(&format!("roles/{role}.json"))).expect("JSON");
+    let outcome = fixture.read_json(&format!("roles/{role}.json"));
     outcome[key].as_str().expect("an address").to_owned()
 }
 
@@ -65,8 +64,7 @@ fn a_cluster_of_both_programs_trains_as_one_of_zagros_alone() {
     let servers =
         ["0", "1"].map(|index| role(&fixture, TestProgram::Server, &address, &["embedding-server", "--index", index]));
     let status = ["status", "--coordinator", &address, "--json"];
-    let status = fixture.start_program(TestProgram::Server, status).finish().expect(0);
-    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    let status = fixture.start_program(TestProgram::Server, status).finish().expect(0).json();
     assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"waiting".into()));
     let admin = outcome(&fixture, "coordinator", "admin");
     fixture.start_program(TestProgram::Server, ["health", &admin]).finish().expect(0);

@@ -1,9 +1,8 @@
 //! `model.size`: from the key to a trained, resumed and scored model, in every mode.
 
-use serde_json::Value;
 
-use crate::fixture::Fixture;
-use crate::resume::interrupt;
+use super::fixture::Fixture;
+use super::resume::interrupt;
 
 fn fixture() -> Fixture {
     let fixture = Fixture::new(20_000);
@@ -17,7 +16,7 @@ fn a_size_trains_and_its_model_keeps_the_widths() {
     let fixture = fixture();
     let train = ["train", "job.toml", "--size", "20k", "--max-steps", "20"];
     fixture.zagros(train).expect(0);
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     let resolved = fixture.read(&format!("{run}/model/job.toml"));
     assert!(resolved.contains("mup_base_width = 128") && !resolved.contains("\nsize = "), "{resolved}");
     fixture.zagros(["eval", &run]).expect(0);
@@ -68,8 +67,7 @@ fn a_size_beyond_memory_says_what_is_too_little() {
 #[test]
 fn models_are_listed_over_the_features_of_a_job() {
     let fixture = fixture();
-    let listed = fixture.zagros(["models", "job.toml", "--flops", "50G", "--json"]).expect(0);
-    let table: Value = serde_json::from_str(&listed.stdout).expect("one JSON object");
+    let table = fixture.zagros(["models", "job.toml", "--flops", "50G", "--json"]).expect(0).json();
     let networks = table["networks"].as_array().expect("networks");
     let network = |kind: &str| networks.iter().find(|network| network["kind"] == kind).expect("the network is listed");
     assert_eq!((networks.len(), network("dlrm")["sizes"].as_array().map(Vec::len)), (12, Some(8)));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use zagros_eval::ClickScores;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const SLICES: &str = "eval.slices=['C14', 'I2']";
 
@@ -15,12 +15,8 @@ fn trained(sets: &[&str]) -> (Fixture, String) {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let printed = fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0).stdout;
     assert!(printed.contains("slices by C14") && printed.contains("slices by I2"), "{printed}");
-    let run = fixture.run_folder().display().to_string();
+    let run = fixture.run_name();
     (fixture, run)
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
 }
 
 /// Samples by value, the most frequent first, of one column of the slices.
@@ -34,7 +30,7 @@ fn counts(slices: &Value) -> Vec<(Option<String>, u64)> {
 #[test]
 fn slices_are_the_measures_of_the_rows_with_each_value() {
     let (fixture, run) = trained(&[SLICES, "eval.slice_values=4"]);
-    let evaluated = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let evaluated = fixture.evaluate();
     assert_eq!(fixture.summary()["slices"], evaluated["slices"], "at the end of training");
     let predict = ["predict", &run, "test.txt", "-o", "z.csv", "--keys", "label,C14", "--logits"];
     fixture.zagros(predict).expect(0);
@@ -75,8 +71,7 @@ fn two_workers_count_each_sample_of_a_slice_once() {
     let sets = ["--set", "train.mode=hybrid", "--set", SLICES, "--set", "cluster.servers=1"];
     let ended = fixture.zagros(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
     ended.expect(0);
-    let run = fixture.run_folder().display().to_string();
-    let evaluated = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let evaluated = fixture.evaluate();
     for (summary, alone) in fixture.summary()["slices"].as_array().expect("slices").iter().zip_eq([0, 1]) {
         assert_eq!(counts(summary), counts(&evaluated["slices"][alone]));
         assert_eq!(counts(summary).iter().map(|(_, samples)| samples).sum::<u64>(), 800);

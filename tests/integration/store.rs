@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 use zagros_fakes::s3::{FakeS3, S3Fault};
 
-use crate::fixture::Fixture;
-use crate::resume::{end, losses};
+use super::fixture::Fixture;
+use super::resume::{end, losses};
 
 const SYNC: [&str; 8] = [
     "--set",
@@ -16,12 +16,6 @@ const SYNC: [&str; 8] = [
     "--set",
     "checkpoint.folder=s3://models/ads",
 ];
-
-fn stored(rows: u32) -> (FakeS3, Fixture) {
-    let store = FakeS3::start("models");
-    let fixture = Fixture::new(rows).with_environment(store.environment_variables());
-    (store, fixture)
-}
 
 fn checkpoints(store: &FakeS3) -> Vec<String> {
     let folder = |key: &String| key.rsplit_once('/').map(|(folder, _)| folder.to_owned());
@@ -48,7 +42,7 @@ fn interrupted(fixture: &Fixture, store: &FakeS3) {
 /// Invariants CK-1 and CK-2, where the rows, the rest and the manifest are objects.
 #[test]
 fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
-    let (store, broken) = stored(20_000);
+    let (store, broken) = Fixture::with_store(20_000);
     let whole = Fixture::new(20_000).with_environment(store.environment_variables());
     whole.zagros(train(&[])).expect(0);
     assert_eq!(store.object_keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
@@ -77,7 +71,7 @@ fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
 
 #[test]
 fn servers_write_and_read_their_own_rows_on_any_number_of_them() {
-    let (store, broken) = stored(20_000);
+    let (store, broken) = Fixture::with_store(20_000);
     let whole = Fixture::new(20_000).with_environment(store.environment_variables());
     let up = |servers: &'static str| [&["up", "job.toml", "--servers", servers], &SYNC[..]].concat();
     whole.zagros(up("2")).expect(0);
@@ -97,12 +91,12 @@ fn servers_write_and_read_their_own_rows_on_any_number_of_them() {
 }
 
 fn kill_worker(fixture: &Fixture) {
-    zagros_tests::signal_process(crate::faults::pid(fixture, "dense-worker-0"), Signal::KILL);
+    zagros_tests::signal_process(super::faults::pid(fixture, "dense-worker-0"), Signal::KILL);
 }
 
 #[test]
 fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
-    let (store, fixture) = stored(20_000);
+    let (store, fixture) = Fixture::with_store(20_000);
     store.inject_fault(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
     let mut run = fixture.start(train(&["--set", "train.epochs=500", "--set", "cluster.timeout_seconds=2"]));
     let outcome = run.wait_for_line("no checkpoint was written; training goes on");
@@ -117,7 +111,7 @@ fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
 
 #[test]
 fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
-    let (store, fixture) = stored(500);
+    let (store, fixture) = Fixture::with_store(500);
     let with_variable = |fixture: Fixture, name: &str, value: &str| {
         let mut environment = store.environment_variables();
         environment.retain(|(key, _)| key != name);
@@ -141,7 +135,7 @@ fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
 
 #[test]
 fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
-    let (store, fixture) = stored(20_000);
+    let (store, fixture) = Fixture::with_store(20_000);
     interrupted(&fixture, &store);
     let [older, newest] = checkpoints(&store).try_into().expect("two");
     store.remove_object(&format!("{newest}/manifest.json"));
@@ -162,12 +156,12 @@ fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
 
 #[test]
 fn a_damaged_part_is_named_and_a_checkpoint_is_inspected_where_it_is() {
-    let (store, fixture) = stored(20_000);
+    let (store, fixture) = Fixture::with_store(20_000);
     interrupted(&fixture, &store);
     let newest = checkpoints(&store).pop().expect("a checkpoint");
     let url = format!("s3://models/{newest}");
     let shown = fixture.zagros(["inspect", &url, "--json"]).expect(0);
-    let shown: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+    let shown = shown.json();
     assert!(shown.to_string().contains("\"C1\""), "{shown}");
     fixture.zagros(["inspect", &url, "--verify"]).expect(0);
     let parent = url.rsplit_once('/').expect("a run").0;

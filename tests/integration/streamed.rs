@@ -5,8 +5,8 @@ use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 use zagros_zip::ZipEq;
 
-use crate::faults::pid;
-use crate::fixture::Fixture;
+use super::faults::pid;
+use super::fixture::Fixture;
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 6;

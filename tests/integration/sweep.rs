@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use super::fixture::{Fixture, read_json};
 
 /// A job with a validation part, whose trials are bit for bit the same each time.
 fn fixture(rows: u32) -> Fixture {
@@ -26,7 +26,7 @@ fn folder(fixture: &Fixture) -> PathBuf {
 }
 
 fn report(fixture: &Fixture) -> Value {
-    serde_json::from_str(&fixture.read("runs/small-sweep/sweep.json")).expect("JSON")
+    fixture.read_json("runs/small-sweep/sweep.json")
 }
 
 /// What must be the same, however often the sweep was interrupted: all but times.
@@ -62,7 +62,7 @@ fn a_grid_is_trained_and_the_best_job_is_written_and_trains() {
     fixture.zagros(["train", "runs/small-sweep/best.toml"]).expect(0);
     let again =
         fixture.run_folders().into_iter().filter(|run| run.join("summary.json").is_file()).max().expect("a run");
-    let again: Value = serde_json::from_slice(&std::fs::read(again.join("summary.json")).unwrap()).unwrap();
+    let again = read_json(&again.join("summary.json"));
     assert_eq!(again["validation"]["auc"].as_f64(), Some(aucs[0]));
     let journal = fixture.read("runs/small-sweep/journal.jsonl");
     fixture.zagros(GRID).expect(0);

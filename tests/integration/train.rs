@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use zagros_tests::repository;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 #[test]
 fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
@@ -30,11 +30,11 @@ fn eval_of_the_saved_model_gives_the_measures_of_the_training() {
     let fixture = Fixture::new(10_000);
     fixture.zagros(["train", "job.toml"]).expect(0);
     let trained = fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
-    let folder = fixture.run_folder().display().to_string();
+    let folder = fixture.run_name();
     for servers in ["1", "3"] {
         // A model saved by one server loads into any number.
         let scored = fixture.zagros(["eval", &folder, "--json", "--set", &format!("cluster.servers={servers}")]);
-        let scored: Value = serde_json::from_str(&scored.expect(0).stdout).expect("JSON");
+        let scored = scored.expect(0).json();
         assert_eq!(scored["auc"].as_f64(), Some(trained), "{servers} servers");
         assert_eq!(scored["samples"], Value::from(2_000));
     }

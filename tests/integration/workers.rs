@@ -3,11 +3,10 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
-use crate::fixture::Fixture;
-use crate::resume::losses;
+use super::fixture::Fixture;
+use super::resume::losses;
 
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
 
@@ -37,7 +36,7 @@ impl<'a> RoleProcesses<'a> {
         let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
         let mut coordinator = roles.role(arguments, sets);
         coordinator.wait_for_line("announced");
-        let outcome: Value = serde_json::from_str(&fixture.read("roles/coordinator.json")).expect("JSON");
+        let outcome = fixture.read_json("roles/coordinator.json");
         roles.coordinator = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));
         let servers = ["0", "1"].map(|index| {
             let announce = format!("roles/server-{index}.json");
@@ -76,7 +75,7 @@ impl<'a> RoleProcesses<'a> {
 }
 
 pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
-    let outcome: Value = serde_json::from_str(&fixture.read(announced)).expect("JSON");
+    let outcome = fixture.read_json(announced);
     outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
@@ -107,9 +106,7 @@ fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     assert_eq!(fixture.summary()["samples"], samples);
     let reports = |worker: &str| run.stderr.lines().any(|line| line.contains(worker) && line.contains("step "));
     assert!(reports("dense worker 0") && !reports("dense worker 1"), "{}", run.stderr);
-    let folder = fixture.run_folder().display().to_string();
-    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
-    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    let scored = fixture.evaluate();
     // Batches are cut elsewhere, so that a logit may be rounded otherwise.
     let scored = scored["auc"].as_f64().expect("an AUC");
     assert!((scored - joint).abs() < 1e-5, "{scored} scored again, {joint} then");
@@ -202,7 +199,7 @@ fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
     let sets = ["--set", "train.epochs=10", "--set", "cluster.min_workers=2"];
     let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
     run.wait_for_line("epoch 1/");
-    signal_process(crate::faults::pid(&fixture, "dense-worker-2"), Signal::TERM);
+    signal_process(super::faults::pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("training continues after step");
     run.finish().expect(0).says(&["with dense workers 0, 1"]);
     let summary = fixture.summary();
@@ -223,7 +220,7 @@ fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
         let mut run = up();
         run.wait_for_line("checkpoint after step");
         let process = format!("dense-worker-{lost}");
-        signal_process(crate::faults::pid(&fixture, &process), Signal::KILL);
+        signal_process(super::faults::pid(&fixture, &process), Signal::KILL);
         run.wait_for_line("the run goes back to its newest checkpoint");
         run.wait_for_line("going on after step");
         run.finish().expect(0);

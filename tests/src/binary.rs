@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// How long any run of a test may take before it is killed and the test fails with its output.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -61,6 +62,12 @@ impl FinishedCommand {
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code(), Some(code), "\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         self
+    }
+
+    /// Standard output, which is JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: no JSON: {}{}", self.stdout, self.stderr))
     }
 
     /// Fails the test unless standard error holds each text.
@@ -227,7 +234,7 @@ fn build() -> HashMap<String, PathBuf> {
 
 /// Name and path, where the message is of a program.
 fn executable(message: &str) -> Option<(String, PathBuf)> {
-    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    let message: Value = serde_json::from_str(message).ok()?;
     let path = PathBuf::from(message.get("executable")?.as_str()?);
     Some((path.file_name()?.to_str()?.to_owned(), path))
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use zagros_tests::repository;
+use zagros_tests::short;
 
 use super::syntax::{CrateSyntax, crates};
 
@@ -57,9 +57,8 @@ fn no_files_import_from_each_other_in_a_circle() {
     let edges: Vec<Imports> = crates.iter().map(imports).collect();
     let count: usize = edges.iter().flat_map(BTreeMap::values).map(BTreeSet::len).sum();
     assert!(count > 300, "the check sees imports: {count}");
-    let short = |file: &PathBuf| file.strip_prefix(repository()).unwrap_or(file).display().to_string();
     let found: Vec<Vec<String>> =
-        edges.iter().flat_map(circles).map(|circle| circle.iter().map(short).collect()).collect();
+        edges.iter().flat_map(circles).map(|circle| circle.iter().map(|file| short(file)).collect()).collect();
     assert!(found.is_empty(), "{} circles; move what both sides need to a file of its own:\n{found:#?}", found.len());
 }
 

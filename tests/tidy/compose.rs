@@ -1,11 +1,10 @@
 //! The cluster of containers ends as `zagros up` does: compose stops a service before those that it depends on.
 
 use serde_json::Value;
-use zagros_tests::repository;
+use zagros_tests::read;
 
 fn services() -> Vec<(String, Value)> {
-    let text = std::fs::read_to_string(repository().join("docker/compose.yaml")).expect("the compose file is there");
-    let file: Value = serde_saphyr::from_str(&text).expect("it is YAML");
+    let file: Value = serde_saphyr::from_str(&read("docker/compose.yaml")).expect("it is YAML");
     let services = file["services"].as_object().expect("it has services");
     services.iter().map(|(name, service)| (name.clone(), service.clone())).collect()
 }
@@ -54,6 +53,6 @@ fn roles_come_back_with_what_they_had_and_not_after_their_end() {
     let command: Vec<&str> =
         coordinator["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     assert!(command.windows(2).any(|words| words == ["--journal", "/runs/journal"]), "{command:?}");
-    let job = std::fs::read_to_string(repository().join("docker/job.toml")).expect("the job file is there");
+    let job = read("docker/job.toml");
     assert!(job.contains("durability = \"process\"\nlog_folder = \"/runs/"), "{job}");
 }

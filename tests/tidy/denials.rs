@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use zagros_tests::{files_that_end_in, repository};
+use zagros_tests::{files_that_end_in, read, short};
 
 use super::promises::tests_of_all_crates;
 
@@ -57,7 +57,7 @@ impl ListedDenial<'_> {
 
 #[test]
 fn every_denial_in_the_docs_names_the_test_that_would_change() {
-    let text = list();
+    let text = read(LIST);
     let (denials, entries) = (denials(), parse(&text));
     assert!(denials.len() >= 50, "the check sees sentences: {}", denials.len());
     let listed: Vec<&PageDenial> = entries.iter().flat_map(|entry| entry.sentences(&denials)).collect();
@@ -75,7 +75,7 @@ fn every_denial_in_the_docs_names_the_test_that_would_change() {
 
 #[test]
 fn every_line_of_the_list_is_about_one_sentence_and_a_test_that_exists() {
-    let (text, denials, tests) = (list(), denials(), all_tests());
+    let (text, denials, tests) = (read(LIST), denials(), all_tests());
     let problems: Vec<String> = parse(&text).iter().filter_map(|entry| problem(entry, &denials, &tests)).collect();
     assert!(problems.is_empty(), "{LIST}:\n{}", problems.join("\n"));
 }
@@ -106,13 +106,9 @@ fn all_tests() -> BTreeSet<String> {
 /// The docs say that no program answers single requests.
 #[test]
 fn no_command_serves_single_requests() {
-    let commands = std::fs::read_to_string(repository().join("docs/cli.md")).expect("the page of commands is there");
+    let commands = read("docs/cli.md");
     let served = commands.lines().find(|line| line.starts_with("### `zagros serve"));
     assert_eq!(served, None, "the docs say that there is none: {LIST} has the sentences that name this test");
-}
-
-fn list() -> String {
-    std::fs::read_to_string(repository().join(LIST)).expect("the list is there")
 }
 
 fn parse(text: &str) -> Vec<ListedDenial<'_>> {
@@ -141,7 +137,7 @@ fn new_line(denial: &PageDenial, all: &[PageDenial]) -> String {
 fn denials() -> Vec<PageDenial> {
     let mut denials = Vec::new();
     for (path, text) in files_that_end_in(".md") {
-        let page = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
+        let page = short(&path);
         if page == "README.md" || page.starts_with("docs/") && !page.starts_with("docs/adr/") {
             let sentences: BTreeSet<String> =
                 sentences(&text).into_iter().filter(|sentence| denies(sentence)).collect();

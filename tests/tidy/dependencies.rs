@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use toml_edit::DocumentMut;
-use zagros_tests::repository;
+use zagros_tests::{read, repository};
 
 /// The packages that a program for Linux on x86-64 is made of, its tests and build scripts included.
 fn packages() -> Vec<Value> {
@@ -20,8 +20,7 @@ fn packages() -> Vec<Value> {
 }
 
 fn deny() -> DocumentMut {
-    let text = std::fs::read_to_string(repository().join("deny.toml")).expect("deny.toml");
-    text.parse().expect("deny.toml is TOML")
+    read("deny.toml").parse().expect("deny.toml is TOML")
 }
 
 fn texts(deny: &DocumentMut, section: &str, key: &str) -> BTreeSet<String> {

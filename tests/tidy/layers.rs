@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item};
-use zagros_tests::repository;
+use zagros_tests::{read, repository};
 
 /// A crate of the workspace: its folder, name, and what it depends on outside tests.
 struct CrateMember {
@@ -21,8 +21,7 @@ fn members() -> Vec<CrateMember> {
 }
 
 fn manifest(path: &str) -> DocumentMut {
-    let text = std::fs::read_to_string(repository().join(path)).expect(path);
-    text.parse().expect(path)
+    read(path).parse().expect(path)
 }
 
 fn member(folder: &str) -> CrateMember {

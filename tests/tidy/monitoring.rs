@@ -4,11 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
-use zagros_tests::{dashboards, prometheus_tool, repository};
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(repository().join(path)).expect(path)
-}
+use zagros_tests::{dashboards, prometheus_tool, read, repository};
 
 /// What follows `mark` at the start of a line, once its spaces are gone.
 fn texts_after<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {

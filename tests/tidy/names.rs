@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proc_macro2::{TokenStream, TokenTree};
-use zagros_tests::{repository, sources};
+use zagros_tests::{short, sources};
 
 use super::syntax::crates;
 
@@ -69,7 +69,7 @@ fn prepositions(names: &[String]) -> Vec<&String> {
 fn no_function_and_no_local_is_named_by_a_preposition() {
     let (mut all, mut found) = (0, Vec::new());
     for (path, text) in sources(".") {
-        let short = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
+        let short = short(&path);
         let mut names = FoundNames::default();
         names.read(text.parse().unwrap_or_else(|error| panic!("{short}: {error}")));
         all += names.functions.len() + names.locals.len();

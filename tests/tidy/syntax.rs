@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Attribute, Item, UseTree};
-use zagros_tests::repository;
+use zagros_tests::{read, repository};
 
 /// A module's path from the crate's root: `["tier", "evict"]`.
 pub(crate) type ModulePath = Vec<String>;
@@ -36,8 +36,7 @@ pub(crate) struct UsedName {
 
 /// Every crate of the workspace that has a root file below `src/`.
 pub(crate) fn crates() -> Vec<CrateSyntax> {
-    let workspace = std::fs::read_to_string(repository().join("Cargo.toml")).expect("Cargo.toml");
-    let workspace: toml_edit::DocumentMut = workspace.parse().expect("Cargo.toml is TOML");
+    let workspace: toml_edit::DocumentMut = read("Cargo.toml").parse().expect("Cargo.toml is TOML");
     let members = workspace["workspace"]["members"].as_array().expect("members is an array");
     let folders = members.iter().map(|folder| repository().join(folder.as_str().expect("a member is text")));
     let roots = folders.flat_map(|folder| ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root)));

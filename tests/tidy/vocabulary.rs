@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use proc_macro2::{TokenStream, TokenTree};
-use zagros_tests::{repository, sources};
+use zagros_tests::{short, sources};
 
 /// Words that no identifier has. An identifier `split_at` has the words `split` and `at`.
 const RETIRED: [&str; 27] = [
@@ -130,7 +130,7 @@ fn words(identifier: &str) -> Vec<String> {
 fn no_identifier_has_a_retired_word() {
     let mut found = Found::new();
     for (path, text) in sources(".").into_iter().filter(|(path, _)| !is_exempt(path)) {
-        let short = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
+        let short = short(&path);
         let mut names = Vec::new();
         identifiers(text.parse().unwrap_or_else(|error| panic!("{short}: {error}")), &mut names);
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -156,7 +156,7 @@ fn no_sentence_has_a_retired_word() {
         .chain(zagros_tests::files_that_end_in(".md"))
         .chain(zagros_tests::files_that_end_in(".proto"));
     for (path, text) in files.filter(|(path, _)| !is_exempt(path)) {
-        let short = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
+        let short = short(&path);
         for (number, line) in text.lines().enumerate() {
             for word in UNWRITTEN.iter().filter(|word| has_word(line, word)) {
                 found.entry(word).or_default().push(format!("{short}:{}", number + 1));

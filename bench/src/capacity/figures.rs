@@ -1,12 +1,14 @@
-//! The figures of all numbers of rows, as lines and as ratios.
+//! The figures of all numbers of rows, as lines, as ratios, and as a page that opens offline.
 
 use std::fmt::Write;
 
 use serde::Serialize;
+use zagros_plumbing::chart::html::{escape_html, render_document, render_table};
+use zagros_plumbing::chart::{LogChart, LogMark, LogSeries};
 use zagros_shell::out;
 use zagros_zip::ZipEq;
 
-use super::ids::SAMPLES;
+use super::batches::SAMPLES;
 use super::table::{DIM, TableFigures};
 use crate::args::{CapacityArgs, IdLaw};
 
@@ -150,11 +152,39 @@ fn line(cells: &[String]) -> String {
     text.trim_end().to_owned()
 }
 
+pub(super) fn render_page(figures: &CapacityFigures) -> String {
+    let cpu = chart(figures, "CPU time of a sample", |found| found.cpu_us);
+    let wall = chart(figures, "Wall time of a sample", |found| found.wall_us);
+    let charts: String = [cpu, wall].iter().filter_map(LogChart::render_figure).collect();
+    let rows: Vec<(&str, Vec<String>)> =
+        figures.points.iter().flat_map(CapacityPoint::table_lines).map(|cells| ("", cells.to_vec())).collect();
+    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
+    let body = format!(
+        "<h1>Rows beyond memory</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
+        escape_html(&figures.lead_sentence()),
+        render_table(&COLUMNS, &rows)
+    );
+    render_document("Rows beyond memory", &body)
+}
+
+fn chart(figures: &CapacityFigures, title: &str, of: fn(&TableFigures) -> f64) -> LogChart {
+    let points = |which: fn(&CapacityPoint) -> Option<TableFigures>| {
+        let found = figures.points.iter().filter_map(|point| Some((point.rows as f64, of(&which(point)?))));
+        found.collect::<Vec<_>>()
+    };
+    let line = |name: &str, colour, points| LogSeries { name: name.to_owned(), colour, mark: LogMark::Line, points };
+    let series = vec![
+        line("all rows in memory", 0, points(|point| point.in_memory)),
+        line(&format!("{:.0} % in memory", figures.share * 100.0), 1, points(|point| point.on_disk)),
+    ];
+    LogChart { title: title.to_owned(), subtitle: "µs".to_owned(), across: "rows".to_owned(), series }
+}
+
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    pub(in crate::capacity) fn example_figures() -> CapacityFigures {
+    fn example_figures() -> CapacityFigures {
         let measured =
             |rows, cpu_us, wall_us| TableFigures { rows, cpu_us, wall_us, ids: 10, batches: 1, ..Default::default() };
         let point = |rows, in_memory: Option<f64>, cpu| CapacityPoint {
@@ -176,5 +206,13 @@ pub(super) mod tests {
         assert!(goals[0].starts_with("1000 rows: 2.00 × the CPU and 3.00 × the wall time"), "{goals:?}");
         assert!(goals[1].starts_with("10000 rows take 1.20 × the CPU and 1.20 × the wall time of 1000"), "{goals:?}");
         assert_eq!(figures.points.iter().map(|point| point.table_lines().len()).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn both_curves_are_drawn_and_every_point_is_listed() {
+        let page = render_page(&example_figures());
+        assert_eq!(page.matches("<figure>").count(), 2);
+        assert!(page.contains("all rows in memory") && page.contains("10 % in memory"));
+        assert!(page.contains("<td>10000</td>") && page.contains("2.00 × the CPU"));
     }
 }

@@ -7,11 +7,10 @@ use tempfile::TempDir;
 use zagros_dense_worker::{RunFolder, RunSummary};
 use zagros_job::Job;
 use zagros_plumbing::process::cpu_time_of_children;
-use zagros_shell::{Exit, Failure, Logging, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 
-use super::link::NetworkLine;
-use super::proxy::{LineProxy, RunningProxy};
+use super::proxy::{LineProxy, NetworkLine, RunningProxy};
 use crate::program;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_job::{Job, Mode, Overrides};
-use zagros_shell::{Exit, Failure, load_job};
+use zagros_shell::{Exit, Failure, OrFailure, load_job};
 
 use crate::args::ModesArgs;
 
@@ -58,7 +58,7 @@ pub(super) fn mode_job(args: &ModesArgs, folder: &Path) -> Result<Job, Failure> 
     }
     let (rows, test_rows) = if args.quick { (8_000, 2_000) } else { (args.rows, args.rows / 4) };
     let spec = SyntheticSpec { rows, test_rows, ..SyntheticSpec::default() };
-    generate_criteo(&spec, folder).map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    generate_criteo(&spec, folder).or_internal()?;
     let text = r#"
         name = "modes"
         [data]

@@ -9,14 +9,55 @@ pub mod meter;
 pub mod workload;
 
 mod dense;
-mod disk;
 mod machine;
-mod measure;
-mod moves;
-mod parquet_file;
 mod parse;
 mod rows;
 mod rows_on_disk;
 mod training;
 
-pub use measure::measure_machine;
+use std::path::Path;
+
+use zagros_cost::Calibration;
+use zagros_plumbing::process::MachineInfo;
+use zagros_shell::{Failure, OrFailure, note};
+
+use crate::rows::RowMeasurement;
+
+const DIMS: [usize; 2] = [16, 64];
+
+/// Measures this machine, in a minute or less. `program` is this program, which is started as embedding servers. `stamp` says when,
+/// as the source of the figures.
+pub async fn measure_machine(program: &Path, stamp: &str) -> Result<Calibration, Failure> {
+    let here = MachineInfo::of_this_machine();
+    let (cores, processor) = (here.cores, here.processor.unwrap_or_else(|| "unknown processor".to_owned()));
+    note!("1 of 5: the dense network");
+    let mut dense = tokio::task::spawn_blocking(move || dense::rates(cores)).await.or_internal()??;
+    note!("2 of 5: rows of embeddings, in this process and over loopback");
+    let mut measured = Vec::new();
+    for dim in DIMS {
+        measured.push(rows::measure(program, dim).await?);
+    }
+    note!("3 of 5: whole training steps");
+    let training::TrainingCosts { ids, step, in_training } = training::costs(&dense, &measured).await?;
+    dense.in_training = in_training;
+    note!("4 of 5: parsers");
+    let parse = tokio::task::spawn_blocking(parse::rates).await.or_internal()??;
+    note!("5 of 5: memory, disk, and rows on disk");
+    let (memory, disk) =
+        tokio::task::spawn_blocking(move || (machine::copy_rate(cores), machine::disk_rates())).await.or_internal()?;
+    let cold = tokio::task::spawn_blocking(rows_on_disk::rates).await.or_internal()??;
+    Ok(Calibration {
+        source: format!("measured by `zagros calibrate`, {stamp}, {cores} core(s) of {processor}"),
+        processor,
+        cores: u32::try_from(cores).unwrap_or(u32::MAX),
+        memory_bytes_per_second: memory,
+        dense,
+        rows: measured.iter().map(|row| row.cost).collect(),
+        ids,
+        step,
+        wire: RowMeasurement::wire(&measured),
+        parse,
+        disk: disk?,
+        cold,
+    })
+}

@@ -1,19 +1,22 @@
 //! Rows of embeddings: their lookup and update in this process and over loopback, and the sockets alone.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
 use zagros_cost::{RowCost, WireCosts};
+use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, gather, scatter_add};
 use zagros_embedding_client::Deduplicator;
 use zagros_ingest::Batch;
 use zagros_plumbing::process::cpu_time;
 use zagros_protocol::datapath::Encoding;
 use zagros_shell::Failure;
+use zagros_zip::ZipEq;
 
+use crate::embedding::ServerSide;
 use crate::embedding::drive::{BenchClients, MeasuredStretch, feature_ids};
 use crate::embedding::limits::{ByteExchange, measure_loopback};
-use crate::embedding::side::ServerSide;
-use crate::{moves, workload};
+use crate::workload;
 
 /// Batches of a stretch: their rows are created before they are counted, and are far more than a cache holds.
 const COUNTED: usize = 24;
@@ -111,7 +114,7 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
             server_push: far_push.server * server_colder,
         },
         dedup,
-        moved: moves::ns_per_id(&batches, dim)?,
+        moved: ns_per_id(&batches, dim)?,
         rows: rows / (COUNTED * workload::BATCH) as f64,
         ids: ids / (COUNTED * workload::BATCH) as f64,
         wire: WireCosts {
@@ -165,6 +168,47 @@ fn median(times: &[Duration]) -> Duration {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
+struct FeatureRows {
+    /// The row of each sample.
+    inverse: Vec<u32>,
+    rows: Vec<f32>,
+}
+
+/// ns of CPU for each id of `dim` values, by the kernels of the dense thread: gather, and scatter with its cleared rows.
+fn ns_per_id(batches: &[Batch], dim: usize) -> Result<f64, Failure> {
+    let job = workload::parse_job(&workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "threads = 1", ""))?;
+    let columns = InputColumns::new(&job);
+    let mut input = vec![0.0; workload::BATCH * columns.width];
+    let (mut spent, mut ids) = (0.0, 0);
+    for batch in batches {
+        let mut features: Vec<FeatureRows> =
+            batch.categorical.iter().map(|ids| FeatureRows::new(&ids.ids, dim)).collect();
+        let start = cpu_time();
+        for (column, feature) in columns.features.iter().zip_eq(&features) {
+            gather(column, columns.width, RowPositions::One(&feature.inverse), &feature.rows, &mut input);
+        }
+        for (column, feature) in columns.features.iter().zip_eq(&mut features) {
+            feature.rows.fill(0.0);
+            scatter_add(column, columns.width, RowPositions::One(&feature.inverse), &input, &mut feature.rows);
+        }
+        spent += (cpu_time() - start).as_secs_f64();
+        ids += features.len() * batch.size;
+    }
+    Ok(spent * 1e9 / ids.max(1) as f64)
+}
+
+impl FeatureRows {
+    fn new(ids: &[u64], dim: usize) -> Self {
+        let mut places = HashMap::new();
+        let mut place = |id: &u64| {
+            let next = places.len() as u32;
+            *places.entry(*id).or_insert(next)
+        };
+        let inverse: Vec<u32> = ids.iter().map(&mut place).collect();
+        Self { inverse, rows: vec![0.5; places.len() * dim] }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,5 +221,14 @@ mod tests {
         assert_eq!(small[2].categorical[5].ids, whole.categorical[5].ids[2 * SMALL..3 * SMALL]);
         assert!(dedup(&small, 16) > 0.0);
         assert_eq!(median(&[3, 1, 2].map(Duration::from_secs)), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn wide_rows_take_longer_to_move() {
+        let batches = workload::load_batches(None, 2).unwrap();
+        let repeated = [batches.clone(), batches].concat();
+        let (narrow, wide) = (ns_per_id(&repeated, 4).unwrap(), ns_per_id(&repeated, 128).unwrap());
+        assert!(narrow > 0.0 && wide > narrow, "{narrow} {wide}");
+        assert_eq!(FeatureRows::new(&[5, 7, 5], 2).inverse, [0, 1, 0]);
     }
 }

@@ -9,7 +9,7 @@ use rustix::fs::{Advice, fadvise};
 use zagros_cost::ColdRates;
 use zagros_plumbing::process::cpu_time;
 use zagros_rows::cold::{LogOptions, LogStore, StoreContent};
-use zagros_shell::{Failure, OrInternal};
+use zagros_shell::{Failure, OrFailure};
 use zagros_table::{
     ColdRows, ColdStore, Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart, TableConfig, TableResources,
     TableSet,

@@ -7,7 +7,7 @@ use zagros_dense_worker::{Worker, WorkerInput};
 use zagros_ingest::Batch;
 use zagros_job::Job;
 use zagros_launch::EmbeddedCluster;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 use crate::meter::{MeterWindow, StepMeter};
 use crate::rows::RowMeasurement;
@@ -86,7 +86,7 @@ async fn run(job: Job, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
     let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, control, connect, registry) };
     let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
-    ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    ran.or_internal()?;
     meter
         .measured_window()
         .ok_or_else(|| Failure::with_help(Exit::Internal, "no step was counted".to_owned(), "this is a bug"))

@@ -7,7 +7,7 @@ use std::path::Path;
 use zagros_ingest::Batch;
 use zagros_ingest::synthetic::crit_zipf::{CritZipf, IdVocabulary};
 use zagros_job::{Job, Overrides};
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 /// Samples per step of this workload, in every compared system.
 pub const BATCH: usize = 4096;
@@ -17,7 +17,7 @@ const CATEGORIES: usize = 26;
 /// The first `count` batches, read from a folder or made in memory.
 pub fn load_batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
     let workload = match folder {
-        Some(folder) => CritZipf::load(folder).map_err(|error| Failure::from_error(Exit::Data, error))?,
+        Some(folder) => CritZipf::load(folder).or_exit(Exit::Data)?,
         None => CritZipf::generate(IdVocabulary::Small, count * BATCH),
     };
     let batches: Option<Vec<Batch>> =
@@ -25,7 +25,7 @@ pub fn load_batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, F
     batches.ok_or_else(|| {
         let held = workload.sample_count() / BATCH;
         let what = format!("the workload holds {held} batches of {BATCH}, fewer than the {count} wanted");
-        Failure::with_help(Exit::Usage, what, "ask for fewer with --steps or --batches")
+        Failure::usage(what, "ask for fewer with --steps or --batches")
     })
 }
 

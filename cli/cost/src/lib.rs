@@ -12,9 +12,6 @@
 //! ```
 
 mod calibration;
-mod data_shape;
-mod defaults;
-mod error;
 mod forecast;
 mod layers;
 mod limits;
@@ -28,8 +25,6 @@ pub use calibration::{
     Calibration, ColdRates, DenseRates, DiskRates, IdCosts, ParseRates, ProductRate, RowCost, StepCosts, ThreadSpeedup,
     WireCosts,
 };
-pub use data_shape::DataShape;
-pub use error::CostError;
 pub use forecast::{EpochCost, Forecast, ForecastInputs, WorkerScaling};
 pub use layers::{DenseWork, MatrixProduct};
 pub use limits::{RateLimit, RateLimits};
@@ -37,4 +32,23 @@ pub use machines::{Gpu, MachineGroup, Machines};
 pub use memory::RoleMemory;
 pub use rows_on_disk::RowsOnDisk;
 pub use stages::{PlanStage, StageTimes};
-pub use work::{SampleWork, TableWork, WeightTraffic};
+pub use work::{DataShape, SampleWork, TableWork, WeightTraffic};
+
+#[derive(Debug, thiserror::Error)]
+pub enum CostError {
+    /// The text is no TOML of the expected form.
+    #[error("{what} cannot be read: {reason}")]
+    Form { what: &'static str, reason: String },
+    /// A value that no machine has.
+    #[error("group `{group}` has {key} = {value}, which {why}")]
+    Value { group: String, key: &'static str, value: String, why: &'static str },
+    #[error("no group of machines has {role}s: give one `{role}s = 1`")]
+    NoRole { role: &'static str },
+    #[error("the machines file has no [[group]]")]
+    NoGroup,
+    /// The network is not one of ours.
+    #[error(
+        "a TorchScript module is not opened for a plan, so nothing is known of its arithmetic; plan with a built-in network of about its size"
+    )]
+    UnknownNetwork,
+}

@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use zagros_job::threads::{Machine, ThreadPlan};
 
-use crate::error::CostError;
+use crate::CostError;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machines {

@@ -7,7 +7,7 @@
 
 use zagros_job::{Job, Table};
 
-use crate::data_shape::DataShape;
+use crate::work::DataShape;
 
 /// Bytes of the index in memory for each row on disk.
 const INDEX_BYTES: f64 = 12.0;

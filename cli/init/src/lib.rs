@@ -8,17 +8,14 @@
 //! user names.
 
 mod column;
-mod decimals;
 mod dialect;
 mod error;
-mod history;
 mod ids;
 mod job_text;
 mod label;
 mod leaks;
 mod newest;
 mod rows_format;
-mod sample;
 mod sketch;
 mod table;
 mod time;
@@ -31,7 +28,6 @@ pub use label::{LabelColumn, LabelForm};
 pub use leaks::LabelLeak;
 pub use newest::{NewestParts, PartBound};
 pub use rows_format::{describe_format, rows_format};
-pub use sample::read_sample;
 pub use sketch::{Sketch, infer_sketch};
-pub use table::DataLayout;
+pub use table::{DataLayout, read_sample};
 pub use time::TimeForm;

@@ -15,8 +15,8 @@ use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, IdSource,
 
 use crate::InitError;
 use crate::column::is_missing;
-use crate::decimals::has_commas;
 use crate::dialect::{DividedLines, TextDialect};
+use crate::table::has_commas;
 
 /// What may separate the values of a list in a text, the likelier first.
 const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];

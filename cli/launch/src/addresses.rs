@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
 use zagros_job::Job;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::Failure;
 
 use crate::child::RoleName;
 use crate::console::RunConsole;
@@ -46,7 +46,7 @@ impl RoleAddresses {
         if admin.1 > 0 && last > u32::from(u16::MAX) {
             let what =
                 format!("cluster.admin is {}: there are fewer than {} ports from there on", cluster.admin, last + 1);
-            return Err(Failure::with_help(Exit::Usage, what, "give a lower port, or port 0 for any"));
+            return Err(Failure::usage(what, "give a lower port, or port 0 for any"));
         }
         Ok(Self { coordinator, admin, ..any })
     }

@@ -10,7 +10,7 @@ use tokio::process::{ChildStdin, Command};
 use tokio::task::JoinHandle;
 use zagros_plumbing::Deadline;
 use zagros_plumbing::exit_codes::EXIT_CODES;
-use zagros_shell::{Announcement, Exit, Failure, OrInternal, ProcessChange, ProcessRecord};
+use zagros_shell::{Announcement, Exit, Failure, OrFailure, ProcessChange, ProcessRecord};
 
 use crate::prefix::{ChildOutput, LastLines, LinePrefix};
 

@@ -13,7 +13,7 @@ use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
 use zagros_protocol::control::{JoinRequest, Role};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Failure, OrFailure};
 
 /// A coordinator and its embedding servers, which have joined.
 pub struct EmbeddedCluster {
@@ -48,7 +48,7 @@ impl EmbeddedServers {
             members.push(join(job, index, Arc::clone(&control)).await?);
         }
         let placement = wait_for_placement(control.as_ref(), job.cluster.timeout, &Shutdown::new()).await;
-        let placement = placement.map_err(|error| Failure::from_error(Exit::Internal, error))?;
+        let placement = placement.or_internal()?;
         let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).or_internal()?;
         let map = Arc::new(map);
         for service in &services {
@@ -80,5 +80,5 @@ async fn join(job: &Job, index: u32, control: Arc<dyn ControlPlane>) -> Result<M
         ..JoinRequest::default()
     };
     let joined = Membership::join(control, request, job.cluster.timeout, &Shutdown::new()).await;
-    joined.map_err(|error| Failure::from_error(Exit::Internal, error))
+    joined.or_internal()
 }

@@ -11,9 +11,8 @@ use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 use crate::addresses::{ANY_PORT, RoleAddresses, reachable_address};
 use crate::child::{ChildEnvironment, ChildProcess, RoleName};
-use crate::log_disk::LogDisk;
 use crate::prefix::ChildOutput;
-use crate::row_folders::RowFolders;
+use crate::row_folders::{LogDisk, RowFolders};
 use crate::supervise::Supervisor;
 
 pub struct LaunchPlan<'a> {

@@ -5,10 +5,14 @@
 //! | dense worker | where the other workers wait for it | [`RestartBudget::left`], over all workers |
 //! | a role that comes back with what it held | in place: the rest of the run only waits | [`MOST`] a minute each |
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::Instant;
+use zagros_job::{Job, Mode};
 use zagros_shell::{Exit, Failure};
 
 use crate::child::{ChildProcess, RoleName};
@@ -83,6 +87,53 @@ pub(crate) fn limit_text() -> String {
     format!("{MOST} times within {} s", SPAN.as_secs())
 }
 
+/// The dense workers that were lost lately, by index. A run that loses all of them at once has lost its dense network,
+/// and replacements do not bring it back.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerLosses(BTreeMap<u32, Instant>);
+
+impl WorkerLosses {
+    pub(crate) fn record_loss(&mut self, worker: u32) {
+        self.0.insert(worker, Instant::now());
+    }
+
+    /// Whether each of these workers, of which there are some, was lost within this time.
+    pub(crate) fn has_all(&self, workers: impl IntoIterator<Item = u32>, within: Duration) -> bool {
+        let mut workers = workers.into_iter().peekable();
+        let is_recent = |worker| self.0.get(&worker).is_some_and(|lost| lost.elapsed() <= within);
+        workers.peek().is_some() && workers.all(is_recent)
+    }
+}
+
+/// What a lost dense worker costs the run, by the mode of its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerLoss {
+    /// The worker alone is started again. The others wait for it, or train on.
+    Replaced,
+    /// Every process is started again, from the newest checkpoint: the runs of mode `sync` are bit-equal.
+    SetsRunBack,
+    EndsRun,
+}
+
+impl WorkerLoss {
+    pub fn from_job(job: &Job) -> Self {
+        match job.train.mode {
+            _ if !job.cluster.has_groups() => Self::EndsRun,
+            Mode::Sync => Self::SetsRunBack,
+            Mode::Hybrid | Mode::Async => Self::Replaced,
+        }
+    }
+}
+
+/// Whether the run of this folder has written its model and its summary, which is the last thing that it writes (invariant CK-5). A
+/// process that is lost afterwards costs nothing: its checkpoints may be gone, so the run would go back to its beginning.
+#[must_use]
+pub fn is_complete(folder: &Path) -> bool {
+    let summary = fs::read(folder.join("summary.json")).ok();
+    let summary = summary.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    summary.is_some_and(|summary| summary["complete"] == true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +155,30 @@ mod tests {
         assert_eq!(millis[..7], [0, 100, 200, 400, 800, 1600, 2000]);
         assert_eq!((millis[MOST - 1], restarts.next(start + SPAN / 2, LIMIT)), (2000, None));
         assert_eq!(restarts.next(start + SPAN, LIMIT), Some(Duration::ZERO), "a minute later it is as new");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_workers_are_lost_if_each_was_lost_lately() {
+        let limit = Duration::from_secs(30);
+        let mut losses = WorkerLosses::default();
+        losses.record_loss(0);
+        assert!(losses.has_all([0], limit) && !losses.has_all([0, 1], limit) && !losses.has_all([], limit));
+        tokio::time::advance(limit).await;
+        losses.record_loss(1);
+        assert!(losses.has_all([0, 1], limit));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!losses.has_all([0, 1], limit), "worker 0 was replaced in time, and its replacement trains");
+    }
+
+    #[test]
+    fn a_run_is_complete_by_its_summary() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_complete(folder.path()));
+        for (summary, expected) in
+            [(r#"{"complete":true}"#, true), (r#"{"complete":false}"#, false), (r#"{"compl"#, false), ("{}", false)]
+        {
+            fs::write(folder.path().join("summary.json"), summary).unwrap();
+            assert_eq!(is_complete(folder.path()), expected, "{summary}");
+        }
     }
 }

@@ -13,9 +13,8 @@ use zagros_shell::{Exit, Failure};
 
 use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
-use crate::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, limit_text};
+use crate::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, WorkerLosses, limit_text};
 use crate::wanted::{self, WantedRoles};
-use crate::worker_losses::WorkerLosses;
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);

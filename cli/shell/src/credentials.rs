@@ -29,7 +29,7 @@ fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Credentials, Fail
     match (given(SECRET), given(SECRET_FILE)) {
         (None, None) => Ok(Credentials::Open),
         (Some(_), Some(_)) => {
-            Err(Failure::with_help(Exit::Usage, format!("{SECRET} and {SECRET_FILE} are both set"), "set one of them"))
+            Err(Failure::usage(format!("{SECRET} and {SECRET_FILE} are both set"), "set one of them"))
         }
         (Some(text), None) => parse(SECRET, &text),
         (None, Some(file)) => read(SECRET_FILE, Path::new(&file)),
@@ -39,7 +39,7 @@ fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Credentials, Fail
 fn parse(name: &str, text: &OsStr) -> Result<Credentials, Failure> {
     let key = RoleKey::parse(&text.to_string_lossy()).map_err(|error| {
         let help = "make one with `zagros secret new FOLDER`; `zagros up` makes one by itself (docs/security.md)";
-        Failure::with_help(Exit::Usage, format!("{name}: {error}"), help)
+        Failure::usage(format!("{name}: {error}"), help)
     })?;
     Ok(Credentials::Secret(key))
 }
@@ -49,12 +49,12 @@ pub(crate) fn read(name: &str, path: &Path) -> Result<Credentials, Failure> {
     let shown = path.display();
     let failed = |error: std::io::Error| {
         let what = format!("{name}: cannot read {shown}: {error}");
-        Failure::with_help(Exit::Usage, what, "check that the secret is mounted there and that this user may read it")
+        Failure::usage(what, "check that the secret is mounted there and that this user may read it")
     };
     let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.permissions().mode() & 0o007 != 0 {
         let what = format!("{name}: every user of this machine may read or write {shown}, so it is no secret");
-        return Err(Failure::with_help(Exit::Usage, what, format!("chmod 600 {shown}, and make a new secret")));
+        return Err(Failure::usage(what, format!("chmod 600 {shown}, and make a new secret")));
     }
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).map_err(failed)?;

@@ -1,12 +1,13 @@
-//! Exit codes, and the form of errors: what, where, why, next step.
+//! Exit codes, the form of errors (what, where, why, next step), and answers for programs.
 
 use std::error::Error;
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 use clap::Parser;
 use miette::{MietteHandlerOpts, Report, ReportHandler};
-use zagros_plumbing::exit_codes;
+use zagros_plumbing::{disk, exit_codes};
 
 use crate::err;
 use crate::print::{NoteMode, note_mode};
@@ -73,6 +74,16 @@ impl Failure {
     /// A one-line error and what to do about it.
     pub fn with_help(exit: Exit, what: impl fmt::Display, help: impl fmt::Display) -> Self {
         Self::new(exit, miette::miette!(help = help.to_string(), "{what}"))
+    }
+
+    /// A wrong command line or job file, and what to do about it.
+    pub fn usage(what: impl fmt::Display, help: impl fmt::Display) -> Self {
+        Self::with_help(Exit::Usage, what, help)
+    }
+
+    /// A file that cannot be written.
+    pub fn unwritable(path: &Path, error: &std::io::Error) -> Self {
+        Self::with_help(Exit::Storage, format!("cannot write {}: {error}", path.display()), disk::next_step(error))
     }
 
     /// A library's error, with those of its causes that its message does not contain.
@@ -158,14 +169,35 @@ fn install_printer() {
     let _ = miette::set_hook(Box::new(handler));
 }
 
-/// For results whose error can only be a bug or a fault of the machine.
-pub trait OrInternal<T> {
-    fn or_internal(self) -> Result<T, Failure>;
+/// A library's error as the end of a command.
+pub trait OrFailure<T>: Sized {
+    fn or_exit(self, exit: Exit) -> Result<T, Failure>;
+
+    /// For results whose error can only be a bug or a fault of the machine.
+    fn or_internal(self) -> Result<T, Failure> {
+        self.or_exit(Exit::Internal)
+    }
 }
 
-impl<T, E: Error> OrInternal<T> for Result<T, E> {
-    fn or_internal(self) -> Result<T, Failure> {
-        self.map_err(|error| Failure::from_error(Exit::Internal, error))
+impl<T, E: Error> OrFailure<T> for Result<T, E> {
+    fn or_exit(self, exit: Exit) -> Result<T, Failure> {
+        self.map_err(|error| Failure::from_error(exit, error))
+    }
+}
+
+/// Prints a whole answer for a program on standard output. A failed write is an error, because half an answer must not look
+/// like success. A reader that closed the pipe wants no more.
+pub fn print_answer(text: &str) -> Result<(), Failure> {
+    answer_to(anstream::stdout(), text)
+}
+
+fn answer_to(mut stream: impl Write, text: &str) -> Result<(), Failure> {
+    match writeln!(stream, "{text}").and_then(|()| stream.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let what = format!("cannot write to standard output: {error}");
+            Err(Failure::with_help(Exit::Internal, what, "check the disk that it goes to"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -207,5 +239,25 @@ mod tests {
         let chain = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner })).with_advice("make room");
         assert_eq!(chain.report.to_string(), "the run failed: cannot save: the disk is full");
         assert_eq!(chain.report.help().map(|help| help.to_string()).as_deref(), Some("make room"));
+    }
+
+
+    struct Broken(ErrorKind);
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_lost_is_a_failure_unless_nobody_wants_it() {
+        assert!(answer_to(Vec::new(), "{}").is_ok());
+        assert!(answer_to(Broken(ErrorKind::BrokenPipe), "{}").is_ok());
+        assert!(answer_to(Broken(ErrorKind::StorageFull), "{}").is_err());
     }
 }

@@ -1,9 +1,24 @@
-//! Checks that checkpoints and the model can be written to the folders of the job.
+//! Files that a command reads and writes, and checks that checkpoints and the model can be written to the folders of the job.
+
+use std::path::Path;
 
 use zagros_job::Job;
+use zagros_plumbing::{disk, durable};
 use zagros_store::{Folder, StoreError, StoreFault};
 
 use crate::exit::{Exit, Failure};
+
+/// Writes a file, whole or not at all.
+pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    durable::write(path, content.as_ref()).map_err(|error| Failure::unwritable(path, &error))
+}
+
+/// Reads a file that the command line names.
+pub fn read_named_file(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!("cannot read {}: {error}", path.display()), disk::next_step(&error))
+    })
+}
 
 /// Checks the folders before anything else is done. Otherwise only the first checkpoint, or the end of training, would show
 /// that a bucket does not exist or that credentials are wrong.

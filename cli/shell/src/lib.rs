@@ -3,45 +3,36 @@
 //! ```text
 //! zagros-server ──► commands: coordinator, embedding-server, status, doctor, health
 //!                        │
-//! zagros ── its own ─────┴──► role, runtime, start ──► exit codes, answers, lines
+//! zagros ── its own ─────┴──► role, start ──► exit codes, answers, lines
 //! ```
 //!
 //! A command returns an [`Exit`] or a [`Failure`]. [`run_to_exit`] ends the process with its exit code.
 
-mod announce;
-mod answer;
 mod args;
 mod commands;
 mod credentials;
 pub mod dashboard;
 mod exit;
 mod folders;
-mod last_error;
 mod live;
 mod local_run;
-mod page_token;
 mod port;
 pub mod print;
 mod process_record;
 mod role;
-mod runtime;
 mod start;
 
-pub use announce::Announcement;
-pub use answer::print_answer;
 pub use args::{ConfigArgs, Logging};
 pub use commands::ServerCommand;
 pub use credentials::{SECRET, SECRET_FILE, from_environment, secret_file, write_secret};
-pub use exit::{Exit, Failure, OrInternal, parse_arguments, run_to_exit};
-pub use folders::check_folders;
-pub use last_error::last_error;
+pub use exit::{Exit, Failure, OrFailure, parse_arguments, print_answer, run_to_exit};
+pub use folders::{check_folders, read_named_file, write_file};
 pub use live::{FoundCoordinator, live_coordinator};
-pub use local_run::STATE_FILE;
+pub use local_run::{STATE_FILE, last_error};
 pub use port::RolePort;
-pub use process_record::{ProcessChange, ProcessRecord, UP};
+pub use process_record::{Announcement, ProcessChange, ProcessRecord, UP};
 pub use role::{Role, exit_with_parent};
-pub use runtime::block_on;
 pub use start::{
-    describe_threads, is_key_given, load_job, load_job_for, machine_of_job, parse_job, share_cores, watch_signals,
-    watch_signals_twice,
+    block_on, describe_threads, is_key_given, load_job, load_job_for, machine_of_job, parse_job, share_cores,
+    watch_signals, watch_signals_twice,
 };

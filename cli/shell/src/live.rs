@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use zagros_transport::Credentials;
 
-use crate::announce::{Announcement, coordinator_file};
 use crate::credentials;
 use crate::exit::{Exit, Failure};
+use crate::process_record::{Announcement, coordinator_file};
 
 /// The default folder of runs.
 const RUNS: &str = "runs";
@@ -36,13 +36,13 @@ pub(crate) fn of_run(run: &Path) -> Result<FoundCoordinator, Failure> {
     let shown = run.display();
     if !run.is_dir() {
         let what = format!("there is no run folder {shown}");
-        return Err(Failure::with_help(Exit::Usage, what, "`ls -t runs` lists the runs, the newest first"));
+        return Err(Failure::usage(what, "`ls -t runs` lists the runs, the newest first"));
     }
     let Some(coordinator) = Announcement::read(&coordinator_file(run)) else {
         let what = format!("{shown} was not started by `zagros up`, so it has no coordinator to ask");
         let help = "`zagros train` shows its progress on its own terminal; for a run on other machines, give --coordinator \
                     HOST:PORT";
-        return Err(Failure::with_help(Exit::Usage, what, help));
+        return Err(Failure::usage(what, help));
     };
     if !coordinator.is_live() {
         let (what, help) = describe_end(run, coordinator.pid);

@@ -1,5 +1,7 @@
 //! A run on this machine as the doctor sees it: its coordinator's account, its processes, and its folder.
 
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -14,11 +16,9 @@ use zagros_protocol::control::StatusRequest;
 use zagros_transport::Credentials;
 use zagros_zip::{ZipEq, number_from};
 
-use crate::announce::Announcement;
 use crate::credentials;
-use crate::exit::{Exit, Failure};
-use crate::last_error::last_error;
-use crate::process_record::{ProcessChange, ProcessRecord};
+use crate::exit::Failure;
+use crate::process_record::{Announcement, ProcessChange, ProcessRecord};
 
 /// How long a process of this machine may take to answer. One that is stopped accepts connections and never answers.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -40,7 +40,7 @@ impl LocalRun {
         if !run.is_dir() || (records.is_empty() && !run.join("roles").is_dir()) {
             let what = format!("{} is no folder of a run that `zagros up` has started", run.display());
             let help = "`ls -t runs` lists the runs, the newest first; for a run on other machines, give --coordinator HOST:PORT";
-            return Err(Failure::with_help(Exit::Usage, what, help));
+            return Err(Failure::usage(what, help));
         }
         Ok(Self { run: run.to_owned(), records, credentials: credentials::of_run(run)? })
     }
@@ -176,6 +176,35 @@ fn state_of(role: &Announcement) -> ProcessState {
     }
 }
 
+/// Bytes at the end of a log that are read.
+const TAIL: u64 = 64 << 10;
+/// The most characters of the error.
+const LONGEST: usize = 300;
+
+/// The text of the last error in a role's log; `None` where the log has none, or cannot be read.
+#[must_use]
+pub fn last_error(log: &Path) -> Option<String> {
+    let tail = tail(log).ok()?;
+    let error = tail.lines().rev().find_map(error_of)?;
+    Some(error.chars().take(LONGEST).collect())
+}
+
+fn tail(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let start = file.metadata()?.len().saturating_sub(TAIL);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The error of a line: a log line of that level, or the first line of a printed error.
+fn error_of(line: &str) -> Option<&str> {
+    let is_json = line.contains("\"level\":\"ERROR\"");
+    let text_after = |mark: &str| line.split_once(mark).map(|(_, text)| text.trim());
+    text_after(" ERROR ").or_else(|| text_after("× ")).or_else(|| is_json.then_some(line))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,5 +261,22 @@ mod tests {
         let seen = LocalRun::open(folder.path()).unwrap().observe(ANSWER).await;
         let [process] = &seen.processes[..] else { panic!("{seen:?}") };
         assert_eq!((process.state, process.answers), (ProcessState::Lives, Some(false)));
+    }
+
+    #[test]
+    fn the_last_error_is_found_in_text_in_json_and_as_it_is_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("a.log");
+        let error = |text: &str| {
+            std::fs::write(&log, text).unwrap();
+            last_error(&log)
+        };
+        assert_eq!(last_error(&folder.path().join("none")), None);
+        assert_eq!(error("T INFO fine\n"), None);
+        assert_eq!(error("T ERROR one\nT INFO x\nT  ERROR two\nT INFO y\n").as_deref(), Some("two"));
+        assert_eq!(error("T INFO x\nT   × the run failed\nT   │ because\n").as_deref(), Some("the run failed"));
+        assert!(error("T {\"level\":\"ERROR\",\"message\":\"m\"}").unwrap().contains("\"m\""));
+        assert_eq!(error(&"T ERROR x\n".repeat(20_000)).as_deref(), Some("x"));
+        assert_eq!(error(&format!("T ERROR {}", "é".repeat(1000))).unwrap().chars().count(), LONGEST);
     }
 }

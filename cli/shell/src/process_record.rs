@@ -1,12 +1,13 @@
-//! Starts and ends of the processes of a run, one JSON object per line, in the folder of its logs. `zagros up` writes it, and
-//! `zagros doctor` reads which process ended first, and how.
+//! What the processes of a run leave in its folder: a file of each role with its addresses, and the starts and ends of all,
+//! one JSON object per line. `zagros up` writes these, and `zagros doctor` reads which process ended first, and how.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use zagros_plumbing::durable;
 
 /// The file, in the folder of a run.
 const FILE: &str = "logs/processes.jsonl";
@@ -66,6 +67,49 @@ impl ProcessRecord {
 /// The role of the parent process.
 pub const UP: &str = "up";
 
+/// Content of `roles/<role>.json`, written once the role listens. The parent, a script or a person reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// `coordinator`, `embedding-server-0`, `dense-worker-0`, …
+    pub role: String,
+    pub pid: u32,
+    /// `host:port` of gRPC; empty for a worker, which has none.
+    pub address: String,
+    /// `host:port` of /healthz, /readyz and /metrics.
+    pub admin: String,
+}
+
+impl Announcement {
+    /// Writes the whole file or nothing.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        durable::write(path, serde_json::to_string_pretty(self)?.as_bytes()).map_err(durable::add_path(path))
+    }
+
+    /// Whether the process that wrote it still runs on this machine.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        // A killed process that its parent has not waited for does not run, and another process may have got its id.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let is_zombie = status.lines().any(|line| line.starts_with("State:") && line.contains('Z'));
+        let is_ours = status.lines().next().is_some_and(|name| name.contains("zagros"));
+        is_ours && !is_zombie
+    }
+
+    /// `None` while there is no file.
+    pub fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+}
+
+/// The coordinator's announcement, relative to the run folder.
+#[must_use]
+pub(crate) fn coordinator_file(run: &Path) -> PathBuf {
+    run.join("roles").join("coordinator.json")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,5 +132,20 @@ mod tests {
         assert_eq!(ProcessRecord::read(run.path()), records[2..]);
         let text = std::fs::read_to_string(run.path().join(FILE)).unwrap();
         assert!(text.contains("\"event\":\"ended\",\"how\":\"was killed by signal 9\""), "{text}");
+    }
+
+    #[test]
+    fn an_announcement_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("roles/coordinator.json");
+        assert_eq!(Announcement::read(&path), None);
+        let announced = Announcement {
+            role: "coordinator".into(),
+            pid: 7,
+            address: "127.0.0.1:1".into(),
+            admin: "127.0.0.1:2".into(),
+        };
+        announced.write(&path).unwrap();
+        assert_eq!(Announcement::read(&path), Some(announced));
     }
 }

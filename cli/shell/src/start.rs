@@ -1,12 +1,13 @@
-//! The start of a command: its job, and the signals that end it.
+//! The start of a command: its job, its runtime, and the signals that end it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use zagros_job::threads::{Machine, ThreadPlan};
 use zagros_job::{Job, Overrides};
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 
-use crate::exit::{Exit, Failure, OrInternal};
+use crate::exit::{Exit, Failure, OrFailure};
 use crate::note;
 
 /// Reads and checks a job file with overrides from the command line and the environment.
@@ -72,4 +73,27 @@ pub fn watch_signals_twice(first: &Shutdown, second: &Shutdown) -> Result<StopSi
 fn second_signal(code: i32) -> ! {
     crate::dashboard::give_back();
     std::process::exit(code)
+}
+
+/// How long tasks and threads of the runtime may take to end.
+const SHUTDOWN: Duration = Duration::from_millis(500);
+
+/// Runs a command to its end on a runtime of its own, with a thread for each core.
+pub fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    block_on_threads(None, command)
+}
+
+/// As [`block_on`], with a number of threads.
+pub(crate) fn block_on_threads(
+    threads: Option<usize>,
+    command: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    threads.map(|threads| runtime.worker_threads(threads));
+    let runtime = runtime.enable_all().build().or_internal()?;
+    let ended = runtime.block_on(command);
+    // Tasks release what they hold, such as a store that must be closed before the process ends. A blocking read of a
+    // parser thread must not delay the process further: everything that matters is written.
+    runtime.shutdown_timeout(SHUTDOWN);
+    ended
 }

@@ -1,4 +1,5 @@
-//! Whole runs against closed forms, and properties that hold for every run.
+//! Whole runs against closed forms, the described clusters of `examples/clusters/` against published figures (docs/scale.md), and
+//! properties that hold for every run.
 
 use proptest::prelude::*;
 use zagros_cost::{Calibration, PlanStage, StageTimes};
@@ -12,12 +13,26 @@ const CLUSTER: &str = "[[group]]\nname = 'compute'\ncount = 4\ncores = 32\nmemor
                        [workload]\nparameters = 1e9\ndim = 16\nhidden = [512, 256]\nbatch_size = 1024\n\
                        [simulation]\nsteps = 60\nstep_variation = 0\n";
 
+const PERSIA: &str = include_str!("../../../examples/clusters/persia-100t.toml");
+const TODAY: &str = include_str!("../../../examples/clusters/today-100t.toml");
+
+/// Lian et al. 2022, read from the figure "model scalability": millions of samples a second by 10¹² parameters.
+const HYBRID: [(f64, f64); 5] = [(6.25, 1.79), (12.5, 1.86), (25.0, 1.88), (50.0, 1.82), (100.0, 1.91)];
+/// With 100 · 10¹² parameters.
+const SYNC: f64 = 0.72;
+const ASYNC: f64 = 2.15;
+
 fn scenario(text: &str) -> Scenario {
     ClusterFile::from_toml(text).unwrap().build_scenario(&Calibration::default()).unwrap()
 }
 
 fn run(text: &str) -> SimReport {
     simulate(&scenario(text)).unwrap()
+}
+
+/// Millions of samples a second.
+fn rate(scenario: &Scenario) -> f64 {
+    simulate(scenario).unwrap().samples_per_second / 1e6
 }
 
 fn near(found: f64, expected: f64, part: f64) {
@@ -221,4 +236,34 @@ fn streamed_weights_hide_behind_a_long_step_and_bound_a_short_one() {
     let step = report.samples_per_second / (8.0 * 64.0);
     assert!(1.0 / step >= seconds, "{} seconds a step, and {seconds} on the link", 1.0 / step);
     near(1.0 / step, seconds, 0.35);
+}
+
+#[test]
+fn persias_capacity_test_is_simulated_within_a_fifth() {
+    let persia = scenario(PERSIA);
+    assert_eq!((persia.worker_count(), persia.server_count()), (64, 30));
+    let sweep = WhatIf::parse("parameters=6.25e12,12.5e12,25e12,50e12,1e14").unwrap();
+    let rates: Vec<f64> = sweep.varied_scenarios(&persia).map(|(_, scenario)| rate(&scenario)).collect();
+    assert_eq!(rates.len(), HYBRID.len());
+    for (number, (_, published)) in HYBRID.iter().enumerate() {
+        near(rates[number], *published, 0.2);
+    }
+    // Flat: a row is as far away in a large table as in a small one.
+    let (least, most) =
+        rates.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
+    near(most, least, 0.03);
+    let hybrid = rates[4];
+    let sync = rate(&WhatIf::parse("staleness=0").unwrap().varied_scenarios(&persia).next().unwrap().1, 0.03);
+    near(hybrid / sync, HYBRID[4].1 / SYNC, 0.2);
+    near(hybrid / sync, 2.6, 0.2);
+    let asynchronous = rate(&scenario(&PERSIA.replace("mode = \"hybrid\"", "mode = \"async\"")));
+    near(asynchronous, ASYNC, 0.2);
+    near(asynchronous / hybrid, ASYNC / HYBRID[4].1, 0.1);
+}
+
+#[test]
+fn rows_of_a_hundred_trillion_weights_fit_only_as_far_as_they_are_there() {
+    // PERSIA makes rows when their ids first come; the whole table with Adagrad would need 820 TB.
+    assert!(scenario(PERSIA).too_little_memory().is_some_and(|(group, _)| group == "servers"));
+    assert_eq!(scenario(TODAY).too_little_memory(), None);
 }

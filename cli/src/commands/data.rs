@@ -9,7 +9,7 @@ use zagros_ingest::synthetic::{
 };
 use zagros_ingest::{ColumnSummaries, IngestError};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
+use zagros_shell::{Exit, Failure, OrFailure, load_job, note, out};
 
 use crate::args::{GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 use crate::report::PlantedMeasures;
@@ -34,7 +34,7 @@ fn names(teacher: TeacherChoice) -> &'static [&'static str] {
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     if let Some(option) = args.foreign_option() {
         let what = format!("`{option}` is of the teacher `factors`");
-        return Err(Failure::with_help(Exit::Usage, what, "add --teacher factors, or leave the option out"));
+        return Err(Failure::usage(what, "add --teacher factors, or leave the option out"));
     }
     let names = names(args.teacher);
     let there = args.folder.join(names[0]);
@@ -121,7 +121,7 @@ fn refuse_to_replace(folder: &Path, names: &[&str]) -> Result<(), Failure> {
         PlantedMeasures::FILE
     );
     let help = format!("give another folder, or --force to replace its {}", names.join(", "));
-    Err(Failure::with_help(Exit::Usage, what, help))
+    Err(Failure::usage(what, help))
 }
 
 fn unwritable(path: &Path, source: std::io::Error) -> Failure {
@@ -143,7 +143,7 @@ fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<PlantedMeasures, 
     let (Some(best_auc), Some(best_logloss), Some(positive_rate)) = (report.auc, report.logloss, report.positive_rate)
     else {
         let what = format!("the test part of {} row(s) holds one class only", args.test_rows);
-        return Err(Failure::with_help(Exit::Usage, what, "ask for more with --test-rows"));
+        return Err(Failure::usage(what, "ask for more with --test-rows"));
     };
     let entropies = test.iter().map(|(_, logit)| entropy(f64::from(*logit)));
     let irreducible_logloss = Some(entropies.sum::<f64>() / test.len() as f64);
@@ -164,8 +164,7 @@ fn size(path: &Path) -> u64 {
 
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
-    let inspection =
-        zagros_ingest::inspect_columns(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let inspection = zagros_ingest::inspect_columns(&job, args.rows).or_exit(Exit::Data)?;
     if inspection.rows == 0 && inspection.bad_rows > 0 {
         return Err(no_good_row(&inspection));
     }
@@ -185,8 +184,7 @@ fn no_good_row(inspection: &ColumnSummaries) -> Failure {
 /// Checks every row. Malformed rows lead to the exit code of bad data.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
-    let validation =
-        zagros_ingest::validate_rows(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let validation = zagros_ingest::validate_rows(&job, SHOWN).or_exit(Exit::Data)?;
     out!("{validation}");
     Ok(if validation.bad == 0 { Exit::Success } else { Exit::Data })
 }

@@ -14,7 +14,7 @@ use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
 use zagros_job::{CollectiveKind, Job};
 use zagros_plumbing::admin;
-use zagros_shell::{Exit, Failure, OrInternal, Role, RolePort};
+use zagros_shell::{Exit, Failure, OrFailure, Role, RolePort};
 
 use crate::args::{LeaveMeaning, WorkerArgs};
 use crate::memory;
@@ -84,14 +84,14 @@ pub(crate) fn refuse_stdin(job: &Job) -> Result<(), Failure> {
         return Ok(());
     }
     let what = "`data.train` is standard input, which only `zagros train` reads";
-    Err(Failure::with_help(Exit::Usage, what, "train with `zagros train`, or write the data to files"))
+    Err(Failure::usage(what, "train with `zagros train`, or write the data to files"))
 }
 
 fn run_folder(path: &Path) -> Result<RunFolder, Failure> {
     RunFolder::open(path).map_err(|error| match &error {
         WorkerError::File { source, .. } if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             let help = "make the folder first, or leave --folder out: a new one is then made below output.folder";
-            Failure::with_help(Exit::Usage, format!("there is no run folder {}", path.display()), help)
+            Failure::usage(format!("there is no run folder {}", path.display()), help)
         }
         _ => failed(error),
     })
@@ -101,7 +101,7 @@ fn run_folder(path: &Path) -> Result<RunFolder, Failure> {
 fn recorder(socket: &Path, index: u32, job: &Job) -> Result<Arc<PushRecorder>, Failure> {
     PushRecorder::connect(socket, index, job.tables.len() as u32).map_err(|error| {
         let what = format!("no push recorder listens at {}: {error}", socket.display());
-        Failure::with_help(Exit::Usage, what, "only `zagros-chaos` gives --push-recorder")
+        Failure::usage(what, "only `zagros-chaos` gives --push-recorder")
     })
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn choose_backend(job: &Job) -> Result<CollectiveBackend, Failure> {
         CollectiveKind::Nccl if job.cluster.has_groups() => CollectiveBackend::Nccl,
         CollectiveKind::Gloo | CollectiveKind::Nccl => CollectiveBackend::Gloo,
     };
-    backend.is_built().map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    backend.is_built().or_exit(Exit::Usage)?;
     Ok(backend)
 }
 
@@ -155,7 +155,7 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     let listener = listener.into_std().or_internal()?;
     listener.set_nonblocking(false).or_internal()?;
     let rendezvous = StoreRendezvous::new(listener, address, choose_backend(&role.job)?);
-    Ok(Some(Arc::new(rendezvous.map_err(|error| Failure::from_error(Exit::Usage, error))?)))
+    Ok(Some(Arc::new(rendezvous.or_exit(Exit::Usage)?)))
 }
 
 #[cfg(test)]

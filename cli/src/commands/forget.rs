@@ -18,7 +18,7 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
     let args = &args;
     if is_dense_table(&args.table) {
         let what = format!("{} holds weights of the dense network, and no rows of ids", args.table);
-        return Err(Failure::with_help(Exit::Usage, what, "name a table of features"));
+        return Err(Failure::usage(what, "name a table of features"));
     }
     let wanted = WantedIds { table: args.table.clone(), ids: wanted_ids(args)? };
     for model in &args.models {

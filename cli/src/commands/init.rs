@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use zagros_init::{InitError, infer_sketch, job_text, read_sample};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal, err, load_job, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, load_job, print_answer};
 
 use crate::args::InitArgs;
 
@@ -86,7 +86,7 @@ fn is_for(job: &Path, data: &Path) -> Result<(), Failure> {
     let what = format!("{} is a job for other data: {}", job.display(), names.join(", "));
     let help =
         format!("write another job: zagros init '{}' -o NAME.toml; then: zagros train NAME.toml", data.display());
-    Err(Failure::with_help(Exit::Usage, what, help))
+    Err(Failure::usage(what, help))
 }
 
 /// The path of data from the root. A URL stays as it is.
@@ -99,7 +99,7 @@ fn write(data: &Path, job: &Path, label: Option<&str>) -> Result<(), Failure> {
     if job.exists() {
         let what = format!("{} exists", job.display());
         let help = format!("train with it: zagros train {}; or name another file with -o", job.display());
-        return Err(Failure::with_help(Exit::Usage, what, help));
+        return Err(Failure::usage(what, help));
     }
     let text = text(data, &seen_from(job, data)?, label)?;
     durable::write(job, text.as_bytes()).map_err(|error| {
@@ -129,7 +129,7 @@ fn not_stdin(data: &Path) -> Result<(), Failure> {
             "standard input cannot be described: rows of all its parts are looked at, and the rows are then read again";
         let help = "describe the start of it: `head -n 100000 > start.csv` and `zagros init start.csv -o job.toml`; then train on all of it: \
                     `zagros train job.toml --set data.train=-`";
-        return Err(Failure::with_help(Exit::Usage, what, help));
+        return Err(Failure::usage(what, help));
     }
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! `zagros inspect`: the content of a saved model's tables; one row; checksums; export.
 
-mod draw;
-mod export;
 mod log;
 mod model;
 mod row;
@@ -11,11 +9,14 @@ mod verify;
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use serde_json::json;
+use zagros_export::{ExportError, ExportFormat, ExportSource, ExportSummary};
+use zagros_shell::{Exit, Failure, err, print_answer};
 
+use self::model::InspectedModel;
 use crate::args::InspectModelArgs;
-use model::InspectedModel;
-use zagros_shell::{Exit, Failure};
+use crate::saved::snapshot_failure;
 
 pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
     if args.log {
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
         model.check()?;
     }
     if let Some(to) = &args.export {
-        return export::export(&model, args, to);
+        return export(&model, args, to);
     }
     match (&args.table, args.wanted_id()) {
         (Some(table), Some(id)) => row::show(&model, table, id, args.json),
@@ -46,4 +47,39 @@ fn progress(model: &InspectedModel) -> ProgressBar {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn export(model: &InspectedModel, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
+    // A wrong format is refused before the first row is read.
+    ExportFormat::from_path(to).map_err(not_exported)?;
+    let table = args.table.as_deref().unwrap_or_default();
+    let source = ExportSource::new(&model.files, table, args.state).map_err(not_exported)?;
+    let bar = progress(model);
+    let passed = |bytes| {
+        bar.inc(bytes);
+        Ok(())
+    };
+    let exported = zagros_export::export_table(&source, to, args.force, passed);
+    bar.finish_and_clear();
+    print_exported(&exported.map_err(not_exported)?, to, args.json)?;
+    Ok(Exit::Success)
+}
+
+fn not_exported(error: ExportError) -> Failure {
+    match error {
+        ExportError::Snapshot(error) => snapshot_failure(error),
+        ExportError::Write(_) => Failure::from_error(Exit::Storage, error),
+        ExportError::Differs { .. } => Failure::from_error(Exit::Data, error),
+        ExportError::Format { .. } | ExportError::Exists { .. } => Failure::from_error(Exit::Usage, error),
+    }
+}
+
+fn print_exported(exported: &ExportSummary, to: &Path, as_json: bool) -> Result<(), Failure> {
+    let ExportSummary { rows, columns } = exported;
+    let bytes = std::fs::metadata(to).map_or(0, |data| data.len());
+    if as_json {
+        return print_answer(&json!({ "file": to, "rows": rows, "bytes": bytes, "columns": columns }).to_string());
+    }
+    err!("{}: {} row(s) of {}, {}", to.display(), HumanCount(*rows), columns.join(", "), HumanBytes(bytes));
+    Ok(())
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
     let mut sources: Vec<LogSource> = found.into_iter().filter(|source| source.is_of(role, args.index)).collect();
     if sources.is_empty() {
         let what = format!("{} has no log of that role and index", folder.display());
-        return Err(Failure::with_help(Exit::Usage, what, "omit --role and --index to see all of them"));
+        return Err(Failure::usage(what, "omit --role and --index to see all of them"));
     }
     let since = args.since.and_then(|age| SystemTime::now().checked_sub(age));
     let wanted = LineFilter { level: args.level, since };
@@ -98,13 +98,13 @@ fn newest(runs: &Path) -> Result<PathBuf, Failure> {
         let what = format!("no run with logs below {}", runs.display());
         let help = "name its folder: zagros logs RUN; only `zagros up` writes logs: for containers use `docker compose \
                     logs`, for pods `kubectl logs`";
-        Failure::with_help(Exit::Usage, what, help)
+        Failure::usage(what, help)
     })
 }
 
 fn unreadable(folder: &Path, error: &io::Error) -> Failure {
     let what = format!("cannot read the logs in {}: {error}", folder.display());
-    Failure::with_help(Exit::Usage, what, "name the folder of a run that `zagros up` has started")
+    Failure::usage(what, "name the folder of a run that `zagros up` has started")
 }
 
 #[cfg(test)]

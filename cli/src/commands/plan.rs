@@ -1,11 +1,16 @@
-//! `zagros plan`: what a job will need and do on this machine or on described ones.
+//! Forecasts: what a job will need and do on this machine or on described ones (`zagros plan`), the speed of this machine (`calibrate`), a
+//! run on a described cluster, event by event (`simulate`), and the built-in networks with the sizes that they come in (`models`).
 
 use zagros_cost::DataShape;
 use zagros_job::threads::{Machine, core_count};
-use zagros_shell::{Exit, Failure, OrInternal, load_job_for, print_answer};
+use zagros_plumbing::memory::MemoryLimit;
+use zagros_shell::{Exit, Failure, OrFailure, load_job_for, out, print_answer, write_file};
+use zagros_sim::WhatIf;
 
-use crate::args::PlanArgs;
+use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
+use crate::models::{ModelTable, TrainingSpeed, print};
 use crate::planning::{self, PlanFigures};
+use crate::simulation::{self, SimulationFigures};
 
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let mut sets = args.job.sets();
@@ -36,6 +41,64 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
         print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         figures.print(&job);
+    }
+    Ok(Exit::Success)
+}
+
+/// Measures this machine, and writes the figures where `zagros plan` finds them.
+pub(crate) async fn calibrate(args: CalibrateArgs) -> Result<Exit, Failure> {
+    let file = match args.output {
+        Some(file) => file,
+        None => planning::calibration_file().ok_or_else(|| {
+            let help =
+                "say where to write: --output calibration.toml; and give that file to `zagros plan --calibration`";
+            Failure::usage("neither HOME nor XDG_CACHE_HOME is set, so there is no cache folder", help)
+        })?,
+    };
+    // Before half a minute of measurements.
+    let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+    made.map_err(|error| Failure::unwritable(&file, &error))?;
+    let program = std::env::current_exe().or_internal()?;
+    let today = jiff::Zoned::now().date();
+    let calibration = zagros_calibrate::measure_machine(&program, &today.to_string()).await?;
+    write_file(&file, calibration.to_toml())?;
+    planning::print_calibration(&calibration);
+    out!("\nwritten to {}", file.display());
+    Ok(Exit::Success)
+}
+
+pub(crate) fn simulate(args: &SimulateArgs) -> Result<Exit, Failure> {
+    let (name, scenario) = simulation::scenario(args)?;
+    let sweeps = args.what_if.iter().map(|text| WhatIf::parse(text)).collect::<Result<Vec<_>, _>>();
+    let sweeps = sweeps.map_err(simulation::refused)?;
+    let mut figures = SimulationFigures::new(&name, &scenario);
+    if sweeps.is_empty() {
+        figures.run = Some(zagros_sim::simulate(&scenario).map_err(simulation::refused)?);
+    }
+    for sweep in &sweeps {
+        let rows =
+            sweep.varied_scenarios(&scenario).map(|(value, scenario)| Ok((value, zagros_sim::simulate(&scenario)?)));
+        let rows = rows.collect::<Result<Vec<_>, _>>().map_err(simulation::refused)?;
+        figures.add_table(sweep.key, rows);
+    }
+    if args.failures {
+        figures.failures = Some(zagros_sim::simulate_failures(&scenario).map_err(simulation::refused)?);
+    }
+    if args.json {
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
+    } else {
+        out!("{}", figures.in_words().trim_end());
+    }
+    Ok(Exit::Success)
+}
+
+pub(crate) fn list_models(args: &ModelsArgs) -> Result<Exit, Failure> {
+    let speed = TrainingSpeed::choose(args.flops, &Machine::this())?;
+    let table = ModelTable::new(args, &speed, MemoryLimit::of_this_process())?;
+    if args.json {
+        print_answer(&serde_json::to_string_pretty(&table).or_internal()?)?;
+    } else {
+        out!("{}", print::text(&table).trim_end());
     }
     Ok(Exit::Success)
 }

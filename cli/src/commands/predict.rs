@@ -21,12 +21,11 @@ use zagros_shell::{Exit, Failure, err, note, print_answer, watch_signals};
 use zagros_zip::ZipEq;
 
 use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
-use crate::averaged::{self, ModelScoresReader, ModelScoresWriter};
+use crate::averaged::{self, ModelScoresReader, ModelScoresWriter, ScoreForm};
 use crate::report;
 use crate::resume::failed;
 use crate::saved::{SavedModel, check_trust};
 use crate::scored_rows::job_for;
-use crate::scores::ScoreForm;
 
 const BUFFER: usize = 64 << 10;
 
@@ -86,15 +85,11 @@ impl ScoringModel {
         let named = averaged::models_of(&args.run);
         if named.len() > 1 && args.data.iter().any(|file| file == Path::new(STDIN)) {
             let help = "write the rows to a file first: each model reads them from the start";
-            return Err(Failure::with_help(Exit::Usage, "standard input can be read by one model only", help));
+            return Err(Failure::usage("standard input can be read by one model only", help));
         }
         let models = named.iter().map(|path| Self::open(path, args, named.len())).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = models.first() else {
-            return Err(Failure::with_help(
-                Exit::Usage,
-                "no model is named",
-                "name one, or several with commas between them",
-            ));
+            return Err(Failure::usage("no model is named", "name one, or several with commas between them"));
         };
         if let Some(other) = models.iter().find(|other| labels(&other.job) != labels(&first.job)) {
             let names = |model: &Self| labels(&model.job).join(", ");
@@ -105,7 +100,7 @@ impl ScoringModel {
                 names(first),
                 names(other)
             );
-            return Err(Failure::with_help(Exit::Usage, what, "name models whose features.label is the same"));
+            return Err(Failure::usage(what, "name models whose features.label is the same"));
         }
         Ok(models)
     }

@@ -42,7 +42,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     if job.cluster.workers > 1 {
         let what = format!("`cluster.workers` is {}, but `zagros train` runs one dense worker", job.cluster.workers);
         let help = "start them with `zagros up`, or use one: --set cluster.workers=1";
-        return Err(Failure::with_help(Exit::Usage, what, help));
+        return Err(Failure::usage(what, help));
     }
     memory::check(&job, &Machine::this())?;
     note!("threads: {}", describe_threads(&job, &Machine::this()));

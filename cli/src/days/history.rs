@@ -1,15 +1,17 @@
-//! What has been made of each day: `<output.folder>/<name>.days.json`.
+//! What has been made of each day: `<output.folder>/<name>.days.json`; and which days are done. Each starts from the model of the day
+//! before, so a day is done only if all before it are.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zagros_dense_worker::Evaluation;
+use zagros_ingest::find_files;
 use zagros_job::Job;
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 
-use super::data::DayData;
 use super::health::DayHealth;
 
 /// Layout of the file; counts up when an older release could not read it.
@@ -134,10 +136,71 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::with_help(Exit::Storage, what, "it says which days are done; move it away to train all of them again")
 }
 
+/// Whether the data of a day is what was learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DayData {
+    files: usize,
+    /// Of all files, as they are stored.
+    bytes: u64,
+}
+
+impl DayData {
+    /// That of a day's job; `None` if it cannot be read, such as that of a day long ago.
+    pub(crate) async fn measure(job: &Job) -> Option<Self> {
+        let job = job.clone();
+        let found = tokio::task::spawn_blocking(move || find_files(&job, &job.data.train)).await;
+        let found = found.ok()?.ok()?;
+        Some(Self { files: found.len(), bytes: found.iter().map(|file| file.bytes).sum() })
+    }
+}
+
+impl fmt::Display for DayData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes in {} file(s)", self.bytes, self.files)
+    }
+}
+
+/// What a day must have started from to be done.
+#[derive(Clone, Debug, PartialEq)]
+enum DayStart {
+    /// This model, or none.
+    From(Option<String>),
+    /// Any: the model is deleted, or the range of days starts here.
+    Any,
+}
+
+/// How many of the days are done: from the first on, each from the model of the one before, up to one whose model is there. `was_so`
+/// says whether a day's model was trained as the job says, from that start.
+pub(super) fn done_count(
+    days: &[String],
+    history: &DayHistory,
+    was_so: impl Fn(&str, &DayRecord, &str) -> bool,
+) -> usize {
+    let (mut start, mut last) = (DayStart::Any, 0);
+    for (number, day) in days.iter().enumerate() {
+        let follows = |record: &&DayRecord| match &start {
+            DayStart::From(from) => record.from == *from,
+            DayStart::Any => true,
+        };
+        // A day without samples may only have been early.
+        let Some(record) = history.get(day).filter(follows).filter(|record| record.samples > 0) else { break };
+        start = match &record.model {
+            Some(model) if was_so(day, record, model) => {
+                last = number + 1;
+                DayStart::From(Some(model.clone()))
+            }
+            Some(_) => break,
+            None => DayStart::Any,
+        };
+    }
+    last
+}
+
 #[cfg(test)]
 mod tests {
     use zagros_ingest::profile::DataProfile;
     use zagros_job::Overrides;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -147,17 +210,7 @@ mod tests {
     }
 
     fn record(model: &str) -> DayRecord {
-        DayRecord {
-            from: None,
-            before: None,
-            samples: 1,
-            steps: 2,
-            rows: 3,
-            health: None,
-            data: None,
-            run: "runs/a".into(),
-            model: Some(model.to_owned()),
-        }
+        linked(None, Some(model), 1)
     }
 
     #[test]
@@ -207,5 +260,44 @@ mod tests {
             let failure = DayHistory::load(&job).unwrap_err();
             assert_eq!(failure.exit_status(), Exit::Storage);
         }
+    }
+
+    fn linked(from: Option<&str>, model: Option<&str>, samples: u64) -> DayRecord {
+        let (from, model) = (from.map(str::to_owned), model.map(str::to_owned));
+        DayRecord { from, before: None, samples, steps: 1, rows: 1, health: None, data: None, run: "r".into(), model }
+    }
+
+    fn days_done(records: &[DayRecord], was_so: impl Fn(&str) -> bool) -> usize {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = DayHistory::load(&job(folder.path())).unwrap();
+        let days: Vec<String> = (1..=5).map(|day| format!("2026-11-{day:02}")).collect();
+        records
+            .iter()
+            .zip_eq(&days[..records.len()])
+            .for_each(|(record, day)| history.record_day(day, record.clone()).unwrap());
+        done_count(&days, &history, |_, _, model| was_so(model))
+    }
+
+    #[test]
+    fn days_are_done_up_to_the_first_that_is_not() {
+        let chain = [linked(None, Some("a"), 9), linked(Some("a"), Some("b"), 9), linked(Some("b"), Some("c"), 9)];
+        assert_eq!(days_done(&chain, |_| true), 3);
+        assert_eq!(days_done(&chain, |model| model != "b"), 1, "a later day was trained from the old one");
+        assert_eq!(days_done(&chain, |model| model != "a"), 0);
+    }
+
+    #[test]
+    fn a_day_from_another_model_or_without_samples_is_not_done() {
+        let broken = [linked(None, Some("a"), 9), linked(Some("a"), Some("b"), 9), linked(None, Some("c"), 9)];
+        assert_eq!(days_done(&broken, |_| true), 2);
+        let empty = [linked(None, Some("a"), 9), linked(Some("a"), Some("b"), 0)];
+        assert_eq!(days_done(&empty, |_| true), 1);
+    }
+
+    #[test]
+    fn deleted_models_are_done_if_a_later_one_is_there() {
+        let kept = [linked(None, None, 9), linked(Some("a"), None, 9), linked(Some("b"), Some("c"), 9)];
+        assert_eq!(days_done(&kept, |_| true), 3);
+        assert_eq!(days_done(&kept[..2], |_| true), 0);
     }
 }

@@ -10,6 +10,7 @@ use zagros_zip::number_from;
 
 use super::health::{DayHealth, TableHealth, percent};
 use super::history::{DayHistory, DayRecord};
+use crate::page::section;
 
 type NamedDay<'a> = (&'a String, &'a DayRecord);
 
@@ -17,20 +18,16 @@ pub(crate) fn page(name: &str, history: &DayHistory) -> String {
     let days: Vec<NamedDay<'_>> = history.days().collect();
     let newest = days.iter().rev().find_map(|(day, record)| Some((*day, record.health.as_ref()?)));
     let previous = newest.and_then(|(day, _)| history.health_before(day));
-    let mut parts = vec![heading(name, &days), section("Each day, scored before it was learned", &charts(&days))];
-    parts.push(section("Warnings", &warnings(&days)));
-    parts.push(section("Days", &measures(&days)));
+    let mut parts = vec![heading(name, &days), section("Each day, scored before it was learned", charts(&days))];
+    parts.push(section("Warnings", warnings(&days)));
+    parts.push(section("Days", measures(&days)));
     if let Some((day, health)) = newest {
         let previous = previous.map(|(_, health)| health);
-        parts.push(section(&format!("Features on {day}"), &features(health, previous)));
-        parts.push(section(&format!("Tables on {day}"), &tables(&health.tables)));
+        parts.push(section(&format!("Features on {day}"), features(health, previous)));
+        parts.push(section(&format!("Tables on {day}"), tables(&health.tables)));
     }
-    parts.push(section("Drift of each feature from the day before (PSI)", &drift(&days)));
+    parts.push(section("Drift of each feature from the day before (PSI)", drift(&days)));
     render_document(&format!("{name} · days · Zagros"), &parts.concat())
-}
-
-fn section(title: &str, content: &str) -> String {
-    if content.is_empty() { String::new() } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
 fn heading(name: &str, days: &[NamedDay<'_>]) -> String {

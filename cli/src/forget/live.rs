@@ -22,10 +22,10 @@ use zagros_job::{Job, Overrides};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::{Exit, Failure, FoundCoordinator};
+use zagros_shell::{Exit, Failure, FoundCoordinator, OrFailure};
 use zagros_store::Folder;
 
-use super::audit::note_live;
+use super::apply::note_live;
 use super::places::is_state;
 use super::{ForgetPlace, ForgetPlan, WantedIds};
 use crate::resume::failed;
@@ -100,14 +100,13 @@ fn check_table(run: &Path, table: &str) -> Result<(), Failure> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("the tables are {}", names.join(", ")),
     };
-    Err(Failure::with_help(Exit::Usage, format!("there is no table `{table}`"), help))
+    Err(Failure::usage(format!("there is no table `{table}`"), help))
 }
 
 /// Asks servers, and pushes nothing: it is no writer.
 fn client(coordinator: &FoundCoordinator, timeout: Duration) -> Result<EmbeddingClient, Failure> {
     let FoundCoordinator { address, credentials } = coordinator.clone();
-    let control = GrpcControlPlane::connect(&address, timeout, &credentials);
-    let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    let control = GrpcControlPlane::connect(&address, timeout, &credentials).or_exit(Exit::Usage)?;
     let connect: Connect = Arc::new(move |entry: &ServerEntry| GrpcShard::connect(entry, timeout, &credentials));
     let config = ClientConfig { writer: 0, incarnation: 0, wire: Encoding::F32, timeout };
     Ok(EmbeddingClient::new(config, Arc::new(control), connect))

@@ -38,7 +38,7 @@ impl ForgetPlace {
     pub(crate) fn find(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         if named.is_file() {
             let what = format!("{} is a file", named.display());
-            return Err(Failure::with_help(Exit::Usage, what, "name the run folder, or the folder of the model"));
+            return Err(Failure::usage(what, "name the run folder, or the folder of the model"));
         }
         let named = saved::open(named, timeout)?;
         // `.` has no name and no parent.
@@ -51,7 +51,7 @@ impl ForgetPlace {
         if named.name().is_some_and(is_state) {
             let what = format!("{named} is one checkpoint of a run, and shares files with others");
             let help = "name the run folder (or the folder of all checkpoints of the run): all are treated together";
-            return Err(Failure::with_help(Exit::Usage, what, help));
+            return Err(Failure::usage(what, help));
         }
         let run = named.path().and_then(Path::parent).filter(|run| run.join("job.toml").is_file());
         let lock = run.map(lock).transpose()?.flatten();
@@ -140,7 +140,7 @@ fn lock(run: &Path) -> Result<Option<RunLock>, Failure> {
         let what = format!("a process trains in {}: it would write the rows again", run.display());
         let help = "of a run of `zagros up` name the whole run folder: its servers remove the rows. Stop any other (Ctrl-C, SIGTERM; \
                     it saves a checkpoint), give this command again, then resume the run by its own command";
-        return Err(Failure::with_help(Exit::Usage, what, help));
+        return Err(Failure::usage(what, help));
     }
     Ok(lock)
 }

@@ -3,7 +3,7 @@
 use indicatif::{HumanBytes, HumanCount};
 use zagros_job::ModelSize;
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::Failure;
 
 use super::{MemoryNeed, WeightHolding};
 
@@ -23,7 +23,7 @@ impl MemoryNeed {
             HumanBytes(limit.bytes),
             HumanBytes(self.at_least() - limit.bytes)
         );
-        Err(Failure::with_help(Exit::Usage, what, self.help(limit)))
+        Err(Failure::usage(what, self.help(limit)))
     }
 
     /// Refuses streamed weights of which two layers are more than `train.memory`.
@@ -40,7 +40,7 @@ impl MemoryNeed {
             HumanBytes(layers - most)
         );
         let help = "raise train.memory, or make the widest layers in [model] narrower, or lower train.threads: each thread has gradients";
-        Err(Failure::with_help(Exit::Usage, what, help))
+        Err(Failure::usage(what, help))
     }
 
     fn parts(&self) -> String {

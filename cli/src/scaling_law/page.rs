@@ -4,17 +4,17 @@ use indicatif::{HumanCount, HumanDuration};
 use zagros_plumbing::chart::LogChart;
 use zagros_plumbing::chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
 use zagros_scaling::{ComputeOptimum, LawCandidate};
-use zagros_shell::Failure;
+use zagros_shell::{Failure, write_file};
 
-use super::analysis::FamilyAnalysis;
+use super::analysis::{FamilyAnalysis, FamilyPlan};
 use super::charts::charts;
 use super::member::MemberPoint;
 use super::report::{PAGE, SIZE_HEAD, forecast_text, size_rows, verification_text};
 use super::setup::FamilySetup;
-use super::state::{FamilyPlan, write};
+use crate::page::section;
 
 pub(super) fn write_page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Result<(), Failure> {
-    write(&setup.folder.join(PAGE), page(setup, plan, analysis).as_bytes())
+    write_file(&setup.folder.join(PAGE), page(setup, plan, analysis))
 }
 
 fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> String {
@@ -31,10 +31,6 @@ fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> St
         section("All measurements", runs(&analysis.points)),
     ];
     render_document(&format!("{name}: scaling law · Zagros"), &parts.concat())
-}
-
-fn section(title: &str, content: String) -> String {
-    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
 fn heading(name: &str, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> String {

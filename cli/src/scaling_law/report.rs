@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 use zagros_scaling::{ForecastDecision, LawCell, LossForecast};
 use zagros_shell::{Failure, note, out};
 
-use super::analysis::{FamilyAnalysis, ForecastVerification, KeptForecast};
+use super::analysis::{FORECAST, FamilyAnalysis, FamilyPlan, ForecastVerification, KeptForecast, write_json};
 use super::setup::FamilySetup;
-use super::state::{FORECAST, FamilyPlan, write_json};
 
 const JSON: &str = "scaling-law.json";
 pub(super) const PAGE: &str = "report.html";

@@ -6,10 +6,11 @@ use zagros_ingest::find_files;
 use zagros_job::threads::core_count;
 use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
 use zagros_scaling::FamilyRequest;
-use zagros_shell::{Exit, Failure, load_job, note};
+use zagros_shell::{Exit, Failure, OrFailure, load_job, note};
 
 use crate::args::ScalingLawArgs;
 use crate::steps::EpochPlan;
+use crate::train_process::default_folder;
 
 /// Sizes of a family without `--sizes`, a factor of four apart.
 const SIZES: [ModelSize; 5] =
@@ -53,7 +54,7 @@ impl FamilySetup {
         let largest = &sizes[sizes.len() - 1];
         if next.parameters <= largest.parameters {
             let what = format!("the next size {} is not larger than the largest one, {}", next.size, largest.size);
-            return Err(Failure::with_help(Exit::Usage, what, "give a larger one: --next SIZE"));
+            return Err(Failure::usage(what, "give a larger one: --next SIZE"));
         }
         let (job, _) = load(sizes[0].size)?;
         check_job(&job)?;
@@ -62,16 +63,12 @@ impl FamilySetup {
         let unit = (shares[0] * rows as f64 / job.train.batch_size as f64) as u64;
         if unit == 0 {
             let what = format!("{:.4} of the {rows} training rows are less than one step", shares[0]);
-            return Err(Failure::with_help(
-                Exit::Usage,
-                what,
-                "give larger shares (--data), or a smaller train.batch_size",
-            ));
+            return Err(Failure::usage(what, "give larger shares (--data), or a smaller train.batch_size"));
         }
         let run_for_each_share = follows_length(&job)?;
         let planned = (core_count() / 2).max(1);
         let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX));
-        let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job));
+        let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "scaling"));
         let seeds = args.seeds;
         Ok(Self { job, file, sets, sizes, next, seeds, shares, unit, rows, run_for_each_share, jobs, folder })
     }
@@ -109,7 +106,7 @@ fn check_sets(sets: &[String]) -> Result<(), Failure> {
         None => Ok(()),
         Some(key) => {
             let what = format!("`{key}` is decided by the family");
-            Err(Failure::with_help(Exit::Usage, what, "use --sizes, --seeds, --data and --folder instead"))
+            Err(Failure::usage(what, "use --sizes, --seeds, --data and --folder instead"))
         }
     }
 }
@@ -120,7 +117,7 @@ fn load_size(file: &std::path::Path, sets: &[String], size: ModelSize) -> Result
     let job = load_job(file, &sets)?;
     let Some(parameters) = job.dense_parameters() else {
         let what = "the network is a module of its own, whose size no key changes";
-        return Err(Failure::with_help(Exit::Usage, what, "choose another model.kind"));
+        return Err(Failure::usage(what, "choose another model.kind"));
     };
     Ok((job, FamilySize { size, parameters }))
 }
@@ -157,7 +154,7 @@ fn given_sizes(
     sizes.dedup_by_key(|size| size.parameters);
     if sizes.len() < LEAST_SIZES {
         let what = format!("{} different sizes are given, and a law needs {LEAST_SIZES}", sizes.len());
-        return Err(Failure::with_help(Exit::Usage, what, "give more, such as --sizes 111k,440k,1.8m,7m"));
+        return Err(Failure::usage(what, "give more, such as --sizes 111k,440k,1.8m,7m"));
     }
     Ok(sizes)
 }
@@ -172,7 +169,7 @@ fn next_size(sizes: &[FamilySize]) -> ModelSize {
 }
 
 fn check_job(job: &Job) -> Result<(), Failure> {
-    let usage = |what: &str, help: &str| Err(Failure::with_help(Exit::Usage, what, help));
+    let usage = |what: &str, help: &str| Err(Failure::usage(what, help));
     if job.data.validation == ValidationPart::None && job.data.test == TestPart::None {
         return usage(
             "the job has no held-out part, on which sizes are compared",
@@ -201,17 +198,13 @@ fn shares(given: &[f64]) -> Result<Vec<f64>, Failure> {
         None => Ok(shares),
         Some(share) => {
             let what = format!("the share {share} of --data is not a whole multiple of the smallest, {}", shares[0]);
-            Err(Failure::with_help(
-                Exit::Usage,
-                what,
-                "runs are measured every so many steps; give shares such as 0.125,0.25,0.5,1",
-            ))
+            Err(Failure::usage(what, "runs are measured every so many steps; give shares such as 0.125,0.25,0.5,1"))
         }
     }
 }
 
 fn rows(job: &Job) -> Result<u64, Failure> {
-    let found = find_files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let found = find_files(job, &job.data.train).or_exit(Exit::Data)?;
     EpochPlan::new(job, &found).map(|plan| plan.least_rows()).filter(|rows| *rows > 0).ok_or_else(|| {
         let what = "the rows of the training part can neither be counted nor estimated";
         Failure::with_help(
@@ -233,17 +226,10 @@ fn follows_length(job: &Job) -> Result<bool, Failure> {
         return Ok(true);
     }
     let what = "the learning rate follows a schedule in steps, and the runs of a family are of different lengths";
-    Err(Failure::with_help(
-        Exit::Usage,
+    Err(Failure::usage(
         what,
         "give it in epochs, such as decay = { epochs = 1 }, without train.epoch_steps; or remove it",
     ))
-}
-
-fn default_folder(job: &Job) -> PathBuf {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-    let name: String = job.name.chars().map(plain).collect();
-    job.output.folder.join(format!("{}-scaling", name.trim_start_matches(['.', '-'])))
 }
 
 #[cfg(test)]

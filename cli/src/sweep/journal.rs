@@ -5,12 +5,12 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use zagros_job::{Job, KeyChange, Overrides};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_sweep::{Metric, Rungs, Sampler, Sweep, SweepRecord};
 
 use super::setup::SweepSetup;
+use crate::train_process::learning_changes;
 
 const JOURNAL: &str = "journal.jsonl";
 /// The resolved job that trials change.
@@ -105,21 +105,14 @@ fn check_header(setup: &SweepSetup, line: &str) -> Result<(), Failure> {
     let other = |what: String| {
         let help =
             "give the same command as before to go on, or start another sweep in another folder: --folder FOLDER";
-        Err(Failure::with_help(Exit::Usage, what, help))
+        Err(Failure::usage(what, help))
     };
     let found: Option<JournalHeader> = serde_json::from_str(line).ok();
     if found.as_ref() != Some(&JournalHeader::new(setup)) {
         let searched = found.map_or_else(|| line.to_owned(), |found| found.space.join(" "));
         return other(format!("{folder} holds another sweep: {searched}"));
     }
-    let earlier_job =
-        Job::load(&setup.folder.join(JOB), &Overrides::none()).map_err(|errors| Failure::new(Exit::Usage, errors))?;
-    let changes = setup.job.changes_since(&earlier_job);
-    let learning: String = changes
-        .iter()
-        .filter(|change| change.is_learning())
-        .map(|change: &KeyChange| format!("\n  {change}"))
-        .collect();
+    let learning = learning_changes(&setup.job, &setup.folder.join(JOB))?;
     if !learning.is_empty() {
         return other(format!("the job learns differently than that of the sweep in {folder}:{learning}"));
     }

@@ -9,7 +9,7 @@ use zagros_sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPla
 use zagros_zip::ZipEq;
 
 use crate::args::SweepArgs;
-use crate::train_process::{folder_set, thread_sets};
+use crate::train_process::{default_folder, folder_set, thread_sets};
 
 /// Keys that cannot be searched, and why.
 const FIXED: [(&str, &str); 7] = [
@@ -51,7 +51,7 @@ impl SweepSetup {
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
         let planned = (core_count() / 2).max(1);
         let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)).min(trials);
-        let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job));
+        let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "sweep"));
         let plan = SweepPlan { space, sampler, seed: args.seed, trials, metric, rungs };
         let setup = Self { job, file, sets, plan, texts, jobs, folder, save_models: args.save_models };
         setup.check_space()?;
@@ -92,17 +92,13 @@ impl SweepSetup {
             let is_fixed = |(key, _): &&(&str, &str)| parameter.key == *key;
             if let Some((key, why)) = FIXED.iter().find(is_fixed) {
                 let what = format!("`{key}` cannot be searched");
-                return Err(Failure::with_help(Exit::Usage, what, *why));
+                return Err(Failure::usage(what, *why));
             }
             let is_length =
                 ["train.max_steps", "train.epochs", "train.evaluate_every"].contains(&parameter.key.as_str());
             if self.plan.rungs.is_some() && is_length {
                 let what = format!("`{}` cannot be searched with --halving", parameter.key);
-                return Err(Failure::with_help(
-                    Exit::Usage,
-                    what,
-                    "all trials must be as long, so that halves can be compared",
-                ));
+                return Err(Failure::usage(what, "all trials must be as long, so that halves can be compared"));
             }
             for value in parameter.extreme_values() {
                 let mut values = first.clone();
@@ -115,7 +111,7 @@ impl SweepSetup {
 }
 
 fn check_job(job: &Job, metric: Metric) -> Result<(), Failure> {
-    let usage = |what: &str, help: &str| Err(Failure::with_help(Exit::Usage, what, help));
+    let usage = |what: &str, help: &str| Err(Failure::usage(what, help));
     if job.data.validation == ValidationPart::None {
         return usage(
             "the job has no validation part, by which trials are compared",
@@ -139,7 +135,7 @@ fn rungs(job: &Job, trials: usize) -> Result<Rungs, Failure> {
     Rungs::plan(unit, length, trials).ok_or_else(|| {
         let what = format!("{trials} trial(s) of {length} {} cannot be divided for --halving", unit_name(unit));
         let help = "it takes three epochs or steps, and two trials, at least: --set train.max_steps=3000, or more train.epochs";
-        Failure::with_help(Exit::Usage, what, help)
+        Failure::usage(what, help)
     })
 }
 
@@ -148,12 +144,6 @@ pub(super) fn unit_name(unit: RungUnit) -> &'static str {
         RungUnit::Steps => "steps",
         RungUnit::Epochs => "epochs",
     }
-}
-
-fn default_folder(job: &Job) -> PathBuf {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-    let name: String = job.name.chars().map(plain).collect();
-    job.output.folder.join(format!("{}-sweep", name.trim_start_matches(['.', '-'])))
 }
 
 fn refused(error: SpaceError) -> Failure {

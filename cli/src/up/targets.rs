@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use zagros_job::Job;
 use zagros_plumbing::durable;
-use zagros_shell::{Announcement, Exit, Failure};
+use zagros_shell::{Announcement, Failure};
 
 use zagros_launch::{RoleName, WantedRoles};
 
@@ -35,7 +35,7 @@ impl ScrapeTargets {
     ) -> Result<Self, Failure> {
         write(file, &[]).map_err(|error| {
             let what = format!("{} cannot be written (--prometheus-targets): {error}", file.display());
-            Failure::with_help(Exit::Usage, what, "name a file in a folder that this user may write to")
+            Failure::usage(what, "name a file in a folder that this user may write to")
         })?;
         forget_announcements(run);
         let (servers, workers) = (job.cluster.servers, job.cluster.workers);

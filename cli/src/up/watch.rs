@@ -1,17 +1,19 @@
-//! `zagros up --watch`: a dashboard while the run goes on, and the run's lines once the user leaves it.
+//! While the run goes on: a dashboard with `zagros up --watch`, and the run's lines once the user leaves it; and what the run is to have
+//! after a `zagros scale`.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
-use zagros_coordinator_client::GrpcControlPlane;
+use tokio::sync::watch;
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
+use zagros_launch::{RoleName, RunConsole, WantedRoles};
 use zagros_plumbing::Shutdown;
+use zagros_protocol::control::StatusRequest;
 use zagros_shell::dashboard::{self, DashboardEnd, WatchedRun};
-use zagros_shell::{Announcement, Exit, Failure};
-
-use zagros_launch::RoleName;
-use zagros_launch::RunConsole;
+use zagros_shell::{Announcement, Exit, Failure, OrFailure};
 use zagros_transport::Credentials;
 
 const KEYS: &str = "q leaves this view, the run goes on   Ctrl-C stops the run after its step";
@@ -47,8 +49,7 @@ async fn show(
     over: &Shutdown,
 ) -> Result<(), Failure> {
     let Some(coordinator) = coordinator(folder, over).await else { return Ok(()) };
-    let control = GrpcControlPlane::connect(&coordinator.address, timeout, credentials);
-    let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    let control = GrpcControlPlane::connect(&coordinator.address, timeout, credentials).or_internal()?;
     let lines = console.clone();
     let watched =
         WatchedRun { control: Arc::new(control), timeout, lines: Box::new(move || lines.last_lines()), keys: KEYS };
@@ -75,6 +76,27 @@ async fn coordinator(folder: &Path, over: &Shutdown) -> Option<Announcement> {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
             () = over.requested() => return None,
+        }
+    }
+}
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Tells `wanted` again and again what the run is to have, once a scale request has asked for other numbers. Ends with the task
+/// that awaits it.
+pub(super) async fn follow_scale(
+    coordinator: &str,
+    credentials: &Credentials,
+    timeout: Duration,
+    wanted: &watch::Sender<WantedRoles>,
+) -> Result<Infallible, Failure> {
+    let control = GrpcControlPlane::connect(coordinator, timeout, credentials).or_internal()?;
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        // A coordinator that is away for a moment comes back.
+        let status = control.status(StatusRequest {}).await.ok();
+        if let Some(roles) = status.as_ref().and_then(WantedRoles::from_status) {
+            wanted.send_replace(roles);
         }
     }
 }

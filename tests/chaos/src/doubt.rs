@@ -6,8 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::ledger::DoubtedGradient;
-use crate::row::RowId;
+use crate::ledger::{DoubtedGradient, RowId};
 
 /// Rows with as many doubts are explained by trying every choice.
 const TRIED: usize = 10;

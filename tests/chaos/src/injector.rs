@@ -10,17 +10,13 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::RefusalKind;
 use zagros_protocol::control::ScaleStatus;
 
-use crate::FaultKind;
-use crate::disk;
 use crate::link::{LinkName, LinkState, RoundLinks};
-use crate::processes::{RoundProcesses, signal};
+use crate::processes::{RoundProcesses, allow_writes, signal};
 use crate::progress::ProgressMoment;
-use crate::record::FaultRecord;
 use crate::recorder::RoundRecorder;
-use crate::report;
 use crate::scaling::RoundScaling;
-use crate::schedule::PlannedFault;
-use crate::target::FaultTarget;
+use crate::schedule::{FaultRecord, FaultTarget, PlannedFault};
+use crate::{FaultKind, report};
 
 const LOOK: Duration = Duration::from_millis(5);
 /// How long each part of a slow link waits.
@@ -264,7 +260,7 @@ impl HitTarget {
     fn strike(&self, kind: FaultKind, links: &RoundLinks) {
         match (self, kind) {
             (Self::Process { pid, .. }, FaultKind::Kill) => signal(*pid, Signal::KILL),
-            (Self::Process { pid, .. }, FaultKind::Disk) => disk::allow_writes(*pid, false),
+            (Self::Process { pid, .. }, FaultKind::Disk) => allow_writes(*pid, false),
             (Self::Process { pid, .. }, _) => signal(*pid, Signal::STOP),
             (Self::Link(link), FaultKind::Slow) => links.set(*link, |_| LinkState::Slow(DELAY)),
             (Self::Link(link), FaultKind::Break) => links.set(*link, |before| LinkState::Broken { before }),
@@ -276,7 +272,7 @@ impl HitTarget {
 
     fn restore(&self, kind: FaultKind, links: &RoundLinks) {
         match self {
-            Self::Process { pid, .. } if kind == FaultKind::Disk => disk::allow_writes(*pid, true),
+            Self::Process { pid, .. } if kind == FaultKind::Disk => allow_writes(*pid, true),
             Self::Process { pid, .. } => signal(*pid, Signal::CONT),
             Self::Link(link) => links.set(*link, |_| LinkState::Open),
             Self::Run => {}

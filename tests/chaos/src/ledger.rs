@@ -11,9 +11,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::history::StepHistory;
-use crate::row::RowId;
-
 /// Pushes of a writer that are remembered behind its newest one. A client never repeats an older one.
 const REMEMBERED: u64 = 64;
 const MOST_PROBLEMS: usize = 10;
@@ -205,6 +202,45 @@ impl PushLedger {
 fn add(sums: &mut HashMap<RowId, Vec<i64>>, row: RowId, gradient: &[i32], sign: i64) {
     let sum = sums.entry(row).or_insert_with(|| vec![0; gradient.len()]);
     sum.iter_mut().enumerate().for_each(|(at, sum)| *sum += sign * i64::from(gradient.get(at).copied().unwrap_or(0)));
+}
+
+/// How a row is named: by its table's place in the job, and its id.
+pub type RowId = (u32, u64);
+
+/// What was acknowledged at each step since the newest checkpoint: gradients by step, so that a ledger can go back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepHistory {
+    pub(crate) is_kept: bool,
+    acknowledged: BTreeMap<u64, Vec<(RowId, Vec<i32>)>>,
+    pub(crate) settled: u64,
+    /// The next push is the first after a return.
+    pub(crate) is_going_back: bool,
+    pub(crate) returns: u32,
+}
+
+impl StepHistory {
+    pub(crate) fn kept() -> Self {
+        Self { is_kept: true, ..Self::default() }
+    }
+
+    pub(crate) fn note(&mut self, step: u64, row: RowId, gradient: Vec<i32>) {
+        if self.is_kept {
+            self.acknowledged.entry(step).or_default().push((row, gradient));
+        }
+    }
+
+    /// Forgets the steps before a checkpoint.
+    pub(crate) fn settle(&mut self, step: u64) {
+        if step > self.settled {
+            self.settled = step;
+            self.acknowledged = self.acknowledged.split_off(&step);
+        }
+    }
+
+    pub(crate) fn take_from(&mut self, step: u64) -> impl Iterator<Item = (RowId, Vec<i32>)> {
+        self.returns += 1;
+        self.acknowledged.split_off(&step).into_values().flatten()
+    }
 }
 
 #[cfg(test)]

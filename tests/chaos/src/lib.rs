@@ -14,9 +14,7 @@
 
 mod checkpoints;
 mod cluster;
-mod disk;
 mod doubt;
-mod history;
 mod incarnations;
 mod injector;
 mod kind;
@@ -26,16 +24,12 @@ mod losses;
 pub mod oracle;
 mod processes;
 mod progress;
-mod record;
 mod recorder;
 mod report;
-pub mod row;
 mod rules;
 mod run;
-mod saved_rows;
 mod scaling;
 mod schedule;
-mod target;
 mod verdict;
 
 pub use kind::FaultKind;

@@ -8,7 +8,7 @@ use zagros_chaos::{ChaosOptions, ChaosRun, FaultKind, job_changes};
 use zagros_job::threads::core_count;
 use zagros_plumbing::Shutdown;
 use zagros_shell::{
-    Exit, Failure, Logging, OrInternal, block_on, check_folders, load_job, machine_of_job, share_cores, watch_signals,
+    Exit, Failure, Logging, OrFailure, block_on, check_folders, load_job, machine_of_job, share_cores, watch_signals,
 };
 
 const LENGTH: Duration = Duration::from_mins(10);

@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::doubt::{DoubtSolver, DoubtedRow};
-use crate::ledger::PushLedger;
-use crate::row::RowId;
+use crate::ledger::{PushLedger, RowId};
 use zagros_embedding_client::push_record::grid;
 
 const SHOWN: usize = 5;

@@ -1,11 +1,13 @@
 //! The processes of a round, by the files in which they announce themselves.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getpid, kill_process, prlimit};
 use zagros_job::Job;
 use zagros_launch::{RoleName, WorkerLoss};
+use zagros_plumbing::durable;
 use zagros_shell::Announcement;
 
 #[derive(Debug)]
@@ -64,10 +66,30 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 }
 
 /// Whether this process started it: nothing else is ever signalled.
-pub(crate) fn is_ours(pid: u32) -> bool {
+fn is_ours(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok());
     parent == Some(getpid().as_raw_nonzero().get())
+}
+
+/// Whether a process may write to files. Its disk takes no more while `RLIMIT_FSIZE` is zero: each write to a file fails with
+/// EFBIG. Errors are passed over: the process may have ended.
+pub(crate) fn allow_writes(pid: u32, may_write: bool) {
+    let Some(process) = Pid::from_raw(pid.cast_signed()).filter(|_| is_ours(pid)) else { return };
+    let limit = if may_write { None } else { Some(0) };
+    let _ = prlimit(Some(process), Resource::Fsize, Rlimit { current: limit, maximum: None });
+}
+
+/// Starts `program` without the signal of a write beyond the limit, which would end the process, as no disk does.
+pub(crate) fn without_signal(program: &Path, folder: &Path) -> io::Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let path = folder.join("start.sh");
+    let quoted = program.display().to_string().replace('\'', "'\\''");
+    let text = format!("#!/bin/sh\ntrap '' XFSZ\nexec '{quoted}' \"$@\"\n");
+    durable::write(&path, text.as_bytes())?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))?;
+    Ok(path)
 }
 
 #[cfg(test)]
@@ -83,5 +105,33 @@ mod tests {
         signal(child.id(), Signal::KILL);
         assert!(!child.wait().unwrap().success());
         assert!(!is_ours(child.id()));
+    }
+
+    /// A shell that writes to a file whenever it gets a line.
+    #[test]
+    fn writes_fail_and_go_on_and_the_process_lives() {
+        use std::io::{BufRead, BufReader, Write};
+        let folder = tempfile::tempdir().unwrap();
+        let program = without_signal(Path::new("/bin/sh"), folder.path()).unwrap();
+        let script = "while read line; do if echo $line 2>/dev/null >> out; then echo good; else echo bad; fi; done";
+        let mut child = Command::new(program)
+            .args(["-c", script])
+            .current_dir(folder.path())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut ask, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut written = |child: u32, may_write| {
+            allow_writes(child, may_write);
+            ask.write_all(b"x\n").unwrap();
+            let mut line = String::new();
+            answers.read_line(&mut line).unwrap();
+            line.trim() == "good"
+        };
+        let answered: Vec<bool> = [true, false, true].map(|may_write| written(child.id(), may_write)).to_vec();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(answered, [true, false, true]);
     }
 }

@@ -13,11 +13,9 @@ use zagros_protocol::packed::{decode_ids, decode_values};
 use zagros_protocol::{Refusal, Segments};
 
 use crate::incarnations::IncarnationLog;
-use crate::ledger::{PushKey, PushLedger};
+use crate::ledger::{PushKey, PushLedger, RowId};
 use crate::progress::WorkerProgress;
-use crate::row::RowId;
-use zagros_embedding_client::push_record::Frame;
-use zagros_embedding_client::push_record::grid;
+use zagros_embedding_client::push_record::{Frame, grid};
 
 /// The longest wait for the reports of workers that have ended.
 const LAST_REPORTS: Duration = Duration::from_secs(30);

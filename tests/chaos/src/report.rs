@@ -9,8 +9,7 @@ use zagros_protocol::control::ScaleStatus;
 use zagros_shell::out;
 
 use crate::FaultKind;
-use crate::record::FaultRecord;
-use crate::schedule::PlannedFault;
+use crate::schedule::{FaultRecord, PlannedFault};
 use crate::verdict::CheckedPromise;
 
 const SHOWN: usize = 400;
@@ -180,7 +179,7 @@ mod tests {
     use zagros_launch::RoleName;
 
     use super::*;
-    use crate::target::FaultTarget;
+    use crate::schedule::FaultTarget;
 
     #[test]
     fn a_fault_that_kills_two_counts_as_two_kills() {

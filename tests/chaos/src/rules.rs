@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use zagros_job::{AdmissionPolicy, Initializer, Job, RateSchedule, TableOptimizer, TableSettings, WeightType};
 use zagros_launch::{RoleName, WorkerLoss};
-use zagros_shell::{Exit, Failure};
+use zagros_shell::Failure;
 
 use crate::FaultKind;
 use crate::link::LinkName;
-use crate::target::FaultTarget;
+use crate::schedule::FaultTarget;
 
 /// Changes to any job: its tables learn so that each row is minus the sum of its gradients.
 const EXACT: [&str; 12] = [
@@ -48,7 +48,7 @@ pub fn job_changes(job: &Job) -> Vec<String> {
 
 /// Refuses a job whose rows cannot be checked although it was changed.
 pub(crate) fn check(job: &Job) -> Result<(), Failure> {
-    let refuse = |what: String, help: &str| Err(Failure::with_help(Exit::Usage, what, help));
+    let refuse = |what: String, help: &str| Err(Failure::usage(what, help));
     for table in &job.tables {
         if let Some(key) = inexact(&table.settings) {
             let what =

@@ -8,11 +8,9 @@ use std::time::Duration;
 use zagros_job::Job;
 use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RowFolders, RunConsole, WorkerLoss};
 use zagros_plumbing::Shutdown;
-use zagros_shell::{Exit, Failure, Logging, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 
-use crate::FaultKind;
-use crate::checkpoints;
 use crate::cluster::RoundCluster;
 use crate::incarnations::IncarnationLog;
 use crate::injector::{FaultInjector, RoundView};
@@ -24,7 +22,7 @@ use crate::recorder::{RoundRecord, RoundRecorder};
 use crate::scaling::RoundScaling;
 use crate::schedule::{PlannedFault, ScheduleRules};
 use crate::verdict::{CheckedPromise, EndedRound, promises};
-use crate::{disk, report, rules, saved_rows};
+use crate::{FaultKind, checkpoints, processes, report, rules};
 
 const POINTS: usize = 48;
 /// Faults of a schedule that only the time bounds.
@@ -105,7 +103,7 @@ impl ChaosRun<'_> {
         let output = ChildOutput { silent: true, console: console.clone(), logs: Some(folder.join(LOG_FOLDER)) };
         // Lines of the supervisor are in the report, in other words.
         console.hold_output();
-        let program = disk::without_signal(self.program, &folder).or_internal()?;
+        let program = processes::without_signal(self.program, &folder).or_internal()?;
         let links =
             RoundLinks::open(&folder, &rules::links(self.job, rules::most_servers(self.job))).await.or_internal()?;
         let plan = LaunchPlan {
@@ -184,7 +182,7 @@ impl ChaosRun<'_> {
         let unanswered = unanswered(&ledger, &incarnations);
         let tables: Vec<String> = self.job.tables.iter().map(|table| table.name.clone()).collect();
         let mut oracle = RowOracle::new(&ledger);
-        saved_rows::each(folder, &tables, &mut |row, weights| oracle.check(row, weights))?;
+        checkpoints::each_saved_row(folder, &tables, &mut |row, weights| oracle.check(row, weights))?;
         let rows = oracle.finish();
         let facts = RunFacts::read(folder)?;
         Ok(EndedRound { facts, rows, ledger, incarnations, unanswered })
@@ -230,7 +228,7 @@ impl ChaosRun<'_> {
         }
         if made.is_empty() {
             let help = "give the job more epochs or data, or a shorter --every";
-            return Err(Failure::with_help(Exit::Usage, "the run ended before any fault: nothing was shown", help));
+            return Err(Failure::usage("the run ended before any fault: nothing was shown", help));
         }
         report::title(&format!("Exact: {} faults, nothing lost, nothing doubled (seed {seed})", made.len()));
         Ok(())
@@ -247,7 +245,7 @@ struct RoundResult {
 
 fn new_folder(job: &Job) -> Result<PathBuf, Failure> {
     let runs = std::path::absolute(&job.output.folder).or_internal()?;
-    fs::create_dir_all(&runs).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+    fs::create_dir_all(&runs).or_exit(Exit::Storage)?;
     let mut number = 0_u64;
     loop {
         let folder = runs.join(format!("{}-chaos-{number}", job.name));

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64;
 use zagros_launch::RoleName;
 
 use crate::FaultKind;
-use crate::target::FaultTarget;
+use crate::link::LinkName;
 
 /// One fault in this many hits two processes or links at once.
 const BOTH: u32 = 6;
@@ -79,6 +79,55 @@ impl PlannedFault {
         };
         if self.kind.lasts() { format!("{what}, {:.1} s", self.lasts.as_secs_f64()) } else { what.to_owned() }
     }
+}
+
+/// What a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultTarget {
+    Process(RoleName),
+    Link(LinkName),
+    Servers(u32),
+}
+
+impl FaultTarget {
+    pub(crate) fn display(self) -> String {
+        match self {
+            Self::Process(role) => role.display_name(),
+            Self::Link(link) => link.display(),
+            Self::Servers(count) => format!("{count} embedding servers"),
+        }
+    }
+
+    /// The process that may be started again because of the fault: one that is cut off from the coordinator ends itself.
+    pub(crate) fn role(self) -> Option<RoleName> {
+        match self {
+            Self::Process(role) | Self::Link(LinkName::Coordinator(role)) => Some(role),
+            Self::Link(LinkName::Server(_)) | Self::Servers(_) => None,
+        }
+    }
+
+    pub(crate) fn group(self) -> String {
+        match self {
+            Self::Process(role) => role.word_and_index().0.to_owned(),
+            Self::Link(LinkName::Server(_)) => "workers ↔ server".to_owned(),
+            Self::Link(LinkName::Coordinator(role)) => format!("{} ↔ coordinator", role.word_and_index().0),
+            Self::Servers(_) => "servers".to_owned(),
+        }
+    }
+}
+
+/// What is known of a fault that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultRecord {
+    pub(crate) fault: PlannedFault,
+    /// Since the first round began.
+    pub(crate) at: Duration,
+    /// When each process that was killed had its successor.
+    pub(crate) back: Option<Duration>,
+    /// When every worker had made a step that was looked up after the fault. `None` if the run ended before.
+    pub(crate) next_step: Option<Duration>,
+    /// Steps that were made while the coordinator was away.
+    pub(crate) steps_without_coordinator: Option<u64>,
 }
 
 #[cfg(test)]

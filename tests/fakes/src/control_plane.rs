@@ -1,21 +1,22 @@
 //! A coordinator whose every answer is scripted.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
+use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, EpochDone,
     GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest,
     LeaveResponse, PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
     ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, ServerEntry,
-    StatusRequest, StatusResponse, TransformsRequest, TransformsResponse, assign_response::Work,
+    StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
 };
-use zagros_protocol::{BucketMap, Generation};
-
-use crate::AnswerScript;
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind};
 
 /// The lease of members that join the default fake.
 pub const LEASE: Duration = Duration::from_millis(2_400);
@@ -149,5 +150,77 @@ impl ControlPlane for FakeControlPlane {
         status(StatusRequest) -> StatusResponse,
         scale(ScaleRequest) -> ScaleResponse,
         report_move(ReportMoveRequest) -> ReportMoveResponse,
+    }
+}
+
+type AnswerFn<Request, Response> = Box<dyn FnMut(Request) -> Result<Response, Refusal> + Send>;
+
+/// One call of a fake: how it is answered, and what it was asked.
+pub struct AnswerScript<Request, Response> {
+    answer: Mutex<AnswerFn<Request, Response>>,
+    /// Each request, and whether it was answered with a response.
+    calls: Mutex<Vec<(Request, bool)>>,
+}
+
+impl<Request: Clone, Response> AnswerScript<Request, Response> {
+    pub fn new(answer: impl FnMut(Request) -> Result<Response, Refusal> + Send + 'static) -> Self {
+        Self { answer: Mutex::new(Box::new(answer)), calls: Mutex::default() }
+    }
+
+    /// Refuses every call: the test expects none.
+    #[must_use]
+    pub fn unexpected(call: &'static str) -> Self {
+        Self::new(move |_| Err(Refusal::invalid(format!("the fake has no script for {call}"))))
+    }
+
+    pub fn set(&self, answer: impl FnMut(Request) -> Result<Response, Refusal> + Send + 'static) {
+        *self.answer.lock() = Box::new(answer);
+    }
+
+    pub fn respond(&self, response: Response)
+    where
+        Response: Clone + Send + 'static,
+    {
+        self.set(move |_| Ok(response.clone()));
+    }
+
+    pub fn refuse(&self, kind: RefusalKind, message: &'static str) {
+        self.set(move |_| Err(Refusal::new(kind, message)));
+    }
+
+    /// From now on each call is refused as if no process listened.
+    pub fn disconnect(&self) {
+        self.refuse(RefusalKind::Unavailable, "connection refused");
+    }
+
+    /// From now on calls are answered in this order. The last answer stays.
+    pub fn respond_in_order(&self, answers: impl IntoIterator<Item = Result<Response, Refusal>>)
+    where
+        Response: Clone + Send + 'static,
+    {
+        let mut answers: VecDeque<_> = answers.into_iter().collect();
+        self.set(move |_| {
+            let answer = answers.pop_front().expect("a script has an answer");
+            if answers.is_empty() {
+                answers.push_back(answer.clone());
+            }
+            answer
+        });
+    }
+
+    #[must_use]
+    pub fn requests(&self) -> Vec<Request> {
+        self.calls.lock().iter().map(|(request, _)| request.clone()).collect()
+    }
+
+    #[must_use]
+    pub fn accepted(&self) -> Vec<Request> {
+        self.calls.lock().iter().filter(|(_, accepted)| *accepted).map(|(request, _)| request.clone()).collect()
+    }
+
+    pub(crate) fn call(&self, request: Request) -> Result<Response, Refusal> {
+        let answer = self.answer.lock()(request.clone());
+        self.calls.lock().push((request, answer.is_ok()));
+        answer
     }
 }

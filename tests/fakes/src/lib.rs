@@ -5,10 +5,7 @@
 
 mod control_plane;
 pub mod s3;
-mod script;
 mod shard;
-mod window_groups;
 
-pub use control_plane::{FakeControlPlane, LEASE};
-pub use script::AnswerScript;
+pub use control_plane::{AnswerScript, FakeControlPlane, LEASE};
 pub use shard::{FakeShard, ScriptedFault, added, row_value};

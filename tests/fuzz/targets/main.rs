@@ -9,7 +9,6 @@ mod claims_of_size;
 mod columns;
 mod coordinator;
 mod data;
-mod every_message;
 mod job;
 mod messages;
 mod packed;

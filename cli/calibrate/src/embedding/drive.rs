@@ -13,10 +13,10 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, TableId};
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_zip::number_from;
 
-use super::side::{CpuTimes, ServerSide};
+use super::{CpuTimes, ServerSide};
 
 /// Batches that each client keeps for the measurements of lookups and updates alone.
 const KEPT: usize = 8;
@@ -107,7 +107,7 @@ impl BenchClients {
     pub async fn leave(&self) -> Result<(), Failure> {
         for driver in &self.0 {
             let left = driver.membership.leave(Outcome::Finished, "").await;
-            left.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+            left.or_exit(Exit::Cluster)?;
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl BenchClient {
             ..JoinRequest::default()
         };
         let joined = Membership::join(Arc::clone(&side.control), request, side.timeout, &Shutdown::new()).await;
-        let membership = joined.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+        let membership = joined.or_exit(Exit::Cluster)?;
         let (writer, incarnation) = (membership.member_id(), membership.incarnation());
         let config = ClientConfig { writer, incarnation, wire, timeout: side.timeout };
         Ok(Self {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use zagros_plumbing::process::cpu_time;
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 use super::drive::MeasuredStretch;
 

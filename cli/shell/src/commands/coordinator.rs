@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zagros_coordinator::{CoordinatorConfig, CoordinatorEnd, JournalRuns, JournalUse, RunOutcome};
 
 use crate::args::{CoordinatorArgs, OnStop};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OrFailure};
 use crate::port::RolePort;
 use crate::role::Role;
 
@@ -29,7 +29,7 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
         registry: role.registry.clone(),
     };
     let ended = zagros_coordinator::run(config, role.shutdown.clone()).await;
-    match ended.map_err(|error| Failure::from_error(Exit::Cluster, error))? {
+    match ended.or_exit(Exit::Cluster)? {
         CoordinatorEnd::Over(RunOutcome::Failed(reason)) => Err(Failure::with_help(
             Exit::Cluster,
             format!("the run failed: {reason}"),
@@ -44,7 +44,7 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
 fn journal(args: &CoordinatorArgs) -> Result<Option<JournalUse>, Failure> {
     if args.on_stop == OnStop::Restart && args.journal.is_none() {
         let what = "--on-stop restart: without a journal the next coordinator cannot go on with the run";
-        return Err(Failure::with_help(Exit::Usage, what, "give its folder: --journal FOLDER"));
+        return Err(Failure::usage(what, "give its folder: --journal FOLDER"));
     }
     let runs = if args.one_run { JournalRuns::One } else { JournalRuns::Many };
     Ok(args.journal.clone().map(|folder| JournalUse { folder, runs }))

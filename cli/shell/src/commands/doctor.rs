@@ -7,12 +7,11 @@ use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_coordinator_core::doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose_run, time};
 use zagros_protocol::control::StatusRequest;
 
-use crate::answer::print_answer;
 use crate::args::DoctorArgs;
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::live::FoundCoordinator;
+use crate::exit::{Exit, Failure, OrFailure, print_answer};
+use crate::live::{self, FoundCoordinator};
 use crate::local_run::LocalRun;
-use crate::{live, out};
+use crate::out;
 
 /// Findings that are shown. The JSON has all.
 const SHOWN: usize = 5;
@@ -39,7 +38,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
 /// What a coordinator says. One that does not answer is a finding, unless its address is wrong.
 async fn ask(coordinator: &FoundCoordinator, timeout: Duration) -> Result<Observation, Failure> {
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
-    let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    let control = control.or_exit(Exit::Usage)?;
     Ok(match control.status(StatusRequest {}).await {
         Ok(status) => Observation::from(&status),
         Err(refusal) => {

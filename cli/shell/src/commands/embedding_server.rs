@@ -7,7 +7,7 @@ use zagros_job::Job;
 use zagros_protocol::ServerIndex;
 
 use crate::args::{OnStop, ServerArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OrFailure};
 use crate::folders::check_folders;
 use crate::port::RolePort;
 use crate::role::Role;
@@ -40,8 +40,7 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
         on_stop: args.on_stop.into(),
         registry: role.registry.clone(),
     };
-    let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await;
-    let ended = ended.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+    let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await.or_exit(Exit::Cluster)?;
     Ok(match ended {
         // Also if a signal asked for it: the run goes on, and no supervisor is to start this server again.
         ServerEnd::Released => Exit::Success,
@@ -55,7 +54,7 @@ fn check_log(job: &Job, on_stop: OnStop) -> Result<(), Failure> {
         return Ok(());
     }
     let what = "--on-stop restart: this server has no log, so its rows would end with it";
-    Err(Failure::with_help(Exit::Usage, what, "give it a log: --set cluster.durability=process"))
+    Err(Failure::usage(what, "give it a log: --set cluster.durability=process"))
 }
 
 fn address(job: &Job, index: u32) -> Result<&str, Failure> {
@@ -64,6 +63,6 @@ fn address(job: &Job, index: u32) -> Result<&str, Failure> {
     let address = if addresses.len() == 1 { addresses.first() } else { addresses.get(index as usize) };
     address.map(String::as_str).ok_or_else(|| {
         let what = format!("cluster.server_addresses has {} entries, none for server {index}", addresses.len());
-        Failure::with_help(Exit::Usage, what, "give one address per server, or one for all")
+        Failure::usage(what, "give one address per server, or one for all")
     })
 }

@@ -10,7 +10,7 @@ use zagros_protocol::control::{ScaleRequest, StatusRequest};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::args::{RoleCount, ScaleArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OrFailure};
 use crate::{live, out};
 
 const PERIOD: Duration = Duration::from_millis(500);
@@ -19,7 +19,7 @@ pub(super) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     let request = request(&args.counts)?;
     let coordinator = live::find_coordinator(args.ask.coordinator.clone(), args.run.as_deref())?;
     let control = GrpcControlPlane::connect(&coordinator.address, args.ask.timeout(), &coordinator.credentials);
-    let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    let control = control.or_exit(Exit::Usage)?;
     let answer = control.scale(request).await.map_err(|refusal| refused(&refusal))?;
     out!(
         "{} embedding servers and {} dense workers are wanted; {} buckets have to move",
@@ -42,7 +42,7 @@ fn request(counts: &[RoleCount]) -> Result<ScaleRequest, Failure> {
             RoleCount::Workers(count) => (&mut request.workers, count),
         };
         if std::mem::replace(field, count) != 0 {
-            return Err(Failure::with_help(Exit::Usage, "a role is named twice", "give one number for each role"));
+            return Err(Failure::usage("a role is named twice", "give one number for each role"));
         }
     }
     Ok(request)

@@ -6,10 +6,9 @@ use std::path::Path;
 
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
-use crate::answer::print_answer;
 use crate::args::{SecretArgs, SecretCommand};
 use crate::credentials::{from_environment, read, write_secret};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, print_answer};
 use crate::note;
 
 pub(super) fn run(args: SecretArgs) -> Result<Exit, Failure> {
@@ -29,7 +28,7 @@ fn make(folder: &Path, keep: bool) -> Result<(), Failure> {
         true if keep => of_file(&whole)?,
         true => {
             let what = format!("{} is there already", whole.display());
-            return Err(Failure::with_help(Exit::Usage, what, "name another folder, or keep it with --keep"));
+            return Err(Failure::usage(what, "name another folder, or keep it with --keep"));
         }
     };
     for role in PeerRole::ALL {
@@ -61,7 +60,7 @@ fn print_token(file: Option<&Path>) -> Result<(), Failure> {
     let credentials = file.map_or_else(from_environment, |file| read("FILE", file))?;
     let token = credentials.page_token().ok_or_else(|| {
         let help = "name the file, such as roles/secret in the folder of a run of `zagros up`";
-        Failure::with_help(Exit::Usage, "no secret is given", help)
+        Failure::usage("no secret is given", help)
     })?;
     print_answer(&token)
 }
@@ -75,7 +74,7 @@ fn of_file(path: &Path) -> Result<RoleKey, Failure> {
 
 fn not_whole(path: &Path) -> Failure {
     let what = format!("{} is not the secret of a whole run", path.display());
-    Failure::with_help(Exit::Usage, what, "name another folder")
+    Failure::usage(what, "name another folder")
 }
 
 #[cfg(test)]

@@ -8,17 +8,16 @@ use zagros_coordinator::StatusReport;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_protocol::control::StatusRequest;
 
-use crate::answer::print_answer;
 use crate::args::StatusArgs;
 use crate::dashboard::{self, WatchedRun};
-use crate::exit::{Exit, Failure, OrInternal};
+use crate::exit::{Exit, Failure, OrFailure, print_answer};
 use crate::{live, out};
 
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let timeout = args.ask.timeout();
     let coordinator = live::find_coordinator(args.ask.coordinator, args.run.as_deref())?;
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
-    let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    let control = control.or_exit(Exit::Usage)?;
     if args.watch {
         return watch(control, timeout).await;
     }

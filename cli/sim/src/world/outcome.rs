@@ -1,4 +1,4 @@
-//! The figures of a run that has ended.
+//! What happens in a run, steps, samples and staleness, and the figures of one that has ended.
 
 use zagros_zip::ZipEq;
 
@@ -73,5 +73,99 @@ impl SimWorld {
         all.retain(|busy| busy.share > 0.0);
         all.sort_by(|a, b| b.share.total_cmp(&a.share));
         all
+    }
+}
+
+/// The part of a run that its speed is measured in: between this share of its samples and that.
+const MEASURED: (f64, f64) = (0.1, 0.85);
+
+#[derive(Clone, Debug)]
+pub(crate) struct RunCounts {
+    samples: u64,
+    /// Samples that steps were made on, some of them twice.
+    pub(crate) trained: u64,
+    /// Samples of steps that were made once more, because a worker was lost.
+    pub(crate) trained_again: u64,
+    pub(crate) steps: u64,
+    pub(crate) events: u64,
+    pub(crate) losses: u64,
+    /// Lookups by their staleness.
+    pub(crate) staleness: Vec<u64>,
+    pub(crate) last_step: f64,
+    pub(crate) end: f64,
+    /// Time and samples at the begin and the end of the measured part.
+    begin: Option<(f64, u64)>,
+    until: Option<(f64, u64)>,
+}
+
+impl RunCounts {
+    pub(crate) fn new(samples: u64) -> Self {
+        Self {
+            samples,
+            trained: 0,
+            trained_again: 0,
+            steps: 0,
+            events: 0,
+            losses: 0,
+            staleness: Vec::new(),
+            last_step: 0.0,
+            end: 0.0,
+            begin: None,
+            until: None,
+        }
+    }
+
+    pub(crate) fn sample_count(&self) -> u64 {
+        self.samples
+    }
+
+    pub(crate) fn note_staleness(&mut self, staleness: usize) {
+        if self.staleness.len() <= staleness {
+            self.staleness.resize(staleness + 1, 0);
+        }
+        self.staleness[staleness] += 1;
+    }
+
+    pub(crate) fn note_step(&mut self, now: f64, samples: u64) {
+        self.trained += samples;
+        self.steps += 1;
+        self.last_step = now;
+        let is_past = |share: f64| self.trained as f64 >= share * self.samples as f64;
+        let (from, to) = MEASURED;
+        // Steps that end at once count as one.
+        match &mut self.begin {
+            None if is_past(from) => self.begin = Some((now, self.trained)),
+            Some(begin) if begin.0 == now => begin.1 = self.trained,
+            _ => {}
+        }
+        match &mut self.until {
+            None if is_past(to) => self.until = Some((now, self.trained)),
+            Some(until) if until.0 == now => until.1 = self.trained,
+            _ => {}
+        }
+    }
+
+    /// Samples a second in the middle of the run, without its start and end.
+    pub(crate) fn samples_per_second(&self) -> f64 {
+        match (self.begin, self.until) {
+            (Some((begin, before)), Some((until, after))) if until > begin => (after - before) as f64 / (until - begin),
+            _ => self.trained as f64 / self.end.max(f64::MIN_POSITIVE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_is_that_of_the_middle() {
+        let mut progress = RunCounts::new(1000);
+        // A slow start and a slow end.
+        let times = [50.0, 51.0, 51.0, 52.0, 53.0, 54.0, 55.0, 56.0, 57.0, 99.0];
+        times.iter().for_each(|time| progress.note_step(*time, 100));
+        assert_eq!(progress.samples_per_second(), 800.0 / 7.0);
+        (0..3).for_each(|staleness| progress.note_staleness(staleness.min(1)));
+        assert_eq!(progress.staleness, [1, 2]);
     }
 }

@@ -3,15 +3,15 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode_part,
     slot_parts,
 };
-use zagros_shell::{Exit, Failure, OrInternal, out, print_answer};
 
-use super::draw::{bars, number, sparkline};
 use super::model::InspectedModel;
 use super::progress;
+use super::row::{bars, number, sparkline};
 use crate::saved::snapshot_failure;
 
 /// Bins of the histogram in a line, and of a single table's histogram.

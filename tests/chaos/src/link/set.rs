@@ -10,9 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::connection::forward;
-use super::gate::{LinkGate, LinkState};
-use super::name::LinkName;
+use super::LinkName;
+use super::connection::{LinkGate, LinkState, forward};
 
 /// How long a link waits for the process behind it to listen. Processes of this machine listen at once or not at all.
 const CONNECT: Duration = Duration::from_secs(1);

@@ -1,0 +1,290 @@
+//! What `zagros models` shows: each network at each size of the ladder, with its weights, memory and work.
+
+pub(crate) mod print;
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+use zagros_cost::{Calibration, DataShape};
+use zagros_dense_worker::model::DenseModel;
+use zagros_job::threads::Machine;
+use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest_name};
+use zagros_plumbing::memory::MemoryLimit;
+use zagros_shell::{Exit, Failure};
+
+use crate::args::ModelsArgs;
+use crate::memory::{MemoryNeed, with_streamed_weights};
+use crate::planning;
+
+/// Every built-in network, and what it is.
+const NETWORKS: [(&str, &str); 12] = [
+    ("dlrm", "bottom MLP, dot products of all vectors, top MLP"),
+    ("ffnn", "MLP over all features side by side"),
+    ("dcnv2", "cross layers, then a deep MLP"),
+    ("deepfm", "factorisation machine beside a deep MLP"),
+    ("wide_deep", "linear model beside a deep MLP"),
+    ("wukong", "stacked factorisation machine blocks, top MLP"),
+    ("finalmlp", "two MLPs and a bilinear product of both"),
+    ("shared_bottom", "a tower of each label over one MLP"),
+    ("mmoe", "experts that all labels share, gates, towers"),
+    ("ple", "shared and own experts of each label, towers"),
+    ("din", "attention of a target to a sequence, MLP"),
+    ("bst", "transformer over a sequence, MLP"),
+];
+
+/// The input without a job.
+const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'criteo'\n";
+/// The sequence that `din` and `bst` read there.
+const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', { column = 'C3', table = 'C2', separator = '|', sequence = { length = 50 } }]\n";
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ModelTable {
+    pub(crate) input: String,
+    pub(crate) batch_size: usize,
+    /// Floating-point operations in a second, if samples a second are those of the dense network alone.
+    pub(crate) flop_per_second: Option<f64>,
+    /// Bytes that this process may have; none where the system does not say.
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) networks: Vec<NetworkRows>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct NetworkRows {
+    pub(crate) kind: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) sizes: Vec<SizeRow>,
+    pub(crate) refused: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct SizeRow {
+    pub(crate) size: String,
+    /// Weights and biases of the dense network.
+    pub(crate) weights: u64,
+    /// Width of the first hidden layer.
+    pub(crate) width: u64,
+    /// Peak of `zagros train`, without rows.
+    pub(crate) resident_bytes: u64,
+    pub(crate) fits: bool,
+    /// Peak of a dense worker with streamed weights, whose servers are other processes; none where the job's weights cannot be streamed.
+    pub(crate) streamed_worker_bytes: Option<u64>,
+    /// Its weights and their optimiser state at the servers.
+    pub(crate) streamed_store_bytes: Option<u64>,
+    /// Of a training step, for each sample.
+    pub(crate) flop_per_sample: u64,
+    /// With all stages, or of the dense network alone.
+    pub(crate) samples_per_second: f64,
+}
+
+impl ModelTable {
+    /// Refuses a kind that there is not.
+    pub(crate) fn new(args: &ModelsArgs, speed: &TrainingSpeed, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
+        let kinds = wanted(&args.kinds)?;
+        let text = args.job.as_deref().map(read).transpose()?;
+        let source = JobSource { path: args.job.as_deref(), text: text.as_deref(), sets: &args.sets };
+        // What is wrong with the job itself shows at once.
+        let job = source.parse(None).map_err(|errors| Failure::new(Exit::Usage, errors))?;
+        let input = match source.path {
+            Some(path) => format!("the features of {}", path.display()),
+            None => "Criteo's 13 numbers and 26 categories of dim 16 (din, bst: 2 and a sequence of 50)".to_owned(),
+        };
+        let memory_bytes = limit.map(|limit| limit.bytes);
+        let network = |(kind, about): &(&'static str, &'static str)| {
+            let rows = LADDER.iter().map(|size| source.row(kind, &size.to_string(), speed, memory_bytes));
+            let (sizes, refused): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
+            let refused = refused.into_iter().find_map(Result::err);
+            NetworkRows { kind, about, sizes: sizes.into_iter().flatten().collect(), refused }
+        };
+        let networks = kinds.iter().map(network).collect();
+        let flop_per_second = match speed {
+            TrainingSpeed::Flops(flops) => Some(*flops),
+            TrainingSpeed::Calibrated(_) => None,
+        };
+        Ok(Self { input, batch_size: job.train.batch_size, flop_per_second, memory_bytes, networks })
+    }
+}
+
+fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
+    let names = NETWORKS.map(|(kind, _)| kind);
+    if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
+        let near = nearest_name(unknown, &names).map(|near| format!("did you mean `{near}`? "));
+        let help = format!("{}there are {}", near.unwrap_or_default(), names.join(", "));
+        return Err(Failure::usage(format!("no built-in network is named \"{unknown}\""), help));
+    }
+    let is_wanted = |(kind, _): &(&str, &str)| kinds.is_empty() || kinds.iter().any(|wanted| wanted == kind);
+    Ok(NETWORKS.into_iter().filter(is_wanted).collect())
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let what = format!("cannot read job file {}: {error}", path.display());
+        Failure::usage(what, "give the path of a job file, or none")
+    })
+}
+
+/// Where the features are from.
+#[derive(Clone, Copy)]
+struct JobSource<'a> {
+    path: Option<&'a Path>,
+    text: Option<&'a str>,
+    sets: &'a [String],
+}
+
+impl JobSource<'_> {
+    fn parse(&self, model: Option<(&str, &str)>) -> Result<Job, JobErrors> {
+        let reads_sequence = matches!(model, Some(("din" | "bst", _)));
+        let own = format!("{CRITEO}{}", if reads_sequence { SEQUENCE } else { "" });
+        // The table replaces that of the job, so its widths are gone.
+        let network = model.map(|(kind, size)| format!("model={{ kind = '{kind}', size = '{size}' }}"));
+        let sets = self.sets.iter().cloned().chain(network).collect();
+        let overrides = Overrides::new(sets, std::env::vars_os());
+        let path = self.path.unwrap_or(Path::new("criteo.toml"));
+        Job::parse(self.text.unwrap_or(&own), path, &overrides)
+    }
+
+    fn row(&self, kind: &str, size: &str, speed: &TrainingSpeed, memory: Option<u64>) -> Result<SizeRow, String> {
+        let job = self.parse(Some((kind, size))).map_err(|errors| {
+            errors.problems().first().map_or_else(String::new, |problem| problem.message().to_owned())
+        })?;
+        let none = || "it has no layout".to_owned();
+        let layout = job.dense_layout().ok_or_else(none)?;
+        let streamed = with_streamed_weights(&job);
+        let store = streamed.as_ref().and_then(Job::streamed_footprint).map(|footprint| footprint.store);
+        let resident_bytes = MemoryNeed::new(&job, &Machine::this()).usual_peak();
+        Ok(SizeRow {
+            size: size.to_owned(),
+            weights: layout.parameter_count(),
+            width: job.model.main_width().unwrap_or(0),
+            resident_bytes,
+            fits: memory.is_none_or(|memory| resident_bytes <= memory),
+            streamed_worker_bytes: streamed.map(|job| MemoryNeed::of_worker(&job).usual_peak()),
+            streamed_store_bytes: store,
+            flop_per_sample: layout.step_flop(),
+            samples_per_second: speed
+                .samples_per_second(&job, layout.step_flop())
+                .map_err(|failure| format!("{failure:?}"))?,
+        })
+    }
+}
+
+/// How many samples a second a job may have.
+#[derive(Debug)]
+pub(crate) enum TrainingSpeed {
+    /// As far as the dense network alone is concerned, by its floating-point operations in a second.
+    Flops(f64),
+    /// By the cost model of `zagros plan`, with all stages.
+    Calibrated(Box<Calibration>),
+}
+
+impl TrainingSpeed {
+    /// The given number of operations, else this user's calibration, else that of a second of steps.
+    pub(crate) fn choose(flops: Option<f64>, machine: &Machine) -> Result<Self, Failure> {
+        let is_calibrated = planning::calibration_file().is_some_and(|file| file.is_file());
+        match flops {
+            Some(flops) => Ok(Self::Flops(flops)),
+            None if is_calibrated => Ok(Self::Calibrated(Box::new(planning::calibration(None)?))),
+            None => Ok(Self::Flops(measure(machine)?)),
+        }
+    }
+
+    /// Samples a second of a job whose step has so many operations for each sample.
+    pub(crate) fn samples_per_second(&self, job: &Job, flop: u64) -> Result<f64, Failure> {
+        match self {
+            Self::Flops(flops) => Ok(flops / flop.max(1) as f64),
+            Self::Calibrated(calibration) => {
+                let machines = planning::this_machine(job, &Machine::this());
+                Ok(planning::forecast(job, &DataShape::from_job(job), calibration, &machines)?.samples_per_second())
+            }
+        }
+    }
+}
+
+/// Layers whose weights leave the caches, as those of large networks do.
+const JOB: &str = "[data]\nformat = 'criteo'\ntrain = 'none'\n[model]\nkind = 'ffnn'\nhidden = [1024, 1024]\n[train]\nbatch_size = 1024\n";
+/// Steps that are timed, after one that is not. The fastest counts.
+const STEPS: usize = 3;
+
+/// Floating-point operations in a second of the dense network's steps, with the threads that a job has here.
+fn measure(machine: &Machine) -> Result<f64, Failure> {
+    let threads = format!("train.threads={}", machine.plan_threads().torch);
+    let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));
+    let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
+    let failed = |error| Failure::from_error(Exit::Internal, error);
+    let mut model = DenseModel::new(&job).map_err(failed)?;
+    let batch = job.train.batch_size;
+    let (numeric, embeddings) =
+        (vec![0.5; batch * model.input_shape().numeric], vec![0.25; batch * model.input_shape().width()]);
+    let labels: Vec<f32> = (0..batch).map(|sample| (sample % 2) as f32).collect();
+    let mut best = f64::INFINITY;
+    for step in 0..=STEPS {
+        let started = Instant::now();
+        model.step(&numeric, &embeddings, &labels).map_err(failed)?;
+        let seconds = started.elapsed().as_secs_f64();
+        best = if step == 0 { best } else { best.min(seconds) };
+    }
+    let flop = job.dense_layout().map_or(0, |layout| layout.step_flop()) as f64 * batch as f64;
+    Ok(flop / best.max(1e-9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(kinds: &[&str]) -> ModelsArgs {
+        let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        ModelsArgs { job: None, sets: Vec::new(), kinds, flops: None, json: false }
+    }
+
+    #[test]
+    fn every_network_is_shown_at_every_size() {
+        let table = ModelTable::new(&args(&[]), &TrainingSpeed::Flops(1e11), None).unwrap();
+        assert_eq!(table.networks.len(), 12);
+        for NetworkRows { kind, sizes, refused, .. } in &table.networks {
+            assert_eq!((sizes.len(), refused), (LADDER.len(), &None), "{kind}");
+            assert!(sizes.is_sorted_by(|one, other| one.weights < other.weights && one.resident_bytes < other.resident_bytes));
+            for row in sizes {
+                // Six for each weight that is multiplied once.
+                assert!(row.flop_per_sample as f64 > 5.0 * row.weights as f64, "{kind} {}", row.size);
+                assert_eq!(row.streamed_store_bytes, Some(12 * row.weights), "{kind}");
+                assert!(row.streamed_worker_bytes.is_some(), "{kind}");
+            }
+        }
+        let text = print::text(&table);
+        // Without the marks of styles.
+        let plain = |line: &str| line.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "").replace("\u{1b}[2m", "");
+        assert!(text.lines().all(|line| plain(line).chars().count() <= 90), "{text}");
+    }
+
+    #[test]
+    fn a_network_of_another_name_is_refused_with_the_nearest() {
+        let failure =
+            format!("{:?}", ModelTable::new(&args(&["dlmr"]), &TrainingSpeed::Flops(1e11), None).unwrap_err());
+        assert!(failure.contains("did you mean `dlrm`?"), "{failure}");
+        assert_eq!(ModelTable::new(&args(&["bst"]), &TrainingSpeed::Flops(1e11), None).unwrap().networks.len(), 1);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_marked() {
+        let limit = MemoryLimit { bytes: 8 << 30, bound: zagros_plumbing::memory::MemoryBound::Machine };
+        let table = ModelTable::new(&args(&["ffnn"]), &TrainingSpeed::Flops(1e11), Some(limit)).unwrap();
+        let fits: Vec<bool> = table.networks[0].sizes.iter().map(|row| row.fits).collect();
+        assert_eq!(fits, [true, true, true, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn the_rate_is_one_of_a_processor() {
+        let rate = measure(&Machine { cores: 1, workers: 1, servers: 1 }).unwrap();
+        assert!((1e7..1e14).contains(&rate), "{rate}");
+    }
+
+    /// A narrow network waits for its data, which operations alone do not show.
+    #[test]
+    fn a_calibration_counts_every_stage() {
+        let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::sets(["model.hidden=[8]"])).unwrap();
+        let flop = job.dense_layout().unwrap().step_flop();
+        let calibrated = TrainingSpeed::Calibrated(Box::default()).samples_per_second(&job, flop).unwrap();
+        let alone = TrainingSpeed::Flops(100e9).samples_per_second(&job, flop).unwrap();
+        assert!(alone == 100e9 / flop as f64 && calibrated < alone / 2.0, "{calibrated} {alone}");
+    }
+}

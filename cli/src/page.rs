@@ -1,0 +1,313 @@
+//! The page of a run, `report.html`: one file that opens offline. It is made from the files in the run folder.
+
+mod record;
+
+use std::path::PathBuf;
+
+use indicatif::{HumanBytes, HumanCount};
+use zagros_plumbing::chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
+use zagros_plumbing::chart::{Chart, ChartSeries};
+use zagros_dense_worker::{Evaluation, RunFolder, RunSummary, TargetMeasures, TrainingOutcome};
+use zagros_shell::{Failure, write_file};
+use zagros_store::hide_secrets;
+
+use self::record::{EpochMeasures, ScoredPart, TrainingStep};
+use crate::measures;
+
+pub(crate) use self::record::RunRecord;
+
+/// Writes the page into the run folder. Returns its path.
+pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
+    let record = RunRecord::read(folder)?;
+    let path = folder.report_file();
+    write_file(&path, page(&record))?;
+    Ok(path)
+}
+
+fn page(record: &RunRecord) -> String {
+    let parts = [
+        heading(record),
+        tiles(record),
+        section("Curves", curves(record)),
+        section("Held-out parts", evaluations(record)),
+        section("Labels", targets(record)),
+        section("Epochs", epochs(record)),
+        section("Where the time went", stages(record)),
+        section("Machine", machine(record)),
+        section("Job, with every default", job(record)),
+        section("Files", files(record)),
+    ];
+    render_document(&format!("{} · Zagros", record.name), &parts.concat())
+}
+
+/// A part of a page; nothing if it has no content.
+pub(crate) fn section(title: &str, content: String) -> String {
+    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
+}
+
+fn heading(record: &RunRecord) -> String {
+    let lead = match &record.summary {
+        Some(summary) => {
+            let verb = if summary.outcome == TrainingOutcome::Finished { "Trained on" } else { "Stopped after" };
+            let (samples, steps) = (HumanCount(summary.samples), HumanCount(summary.steps));
+            format!("{verb} {samples} samples in {steps} steps, {:.1} s of training", summary.seconds)
+        }
+        None => {
+            let steps = record.steps.last().map_or(0, |step| step.step);
+            format!("No summary: the run failed or still runs; the last recorded step is {}", HumanCount(steps))
+        }
+    };
+    let choice = record.summary.as_ref().and_then(|summary| summary.choice.as_deref());
+    let note = choice.map_or_else(String::new, |choice| format!("<p class=\"note\">{}</p>", escape_html(choice)));
+    let unread = match record.unread {
+        0 => String::new(),
+        lines => format!("<p class=\"lead\">{lines} line(s) of metrics.jsonl could not be read and are skipped</p>"),
+    };
+    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{note}{unread}\n", escape_html(&record.name), escape_html(&lead))
+}
+
+fn tiles(record: &RunRecord) -> String {
+    let Some(summary) = &record.summary else { return String::new() };
+    let measure = |name: &'static str, value: Option<f64>| value.map(|value| (name, format!("{value:.4}")));
+    let test = summary.evaluation.as_ref();
+    let validation = summary.validation.as_ref();
+    let tiles = [
+        measure("test AUC", test.and_then(|measures| measures.auc)),
+        measure("test GAUC", test.and_then(|measures| measures.gauc)),
+        measure("test logloss", test.and_then(|measures| measures.logloss)),
+        measure("validation AUC", validation.and_then(|measures| measures.auc)),
+        measure("test RMSE", test.and_then(|measures| measures.rmse)),
+        measure("test accuracy", test.and_then(|measures| measures.accuracy)),
+        Some(("samples a second", HumanCount(summary.samples_per_second as u64).to_string())),
+        Some(("rows created", HumanCount(summary.rows).to_string())),
+        Some(("of embeddings", HumanBytes(summary.table_bytes).to_string())),
+    ];
+    let tile = |(name, value): (&str, String)| format!("<div><b>{}</b><span>{name}</span></div>", escape_html(&value));
+    format!("<div class=\"tiles\">{}</div>\n", tiles.into_iter().flatten().map(tile).collect::<String>())
+}
+
+fn curves(record: &RunRecord) -> String {
+    let charts = [loss(record), auc(record), calibration(record), throughput(record), staleness(record)];
+    let figures: String = charts.iter().filter_map(Chart::render_figure).collect();
+    if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
+}
+
+fn training(record: &RunRecord, colour: usize, value: impl Fn(&TrainingStep) -> Option<f64>) -> ChartSeries {
+    let point = |step: &TrainingStep| Some((step.step as f64, value(step)?));
+    ChartSeries { name: "training", colour, dots: false, points: record.steps.iter().filter_map(point).collect() }
+}
+
+/// The held-out parts as curves with a dot per evaluation.
+fn held_out(record: &RunRecord, value: fn(&Evaluation) -> Option<f64>) -> [ChartSeries; 2] {
+    [("validation", 1), ("test", 2)].map(|(name, colour)| {
+        let point = |scored: &ScoredPart| Some((scored.step as f64, value(&scored.evaluation)?));
+        ChartSeries { name, colour, dots: true, points: record.of_part(name).filter_map(point).collect() }
+    })
+}
+
+fn with_held_out(record: &RunRecord, training: ChartSeries, value: fn(&Evaluation) -> Option<f64>) -> Chart {
+    let series = std::iter::once(training).chain(held_out(record, value)).collect();
+    Chart { series, mark: record.chosen.map(|step| (step, "the model")), ..Chart::default() }
+}
+
+fn loss(record: &RunRecord) -> Chart {
+    let training = training(record, 0, |step| Some(step.loss_smoothed));
+    let (title, subtitle) = ("Loss", "mean binary cross-entropy, nats; training over about 100 steps");
+    Chart { title, subtitle, ..with_held_out(record, training, |measures| measures.logloss) }
+}
+
+fn auc(record: &RunRecord) -> Chart {
+    let training = training(record, 0, |step| step.auc_so_far);
+    let subtitle = "training over about 100,000 samples, each scored before it was learned from";
+    let mut chart = with_held_out(record, training, |measures| measures.auc);
+    let [validation, test] = held_out(record, |measures| measures.gauc);
+    let grouped = if validation.points.is_empty() { test } else { validation };
+    chart.series.push(ChartSeries { name: "GAUC", colour: 3, ..grouped });
+    Chart { title: "AUC", subtitle, ..chart }
+}
+
+fn calibration(record: &RunRecord) -> Chart {
+    let training = training(record, 0, |step| step.calibration);
+    let (title, subtitle) = ("Calibration", "predicted clicks per real one; 1 is right");
+    Chart { title, subtitle, ..with_held_out(record, training, |measures| measures.calibration) }
+}
+
+fn throughput(record: &RunRecord) -> Chart {
+    let series = vec![training(record, 0, |step| (step.samples_per_second > 0.0).then_some(step.samples_per_second))];
+    Chart { title: "Throughput", subtitle: "samples a second, over 5 s", series, from_zero: true, ..Chart::default() }
+}
+
+fn staleness(record: &RunRecord) -> Chart {
+    let series = vec![training(record, 0, |step| Some(f64::from(step.staleness)))];
+    let subtitle = "earlier batches whose gradients were not acknowledged at the lookup";
+    Chart { title: "Staleness", subtitle, series, from_zero: true, ..Chart::default() }
+}
+
+fn evaluations(record: &RunRecord) -> String {
+    if record.evaluations.is_empty() {
+        return String::new();
+    }
+    let row = |scored: &ScoredPart| {
+        let is_model = scored.part == "validation" && record.chosen == Some(scored.step);
+        let named = [scored.part.clone(), HumanCount(scored.step).to_string()];
+        (if is_model { "best" } else { "" }, named.into_iter().chain(measures(&scored.evaluation)).collect())
+    };
+    let rows: Vec<_> = record.evaluations.iter().map(row).collect();
+    render_table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+}
+
+/// Measures of each of several targets.
+fn targets(record: &RunRecord) -> String {
+    let targets = record.summary.as_ref().map_or(&[][..], |summary| &summary.targets);
+    if targets.is_empty() {
+        return String::new();
+    }
+    let row = |of: &TargetMeasures| {
+        let samples = HumanCount(of.evaluation.samples).to_string();
+        ("", vec![of.target.clone(), measures::in_words(&of.evaluation), samples])
+    };
+    render_table(&["label", "measures", "samples"], &targets.iter().map(row).collect::<Vec<_>>())
+}
+
+fn epochs(record: &RunRecord) -> String {
+    if record.epochs.is_empty() {
+        return String::new();
+    }
+    let row = |epoch: &EpochMeasures| {
+        let named = [format!("{}", epoch.epoch + 1), HumanCount(epoch.step).to_string()];
+        ("", named.into_iter().chain(measures(&epoch.training)).collect())
+    };
+    let rows: Vec<_> = record.epochs.iter().map(row).collect();
+    let note = "<p class=\"lead\">Training rows, each scored before it was learned from.</p>";
+    note.to_owned()
+        + &render_table(
+            &["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"],
+            &rows,
+        )
+}
+
+fn measures(of: &Evaluation) -> [String; 6] {
+    let text = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"));
+    let samples = HumanCount(of.samples).to_string();
+    [text(of.auc), text(of.gauc), text(of.logloss), text(of.normalised_entropy), text(of.calibration), samples]
+}
+
+fn stages(record: &RunRecord) -> String {
+    let Some(summary) = &record.summary else { return String::new() };
+    let stages = named_stages(summary);
+    let most = stages.iter().map(|stage| stage.2).fold(f64::MIN_POSITIVE, f64::max);
+    let row = |(name, what, seconds): &(&str, &str, f64)| {
+        let (width, share) = (seconds / most * 100.0, seconds / summary.seconds.max(f64::MIN_POSITIVE) * 100.0);
+        format!(
+            "<tr><td title=\"{what}\">{name}</td><td>{seconds:.2} s</td><td>{share:.0} %</td>\
+             <td class=\"bar\"><i style=\"width:{width:.1}%\"></i></td></tr>\n"
+        )
+    };
+    let rows: String = stages.iter().map(row).collect();
+    format!(
+        "<p class=\"lead\">Seconds in each stage, and as a share of the {:.1} s of training. Stages overlap, so they add up \
+         to more.</p><div class=\"card\"><table><tr><th>stage</th><th>time</th><th>share</th><th></th></tr>\n{rows}\
+         </table></div>",
+        summary.seconds
+    )
+}
+
+fn named_stages(summary: &RunSummary) -> [(&'static str, &'static str, f64); 10] {
+    let stages = &summary.stages;
+    [
+        ("parse", "processor time of reading and parsing", stages.parse),
+        ("dedup", "finding unique ids", stages.dedup),
+        ("lookup", "from request to rows", stages.lookup),
+        ("gather", "rows to the network's input", stages.gather),
+        ("dense", "forward, backward, optimiser", stages.dense),
+        ("layers", "of dense: waiting for streamed weights", stages.layers),
+        ("other workers", "waiting for the other workers and summing gradients with them", stages.reduce),
+        ("scatter", "gradients to unique rows", stages.scatter),
+        ("push", "from gradients to acknowledgement", stages.push),
+        ("waiting", "no batch was ready", stages.waiting),
+    ]
+}
+
+fn machine(record: &RunRecord) -> String {
+    let Some(summary) = &record.summary else { return String::new() };
+    let (machine, unknown) = (&summary.machine, || "not known".to_owned());
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(unknown, |bytes| HumanBytes(bytes).to_string());
+    render_facts(&[
+        ("processor", machine.processor.clone().unwrap_or_else(unknown)),
+        ("cores", machine.cores.to_string()),
+        ("memory", bytes(machine.memory_bytes)),
+        ("most memory held", bytes(summary.peak_rss_bytes)),
+        ("cost of training", summary.cost.in_words().unwrap_or_else(unknown)),
+    ])
+}
+
+fn job(record: &RunRecord) -> String {
+    if record.job.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<details class=\"card\"><summary>job.toml</summary><pre>{}</pre></details>",
+        escape_html(&hide_secrets(&record.job))
+    )
+}
+
+fn files(record: &RunRecord) -> String {
+    let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escape_html(name));
+    let model = record.summary.as_ref().and_then(|summary| summary.model.clone());
+    // A model in the run folder is already among the files.
+    let model_place =
+        model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escape_html(&model)));
+    let links: Vec<String> = record.files.iter().map(link).chain(model_place).collect();
+    if links.is_empty() { String::new() } else { format!("<p>{}</p>", links.join(" · ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(step: u64) -> TrainingStep {
+        let auc_so_far = Some(0.5 + step as f64 / 1000.0);
+        TrainingStep {
+            step,
+            samples_per_second: 1e5,
+            loss_smoothed: 0.5,
+            auc_so_far,
+            calibration: Some(1.0),
+            staleness: 1,
+        }
+    }
+
+    fn scored(step: u64, part: &str) -> ScoredPart {
+        let evaluation = Evaluation { samples: 10, auc: Some(0.75), gauc: Some(0.625), ..Evaluation::default() };
+        ScoredPart { step, part: part.to_owned(), evaluation }
+    }
+
+    #[test]
+    fn a_run_that_failed_still_has_its_curves() {
+        let record = RunRecord { name: "<run>".to_owned(), steps: (1..50).map(step).collect(), ..RunRecord::default() };
+        let page = page(&record);
+        assert!(page.contains("No summary: the run failed or still runs; the last recorded step is 49"), "{page}");
+        assert!(page.contains("<h1>&lt;run&gt;</h1>") && !page.contains("<run>"));
+        assert_eq!(page.matches("<figure>").count(), 5);
+        for absent in ["Where the time went", "Held-out parts", "Epochs", "Files"] {
+            assert!(!page.contains(&format!("<h2>{absent}")), "{absent}");
+        }
+    }
+
+    #[test]
+    fn evaluations_are_listed_and_that_of_the_model_is_marked() {
+        let evaluations = vec![scored(10, "validation"), scored(20, "validation"), scored(20, "test")];
+        let steps = (1..30).map(step).collect();
+        let job = "a = \"<b>\"\ntrain = \"https://me:word@host/a.csv?sig=secret\"\n".to_owned();
+        let files = vec!["summary.json".to_owned()];
+        let page = page(&RunRecord { evaluations, steps, chosen: Some(10), job, files, ..RunRecord::default() });
+        assert_eq!(
+            page.matches("<tr class=\"best\"><td>validation</td><td>10</td><td>0.7500</td><td>0.6250</td>").count(),
+            1
+        );
+        assert_eq!(page.matches("class=\"best\"").count(), 1);
+        assert!(page.contains(">the model</text>") && page.contains("GAUC</span>"));
+        assert!(page.contains("https://host/a.csv?…") && !page.contains("word") && !page.contains("sig="));
+        assert!(page.contains("a = &quot;&lt;b&gt;&quot;") && page.contains("<a href=\"summary.json\">"));
+    }
+}

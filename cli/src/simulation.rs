@@ -1,0 +1,247 @@
+//! Simulated runs: reads the job, its first rows, the calibration and the machines file, and leaves the rest to `zagros-sim`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use indicatif::{HumanBytes, HumanCount};
+use serde::Serialize;
+use zagros_cost::{Calibration, SampleWork};
+use zagros_job::threads::{Machine, core_count};
+use zagros_job::{Job, WeightStore};
+use zagros_shell::{Exit, Failure, load_job_for, read_named_file};
+use zagros_sim::{ClusterFile, FailureReport, Scenario, SimError, SimReport, SimSettings};
+
+use crate::args::SimulateArgs;
+use crate::planning;
+
+/// The run that is to be simulated, and its name.
+pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failure> {
+    let calibration = planning::calibration(args.calibration.as_deref())?;
+    let file = args.machines.as_deref().map(read).transpose()?;
+    let (name, mut scenario) = match (&args.job, file) {
+        (None, None) => return Err(refused(SimError::NoWorkload)),
+        (None, Some(file)) => {
+            let name =
+                args.machines.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+            (name.unwrap_or_default(), file.build_scenario(&calibration).map_err(refused)?)
+        }
+        (Some(_), Some(file)) if file.workload.is_some() => return Err(refused(SimError::TwoWorkloads)),
+        (Some(job), file) => of_job(args, job, file, &calibration)?,
+    };
+    let settings = &mut scenario.settings;
+    settings.steps = args.steps.unwrap_or(settings.steps);
+    settings.seed = args.seed.unwrap_or(settings.seed);
+    settings.background_threads = args.background_threads.unwrap_or(settings.background_threads);
+    scenario.settings = scenario.settings.checked().map_err(refused)?;
+    Ok((name, scenario))
+}
+
+/// A job on the machines of a file, or on this one.
+fn of_job(
+    args: &SimulateArgs,
+    file: &Path,
+    cluster: Option<ClusterFile>,
+    calibration: &Calibration,
+) -> Result<(String, Scenario), Failure> {
+    let mut sets = args.sets.clone();
+    sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
+    sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
+    let here = Machine { cores: core_count(), workers: 1, servers: 0 };
+    let mut job = load_job_for(file, &sets, &here)?;
+    let (machines, calibration, settings) = match cluster {
+        Some(cluster) => {
+            job.cluster.workers = cluster.machines.worker_count().max(1.0) as u32;
+            let calibration = cluster.merge_calibration(calibration).map_err(refused)?;
+            (cluster.machines, calibration, cluster.settings)
+        }
+        None => {
+            let has_processes = args.servers.is_some() || args.workers.is_some() || job.cluster.workers > 1;
+            let (workers, servers) = (job.cluster.workers as usize, job.cluster.servers as usize);
+            let machine = if has_processes { Machine { workers, servers, ..here } } else { here };
+            job = load_job_for(file, &sets, &machine)?;
+            (planning::this_machine(&job, &machine), calibration.clone(), SimSettings::default())
+        }
+    };
+    if job.train.weights == WeightStore::Streamed {
+        tracing::warn!("streamed weights are not simulated: each worker has the whole dense network here");
+        job.train.weights = WeightStore::Resident;
+    }
+    let data = planning::measure_shape(&job, None);
+    let work = SampleWork::new(&job, &data).map_err(|error| refused(error.into()))?;
+    let (parameters, bytes) = rows(&job, args.rows);
+    Ok((job.name.clone(), Scenario { machines, calibration, work, settings, parameters, row_bytes: bytes }))
+}
+
+/// Weights and bytes of so many rows, of a mean table.
+fn rows(job: &Job, rows: Option<u64>) -> (Option<f64>, Option<f64>) {
+    let tables = job.tables.len().max(1) as f64;
+    let dim = job.tables.iter().map(|table| table.dim as f64).sum::<f64>() / tables;
+    let bytes = job.tables.iter().map(|table| table.row_bytes() as f64).sum::<f64>() / tables;
+    let rows = rows.map(|rows| rows as f64);
+    (rows.map(|rows| rows * dim), rows.map(|rows| rows * bytes))
+}
+
+fn read(file: &Path) -> Result<ClusterFile, Failure> {
+    ClusterFile::from_toml(&read_named_file(file)?).map_err(|error| {
+        Failure::usage(format!("{}: {error}", file.display()), "docs/how-to/simulate.md describes the file")
+    })
+}
+
+pub(crate) fn refused(error: SimError) -> Failure {
+    let exit = if matches!(error, SimError::Stuck { .. }) { Exit::Internal } else { Exit::Usage };
+    Failure::with_help(exit, error.to_string(), "docs/how-to/simulate.md says what can be simulated")
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct SimulationFigures {
+    name: String,
+    /// Where the speed of a core comes from.
+    calibration: String,
+    /// The run as it is described; `None` with tables.
+    pub(crate) run: Option<SimReport>,
+    tables: Vec<WhatIfTable>,
+    pub(crate) failures: Option<FailureReport>,
+}
+
+/// Runs that differ in one value.
+#[derive(Debug, Serialize)]
+struct WhatIfTable {
+    key: &'static str,
+    rows: Vec<WhatIfRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct WhatIfRow {
+    value: f64,
+    run: SimReport,
+}
+
+impl SimulationFigures {
+    pub(crate) fn new(name: &str, scenario: &Scenario) -> Self {
+        let calibration = scenario.calibration.source.clone();
+        Self { name: name.to_owned(), calibration, run: None, tables: Vec::new(), failures: None }
+    }
+
+    pub(crate) fn add_table(&mut self, key: &'static str, rows: Vec<(f64, SimReport)>) {
+        let rows = rows.into_iter().map(|(value, run)| WhatIfRow { value, run }).collect();
+        self.tables.push(WhatIfTable { key, rows });
+    }
+
+    pub(crate) fn in_words(&self) -> String {
+        let mut text = format!("{}  simulated; nothing was run\n", self.name);
+        if let Some(run) = &self.run {
+            text += &describe(run);
+        }
+        self.tables.iter().for_each(|table| text += &table.in_words());
+        if let Some(failures) = &self.failures {
+            text += &describe_failures(failures);
+        }
+        text + &format!("\n  speed of a core: {}\n", self.calibration)
+    }
+}
+
+impl WhatIfTable {
+    fn in_words(&self) -> String {
+        let mut text = format!(
+            "\n  {:<18}{:>14}{:>16}{:>13}{:>13}{:>11}  bottleneck\n",
+            self.key, "samples/s", "rows waited ms", "dense ms", "workers ms", "staleness"
+        );
+        for WhatIfRow { value, run } in &self.rows {
+            let step = &run.step;
+            let bottleneck = run.bottleneck.split(':').next().unwrap_or_default();
+            // Writing to a text cannot fail.
+            let _ = writeln!(
+                text,
+                "  {:<18}{:>14}{:>16.2}{:>13.2}{:>13.2}{:>11.2}  {bottleneck}",
+                number(*value),
+                count(run.samples_per_second),
+                step.wait_for_rows_ms,
+                step.dense_ms,
+                step.wait_for_workers_ms,
+                run.staleness_mean
+            );
+            if let Some((group, bytes)) = &run.too_little_memory {
+                let _ = writeln!(text, "  {:<18}{}", "", too_little(group, *bytes));
+            }
+        }
+        text
+    }
+}
+
+fn describe(run: &SimReport) -> String {
+    let servers = match run.servers {
+        0 => "all roles in one process".to_owned(),
+        servers => format!("{servers} embedding server(s)"),
+    };
+    let mut text = format!(
+        "\n  {} samples/s with {} dense worker(s) and {servers}, mode {}, staleness {}, batch {}\n  bottleneck: {}\n",
+        count(run.samples_per_second),
+        run.workers,
+        run.mode,
+        run.staleness,
+        run.batch_size,
+        run.bottleneck
+    );
+    let step = &run.step;
+    let parts = [
+        ("waiting for rows", step.wait_for_rows_ms),
+        ("gather, forward, backward, update", step.dense_ms),
+        ("waiting for workers, all-reduce", step.wait_for_workers_ms),
+    ];
+    text += "\na step of a worker\n";
+    for (name, ms) in parts {
+        let _ = writeln!(text, "  {name:<36}{ms:>10.2} ms");
+    }
+    text += "\nbusy\n";
+    for busy in &run.busy {
+        let _ = writeln!(text, "  {:<36}{:>10.1} %", busy.resource, busy.share * 100.0);
+    }
+    let lookups = run.staleness_histogram.iter().sum::<u64>().max(1) as f64;
+    let shares = run.staleness_histogram.iter().enumerate();
+    let shares: Vec<String> =
+        shares.map(|(staleness, count)| format!("{staleness}: {:.0} %", *count as f64 / lookups * 100.0)).collect();
+    let _ = writeln!(text, "\n  lookups by staleness  {} (mean {:.2})", shares.join(", "), run.staleness_mean);
+    if let Some(bytes) = run.server_bytes.filter(|_| run.servers > 0) {
+        let _ = writeln!(text, "  rows on each server   {}", HumanBytes(bytes as u64));
+    }
+    if let Some((group, bytes)) = &run.too_little_memory {
+        let _ = writeln!(text, "  {}", too_little(group, *bytes));
+    }
+    let _ = writeln!(text, "  {:.1} s of the run were simulated in {} events", run.seconds, HumanCount(run.events));
+    text
+}
+
+fn too_little(group: &str, bytes: f64) -> String {
+    format!("rows do not fit: each machine of `{group}` is {} short of memory", HumanBytes(bytes as u64))
+}
+
+fn describe_failures(report: &FailureReport) -> String {
+    let mut text = "\nfailures\n".to_owned();
+    for role in &report.roles {
+        let _ = writeln!(
+            text,
+            "  the loss of a {:<15}{:>8.1} s, {} samples trained on again; {} machine(s)",
+            if role.role == "worker" { "worker machine" } else { role.role },
+            role.lost_seconds,
+            HumanCount(role.trained_again),
+            role.machines
+        );
+    }
+    let _ = writeln!(
+        text,
+        "  one failure in {} h of each machine costs {:.3} % of the time; one failure an hour of all machines {:.2} %",
+        HumanCount(report.hours_between_failures as u64),
+        report.lost_share * 100.0,
+        report.lost_share_hourly * 100.0
+    );
+    text
+}
+
+fn count(value: f64) -> String {
+    HumanCount(value.max(0.0) as u64).to_string()
+}
+
+/// Short for large values: `1e14`.
+fn number(value: f64) -> String {
+    if value >= 1e9 { format!("{value:e}") } else { format!("{value}") }
+}
