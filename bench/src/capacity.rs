@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use zagros_rows::cold::{LogOptions, LogStore, StoreContent};
 use zagros_plumbing::metrics::DiskSpace;
+use zagros_rows::cold::{LogOptions, LogStore, StoreContent};
 use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer, write_file};
 use zagros_table::{ColdStore, Initializer, Optimizer, RequestBuffers, TableConfig, TableResources, TableSet};
 

@@ -177,12 +177,7 @@ impl WireCase {
         Self::new(wire, "embedded", measured, None)
     }
 
-    fn loopback_case(
-        wire: Encoding,
-        measured: &MeasuredCase,
-        embedded: &MeasuredCase,
-        limit: SocketLimit,
-    ) -> Self {
+    fn loopback_case(wire: Encoding, measured: &MeasuredCase, embedded: &MeasuredCase, limit: SocketLimit) -> Self {
         let floor = CpuMs::new(&embedded.trained).both() + limit.cpu * 1e3;
         let limits = CaseLimits {
             sockets_ms: limit.cpu * 1e3,

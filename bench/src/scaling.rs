@@ -123,7 +123,8 @@ fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
 }
 
 async fn train(job: &Path, runs: &Path, workers: u32, first: Option<&ScalingRun>) -> Result<ScalingRun, Failure> {
-    let UpRun { summary, cpu } = program::run_up(job, runs, &format!("training with {workers} dense worker(s)")).await?;
+    let UpRun { summary, cpu } =
+        program::run_up(job, runs, &format!("training with {workers} dense worker(s)")).await?;
     Ok(figures(workers, &summary, cpu, first))
 }
 

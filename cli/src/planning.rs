@@ -68,11 +68,9 @@ pub(crate) fn forecast(
     calibration: &Calibration,
     machines: &Machines,
 ) -> Result<Forecast, Failure> {
-    Forecast::new(ForecastInputs { job, data, calibration, machines }).map_err(|error| {
-        Failure::usage(error.to_string(), "docs/how-to/plan.md says what a forecast is made of")
-    })
+    Forecast::new(ForecastInputs { job, data, calibration, machines })
+        .map_err(|error| Failure::usage(error.to_string(), "docs/how-to/plan.md says what a forecast is made of"))
 }
-
 
 fn refused(file: &Path, error: &CostError) -> Failure {
     let help = "docs/how-to/plan.md describes the file";

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use zagros_dense_worker::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
 use zagros_job::{Job, TableOptimizer, is_dense_table};
-use zagros_rows::snapshot::{CopyError, FileChain, RowConversion, SavedFile, StateConversion, TableHeader, copy_converted};
+use zagros_rows::snapshot::{
+    CopyError, FileChain, RowConversion, SavedFile, StateConversion, TableHeader, copy_converted,
+};
 use zagros_shell::{Exit, Failure};
 use zagros_store::{ContentDigest, FileName, Folder, hex_digits};
 use zagros_table::WeightType;

@@ -76,9 +76,9 @@ pub(crate) fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failur
 pub(crate) fn start_from(model: Option<&Path>, sets: &mut Vec<String>) -> Result<(), Failure> {
     let Some(model) = model else { return Ok(()) };
     SavedModel::find(model, Duration::from_secs(60))?;
-    let text = model.to_str().ok_or_else(|| {
-        Failure::usage(format!("{} is no Unicode text", model.display()), "rename the folder")
-    })?;
+    let text = model
+        .to_str()
+        .ok_or_else(|| Failure::usage(format!("{} is no Unicode text", model.display()), "rename the folder"))?;
     // A JSON text is a TOML text.
     sets.push(format!("train.start_from={}", serde_json::Value::from(text)));
     Ok(())

@@ -1,6 +1,5 @@
 //! The quick benchmark runs and its figures make sense; no figure is judged.
 
-
 use zagros_tests::zagros_bench;
 
 #[test]

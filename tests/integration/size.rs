@@ -1,6 +1,5 @@
 //! `model.size`: from the key to a trained, resumed and scored model, in every mode.
 
-
 use super::fixture::Fixture;
 use super::resume::interrupt;
 

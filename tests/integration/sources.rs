@@ -213,9 +213,7 @@ fn features() -> String {
 fn what_a_store_refuses_is_named_before_anything_starts() {
     let store = FakeS3::start("logs");
     let fixture = Fixture::new(500).with_environment(store.environment_variables());
-    let train = |data: &str| {
-        fixture.zagros(["train", "job.toml", "--set", &format!("data.train={data}")]).stderr
-    };
+    let train = |data: &str| fixture.zagros(["train", "job.toml", "--set", &format!("data.train={data}")]).stderr;
     let missing = train("s3://logs/2026/rows.txt");
     assert!(missing.contains("s3://logs/2026/rows.txt is neither an object nor a prefix of objects"), "{missing}");
     let nothing = train("s3://logs/2026-*/x");

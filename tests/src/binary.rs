@@ -67,7 +67,8 @@ impl FinishedCommand {
     /// Standard output, which is JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: no JSON: {}{}", self.stdout, self.stderr))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: no JSON: {}{}", self.stdout, self.stderr))
     }
 
     /// Fails the test unless standard error holds each text.

@@ -166,7 +166,8 @@ mod tests {
         data.samples = Some(36_000_000);
         change(&mut calibration, &mut data);
         let machines = machines(described);
-        Forecast::new(ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines }).unwrap()
+        Forecast::new(ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines })
+            .unwrap()
     }
 
     #[test]
@@ -243,7 +244,8 @@ mod tests {
         let expected = 2.0 * flops / 0.125e9;
         assert!((plan.streaming_batch / expected - 1.0).abs() < 0.02, "{} {expected}", plan.streaming_batch);
         assert!((streaming(&["cluster.wire=bf16"], 1.0).streaming_batch / plan.streaming_batch - 0.5).abs() < 1e-9);
-        let batch = |batch: f64| streaming(&[&format!("train.batch_size={}", batch.round())], 1.0).stages.exposed_stream;
+        let batch =
+            |batch: f64| streaming(&[&format!("train.batch_size={}", batch.round())], 1.0).stages.exposed_stream;
         assert!(batch(0.5 * expected) > 0.0);
         assert_eq!(batch(1.1 * expected), 0.0);
         // A batch that is too small waits for the network, and the advice says so.
@@ -310,8 +312,12 @@ mod tests {
         let mut job = job(&[]);
         let data = DataShape::from_job(&job);
         job.model = zagros_job::Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
-        let inputs =
-            ForecastInputs { job: &job, data: &data, calibration: &Calibration::default(), machines: &machines(CLUSTER) };
+        let inputs = ForecastInputs {
+            job: &job,
+            data: &data,
+            calibration: &Calibration::default(),
+            machines: &machines(CLUSTER),
+        };
         assert!(matches!(Forecast::new(inputs), Err(CostError::UnknownNetwork)));
     }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use indicatif::HumanBytes;
 use zagros_job::{Job, Table};
-use zagros_rows::log::{LogError, LogFolder};
 use zagros_plumbing::metrics::DiskSpace;
+use zagros_rows::log::{LogError, LogFolder};
 
 /// Folder of the servers' logs, in the run folder.
 const LOG: &str = "row-log";

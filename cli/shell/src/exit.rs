@@ -241,7 +241,6 @@ mod tests {
         assert_eq!(chain.report.help().map(|help| help.to_string()).as_deref(), Some("make room"));
     }
 
-
     struct Broken(ErrorKind);
 
     impl Write for Broken {

@@ -15,9 +15,8 @@ pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure>
 
 /// Reads a file that the command line names.
 pub fn read_named_file(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
-        Failure::usage(format!("cannot read {}: {error}", path.display()), disk::next_step(&error))
-    })
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display()), disk::next_step(&error)))
 }
 
 /// Checks the folders before anything else is done. Otherwise only the first checkpoint, or the end of training, would show

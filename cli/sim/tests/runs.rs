@@ -253,7 +253,7 @@ fn persias_capacity_test_is_simulated_within_a_fifth() {
         rates.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
     near(most, least, 0.03);
     let hybrid = rates[4];
-    let sync = rate(&WhatIf::parse("staleness=0").unwrap().varied_scenarios(&persia).next().unwrap().1, 0.03);
+    let sync = rate(&WhatIf::parse("staleness=0").unwrap().varied_scenarios(&persia).next().unwrap().1);
     near(hybrid / sync, HYBRID[4].1 / SYNC, 0.2);
     near(hybrid / sync, 2.6, 0.2);
     let asynchronous = rate(&scenario(&PERSIA.replace("mode = \"hybrid\"", "mode = \"async\"")));

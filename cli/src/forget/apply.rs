@@ -10,8 +10,8 @@ use std::path::Path;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, JOB, MANIFEST, Manifest};
 use zagros_plumbing::durable;
-use zagros_shell::{Failure, OrFailure};
 use zagros_rows::snapshot::{FollowedFile, copy_without};
+use zagros_shell::{Failure, OrFailure};
 use zagros_store::{Folder, hex_digits};
 
 use super::plan::{ChangedJob, PlannedCopy, clean_run, is_row_file};

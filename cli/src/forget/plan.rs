@@ -6,8 +6,8 @@ use std::path::Path;
 use zagros_dense_worker::{FileRecord, JOB, Manifest};
 use zagros_job::{IdRange, Job, Overrides};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure};
 use zagros_rows::snapshot::{ChainLink, MentionedIds, SavedFile, SnapshotError, group_links, mentioned_ids};
+use zagros_shell::{Exit, Failure};
 use zagros_store::Folder;
 
 use super::{ForgetPlace, WantedIds};
@@ -245,11 +245,7 @@ pub(crate) struct ChangedJob {
 }
 
 /// The job of a save without the ids in the vocabularies of the table's features; `None` if none of them is there.
-fn changed_job(
-    save: &Folder,
-    manifest: &Manifest,
-    wanted: &WantedIds,
-) -> Result<Option<ChangedJob>, Failure> {
+fn changed_job(save: &Folder, manifest: &Manifest, wanted: &WantedIds) -> Result<Option<ChangedJob>, Failure> {
     if manifest.files.iter().all(|file| file.name != JOB) {
         return Ok(None);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use zagros_plumbing::Shutdown;
-use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_rows::snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, decode_part, slot_parts};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 use crate::ledger::RowId;
 use crate::recorder::RoundRecorder;
@@ -31,7 +31,11 @@ fn newest(run: &Path) -> Option<u64> {
 }
 
 /// Gives `take` the id and weights of each row of the tables named `tables`.
-pub(crate) fn each_saved_row(run: &Path, tables: &[String], take: &mut dyn FnMut(RowId, &[f32])) -> Result<(), Failure> {
+pub(crate) fn each_saved_row(
+    run: &Path,
+    tables: &[String],
+    take: &mut dyn FnMut(RowId, &[f32]),
+) -> Result<(), Failure> {
     let model = run.join("model");
     let manifest = model.join("manifest.json");
     let text = fs::read(&manifest).map_err(|error| {

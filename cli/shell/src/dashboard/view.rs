@@ -263,7 +263,15 @@ mod tests {
             lookup_seconds_p99: Some(0.0016),
         };
         let (role, state) = ("embedding server".to_owned(), "alive".to_owned());
-        MemberReport { role, state, index, buckets: 512, load: Some(load), silent_seconds: 0.4, ..MemberReport::default() }
+        MemberReport {
+            role,
+            state,
+            index,
+            buckets: 512,
+            load: Some(load),
+            silent_seconds: 0.4,
+            ..MemberReport::default()
+        }
     }
 
     fn worker(index: u32) -> MemberReport {
@@ -352,12 +360,19 @@ mod tests {
                 "docs/live-page.md differs; write it with: UPDATE_DOCS=1 cargo test -p zagros-shell dashboard\n{shown}"
             );
         }
-        for words in
-            ["quickstart  ● training", "epoch 2 of 3: 24 of 64 splits, 4 under way", "84,210 samples/s", "0.7522", "2 of 4"]
-        {
+        for words in [
+            "quickstart  ● training",
+            "epoch 2 of 3: 24 of 64 splits, 4 under way",
+            "84,210 samples/s",
+            "0.7522",
+            "2 of 4",
+        ] {
             assert!(shown.contains(words), "no {words:?} in\n{shown}");
         }
-        assert!(shown.contains("server 1   ● alive") && shown.contains("75 %") && shown.contains("≤ 1.6 ms"), "{shown}");
+        assert!(
+            shown.contains("server 1   ● alive") && shown.contains("75 %") && shown.contains("≤ 1.6 ms"),
+            "{shown}"
+        );
         assert!(shown.contains("checkpoint after step 4000") && shown.contains("Ctrl-C stops the run"), "{shown}");
     }
 

@@ -2,10 +2,10 @@
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 use zagros_rows::snapshot::{
     FoundRow, NormBin, SnapshotHeader, TableHeader, decode_part, may_hold_bucket, row_bucket, slot_parts,
 };
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 
 use super::file_name;
 use super::model::InspectedModel;

@@ -3,11 +3,11 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode_part,
     slot_parts,
 };
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 
 use super::model::InspectedModel;
 use super::progress;

@@ -4,8 +4,8 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 use zagros_rows::snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
+use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 use zagros_store::hex_digits;
 
 use super::model::InspectedModel;
