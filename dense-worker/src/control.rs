@@ -1,80 +1,30 @@
 //! What a worker does besides touching samples: join, get splits, complete them, evaluate, save, leave.
 //!
-//! `driver` performs what the training loop (`zagros_worker_core`) decides. `trainer` names the driver's parts. The other
-//! files hold one part, or perform one kind of action, each.
+//! `driver` performs what the training loop (`zagros_worker_core`) decides. `trainer` names the driver's parts. Each folder holds
+//! some of the parts, and performs the actions on them.
+//!
+//! ```text
+//! join ─► checkpoint ─► evaluate ─► group ─► save, step, data
+//!              predict ────┘
+//! ```
+//!
+//! An arrow: the files of the first name items of the second, and never the reverse. Only `trainer`, which has a part from
+//! each folder, is named by all of them.
 
-mod asynchronous;
-mod ballots;
-mod barrier_calls;
-mod best_states;
-mod blocking;
-mod books;
-mod calibration;
-mod calibrators;
 mod checkpoint;
-mod checkpoint_names;
-mod completer;
-mod conclude;
 mod context;
-mod cost_meter;
-mod departure;
-mod diverged;
-mod divergence;
+mod data;
 mod driver;
-mod early_stopping;
-mod epoch_end;
 mod evaluate;
-mod evaluation;
-mod forgotten;
 mod group;
-mod group_session;
-mod group_step;
-mod group_watch;
-mod importance;
-mod interruption;
-mod label_runs;
-mod lease;
-mod lookup;
-mod loss_check;
-mod main_target;
-mod manifest;
-mod manifest_rows;
-mod measures;
-mod model_choice;
-mod outputs;
-mod part_scores;
+mod join;
 mod predict;
-mod replaced_file;
-mod restore;
-mod resume;
-mod round;
-mod row_servers;
-mod saved_model;
-mod scoring;
-mod slow;
-mod splits;
-mod start_meanings;
-mod start_model;
-mod status_report;
+mod save;
 mod step;
-mod stop;
-mod stream;
-mod stream_position;
-#[cfg(test)]
-mod tests;
-mod tracker;
 mod trainer;
-mod transforms;
-mod worker;
-mod worker_counts;
 
-pub use evaluate::EvaluateCommand;
-pub use forgotten::{forget_rows, note_forgotten};
-pub use manifest::{FileRecord, MANIFEST, Manifest};
-pub use manifest_rows::CopiedFiles;
-pub use measures::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance};
-pub use part_scores::target_form;
+pub use checkpoint::{EarlierRun, LastRun, ResumePoint};
+pub use evaluate::{EvaluateCommand, ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance, target_form};
+pub use join::{Worker, WorkerInput};
 pub use predict::{PredictCommand, ScoredRows};
-pub use resume::{EarlierRun, LastRun, ResumePoint};
-pub use saved_model::JOB;
-pub use worker::{Worker, WorkerInput};
+pub use save::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest, forget_rows, note_forgotten};

@@ -2,46 +2,14 @@
 //!
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
-mod autograd;
-mod average;
-mod batch_norm;
-mod bst;
-mod buffers;
-mod dcnv2;
-mod deepfm;
 mod device;
-mod dice;
-mod din;
-mod dlrm;
-mod dropout;
 mod error;
-mod ffnn;
-mod finalmlp;
-mod flat;
-mod flat_weights;
 mod forward_backward;
-mod hidden;
-mod inputs;
-mod layer_calls;
-mod loss;
-mod loss_scale;
-mod mlp;
-mod network;
-mod numeric_embedding;
-mod optimizer;
-mod regularisation;
-mod saved_weights;
-mod scoring;
-mod sequence_head;
-mod shape;
-mod shared;
-mod state;
-mod streamed_autograd;
-mod tasks;
-mod torchscript;
+mod layers;
+mod networks;
+mod streamed;
+mod training;
 mod weights;
-mod wide_deep;
-mod wukong;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -51,29 +19,20 @@ use tch::nn::VarStore;
 use tch::{Device, Tensor};
 use zagros_job::{Job, NonFinitePolicy, Precision};
 
-use average::WeightAverage;
-use batch_norm::LentBuffers;
-use buffers::ModuleBuffers;
 use device::DevicePlacement;
 pub(crate) use device::without_units;
-use dropout::UnitDropout;
 pub use error::ModelError;
-use flat::FlatParameters;
-use forward_backward::{BatchShare, ComputeThreads, LayerWindow, StreamedExchange, StreamedThreads, StreamedVariables};
-pub use forward_backward::{GradientLimit, LayerStore, LayerValues, PendingLayer, TraversalPurpose};
-pub use inputs::SameInputs;
-pub use loss::LabelledSamples;
-use loss::TargetLosses;
-use loss_scale::LossScale;
-use mlp::ValuesPlace;
-use network::{BuiltNetwork, DenseNetwork};
-use numeric_embedding::NumericEmbeddings;
-pub(crate) use optimizer::RateRange;
-use optimizer::WeightUpdater;
-use regularisation::StepRegularisation;
-pub(crate) use scoring::batch_of_blocks;
-pub use shape::{AttentionShape, InputShape, SequenceShape};
-pub use shared::FinalGradients;
+use forward_backward::{BatchShare, ComputeThreads, StreamedThreads};
+use layers::{LentBuffers, ModuleBuffers, NumericEmbeddings, UnitDropout, ValuesPlace};
+pub use networks::{AttentionShape, InputShape, SequenceShape};
+use networks::{BuiltNetwork, DenseNetwork};
+pub use streamed::{GradientLimit, LayerStore, LayerValues, PendingLayer, TraversalPurpose};
+use streamed::{LayerWindow, StreamedExchange, StreamedVariables};
+pub use training::{FinalGradients, LabelledSamples};
+use training::{LossScale, StepRegularisation, TargetLosses, WeightAverage, WeightUpdater};
+pub(crate) use training::{RateRange, batch_of_blocks};
+use weights::FlatParameters;
+pub use weights::SameInputs;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {

@@ -1,11 +1,12 @@
 //! Resuming an interrupted run: what a checkpoint holds, where it lies and how it is found and written.
 //!
-//! A checkpoint is a saved model (`super::saved_model`) with `optimizer.safetensors`, `training.json` and the resolved
+//! A checkpoint is a saved model (`super::save`) with `optimizer.safetensors`, `training.json` and the resolved
 //! `job.toml` beside it. All of it is of one moment between two steps: every push before it is acknowledged, none
 //! after it is in the rows (invariant CK-2).
 
 mod changed_rows;
 mod folders;
+mod make;
 mod point;
 mod position;
 mod root;

@@ -7,9 +7,7 @@ use zagros_embedding_client::EmbeddingClient;
 use zagros_job::{Job, WireFormat};
 use zagros_protocol::datapath::Encoding;
 
-use super::completer::SplitCompleter;
-use super::splits::SplitClient;
-use super::stop::StopSignal;
+use super::data::{SplitClient, SplitCompleter, StopSignal};
 use crate::datapath::dense::DenseThread;
 use crate::event::Observer;
 use crate::metrics::WorkerMetrics;

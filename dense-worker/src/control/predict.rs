@@ -11,8 +11,8 @@ use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_store::Folder;
 
-use super::calibrators::ModelCalibrators;
 use super::evaluate::{HeldOut, PartScorer, ScoringParts, rows_to_score};
+use super::save::ModelCalibrators;
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;

@@ -2,18 +2,13 @@
 
 use zagros_job::Job;
 
-use super::ballots::GroupBallots;
-use super::barrier_calls::BarrierCalls;
+use super::checkpoint::CheckpointWriter;
 use super::context::RunContext;
-use super::divergence::DivergenceWatch;
-use super::group_session::GroupSession;
-use super::label_runs::LabelRuns;
-use super::main_target::{MainTarget, loss_of_ignorance};
-use super::resume::CheckpointWriter;
-use super::scoring::ScoringState;
-use super::start_model::StartModel;
-use super::stream::StreamState;
-use super::tracker::TrainingTracker;
+use super::data::StreamState;
+use super::evaluate::ScoringState;
+use super::group::{BarrierCalls, GroupBallots, GroupSession};
+use super::join::StartModel;
+use super::step::{DivergenceWatch, LabelRuns, MainTarget, TrainingTracker, loss_of_ignorance};
 use crate::summary::RunSummary;
 
 pub(crate) struct Trainer {

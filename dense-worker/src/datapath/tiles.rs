@@ -43,9 +43,9 @@ use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::{Access, TileUpdate};
 use zagros_table::optimizer::dense::Staging;
 
-use self::lane::LayerLane;
-use self::layer::{LayerPart, TiledLayer};
-use self::transfer::{PushReceipt, TransferError};
+use lane::LayerLane;
+use layer::{LayerPart, TiledLayer};
+use transfer::{PushReceipt, TransferError};
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
 use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};

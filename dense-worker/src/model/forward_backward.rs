@@ -13,23 +13,19 @@ mod ffnn;
 mod finalmlp;
 mod fusion;
 mod layer;
-mod layer_values;
 mod linear_term;
-mod matrix;
 mod mixture;
 mod pairs;
 mod product;
 mod stack;
 mod streamed;
-mod streamed_exchange;
-mod streamed_variables;
 mod tasks;
 mod threads;
 mod wide_deep;
-mod window;
 
-use super::dropout::UnitDropout;
-use super::loss::MeanLoss;
+use super::layers::UnitDropout;
+use super::streamed::TraversalPurpose;
+use super::training::MeanLoss;
 use super::{DenseNetwork, InputShape, ModelError};
 use blocks::SampleBlocks;
 use dcnv2::Dcnv2ForwardBackward;
@@ -38,16 +34,10 @@ use dlrm::DlrmForwardBackward;
 use ffnn::FfnnForwardBackward;
 use finalmlp::FinalMlpForwardBackward;
 use layer::StepParts;
-pub use layer_values::LayerValues;
-pub(super) use matrix::{values, values_mut};
 pub(super) use streamed::StreamedThreads;
-pub(super) use streamed_exchange::StreamedExchange;
-pub(super) use streamed_variables::StreamedVariables;
 use tasks::TasksForwardBackward;
 pub(super) use threads::ComputeThreads;
 use wide_deep::WideDeepForwardBackward;
-pub(super) use window::LayerWindow;
-pub use window::{GradientLimit, LayerStore, PendingLayer};
 
 /// Samples per chunk. With fewer, the products copy the weights more often; with more, a chunk leaves the cache.
 const CHUNK: usize = 1024;
@@ -96,14 +86,6 @@ struct ChunkProgress<'a> {
     blocks: SampleBlocks,
     purpose: TraversalPurpose,
     on_gradients: &'a mut dyn FnMut(usize),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraversalPurpose {
-    /// Forward, loss and backward.
-    Training,
-    /// Forward alone: the outputs are written, and no gradient.
-    Scoring,
 }
 
 impl ChunkProgress<'_> {

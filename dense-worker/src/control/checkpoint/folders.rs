@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_store::{Folder, StoreError};
 
-use crate::control::checkpoint_names::{name_of, step_of};
-use crate::control::manifest::{MANIFEST, Manifest};
+use crate::control::save::{MANIFEST, Manifest, name_of, step_of};
 use crate::error::WorkerError;
 
 /// Steps and folders of the checkpoints that have a manifest, oldest first.
-pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
+pub(crate) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
     let mut found = Vec::new();
     for (step, folder) in all(checkpoints)? {
         if folder.has_file(MANIFEST)? {
@@ -20,7 +19,7 @@ pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, Store
 }
 
 /// Steps and folders of checkpoints, also of those that are not complete, oldest first.
-pub(super) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
+pub(crate) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
     let step = |name: &String| step_of(name);
     let mut found: Vec<(u64, String)> =
         checkpoints.folder_names()?.into_iter().filter_map(|name| Some((step(&name)?, name))).collect();
@@ -81,7 +80,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::control::manifest::FileRecord;
+    use crate::control::save::FileRecord;
 
     #[test]
     fn only_folders_with_a_manifest_are_checkpoints_and_the_newest_is_last() {

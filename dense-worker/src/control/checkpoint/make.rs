@@ -14,13 +14,11 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
 
-use super::blocking::run_blocking;
-use super::group_session::GroupRank;
-use super::resume::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
-use super::row_servers::on_all;
-use super::saved_model;
-use super::splits::control_error;
-use super::trainer::Trainer;
+use super::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
+use crate::control::data::control_error;
+use crate::control::group::GroupRank;
+use crate::control::save::{on_all, run_blocking, save_rows};
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::progress::OverallMeasures;
@@ -31,7 +29,7 @@ impl Trainer {
     ///
     /// # Errors
     /// When training itself cannot go on: a push fails, or another worker is lost.
-    pub(super) async fn make_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn make_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
         if self.run.job.checkpoint.keep == 0 {
             return Ok(());
         }
@@ -66,7 +64,7 @@ impl Trainer {
     }
 
     /// After the last step: makes one more where training is to continue later, and waits for what is being written.
-    pub(super) async fn final_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn final_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
         self.checkpoints.finish_writing().await;
         self.make_checkpoint(epoch).await?;
         self.checkpoints.finish_writing().await;
@@ -121,7 +119,7 @@ impl Trainer {
         let capture = |index, server| {
             let waiting = Waiting::new("checkpoint", WaitKind::Servers, "its snapshot of the rows").with_server(index);
             let waiting = self.run.metrics.waits.begin_wait(waiting);
-            let saved = saved_model::save_rows(server, &folder, SaveStage::Capture);
+            let saved = save_rows(server, &folder, SaveStage::Capture);
             async move { saved.await.inspect(|_| drop(waiting)) }
         };
         let (servers, _) = on_all(&*self.run.client, capture).await?;
@@ -178,7 +176,7 @@ impl Trainer {
     }
 
     /// What this worker knows of training, without where the data is.
-    pub(super) fn training_position(&self, epoch: u32) -> TrainingPosition {
+    pub(crate) fn training_position(&self, epoch: u32) -> TrainingPosition {
         TrainingPosition {
             format: FORMAT,
             tracker: self.tracker.state(),

@@ -11,8 +11,7 @@ use super::changed_rows::changed_split;
 use super::folders::{complete, delete_all};
 use super::position::{FORMAT, FileSize, TrainingPosition};
 use super::root::CheckpointRoot;
-use crate::control::manifest::Manifest;
-use crate::control::saved_model::JOB;
+use crate::control::save::{JOB, Manifest};
 use crate::error::{ExitClass, WorkerError};
 use crate::report::{RunFolder, RunLock};
 

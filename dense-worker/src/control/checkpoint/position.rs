@@ -8,8 +8,8 @@ use zagros_ingest::{SplitTask, StreamRemainder, StreamStart};
 use zagros_protocol::control::{self, Position, Split};
 use zagros_zip::ZipEq;
 
-use crate::control::model_choice::ChoiceState;
-use crate::control::tracker::TrackerState;
+use crate::control::evaluate::ChoiceState;
+use crate::control::step::TrackerState;
 use crate::event::Evaluation;
 use crate::progress::OverallMeasures;
 
@@ -183,8 +183,7 @@ impl TrainingPosition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::main_target::MainTarget;
-    use crate::control::tracker::{MadeStep, TrainingTracker};
+    use crate::control::step::{MadeStep, MainTarget, TrainingTracker};
 
     fn training() -> TrainingPosition {
         let range = |index: u64| SplitRange { file: 0, start: index * 10, end: index * 10 + 10 };

@@ -17,8 +17,9 @@ use zagros_store::Folder;
 use super::folders::retain_newest;
 use super::point::TRAINING;
 use super::position::{FileSize, TrainingPosition};
-use crate::control::blocking::run_blocking;
-use crate::control::saved_model::{self, TrainedModel, WrittenModel};
+use crate::control::save::{
+    DENSE, OPTIMIZER, TrainedModel, WrittenModel, prepare_folder, run_blocking, save_rows, write_files,
+};
 use crate::error::WorkerError;
 use crate::report::files::to_json;
 use crate::summary::TrainingOutcome;
@@ -75,7 +76,7 @@ impl CheckpointWriter {
         if folder.path().is_none() && step != self.newest_step() {
             return Ok(folder);
         }
-        saved_model::prepare_folder(folder).await
+        prepare_folder(folder).await
     }
 
     /// Takes note of a checkpoint that is written now, and says whether none is being written.
@@ -115,10 +116,9 @@ impl CapturedCheckpoint {
     /// Everything, the manifest last (invariant CK-1); then lets go of the oldest. Answers how many rows.
     pub(crate) async fn write(self) -> Result<u64, WorkerError> {
         let Self { job, step, samples, checkpoints, folder, weights, optimizer, training, servers, keep } = self;
-        let saved = servers.into_iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Files));
+        let saved = servers.into_iter().map(|server| save_rows(server, &folder, SaveStage::Files));
         let saved = try_join_all(saved).await?;
-        let own =
-            vec![(saved_model::DENSE, weights), (saved_model::OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
+        let own = vec![(DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = TrainingOutcome::Interrupted;
         let trained = TrainedModel {
             job: &job,
@@ -129,7 +129,7 @@ impl CapturedCheckpoint {
             validation: None,
             calibrators: None,
         };
-        let manifest = saved_model::write_files(&folder, trained, WrittenModel { own, saved }).await?;
+        let manifest = write_files(&folder, trained, WrittenModel { own, saved }).await?;
         let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {
             // The new one is there all the same.

@@ -12,9 +12,9 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{PositionRequest, PositionResponse};
 
-use super::group_session::GroupRank;
 use super::splits::{AssignedStream, control_error};
-use super::trainer::Trainer;
+use crate::control::group::GroupRank;
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 
 impl Trainer {
@@ -43,7 +43,7 @@ impl Trainer {
     ///
     /// # Errors
     /// [`WorkerError::Books`] where that is not so; as [`Self::never_given`].
-    pub(super) async fn check_books(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn check_books(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let PositionResponse { position, completed, .. } = self.books(epoch).await?;
         // Not those of this epoch: its end is met again where another worker is lost at it. An id starts with its epoch.
         self.stream.splits_read.retain(|split| split >> 32 >= u64::from(epoch));

@@ -7,7 +7,7 @@ use tracing::{info, warn};
 use zagros_coordinator_client::Waiting;
 use zagros_protocol::control::WaitKind;
 
-use super::trainer::Trainer;
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 
 impl Trainer {

@@ -10,7 +10,7 @@ use zagros_worker_core::{Event, StepFacts};
 
 use super::interruption::interrupted_or;
 use super::stream::StreamState;
-use super::trainer::Trainer;
+use crate::control::trainer::Trainer;
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;
@@ -19,7 +19,7 @@ use crate::metrics::PipelineStage;
 impl Trainer {
     /// The next batch that has samples. Acknowledgements are counted meanwhile. It listens for a request to `stop`, and for
     /// barriers later than `barriers_after` and newer groups. With a `deadline` it waits no longer than for a server.
-    pub(super) async fn next_batch(
+    pub(crate) async fn next_batch(
         &mut self,
         epoch: u32,
         stop: bool,
@@ -74,7 +74,7 @@ impl Trainer {
         }
     }
 
-    pub(super) fn step_facts(&self) -> StepFacts {
+    pub(crate) fn step_facts(&self) -> StepFacts {
         let checkpoint_by_time = self.checkpoints.is_due_by_time();
         let membership = &self.run.membership;
         StepFacts { checkpoint_by_time, newest_group: membership.group_generation(), leaves: membership.may_leave() }
@@ -96,21 +96,21 @@ impl Trainer {
         self.tracker.steps > 0 || self.run.job.cluster.has_groups() || self.run.joins_late()
     }
 
-    pub(super) fn skip_batch(&mut self, epoch: u32, seq: u64, mut batch: Batch) {
+    pub(crate) fn skip_batch(&mut self, epoch: u32, seq: u64, mut batch: Batch) {
         let ends = self.stream.position.advance(&mut batch);
         let complete = self.stream.pushes.skip_batch(seq, ends);
         self.complete_splits(epoch, complete);
     }
 
     /// Waits until every gradient, also of streamed layers, is acknowledged and every complete split is reported.
-    pub(super) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let complete = self.stream.pushes.drain().await?;
         self.complete_splits(epoch, complete);
         self.run.dense.call(|dense| dense.model.wait_for_pushes()).await??;
         self.run.completer.flush().await
     }
 
-    pub(super) fn complete_splits(&mut self, epoch: u32, splits: Vec<u64>) {
+    pub(crate) fn complete_splits(&mut self, epoch: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
             self.stream.splits_read.extend(&splits);
             let StreamState { contents, position, .. } = &mut self.stream;
@@ -123,7 +123,7 @@ impl Trainer {
 
     /// Those of this worker's stream are checked where they are read; here those of all workers are. A share is judged by each
     /// worker on its own rows.
-    pub(super) fn check_bad_rows(&self) -> Result<(), WorkerError> {
+    pub(crate) fn check_bad_rows(&self) -> Result<(), WorkerError> {
         let (count, limit) = (self.run.completer.bad_rows(), self.run.job.data.max_bad_rows);
         if count <= limit || self.run.job.data.max_bad_share > 0.0 {
             return Ok(());
@@ -131,7 +131,7 @@ impl Trainer {
         Err(IngestError::TooManyBadRows { count, limit, share: 0.0, rows: 0, first: Vec::new() }.into())
     }
 
-    pub(super) async fn wait_for_splits(
+    pub(crate) async fn wait_for_splits(
         &mut self,
         pause: Duration,
         barriers_after: Option<u64>,

@@ -11,10 +11,10 @@ use zagros_job::{Job, Mode};
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
-use super::group_session::order_seed;
 use super::splits::{AssignedSplits, AssignedStream, SplitNeed};
 use super::stream_position::StreamPosition;
-use super::trainer::Trainer;
+use crate::control::group::order_seed;
+use crate::control::trainer::Trainer;
 use crate::datapath::look_ahead::look_ahead;
 use crate::datapath::next_lookup;
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
@@ -25,7 +25,7 @@ use crate::event::WorkerEvent;
 
 impl Trainer {
     /// Asks the coordinator for splits. What is left of this worker's own stream comes first.
-    pub(super) async fn find_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+    pub(crate) async fn find_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         let found = match self.next_stream(epoch).await? {
             AssignedSplits::Split(first) => {
                 AssignedStream { order: self.group.row_order(), tasks: vec![first], start: StreamStart::default() }
@@ -67,7 +67,7 @@ impl Trainer {
     }
 
     /// Starts to read what was found, at most `limit` batches. Without a `stream` this worker only steps with others.
-    pub(super) fn start_round(&mut self, stream: bool, limit: u64, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) fn start_round(&mut self, stream: bool, limit: u64, epoch: u32) -> Result<(), WorkerError> {
         if stream {
             let open = match (self.stream.preloaded.clone(), self.stream.found.take()) {
                 (Some(batches), _) => preloaded(batches),
@@ -110,7 +110,7 @@ impl Trainer {
         Ok(())
     }
 
-    pub(super) async fn close_round(&mut self, epoch: u32, checked: bool) -> Result<Event, WorkerError> {
+    pub(crate) async fn close_round(&mut self, epoch: u32, checked: bool) -> Result<Event, WorkerError> {
         if !checked {
             self.check_bad_rows()?;
         }
@@ -127,7 +127,7 @@ impl Trainer {
     }
 
     /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
-    pub(super) async fn complete_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+    pub(crate) async fn complete_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         // The coordinator takes a split twice without harm.
         self.complete_splits(epoch, self.stream.position.dealt_splits());
         self.stream.position.mark_ended();

@@ -122,7 +122,7 @@ impl SplitClient {
         Ok(AssignedStream { order: reader, tasks, start: StreamStart { drop, windows, skip } })
     }
 
-    pub(super) fn task(&self, split: Split) -> Result<SplitTask, WorkerError> {
+    pub(crate) fn task(&self, split: Split) -> Result<SplitTask, WorkerError> {
         let path = self.files.get(split.file as usize).cloned();
         let path = path.ok_or_else(|| WorkerError::Control {
             coordinator: self.control.name().to_owned(),

@@ -12,15 +12,14 @@
 use zagros_eval::CalibrationMethod;
 use zagros_job::CalibrationKind;
 
-use super::blocking::run_blocking;
-use super::calibrators::ModelCalibrators;
 use super::measures::PartMeasures;
 use super::part_scores::PartScores;
-use super::trainer::Trainer;
+use crate::control::save::{ModelCalibrators, run_blocking};
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 
 impl Trainer {
-    pub(super) async fn calibrate(&mut self) -> Result<(), WorkerError> {
+    pub(crate) async fn calibrate(&mut self) -> Result<(), WorkerError> {
         (self.scoring.calibrators, self.scoring.calibrated) = (None, None);
         let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
         let Some(validation) = self.scoring.held_out.during.clone() else { return Ok(()) };

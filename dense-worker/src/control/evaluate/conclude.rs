@@ -2,13 +2,12 @@
 
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::best_states::BestStates;
 use super::early_stopping::{StateUse, explain_end, measured_state};
-use super::group_session::GroupRank;
 use super::model_choice::{EvaluatedState, ModelChoice, better_than_last};
-use super::saved_model::TrainedModel;
 use super::scoring::MeasuredParts;
-use super::trainer::Trainer;
+use crate::control::group::GroupRank;
+use crate::control::save::{BestStates, TrainedModel};
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, WorkerEvent};
 use crate::summary::TrainingOutcome;
@@ -39,7 +38,7 @@ impl Trainer {
 
     /// Goes back to the best state, where one is kept, and scores the test part, where that was left for the end. An
     /// interrupted run is not scored.
-    pub(super) async fn choose_model(&mut self, outcome: TrainingOutcome) -> Result<Event, WorkerError> {
+    pub(crate) async fn choose_model(&mut self, outcome: TrainingOutcome) -> Result<Event, WorkerError> {
         self.checkpoints.finish_writing().await;
         let is_shared = self.run.job.train.early_stop.is_some() && outcome == TrainingOutcome::Finished;
         if is_shared && self.group.is_asynchronous() {

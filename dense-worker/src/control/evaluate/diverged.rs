@@ -2,16 +2,16 @@
 
 use zagros_job::EvalMetric;
 
-use super::best_states::BestStates;
 use super::early_stopping::{group_thousands, measured_state, name_of};
 use super::model_choice::EvaluatedState;
-use super::trainer::Trainer;
+use crate::control::save::BestStates;
+use crate::control::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};
 use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Adds the best state to an error that says that training has diverged, and writes the summary. Other errors stay as they are.
-    pub(super) async fn with_best_state(&mut self, error: WorkerError) -> WorkerError {
+    pub(crate) async fn with_best_state(&mut self, error: WorkerError) -> WorkerError {
         if error.exit_class() != ExitClass::Diverged || self.run.folder.is_none() {
             return error;
         }

@@ -54,7 +54,7 @@ pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: Sta
     format!("stopped: validation {name} has not {verb}{margin} for {patience} {evaluations}; the best was {best}")
 }
 
-pub(super) fn name_of(metric: EvalMetric) -> &'static str {
+pub(crate) fn name_of(metric: EvalMetric) -> &'static str {
     match metric {
         EvalMetric::Auc => "AUC",
         EvalMetric::Logloss => "logloss",

@@ -11,10 +11,10 @@ use zagros_ingest::StreamStart;
 use zagros_job::{Job, Target};
 use zagros_zip::ZipEq;
 
-use super::calibrators::ModelCalibrators;
-use super::evaluate::{HeldOut, PartScorer};
 use super::measures::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance};
 use super::part_scores::{PartScores, column, measures_of, target_form};
+use super::scorer::{HeldOut, PartScorer};
+use crate::control::save::ModelCalibrators;
 use crate::datapath::dense::DenseStage;
 use crate::datapath::permuted::{FeatureIndex, PermutationSeed};
 use crate::datapath::prepared::{FetchedBatch, inconsistent_batch};

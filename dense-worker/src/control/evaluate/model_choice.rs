@@ -5,22 +5,22 @@ use zagros_job::{EarlyStop, Job};
 use zagros_store::Folder;
 use zagros_worker_core::SearchState;
 
-use super::best_states::{BestStates, StateInventory};
+use crate::control::save::{BestStates, StateInventory};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 
 #[derive(Debug, Default)]
 pub(crate) struct ModelChoice {
-    pub(super) early_stop: Option<EarlyStop>,
-    pub(super) search: SearchState,
-    pub(super) best_states: Option<BestStates>,
+    pub(crate) early_stop: Option<EarlyStop>,
+    pub(crate) search: SearchState,
+    pub(crate) best_states: Option<BestStates>,
     /// What the first worker keeps, as the others know it: each may take its place.
     pub(super) inventory_of_first: StateInventory,
     /// What each evaluated state was, in the order of steps.
-    pub(super) evaluated: Vec<EvaluatedState>,
-    pub(super) chosen: Option<EvaluatedState>,
+    pub(crate) evaluated: Vec<EvaluatedState>,
+    pub(crate) chosen: Option<EvaluatedState>,
     /// Why that one, in words.
-    pub(super) message: Option<String>,
+    pub(crate) message: Option<String>,
     pub(super) tested: Option<Evaluation>,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct ChoiceState {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct EvaluatedState {
-    pub(super) step: u64,
-    pub(super) samples: u64,
-    pub(super) evaluation: Evaluation,
+    pub(crate) step: u64,
+    pub(crate) samples: u64,
+    pub(crate) evaluation: Evaluation,
 }
 
 impl ModelChoice {

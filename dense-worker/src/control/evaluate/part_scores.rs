@@ -7,9 +7,8 @@ use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
-use super::blocking::run_blocking;
-use super::calibrators::ModelCalibrators;
 use super::measures::PartMeasures;
+use crate::control::save::{ModelCalibrators, run_blocking};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
@@ -149,7 +148,7 @@ fn empty(job: &Job, target: &Target) -> TargetScores {
 }
 
 /// `width` values from `first` on of each row of `every` values.
-pub(super) fn column(values: &[f32], every: usize, first: usize, width: usize) -> Vec<f32> {
+pub(crate) fn column(values: &[f32], every: usize, first: usize, width: usize) -> Vec<f32> {
     values.chunks_exact(every).flat_map(|row| &row[first..first + width]).copied().collect()
 }
 

@@ -16,14 +16,12 @@ use zagros_protocol::datapath::Access;
 use zagros_store::Folder;
 use zagros_worker_core::StepVote;
 
-use super::blocking::run_blocking;
-use super::calibrators::ModelCalibrators;
-use super::context::wire_encoding;
-use super::group_session::GroupRank;
 use super::measures::{ImportanceOptions, PartMeasures};
 use super::part_scores::{PartScores, measures_of};
-use super::saved_model::{LoadMode, SavedModel};
-use super::stop::StopSignal;
+use crate::control::context::wire_encoding;
+use crate::control::data::StopSignal;
+use crate::control::group::GroupRank;
+use crate::control::save::{LoadMode, ModelCalibrators, SavedModel, run_blocking};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::{BatchPreparer, FetchedBatch, inconsistent_batch};
@@ -85,15 +83,15 @@ impl EvaluateCommand {
     }
 }
 
-pub(super) struct ScoringParts {
-    pub(super) control: Arc<dyn ControlPlane>,
-    pub(super) connect: Connect,
-    pub(super) observer: Arc<dyn Observer>,
-    pub(super) shutdown: Shutdown,
+pub(crate) struct ScoringParts {
+    pub(crate) control: Arc<dyn ControlPlane>,
+    pub(crate) connect: Connect,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) shutdown: Shutdown,
 }
 
 impl ScoringParts {
-    pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(PartScorer, SavedModel), WorkerError> {
+    pub(crate) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(PartScorer, SavedModel), WorkerError> {
         let saved = SavedModel::open(model).await?;
         saved.check_network(&job).await?;
         let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await?;
@@ -112,7 +110,7 @@ impl ScoringParts {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldOut {
-    pub(super) files: Vec<FileInfo>,
+    pub(crate) files: Vec<FileInfo>,
     part: DataPart,
     pub(crate) name: HeldOutPart,
 }
@@ -154,7 +152,7 @@ async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, Work
 }
 
 /// All rows of these files, which write the columns of categories as those did that the model was trained on.
-pub(super) async fn rows_to_score(job: Arc<Job>, paths: Vec<PathBuf>, model: &Folder) -> Result<HeldOut, WorkerError> {
+pub(crate) async fn rows_to_score(job: Arc<Job>, paths: Vec<PathBuf>, model: &Folder) -> Result<HeldOut, WorkerError> {
     let written = SavedModel::open(model).await?.manifest().written.clone();
     let rows = whole_files(Arc::clone(&job), paths).await?;
     let files = rows.files.clone();
@@ -231,7 +229,7 @@ impl PartScorer {
         Ok(scores)
     }
 
-    pub(super) fn look_up(
+    pub(crate) fn look_up(
         &self,
         held_out: &HeldOut,
         start: StreamStart,
@@ -280,7 +278,7 @@ impl PartScorer {
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
-    pub(super) async fn next(&mut self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
+    pub(crate) async fn next(&mut self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         let next = tokio::select! {
             reason = self.stop.wait_for_request() => return Err(reason),
             next = prefetch.next() => next,
@@ -304,7 +302,7 @@ impl PartScorer {
     }
 
     /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.
-    pub(super) async fn logits(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
+    pub(crate) async fn logits(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
         let FetchedBatch { prepared, rows, permit, .. } = fetched;
         let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
         let (logits, batch) = self.dense.call(work).await?;

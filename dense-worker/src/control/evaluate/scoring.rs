@@ -2,9 +2,9 @@
 
 use zagros_eval::ColumnSlices;
 
-use super::calibrators::ModelCalibrators;
-use super::evaluate::HeldOutParts;
 use super::model_choice::ModelChoice;
+use super::scorer::HeldOutParts;
+use crate::control::save::ModelCalibrators;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 

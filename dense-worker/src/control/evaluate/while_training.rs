@@ -9,20 +9,19 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::evaluate::{HeldOut, PartScorer};
-use super::group_session::GroupRank;
-use super::interruption::is_interruption;
 use super::measures::PartMeasures;
 use super::part_scores::{PartScores, measures_of};
+use super::scorer::{HeldOut, PartScorer};
 use super::scoring::MeasuredParts;
-use super::splits::control_error;
-use super::trainer::Trainer;
+use crate::control::data::{control_error, is_interruption};
+use crate::control::group::GroupRank;
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, HeldOutPart, WorkerEvent};
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
-    pub(super) async fn evaluate(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+    pub(crate) async fn evaluate(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         if let Some(held_out) = self.scoring.held_out.during.clone() {
             let step = self.tracker.steps_of_all();
             self.tracker.pause_clock();

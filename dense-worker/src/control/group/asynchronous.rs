@@ -7,13 +7,13 @@ use zagros_protocol::control::{self, BarrierVote, CountedVote};
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::{BarrierDecision, BarrierReason, Event};
 
-use super::trainer::Trainer;
-use super::worker_counts::WorkerCounts;
+use crate::control::step::WorkerCounts;
+use crate::control::trainer::Trainer;
 use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
 
 impl Trainer {
-    pub(super) async fn vote_at_barrier(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
+    pub(crate) async fn vote_at_barrier(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
         let reason = match reason {
             BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
             BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,

@@ -14,7 +14,7 @@ use zagros_protocol::control::{
     WaitKind,
 };
 
-use super::splits::{LOOP, SplitClient, control_error};
+use crate::control::data::{LOOP, SplitClient, control_error};
 use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
 
@@ -160,8 +160,8 @@ mod tests {
     use zagros_protocol::RefusalKind;
     use zagros_protocol::control::BarrierWait;
 
-    use super::super::stop::StopSignal;
     use super::*;
+    use crate::control::data::StopSignal;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 

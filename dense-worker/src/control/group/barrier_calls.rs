@@ -15,7 +15,7 @@ impl BarrierCalls {
     }
 
     /// Waits until it is time for a barrier with a number above `attended`. Dropped while it waits, it loses nothing.
-    pub(super) async fn wait_until_due(&mut self, attended: u64) {
+    pub(crate) async fn wait_until_due(&mut self, attended: u64) {
         let is_next = |view: &MemberView| view.barrier.is_some_and(|barrier| barrier.number > attended);
         let called = self.view.wait_for(is_next).await.ok().and_then(|view| view.barrier);
         match called {

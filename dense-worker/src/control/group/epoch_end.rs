@@ -10,9 +10,9 @@ use zagros_protocol::RefusalKind;
 use zagros_protocol::control::LoadRequest;
 use zagros_worker_core::Event;
 
-use super::group_session::GroupRank;
-use super::row_servers::on_all;
-use super::trainer::Trainer;
+use super::session::GroupRank;
+use crate::control::save::on_all;
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::progress::OverallMeasures;
@@ -23,7 +23,7 @@ const ACCOUNT: Duration = Duration::from_secs(2);
 const NAMED: usize = 3;
 
 impl Trainer {
-    pub(super) async fn close_epoch(&mut self, epoch: u32, check_books: bool) -> Result<Event, WorkerError> {
+    pub(crate) async fn close_epoch(&mut self, epoch: u32, check_books: bool) -> Result<Event, WorkerError> {
         if check_books {
             self.check_books(epoch).await?;
         }
@@ -33,7 +33,7 @@ impl Trainer {
     }
 
     /// Removes every row before the next epoch. The first worker asks the servers, and the others wait. No gradient is in flight.
-    pub(super) async fn reset_rows(&mut self) -> Result<(), WorkerError> {
+    pub(crate) async fn reset_rows(&mut self) -> Result<(), WorkerError> {
         if self.group.rank.is_none_or(GroupRank::leads) {
             let clear = |_, server: Arc<dyn Shard>| async move {
                 let cleared = server.load(LoadRequest { clear: true, ..LoadRequest::default() }).await;
@@ -86,7 +86,7 @@ impl Trainer {
 
     /// Where another worker is lost, the cause is what that worker reported the coordinator, if it still could, or what the
     /// coordinator has made of it.
-    pub(super) async fn explain_loss(&mut self, error: WorkerError) -> WorkerError {
+    pub(crate) async fn explain_loss(&mut self, error: WorkerError) -> WorkerError {
         let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
         match &error {
             // A worker may be fenced because the run is over.

@@ -17,13 +17,13 @@ use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
 use zagros_zip::ZipEq;
 
-use super::blocking::run_blocking;
-use super::group_session::{GroupRank, GroupSession, InFlightBatch};
-use super::group_watch::{GroupStage, watch_group};
-use super::resume::TrainingPosition;
-use super::splits::LOOP;
-use super::trainer::Trainer;
-use super::worker_counts::VotedCounts;
+use super::session::{GroupRank, GroupSession, InFlightBatch};
+use super::watch::{GroupStage, watch_group};
+use crate::control::checkpoint::TrainingPosition;
+use crate::control::data::LOOP;
+use crate::control::save::run_blocking;
+use crate::control::step::VotedCounts;
+use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::prepared::inconsistent_batch;
 use crate::datapath::push::BatchGradients;
@@ -33,7 +33,7 @@ use crate::progress::OverallMeasures;
 
 impl Trainer {
     /// Waits for the other workers of the job and joins the first group later than `after`. A job of one worker has none.
-    pub(super) async fn form_group(&mut self, after: u64, progress: RankProgress) -> Result<Event, WorkerError> {
+    pub(crate) async fn form_group(&mut self, after: u64, progress: RankProgress) -> Result<Event, WorkerError> {
         let cluster = &self.run.job.cluster;
         if !cluster.has_groups() {
             return Ok(Event::Formed { group: None, progress: Vec::new() });
@@ -117,7 +117,7 @@ impl Trainer {
 
     /// Lets go of a group that has failed. Nothing of its last step stays in flight: what was pushed is acknowledged and
     /// reported, and it is known what was read.
-    pub(super) async fn leave_group(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+    pub(crate) async fn leave_group(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         self.stream.drop_batches();
         self.stream.reader = None;
         self.tracker.pause_clock();
@@ -133,7 +133,7 @@ impl Trainer {
 
     /// Ends the batch of the step that failed: where other ranks made the step, this worker's gradients are in it, and so the
     /// rows' must be; else it is read again.
-    pub(super) async fn reconcile_step(&mut self, epoch: u32, in_flight: InFlight) -> Result<(), WorkerError> {
+    pub(crate) async fn reconcile_step(&mut self, epoch: u32, in_flight: InFlight) -> Result<(), WorkerError> {
         let batch = self.group.in_flight.take();
         let (Some(InFlightBatch { seq, mut prepared, permit, stepped: Some(stepped) }), InFlight::Push) =
             (batch, in_flight)
@@ -152,7 +152,7 @@ impl Trainer {
 
     /// Continues from the state of the most advanced rank, `source`. Where that is further than this worker, its counts are
     /// taken too (`adopt`). An asynchronous worker keeps the counts of its own steps.
-    pub(super) async fn follow_rank(
+    pub(crate) async fn follow_rank(
         &mut self,
         mut epoch: u32,
         source: usize,

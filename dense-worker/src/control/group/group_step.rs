@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use zagros_worker_core::{Event, StepAgreement, StepVote, VoteRule};
 
-use super::group_session::{GroupRank, InFlightBatch};
-use super::tracker::MadeStep;
-use super::trainer::Trainer;
+use super::session::{GroupRank, InFlightBatch};
+use crate::control::step::MadeStep;
+use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::next_lookup::{StepSide, rows_change_by_pushes_alone};
 use crate::datapath::prefetch::RowPrefetch;
@@ -18,7 +18,7 @@ use crate::error::WorkerError;
 use crate::metrics::PipelineStage;
 
 impl Trainer {
-    pub(super) async fn agree_on_step(&mut self, vote: StepVote, batch: bool) -> Result<Event, WorkerError> {
+    pub(crate) async fn agree_on_step(&mut self, vote: StepVote, batch: bool) -> Result<Event, WorkerError> {
         let turn = RankTurn { vote, ..RankTurn::default() };
         let mine = match &self.stream.batch {
             Some(fetched) if batch => turn.with_batch(&fetched.prepared.batch),
@@ -31,7 +31,7 @@ impl Trainer {
     }
 
     /// Makes the step that all ranks have agreed on. Returns what they agree on for the next one, where all know it in time.
-    pub(super) async fn group_step(
+    pub(crate) async fn group_step(
         &mut self,
         epoch: u32,
         rank: GroupRank,
@@ -178,7 +178,7 @@ impl Trainer {
     }
 
     /// Waits for all ranks. Asynchronous workers wait at the coordinator.
-    pub(super) async fn wait_for_all(&mut self) -> Result<(), WorkerError> {
+    pub(crate) async fn wait_for_all(&mut self) -> Result<(), WorkerError> {
         if self.group.is_asynchronous() {
             return self.ballots.wait_for_all().await;
         }

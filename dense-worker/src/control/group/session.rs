@@ -8,7 +8,7 @@ use zagros_embedding_client::WindowPermit;
 use zagros_job::{Job, Mode};
 use zagros_protocol::control::GroupResponse;
 
-use super::worker_counts::VotedCounts;
+use crate::control::step::VotedCounts;
 use crate::datapath::dense::StepResult;
 use crate::datapath::prepared::PreparedBatch;
 use crate::datapath::process_group::{AgreedTurns, seed_of_rank};
@@ -45,14 +45,14 @@ pub(crate) struct GroupRank {
     pub(crate) generation: u64,
     pub(crate) world: u32,
     /// Ranks push one after another, and no rank looks up before all have pushed: the same bits in every run.
-    pub(super) in_turns: bool,
+    pub(crate) in_turns: bool,
     /// Each worker makes its own steps.
-    pub(super) asynchronous: bool,
+    pub(crate) asynchronous: bool,
 }
 
 impl GroupRank {
     /// As the coordinator has put it.
-    pub(super) fn new(job: &Job, group: &GroupResponse) -> Self {
+    pub(crate) fn new(job: &Job, group: &GroupResponse) -> Self {
         let mode = job.train.mode;
         Self {
             rank: group.rank,
@@ -70,30 +70,30 @@ impl GroupRank {
 }
 
 impl GroupSession {
-    pub(super) fn is_asynchronous(&self) -> bool {
+    pub(crate) fn is_asynchronous(&self) -> bool {
         self.rank.is_some_and(|rank| rank.asynchronous)
     }
 
     /// This worker's place, where all ranks make each step together.
-    pub(super) fn in_step(&self) -> Option<GroupRank> {
+    pub(crate) fn in_step(&self) -> Option<GroupRank> {
         self.rank.filter(|rank| !rank.asynchronous)
     }
 
-    pub(super) fn bytes_of_all(&self, mine: u64) -> u64 {
+    pub(crate) fn bytes_of_all(&self, mine: u64) -> u64 {
         let workers = self.rank.filter(|rank| rank.asynchronous).map_or(1, |rank| u64::from(rank.world));
         mine * workers
     }
 
     /// Whose order of rows a new stream of this worker has.
-    pub(super) fn row_order(&self) -> u32 {
+    pub(crate) fn row_order(&self) -> u32 {
         self.rank.map_or(0, |rank| rank.rank)
     }
 
-    pub(super) fn worker_index(&self) -> u32 {
+    pub(crate) fn worker_index(&self) -> u32 {
         self.indices.get(self.row_order() as usize).copied().unwrap_or_default()
     }
 
-    pub(super) fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.rank.map_or(0, |rank| rank.generation)
     }
 }

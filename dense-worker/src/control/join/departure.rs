@@ -9,7 +9,7 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{BarrierReason, BarrierVote, CountedVote};
 use zagros_zip::ZipEq;
 
-use super::trainer::Trainer;
+use crate::control::trainer::Trainer;
 
 /// From now on a request to end the process of this worker is put to the coordinator first. Either the worker leaves the run,
 /// which goes on without it, or the request ends training, as it does where no worker may leave. `shutdown` becomes the
@@ -40,7 +40,7 @@ impl Trainer {
     /// Some asynchronous workers leave, as these votes say, and all are still in their group. The first worker that stays takes over
     /// what those that leave have measured of the epoch. Where the group fails meanwhile, the measures of the epoch on training
     /// rows are without those, and nothing else is.
-    pub(super) async fn take_over_measures(&mut self, votes: &[CountedVote]) {
+    pub(crate) async fn take_over_measures(&mut self, votes: &[CountedVote]) {
         let mine = self.tracker.overall().clone();
         let gathered = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await;
         let all = match gathered {

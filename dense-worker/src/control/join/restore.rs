@@ -2,11 +2,11 @@
 
 use zagros_worker_core::{Event, LoopCounts};
 
-use super::group_session::GroupRank;
-use super::resume::{ResumePoint, TrainingPosition};
-use super::saved_model::{LoadMode, OPTIMIZER, SavedModel};
 use super::start_model::StartedModel;
-use super::trainer::Trainer;
+use crate::control::checkpoint::{ResumePoint, TrainingPosition};
+use crate::control::group::GroupRank;
+use crate::control::save::{LoadMode, OPTIMIZER, SavedModel};
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 
@@ -16,7 +16,7 @@ impl Trainer {
     ///
     /// # Errors
     /// When the checkpoint is damaged, or a server or another worker fails.
-    pub(super) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
+    pub(crate) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let leads = self.group.rank.is_none_or(GroupRank::leads);
         let position = match point.filter(|_| leads) {
             Some(point) => {
@@ -43,7 +43,7 @@ impl Trainer {
         Ok(Event::Ready(self.loop_counts(epoch)))
     }
 
-    pub(super) fn loop_counts(&self, epoch: u32) -> LoopCounts {
+    pub(crate) fn loop_counts(&self, epoch: u32) -> LoopCounts {
         LoopCounts {
             epoch,
             steps: self.tracker.steps,
@@ -100,7 +100,7 @@ impl Trainer {
     }
 
     /// Counts, measures and choice are those of the run from now on.
-    pub(super) fn continue_from(&mut self, training: TrainingPosition) {
+    pub(crate) fn continue_from(&mut self, training: TrainingPosition) {
         self.tracker.restore(training.tracker);
         self.run.completer.count_bad_rows_from(training.bad_rows);
         self.scoring.evaluated = training.evaluated;

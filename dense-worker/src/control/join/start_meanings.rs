@@ -16,7 +16,7 @@ pub(super) struct ChangedMeanings {
 
 impl ChangedMeanings {
     /// Between a job and that of the model that it starts from.
-    pub(super) fn compare(job: &Job, of_model: &Job) -> Self {
+    pub(crate) fn compare(job: &Job, of_model: &Job) -> Self {
         let (ours, its) = (&job.features, &of_model.features);
         let number_changed =
             |one: &&Numeric| its.numeric.iter().any(|other| other.name() == one.name() && !other.makes_inputs_of(one));
@@ -41,7 +41,7 @@ impl ChangedMeanings {
         self.ids.iter().filter(|_| is_anew).map(|[_, table]| table).collect()
     }
 
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let otherwise = "otherwise than in the model";
         let numbers = self.numbers.iter().map(|name| match self.choice {
             StartChanged::Anew => format!(

@@ -24,10 +24,8 @@ use zagros_job::{
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
-use super::blocking::run_blocking;
-use super::row_servers::{RowServers, on_all};
-use super::saved_model::{JOB, MODEL, OPTIMIZER, SavedModel};
 use super::start_meanings::ChangedMeanings;
+use crate::control::save::{JOB, MODEL, OPTIMIZER, RowServers, SavedModel, on_all, run_blocking};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::model::{ModelError, SameInputs};

@@ -14,7 +14,7 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 
 use super::worker::outcome;
-use super::{Worker, WorkerInput};
+use crate::control::{Worker, WorkerInput};
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Observer, StepReport, WorkerEvent};
 use crate::model::ModelError;

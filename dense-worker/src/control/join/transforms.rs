@@ -21,10 +21,9 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
 use zagros_zip::ZipEq;
 
-use super::blocking::run_blocking;
-use super::splits::{LOOP, control_error};
-use super::stop::StopSignal;
 use super::worker::Worker;
+use crate::control::data::{LOOP, StopSignal, control_error};
+use crate::control::save::run_blocking;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 

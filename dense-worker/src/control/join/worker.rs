@@ -17,25 +17,20 @@ use zagros_protocol::datapath::Access;
 use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
 use zagros_zip::ZipEq;
 
-use super::ballots::GroupBallots;
-use super::barrier_calls::BarrierCalls;
-use super::blocking::run_blocking;
-use super::completer::SplitCompleter;
-use super::context::{RunContext, wire_encoding};
 use super::departure;
-use super::evaluate::{HeldOutParts, compare_types, find_held_out, look_at_files};
-use super::group_session::GroupSession;
-use super::model_choice::ModelChoice;
-use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
-use super::scoring::{MeasuredParts, ScoringState};
 use super::slow::SlowServers;
-use super::splits::SplitClient;
 use super::start_model::StartModel;
 use super::status_report::StatusReport;
-use super::stop::StopSignal;
-use super::stream::StreamState;
-use super::tracker::TrainingTracker;
-use super::trainer::{LossWatch, Trainer};
+use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
+use crate::control::context::{RunContext, wire_encoding};
+use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState};
+use crate::control::evaluate::{
+    HeldOutParts, MeasuredParts, ModelChoice, ScoringState, compare_types, find_held_out, look_at_files,
+};
+use crate::control::group::{BarrierCalls, GroupBallots, GroupSession};
+use crate::control::save::run_blocking;
+use crate::control::step::TrainingTracker;
+use crate::control::trainer::{LossWatch, Trainer};
 use crate::datapath::dense::DenseThread;
 use crate::datapath::push::PendingPushes;
 use crate::datapath::server_weights::ServerWeights;
@@ -396,7 +391,7 @@ fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {
 }
 
 /// As the coordinator is reported: an interrupted run did not fail.
-pub(super) fn outcome(trained: &Result<RunSummary, WorkerError>) -> control::Outcome {
+pub(crate) fn outcome(trained: &Result<RunSummary, WorkerError>) -> control::Outcome {
     match trained {
         Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => control::Outcome::Finished,
         Ok(_) => control::Outcome::Interrupted,

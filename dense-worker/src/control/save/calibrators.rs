@@ -34,7 +34,7 @@ struct LabelsFile {
 
 impl ModelCalibrators {
     /// Those of targets, as many as there are; `None` if no target has one.
-    pub(super) fn from_targets(targets: &[Target], calibrators: Vec<Option<Calibrator>>) -> Option<Self> {
+    pub(crate) fn from_targets(targets: &[Target], calibrators: Vec<Option<Calibrator>>) -> Option<Self> {
         let is_one = calibrators.iter().any(Option::is_some);
         let target_calibrator = |(target, calibrator): (&Target, Option<Calibrator>)| TargetCalibrator {
             target: target.name.clone(),
@@ -44,12 +44,12 @@ impl ModelCalibrators {
         is_one.then(|| Self(targets.iter().zip_eq(calibrators).map(target_calibrator).collect()))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Option<&Calibrator>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Option<&Calibrator>> {
         self.0.iter().map(|of| of.calibrator.as_ref())
     }
 
     /// Calibrates the outputs of samples, `[samples, outputs]`.
-    pub(super) fn apply(&self, outputs: &mut [f32]) {
+    pub(crate) fn apply(&self, outputs: &mut [f32]) {
         let every = self.0.iter().map(|of| of.outputs).sum();
         for row in outputs.chunks_exact_mut(every) {
             let mut rest = row;
@@ -63,7 +63,7 @@ impl ModelCalibrators {
         }
     }
 
-    pub(super) fn to_file(&self) -> (&'static str, Vec<u8>) {
+    pub(crate) fn to_file(&self) -> (&'static str, Vec<u8>) {
         if let [TargetCalibrator { calibrator, .. }] = &self.0[..] {
             return (FILE, to_json(calibrator));
         }
@@ -71,7 +71,7 @@ impl ModelCalibrators {
         (FILE, to_json(&LabelsFile { labels: self.0.iter().filter_map(named).collect() }))
     }
 
-    pub(super) fn parse(targets: &[Target], content: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(targets: &[Target], content: &[u8]) -> Result<Self, String> {
         let wrong =
             |reason: String| format!("{FILE} holds no calibration ({reason}); use another save, or --uncalibrated");
         let mut found = match targets {

@@ -16,7 +16,7 @@ use zagros_protocol::packed::{decode_ids, encode_ids};
 
 use super::blocking::run_blocking;
 use super::row_servers::{RowServers, on_all};
-use super::trainer::Trainer;
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 
 const LIST: &str = "forgotten-ids.jsonl";
@@ -91,7 +91,7 @@ async fn forget_at(server: Arc<dyn Shard>, request: ForgetRequest) -> Result<Vec
 
 impl Trainer {
     /// Removes again what was forgotten while the run trained: the servers have the rows of an earlier state.
-    pub(super) async fn forget_again(&self) -> Result<(), WorkerError> {
+    pub(crate) async fn forget_again(&self) -> Result<(), WorkerError> {
         let Some(folder) = &self.run.folder else { return Ok(()) };
         let path = folder.path().join(LIST);
         let list = path.clone();

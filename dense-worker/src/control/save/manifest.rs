@@ -281,7 +281,7 @@ fn from_hexadecimal(text: &str) -> Vec<u8> {
 #[cfg(test)]
 impl Manifest {
     /// Of a finished run without rows, not sealed.
-    pub(super) fn of_test(dense: &str, files: Vec<FileRecord>) -> Self {
+    pub(crate) fn of_test(dense: &str, files: Vec<FileRecord>) -> Self {
         Self {
             manifest_sha256: String::new(),
             format: Self::FORMAT,

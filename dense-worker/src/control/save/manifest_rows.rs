@@ -67,7 +67,7 @@ mod tests {
     use zagros_store::Folder;
 
     use super::*;
-    use crate::control::manifest::MANIFEST;
+    use crate::control::save::manifest::MANIFEST;
     use crate::event::Evaluation;
     use crate::testing::job;
 

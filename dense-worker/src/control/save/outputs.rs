@@ -9,7 +9,7 @@ use zagros_protocol::control::DescribeRequest;
 use super::blocking::run_blocking;
 use super::row_servers::on_all;
 use super::saved_model::{TrainedModel, model_place, save};
-use super::trainer::Trainer;
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::summary::{RunSummary, TrainingOutcome};
@@ -28,7 +28,7 @@ impl Trainer {
     ///
     /// # Errors
     /// When model or summary cannot be written. [`WorkerError::BarrierMissed`] when a worker is lost meanwhile.
-    pub(super) async fn save(&mut self, outcome: TrainingOutcome, together: bool) -> Result<(), WorkerError> {
+    pub(crate) async fn save(&mut self, outcome: TrainingOutcome, together: bool) -> Result<(), WorkerError> {
         self.run.membership.update_progress(|progress| progress.trained = outcome == TrainingOutcome::Finished);
         let summary = if together {
             let ballots = self.ballots.clone();
@@ -61,7 +61,7 @@ impl Trainer {
         saved.and(written).and(summary)
     }
 
-    pub(super) async fn write(&self, summary: &RunSummary) -> Result<(), WorkerError> {
+    pub(crate) async fn write(&self, summary: &RunSummary) -> Result<(), WorkerError> {
         let Some(folder) = self.run.folder.clone() else { return Ok(()) };
         let summary = summary.clone();
         run_blocking("summary", move || folder.write_summary(&summary)).await?
@@ -80,7 +80,7 @@ impl Trainer {
     }
 
     /// `saved` says where the model is, or that it could not be saved.
-    pub(super) async fn summary(
+    pub(crate) async fn summary(
         &self,
         outcome: TrainingOutcome,
         saved: &Result<Option<ModelHere>, WorkerError>,

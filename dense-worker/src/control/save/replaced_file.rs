@@ -57,7 +57,7 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::manifest::MANIFEST;
+    use crate::control::save::manifest::MANIFEST;
 
     fn manifest(content: &[u8]) -> Manifest {
         let files = vec![FileRecord::new("dense", b"weights"), FileRecord::new("job.toml", content)];

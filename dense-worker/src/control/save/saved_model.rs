@@ -11,7 +11,8 @@ use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage
 use zagros_store::{Folder, StoreError};
 
 use super::blocking::run_blocking;
-use super::calibrators::{self, ModelCalibrators};
+use super::calibrators;
+use super::calibrators::ModelCalibrators;
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::row_servers::{RowServers, on_all};
 use crate::datapath::dense::{DenseStage, DenseThread};
@@ -274,7 +275,7 @@ fn file_bytes(folder: &Folder, name: &str) -> std::io::Result<u64> {
     folder.open_file(file).map(|(_, bytes)| bytes)
 }
 
-pub(super) fn fingerprint(job: &Job) -> String {
+pub(crate) fn fingerprint(job: &Job) -> String {
     format!("{:016x}", job.fingerprint())
 }
 

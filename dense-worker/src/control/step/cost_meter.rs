@@ -36,28 +36,28 @@ impl CostMeter {
         Self { cpu: Duration::ZERO, joules, running_since: None }
     }
 
-    pub(super) fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         if self.running_since.is_none() {
             self.running_since = Some(cpu_time());
             self.joules.mark_start();
         }
     }
 
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(since) = self.running_since.take() {
             self.cpu += cpu_time().saturating_sub(since);
             self.joules.add();
         }
     }
 
-    pub(super) fn update(&mut self) {
+    pub(crate) fn update(&mut self) {
         if let EnergyTotal::Metered { meter, .. } = &mut self.joules {
             meter.read_if_due();
         }
     }
 
     /// The cost so far, of `samples` that all workers trained on since this process started, `own` of them in this one.
-    pub(super) fn cost(&self, samples: u64, own: u64) -> TrainingCost {
+    pub(crate) fn cost(&self, samples: u64, own: u64) -> TrainingCost {
         let cpu = self.cpu + self.running_since.map_or(Duration::ZERO, |since| cpu_time().saturating_sub(since));
         let joules = match &self.joules {
             EnergyTotal::Metered { total, .. } if samples > 0 => Some(total / samples as f64),

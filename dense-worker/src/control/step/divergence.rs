@@ -81,7 +81,7 @@ impl DivergenceWatch {
     }
 
     /// What most of the last steps of a run that is over say, however few they are.
-    pub(super) fn at_end(&self) -> LossSense {
+    pub(crate) fn at_end(&self) -> LossSense {
         if self.recent.len() < FEWEST { LossSense::Fine } else { self.of_most() }
     }
 

@@ -4,7 +4,7 @@ use tracing::warn;
 
 use super::divergence::LossSense;
 use super::main_target::loss_of_ignorance;
-use super::trainer::Trainer;
+use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 
@@ -28,7 +28,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Self::check_divergence`]: there is nothing worth saving.
-    pub(super) fn check_sense(&self, evaluation: Option<Evaluation>) -> Result<(), WorkerError> {
+    pub(crate) fn check_sense(&self, evaluation: Option<Evaluation>) -> Result<(), WorkerError> {
         let held_out = evaluation.and_then(|evaluation| evaluation.logloss);
         let (what, loss) = match held_out {
             Some(loss) => ("the logloss of the held-out part", loss),

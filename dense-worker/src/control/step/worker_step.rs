@@ -7,7 +7,7 @@ use zagros_protocol::control;
 use zagros_worker_core::{Event, StepAgreement, VoteRule};
 
 use super::tracker::{MadeStep, reported_progress};
-use super::trainer::Trainer;
+use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::next_lookup::rows_change_by_pushes_alone;
 use crate::datapath::prepared::FetchedBatch;
@@ -18,7 +18,7 @@ use crate::model::ModelError;
 
 impl Trainer {
     /// Makes one step: of this worker, or of all ranks of its group.
-    pub(super) async fn step(
+    pub(crate) async fn step(
         &mut self,
         epoch: u32,
         batch: bool,
@@ -67,7 +67,7 @@ impl Trainer {
 
     /// The servers that get each of so many pushes of a step. All of them get it where lookups are sent with pushes: in mode `sync`,
     /// if the order of the pushes changes no bit. The sum of two gradients has the same bits in both orders.
-    pub(super) fn reach_of(&self, pushes: usize) -> RequestReach {
+    pub(crate) fn reach_of(&self, pushes: usize) -> RequestReach {
         let are_known = self.stream.steps.is_some() && pushes <= 2 && rows_change_by_pushes_alone(&self.run.job);
         let group = self.group.generation();
         if are_known { RequestReach::AllServers { group } } else { RequestReach::Owners }
@@ -75,13 +75,13 @@ impl Trainer {
 
     /// The number that rows take for the step of a batch that is about to be pushed. In a group it is the run's own count:
     /// the same on all ranks, however late each one came. Else it is the worker's own, the number of its batch.
-    pub(super) fn row_step(&self, seq: u64) -> u64 {
+    pub(crate) fn row_step(&self, seq: u64) -> u64 {
         if self.group.is_asynchronous() { seq } else { self.tracker.steps }
     }
 
     /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
     /// or a run of `max_steps` would want more batches than were fetched for it.
-    pub(super) fn count_skipped_step(&mut self, cause: &dyn std::error::Error, bytes: u64) {
+    pub(crate) fn count_skipped_step(&mut self, cause: &dyn std::error::Error, bytes: u64) {
         let skipped = self.tracker.count_skipped(bytes);
         self.run.metrics.steps.inc();
         self.run.metrics.skipped_steps.inc();
@@ -92,7 +92,7 @@ impl Trainer {
         }
     }
 
-    pub(super) fn report_step(&mut self, step: MadeStep<'_>) {
+    pub(crate) fn report_step(&mut self, step: MadeStep<'_>) {
         self.loss.last = f64::from(step.loss);
         if let Some(long) = self.loss.label_runs.add(step.main.clicks(step.labels)) {
             tracing::warn!("{long}");

@@ -12,10 +12,10 @@ use zagros_zip::ZipEq;
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
 use super::layer::{LayerUse, StepParts};
-use super::matrix::{Matrix, values, values_mut};
 use super::product::LayerProducts;
 use crate::model::ModelError;
-use crate::model::dcnv2::CrossMatrix;
+use crate::model::networks::CrossMatrix;
+use crate::model::weights::{Matrix, values, values_mut};
 
 #[derive(Debug)]
 pub(super) struct CrossLayers {

@@ -1,15 +1,15 @@
-//! A chunk through DCN-V2 ([`crate::model::dcnv2`]) and back.
+//! A chunk through DCN-V2 ([`crate::model::networks::dcnv2`]) and back.
 
 use zagros_job::CrossStructure;
 use zagros_zip::ZipEq;
 
 use super::cross::CrossLayers;
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dcnv2::Dcnv2;
-use crate::model::dropout::UnitDropout;
+use crate::model::layers::UnitDropout;
+use crate::model::networks::Dcnv2;
+use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! A chunk through DeepFM ([`crate::model::deepfm`]) and back.
+//! A chunk through DeepFM ([`crate::model::networks::deepfm`]) and back.
 
 use tch::Tensor;
 use zagros_table::wide::run_wide;
@@ -6,13 +6,12 @@ use zagros_zip::ZipEq;
 
 use super::layer::{LayerUse, StepParts};
 use super::linear_term::LinearTerm;
-use super::matrix::{Matrix, values, values_mut};
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::deepfm::DeepFm;
-use crate::model::dropout::UnitDropout;
-use crate::model::mlp::LinearLayer;
+use crate::model::layers::{LinearLayer, UnitDropout};
+use crate::model::networks::DeepFm;
+use crate::model::weights::{Matrix, values, values_mut};
 
 #[derive(Debug)]
 pub(in crate::model) struct DeepFmForwardBackward {

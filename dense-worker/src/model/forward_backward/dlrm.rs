@@ -1,16 +1,16 @@
-//! A chunk through DLRM ([`crate::model::dlrm`]) and back.
+//! A chunk through DLRM ([`crate::model::networks::dlrm`]) and back.
 
 use zagros_zip::ZipEq;
 
 use super::blocks::SampleBlocks;
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::pairs::{PairProducts, PairsPlace};
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::dlrm::Dlrm;
-use crate::model::dropout::UnitDropout;
+use crate::model::layers::UnitDropout;
+use crate::model::networks::Dlrm;
+use crate::model::weights::Matrix;
 
 #[derive(Debug)]
 pub(in crate::model) struct DlrmForwardBackward {

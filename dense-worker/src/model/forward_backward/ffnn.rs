@@ -1,12 +1,12 @@
 //! A chunk through the feed-forward network and back.
 
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::dropout::UnitDropout;
-use crate::model::ffnn::Ffnn;
+use crate::model::layers::UnitDropout;
+use crate::model::networks::Ffnn;
+use crate::model::weights::Matrix;
 
 #[derive(Debug)]
 pub(in crate::model) struct FfnnForwardBackward {

@@ -1,12 +1,12 @@
-//! A chunk through FinalMLP ([`crate::model::finalmlp`]) and back, without gates.
+//! A chunk through FinalMLP ([`crate::model::networks::finalmlp`]) and back, without gates.
 
 use super::fusion::FusionStep;
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::UnitDropout;
-use crate::model::finalmlp::{FinalMlp, StreamGate};
+use crate::model::layers::UnitDropout;
+use crate::model::networks::{FinalMlp, StreamGate};
+use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]

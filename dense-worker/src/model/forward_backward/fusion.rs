@@ -11,9 +11,9 @@ use zagros_zip::ZipEq;
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
 use super::layer::{LayerUse, LayerVariable, StepParts};
-use super::matrix::{Matrix, values, values_mut};
 use super::product::LayerProducts;
-use crate::model::finalmlp::BilinearFusion;
+use crate::model::networks::BilinearFusion;
+use crate::model::weights::{Matrix, values, values_mut};
 use crate::model::{ModelError, int};
 
 #[derive(Debug)]

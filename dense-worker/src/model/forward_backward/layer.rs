@@ -7,9 +7,8 @@ use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
 use super::CHUNK;
-use super::layer_values::LayerValues;
-use super::matrix::Matrix;
-use super::window::{LayerWindow, UseNumber};
+use crate::model::streamed::{LayerValues, LayerWindow, UseNumber};
+use crate::model::weights::Matrix;
 use crate::model::{ModelError, int};
 
 pub(super) struct StepParts<'a> {

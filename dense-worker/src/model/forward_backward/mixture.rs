@@ -12,10 +12,10 @@ use zagros_zip::ZipEq;
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
 use super::layer::{LayerUse, StepParts};
-use super::matrix::Matrix;
 use super::product::LayerProducts;
 use super::stack::LayerStack;
 use crate::model::ModelError;
+use crate::model::weights::Matrix;
 
 /// Has memory for one chunk.
 #[derive(Debug)]

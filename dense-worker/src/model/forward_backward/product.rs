@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
 use super::layer::StepParts;
-use super::matrix::{LINE, Matrix};
+use crate::model::weights::{LINE, Matrix};
 use crate::model::{ModelError, int};
 
 #[derive(Debug)]
@@ -235,9 +235,9 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
 mod tests {
     use zagros_zip::ZipEq;
 
-    use super::super::TraversalPurpose;
     use super::*;
-    use crate::model::loss::{MeanLoss, TargetLosses};
+    use super::super::TraversalPurpose;
+    use crate::model::training::{MeanLoss, TargetLosses};
 
     #[test]
     fn rounded_values_multiply_as_bf16_do() {

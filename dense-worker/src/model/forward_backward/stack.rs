@@ -7,13 +7,12 @@ use zagros_zip::ZipEq;
 
 use super::blocks::SampleBlocks;
 use super::layer::{LayerSlice, LayerUse, SlicedLayer, StepParts};
-use super::matrix::{Matrix, values, values_mut};
 use super::product::LayerProducts;
 use super::{BatchShare, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::device::has_units;
-use crate::model::dropout::UnitDropout;
-use crate::model::mlp::Mlp;
+use crate::model::layers::{Mlp, UnitDropout};
+use crate::model::weights::{Matrix, values, values_mut};
 
 /// Has memory for one chunk.
 #[derive(Debug)]

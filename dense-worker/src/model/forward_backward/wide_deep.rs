@@ -1,14 +1,14 @@
-//! A chunk through Wide & Deep ([`crate::model::wide_deep`]) and back.
+//! A chunk through Wide & Deep ([`crate::model::networks::wide_deep`]) and back.
 
 use zagros_zip::ZipEq;
 
 use super::layer::StepParts;
 use super::linear_term::LinearTerm;
-use super::matrix::Matrix;
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::UnitDropout;
-use crate::model::wide_deep::WideDeep;
+use crate::model::layers::UnitDropout;
+use crate::model::networks::WideDeep;
+use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::Tensor;
 
-use super::ModelError;
 use super::layer_calls::LayerNumber;
+use crate::model::ModelError;
 
 /// Weight of the batch in the running averages, and what is added to the variance, as in PyTorch's `nn.BatchNorm1d`.
 pub(super) const MOMENTUM: f64 = 0.1;
@@ -18,13 +18,13 @@ const EPSILON: f64 = 1e-5;
 
 /// The copies of all buffers for the next forward, which all layers of a network share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LentBuffers(Arc<Mutex<LentState>>);
+pub(crate) struct LentBuffers(Arc<Mutex<LentState>>);
 
 /// Running mean and variance of a layer's units, which forward may change in place, and whether forward is one of a step.
 pub(super) struct RunningStatistics {
-    pub(super) mean: Tensor,
-    pub(super) variance: Tensor,
-    pub(super) is_training: bool,
+    pub(crate) mean: Tensor,
+    pub(crate) variance: Tensor,
+    pub(crate) is_training: bool,
 }
 
 #[derive(Debug, Default)]
@@ -34,12 +34,12 @@ struct LentState {
 }
 
 impl LentBuffers {
-    pub(super) fn lend_buffers(&self, buffers: Vec<Tensor>, is_training: bool) {
+    pub(crate) fn lend_buffers(&self, buffers: Vec<Tensor>, is_training: bool) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LentState { buffers, is_training };
     }
 
     /// After forward: the copies as it left them.
-    pub(super) fn take_buffers(&self) -> Vec<Tensor> {
+    pub(crate) fn take_buffers(&self) -> Vec<Tensor> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).buffers)
     }
 
@@ -56,17 +56,17 @@ impl LentBuffers {
 
 #[derive(Debug)]
 pub(super) struct BatchNorm {
-    pub(super) weight: Tensor,
-    pub(super) bias: Tensor,
-    pub(super) layer: LayerNumber,
+    pub(crate) weight: Tensor,
+    pub(crate) bias: Tensor,
+    pub(crate) layer: LayerNumber,
     /// Position of the running mean among the buffers. The variance follows.
-    pub(super) first: usize,
-    pub(super) lent: LentBuffers,
+    pub(crate) first: usize,
+    pub(crate) lent: LentBuffers,
 }
 
 impl BatchNorm {
     /// `[batch, width]` to the same shape. A batch of one sample has no variance, so it uses the running averages.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         let RunningStatistics { mean, variance, is_training } = self.lent.running_statistics(self.first)?;
         let of_batch = is_training && x.size()[0] > 1;
         let (weight, bias) = (Some(&self.weight), Some(&self.bias));

@@ -7,10 +7,10 @@ use tch::kind::Element;
 use tch::{Kind, Tensor};
 use zagros_zip::ZipEq;
 
-use super::{ModelError, to_vec};
+use crate::model::{ModelError, to_vec};
 
 #[derive(Debug, Default)]
-pub(super) struct ModuleBuffers {
+pub(crate) struct ModuleBuffers {
     names: Vec<String>,
     live: Vec<Tensor>,
     /// The values after the last forward, until its step is made or skipped.
@@ -18,7 +18,7 @@ pub(super) struct ModuleBuffers {
 }
 
 impl ModuleBuffers {
-    pub(super) fn new(named: Vec<(String, Tensor)>) -> Self {
+    pub(crate) fn new(named: Vec<(String, Tensor)>) -> Self {
         let (names, live) = named.into_iter().unzip();
         Self { names, live, next: None }
     }
@@ -27,11 +27,11 @@ impl ModuleBuffers {
         self.names.iter().map(String::as_str).zip_eq(&self.live)
     }
 
-    pub(super) fn named_copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
+    pub(crate) fn named_copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
-    pub(super) fn all_copies(&self) -> Result<Vec<Tensor>, ModelError> {
+    pub(crate) fn all_copies(&self) -> Result<Vec<Tensor>, ModelError> {
         self.named_copies().map(|copy| Ok(copy?.1)).collect()
     }
 
@@ -39,7 +39,7 @@ impl ModuleBuffers {
     ///
     /// # Errors
     /// When a buffer has another shape than before.
-    pub(super) fn keep_left(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
+    pub(crate) fn keep_left(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
         for ((name, live), left) in self.named().zip_eq(&left) {
             if live.size() != left.size() {
                 let (was, is) = (live.size(), left.size());
@@ -51,18 +51,18 @@ impl ModuleBuffers {
         Ok(())
     }
 
-    pub(super) fn commit_step(&mut self) -> Result<(), ModelError> {
+    pub(crate) fn commit_step(&mut self) -> Result<(), ModelError> {
         let Some(next) = self.next.take() else { return Ok(()) };
         self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
     }
 
     /// The step of the last forward is not made, or another forward replaces it.
-    pub(super) fn drop_step(&mut self) {
+    pub(crate) fn drop_step(&mut self) {
         self.next = None;
     }
 
     /// Whether the last forward replaced a number by a value that is not a number.
-    pub(super) fn has_diverged(&self) -> Result<bool, ModelError> {
+    pub(crate) fn has_diverged(&self) -> Result<bool, ModelError> {
         let Some(next) = &self.next else { return Ok(false) };
         for (live, next) in self.live.iter().zip_eq(next) {
             let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
@@ -73,7 +73,7 @@ impl ModuleBuffers {
         Ok(false)
     }
 
-    pub(super) fn value_count(&self) -> usize {
+    pub(crate) fn value_count(&self) -> usize {
         self.live.iter().map(Tensor::numel).sum()
     }
 
@@ -81,7 +81,7 @@ impl ModuleBuffers {
     ///
     /// # Errors
     /// When a change is not finite, which cannot be added to others.
-    pub(super) fn changes(&self) -> Result<Vec<f32>, ModelError> {
+    pub(crate) fn changes(&self) -> Result<Vec<f32>, ModelError> {
         let Some(next) = &self.next else { return Ok(vec![0.0; self.value_count()]) };
         let mut all = Vec::with_capacity(self.value_count());
         for ((name, live), next) in self.named().zip_eq(next) {
@@ -95,7 +95,7 @@ impl ModuleBuffers {
         Ok(all)
     }
 
-    pub(super) fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError> {
+    pub(crate) fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError> {
         let (mut rest, mut next) = (changes, Vec::with_capacity(self.live.len()));
         for live in &self.live {
             let (mine, others) = rest.split_at(live.numel().min(rest.len()));
@@ -108,7 +108,7 @@ impl ModuleBuffers {
 }
 
 /// Whether tensors of this kind are kept, and added to, without loss.
-pub(super) fn is_number(kind: Kind) -> bool {
+pub(crate) fn is_number(kind: Kind) -> bool {
     is_real(kind) || matches!(kind, Kind::Uint8 | Kind::Int8 | Kind::Int16 | Kind::Int | Kind::Int64 | Kind::Bool)
 }
 

@@ -9,26 +9,26 @@
 
 use tch::{Kind, Tensor};
 
-use super::ModelError;
 use super::batch_norm::{LentBuffers, MOMENTUM, RunningStatistics};
 use super::layer_calls::LayerNumber;
+use crate::model::ModelError;
 
 const EPSILON: f64 = 1e-8;
 
 #[derive(Debug)]
-pub(super) struct Dice {
+pub(crate) struct Dice {
     /// α, `[width]`.
-    pub(super) slopes: Tensor,
-    pub(super) layer: LayerNumber,
+    pub(crate) slopes: Tensor,
+    pub(crate) layer: LayerNumber,
     /// Position of the running mean among the buffers. The variance follows.
-    pub(super) first: usize,
-    pub(super) lent: LentBuffers,
+    pub(crate) first: usize,
+    pub(crate) lent: LentBuffers,
 }
 
 impl Dice {
     /// `[rows, width]` to the same shape. `real` is `[rows, 1]` with 1 for the rows that count in mean and variance, and 0 for padding;
     /// without it all rows count.
-    pub(super) fn forward(&self, x: &Tensor, real: Option<&Tensor>) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward(&self, x: &Tensor, real: Option<&Tensor>) -> Result<Tensor, ModelError> {
         let running = self.lent.running_statistics(self.first)?;
         let (mean, variance) = match running.is_training {
             true => of_batch(x, real, running)?,

@@ -4,12 +4,12 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tch::Tensor;
 
-use super::ModelError;
+use crate::model::ModelError;
 
 /// Drops each unit with one probability and scales up the others, so that the expected sum stays the same (Srivastava et
 /// al. 2014, inverted form).
 #[derive(Debug)]
-pub(super) struct UnitDropout {
+pub(crate) struct UnitDropout {
     share: f64,
     seed: u64,
     step: u64,
@@ -21,14 +21,14 @@ pub(super) struct UnitDropout {
 
 impl UnitDropout {
     /// `stream` distinguishes dropouts of the same step.
-    pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
+    pub(crate) fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than that of the first weights.
         let seed = !seed ^ stream.rotate_left(32);
         Self { share, seed, step: 0, layers: Vec::new(), applied: 0 }
     }
 
     /// Sets the draws of a step: they are a function of seed, stream and step, so there is no state to keep.
-    pub(super) fn draw_for(&mut self, step: u64) {
+    pub(crate) fn draw_for(&mut self, step: u64) {
         if self.share > 0.0 {
             (self.step, self.applied) = (step, 0);
             self.layers.clear();
@@ -36,7 +36,7 @@ impl UnitDropout {
     }
 
     /// Of dropped units, 0 .. 1.
-    pub(super) fn drop_share(&self) -> f64 {
+    pub(crate) fn drop_share(&self) -> f64 {
         self.share
     }
 
@@ -54,7 +54,7 @@ impl UnitDropout {
     /// Appends the factors of the next `count` units of a layer, which are numbered in the order of the forward; nothing if no unit is
     /// ever dropped. Each layer draws from a
     /// generator of its own, so it does not matter whether a batch goes through the network chunk by chunk or layer by layer.
-    pub(super) fn draw_factors(&mut self, layer: usize, count: usize, mask: &mut Vec<f32>) {
+    pub(crate) fn draw_factors(&mut self, layer: usize, count: usize, mask: &mut Vec<f32>) {
         if self.share <= 0.0 {
             return;
         }

@@ -3,17 +3,17 @@
 use tch::Tensor;
 use zagros_job::MlpActivation;
 
-use super::ModelError;
 use super::batch_norm::BatchNorm;
 use super::dice::Dice;
 use super::layer_calls::LayerNumber;
+use crate::model::ModelError;
 
 /// Layer norm (Ba et al. 2016): each vector gets mean 0 and variance 1, then a learned scale and shift of each value.
 #[derive(Debug)]
-pub(super) struct LayerNorm {
-    pub(super) weight: Tensor,
-    pub(super) bias: Tensor,
-    pub(super) layer: LayerNumber,
+pub(crate) struct LayerNorm {
+    pub(crate) weight: Tensor,
+    pub(crate) bias: Tensor,
+    pub(crate) layer: LayerNumber,
 }
 
 impl LayerNorm {
@@ -21,7 +21,7 @@ impl LayerNorm {
     const EPSILON: f64 = 1e-5;
 
     /// `[…, width]` to the same shape.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         let (width, weight, bias) = (self.weight.size(), Some(&self.weight), Some(&self.bias));
         Ok(x.f_layer_norm(width, weight, bias, Self::EPSILON, true)?)
     }
@@ -36,7 +36,7 @@ pub(super) enum HiddenNorm {
 }
 
 impl HiddenNorm {
-    pub(super) fn layer(&self) -> Option<LayerNumber> {
+    pub(crate) fn layer(&self) -> Option<LayerNumber> {
         match self {
             Self::None => None,
             Self::Layer(norm) => Some(norm.layer),
@@ -45,7 +45,7 @@ impl HiddenNorm {
     }
 
     /// `[batch, width]` to the same shape.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         match self {
             Self::None => Ok(x.shallow_clone()),
             Self::Layer(norm) => norm.forward(x),

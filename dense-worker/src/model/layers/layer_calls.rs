@@ -20,13 +20,13 @@ use tch::{Kind, Tensor};
 use zagros_zip::ZipEq;
 
 use super::dropout::UnitDropout;
-use super::{ModelError, StreamedVariables, int};
+use crate::model::{ModelError, StreamedVariables, int};
 
 /// The number of a layer among the job's streamed layers. Anything in a network with its own weights.
-pub(super) type LayerNumber = usize;
+pub(crate) type LayerNumber = usize;
 
 /// The calls of layers in a forward, which borrows the network for `'n`.
-pub(super) struct LayerCalls<'n> {
+pub(crate) struct LayerCalls<'n> {
     /// `None` when samples are scored.
     dropout: Option<&'n mut UnitDropout>,
     weights: CallWeights<'n>,
@@ -58,22 +58,22 @@ struct LayerCall<'n> {
 }
 
 impl<'n> LayerCalls<'n> {
-    pub(super) fn for_training(dropout: &'n mut UnitDropout, streamed: Option<&'n StreamedVariables>) -> Self {
+    pub(crate) fn for_training(dropout: &'n mut UnitDropout, streamed: Option<&'n StreamedVariables>) -> Self {
         let weights = streamed.map_or(CallWeights::Here, |streamed| CallWeights::Recorded(streamed, Vec::new()));
         Self { dropout: Some(dropout), weights }
     }
 
     /// Without dropout and without slopes.
-    pub(super) fn for_scoring() -> Self {
+    pub(crate) fn for_scoring() -> Self {
         Self { dropout: None, weights: CallWeights::Here }
     }
 
     /// As [`Self::for_scoring`], of so many blocks of samples, whose weights are elsewhere. The outputs of a block have the same bits as alone.
-    pub(super) fn scoring_blocks(streamed: &'n StreamedVariables, blocks: usize) -> Self {
+    pub(crate) fn scoring_blocks(streamed: &'n StreamedVariables, blocks: usize) -> Self {
         Self { dropout: None, weights: CallWeights::InBlocks(streamed, int(blocks)) }
     }
 
-    pub(super) fn is_training(&self) -> bool {
+    pub(crate) fn is_training(&self) -> bool {
         self.dropout.is_some()
     }
 
@@ -88,7 +88,7 @@ impl<'n> LayerCalls<'n> {
 
     /// A function of `inputs` and a layer's weights. Its output has memory of its own, or that of an input. Each input has a row, or equally
     /// many rows, for each sample.
-    pub(super) fn layer<const N: usize>(
+    pub(crate) fn layer<const N: usize>(
         &mut self,
         layer: LayerNumber,
         inputs: [&Tensor; N],
@@ -99,7 +99,7 @@ impl<'n> LayerCalls<'n> {
 
     /// As [`Self::layer`], without weights: what it keeps of its own for the backward is computed again instead. Several readers of one value
     /// are calls, or it is the output of one, so that its slopes are added in autograd's order.
-    pub(super) fn part<const N: usize>(
+    pub(crate) fn part<const N: usize>(
         &mut self,
         inputs: [&Tensor; N],
         function: impl Fn([&Tensor; N]) -> Result<Tensor, ModelError> + 'n,
@@ -136,7 +136,7 @@ impl<'n> LayerCalls<'n> {
         }
     }
 
-    pub(super) fn into_calls(self) -> RecordedCalls<'n> {
+    pub(crate) fn into_calls(self) -> RecordedCalls<'n> {
         RecordedCalls(match self.weights {
             CallWeights::Recorded(streamed, calls) => Some((streamed, calls)),
             CallWeights::Here | CallWeights::InBlocks(..) => None,
@@ -147,7 +147,7 @@ impl<'n> LayerCalls<'n> {
 impl RecordedCalls<'_> {
     /// Backward through the calls, from the last to the first. The outputs of the network have given their slopes to the calls that they
     /// are made of.
-    pub(super) fn backward(self) -> Result<(), ModelError> {
+    pub(crate) fn backward(self) -> Result<(), ModelError> {
         let Some((streamed, mut calls)) = self.0 else { return Ok(()) };
         while let Some(call) = calls.pop() {
             call.backward(streamed)?;

@@ -9,15 +9,15 @@ use zagros_table::init::RowSeed;
 use zagros_zip::number_from;
 
 use super::batch_norm::{BatchNorm, LentBuffers};
-use super::device::has_units;
 use super::dice::Dice;
 use super::hidden::{HiddenActivation, HiddenNorm, LayerNorm};
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::{ModelError, int};
+use crate::model::device::has_units;
+use crate::model::{ModelError, int};
 
 /// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
 /// tiles, as an embedding server makes them that holds the tiles: streamed and resident weights begin with the same bits.
-pub(super) struct WeightBuilder<'a> {
+pub(crate) struct WeightBuilder<'a> {
     root: Path<'a>,
     seed: u64,
     tensors: HashMap<String, ListedTensor>,
@@ -43,7 +43,7 @@ struct ListedTensor {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ValuesPlace {
+pub(crate) enum ValuesPlace {
     /// In the variables.
     Here,
     /// At the embedding servers. A variable has only its shape here, and no memory for its values.
@@ -51,7 +51,7 @@ pub(super) enum ValuesPlace {
 }
 
 impl<'a> WeightBuilder<'a> {
-    pub(super) fn new(job: &Job, root: Path<'a>, held: ValuesPlace) -> Self {
+    pub(crate) fn new(job: &Job, root: Path<'a>, held: ValuesPlace) -> Self {
         let layers = job.dense_layers().unwrap_or_default();
         let streamed = layers.iter().map(|_| Vec::new()).collect();
         let mut tensors = HashMap::new();
@@ -75,12 +75,12 @@ impl<'a> WeightBuilder<'a> {
         }
     }
 
-    pub(super) fn output_count(&self) -> usize {
+    pub(crate) fn output_count(&self) -> usize {
         self.outputs
     }
 
     /// Makes layers with an activation of their own, to which the choice of the job does not apply.
-    pub(super) fn without_layer_choices<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn without_layer_choices<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::take(&mut self.layers);
         let made = make(self);
         self.layers = chosen;
@@ -88,16 +88,16 @@ impl<'a> WeightBuilder<'a> {
     }
 
     /// What was made besides the variables that have their values.
-    pub(super) fn finish(self) -> MadeBeside {
+    pub(crate) fn finish(self) -> MadeBeside {
         MadeBeside { buffers: self.buffers, lent: self.lent, streamed: self.streamed }
     }
 
-    pub(super) fn layer_of(&self, tensor: &str) -> LayerNumber {
+    pub(crate) fn layer_of(&self, tensor: &str) -> LayerNumber {
         self.tensors.get(tensor).map_or(0, |tensor| tensor.layer)
     }
 
     /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, as PyTorch's `nn.Linear` has them.
-    pub(super) fn linear(
+    pub(crate) fn linear(
         &mut self,
         stack: &str,
         index: usize,
@@ -110,7 +110,7 @@ impl<'a> WeightBuilder<'a> {
     }
 
     /// Only `stack.index.weight`, as in [`Self::linear`].
-    pub(super) fn matrix(
+    pub(crate) fn matrix(
         &mut self,
         stack: &str,
         index: usize,
@@ -121,12 +121,12 @@ impl<'a> WeightBuilder<'a> {
     }
 
     /// `name.weight` of `[rows, dim]`.
-    pub(super) fn factors(&mut self, name: &str, rows: usize, dim: usize) -> Result<Tensor, ModelError> {
+    pub(crate) fn factors(&mut self, name: &str, rows: usize, dim: usize) -> Result<Tensor, ModelError> {
         self.variable(name, "weight", &[rows, dim])
     }
 
     /// `layer.name` of this shape. The job's list of tensors says what its first values are.
-    pub(super) fn variable(&mut self, layer: &str, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
+    pub(crate) fn variable(&mut self, layer: &str, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
         let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
         let tensor = self.tensors.get(&format!("{layer}.{name}"));
         let tensor = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
@@ -142,7 +142,7 @@ impl<'a> WeightBuilder<'a> {
     }
 
     /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
-    pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<LayerNorm, ModelError> {
+    pub(crate) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<LayerNorm, ModelError> {
         let layer = format!("{stack}.{index}");
         let (weight, bias) = (self.variable(&layer, "weight", &[width])?, self.variable(&layer, "bias", &[width])?);
         Ok(LayerNorm { weight, bias, layer: self.layer_of(&format!("{layer}.weight")) })
@@ -155,7 +155,7 @@ impl<'a> WeightBuilder<'a> {
     }
 
     /// `stack.index.weight` of zeros, `[width]`, with buffers as those of a batch norm.
-    pub(super) fn dice(&mut self, stack: &str, index: usize, width: usize) -> Result<Dice, ModelError> {
+    pub(crate) fn dice(&mut self, stack: &str, index: usize, width: usize) -> Result<Dice, ModelError> {
         let slopes = self.slopes(stack, index, width)?;
         let layer = self.layer_of(&format!("{stack}.{index}.weight"));
         Ok(Dice { slopes, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
@@ -192,23 +192,23 @@ impl<'a> WeightBuilder<'a> {
     }
 
     /// Only `stack.index.weight`, `[width]`: 0.25 as PyTorch's `nn.PReLU` has them, or 0 for Dice.
-    pub(super) fn slopes(&mut self, stack: &str, index: usize, width: usize) -> Result<Tensor, ModelError> {
+    pub(crate) fn slopes(&mut self, stack: &str, index: usize, width: usize) -> Result<Tensor, ModelError> {
         self.variable(&format!("{stack}.{index}"), "weight", &[width])
     }
 
     /// Indices of columns, on the device of the weights.
-    pub(super) fn column_indices(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
+    pub(crate) fn column_indices(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
     }
 }
 
-pub(super) struct MadeBeside {
+pub(crate) struct MadeBeside {
     /// The buffers of all layers, by name.
-    pub(super) buffers: Vec<(String, Tensor)>,
+    pub(crate) buffers: Vec<(String, Tensor)>,
     /// Where their forward finds them.
-    pub(super) lent: LentBuffers,
+    pub(crate) lent: LentBuffers,
     /// By layer: the variables that have no values here.
-    pub(super) streamed: Vec<Vec<Tensor>>,
+    pub(crate) streamed: Vec<Vec<Tensor>>,
 }
 
 /// The first values of a tensor, tile by tile.
@@ -225,7 +225,7 @@ fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec
 
 /// W·x + b.
 #[derive(Debug)]
-pub(super) struct LinearLayer {
+pub(crate) struct LinearLayer {
     weight: Tensor,
     bias: Tensor,
     layer: LayerNumber,
@@ -233,19 +233,19 @@ pub(super) struct LinearLayer {
 
 impl LinearLayer {
     /// Weight `[outputs, inputs]` and bias `[outputs]`.
-    pub(super) fn parts(&self) -> (&Tensor, &Tensor) {
+    pub(crate) fn parts(&self) -> (&Tensor, &Tensor) {
         (&self.weight, &self.bias)
     }
 
     /// `[batch, inputs]` to `[batch, outputs]`.
-    pub(super) fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         calls.layer(self.layer, [x], |[x]| Ok(x.f_linear(&self.weight, Some(&self.bias))?))
     }
 }
 
 /// Linear layers; norm, activation and dropout follow the hidden ones.
 #[derive(Debug)]
-pub(super) struct Mlp {
+pub(crate) struct Mlp {
     layers: Vec<LinearLayer>,
     /// Of each hidden layer.
     norms: Vec<HiddenNorm>,
@@ -256,7 +256,7 @@ pub(super) struct Mlp {
 
 impl Mlp {
     /// `widths` are the outputs of the layers. All are hidden ones.
-    pub(super) fn hidden(
+    pub(crate) fn hidden(
         name: &str,
         inputs: usize,
         widths: &[usize],
@@ -266,7 +266,7 @@ impl Mlp {
     }
 
     /// As [`Self::hidden`], then one linear layer: the outputs of the network, such as a logit.
-    pub(super) fn logit(
+    pub(crate) fn logit(
         name: &str,
         inputs: usize,
         hidden: &[usize],
@@ -276,7 +276,7 @@ impl Mlp {
     }
 
     /// As [`Self::hidden`], but nothing follows the last layer.
-    pub(super) fn linear_last(
+    pub(crate) fn linear_last(
         name: &str,
         inputs: usize,
         widths: &[usize],
@@ -301,24 +301,24 @@ impl Mlp {
     }
 
     /// Number of values that the first layer takes.
-    pub(super) fn input_count(&self) -> usize {
+    pub(crate) fn input_count(&self) -> usize {
         self.layers.first().map_or(0, |layer| usize::try_from(layer.weight.size()[1]).unwrap_or(0))
     }
 
     /// Precision of a layer's products. The layer without an activation gives the logit, which stays f32: with the eight
     /// bits of a bf16, different samples would get the same score. It has few columns, so it costs next to nothing.
-    pub(super) fn precision_of(&self, activate: bool) -> Precision {
+    pub(crate) fn precision_of(&self, activate: bool) -> Precision {
         if activate { self.precision } else { Precision::F32 }
     }
 
     /// For each layer: weight, bias, and whether it is a hidden one.
-    pub(super) fn parts(&self) -> impl Iterator<Item = (&Tensor, &Tensor, bool)> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&Tensor, &Tensor, bool)> {
         let hidden = self.norms.len();
         self.layers.iter().enumerate().map(move |(index, layer)| (&layer.weight, &layer.bias, index < hidden))
     }
 
     /// `[batch, inputs]` to `[batch, last width]`. Drops units of hidden layers in training.
-    pub(super) fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         let mut x = input.shallow_clone();
         for index in 0..self.layers.len() {
             x = self.layer(index, &x, calls)?;
@@ -330,7 +330,7 @@ impl Mlp {
     }
 
     /// As [`Self::forward`], but keeps all units.
-    pub(super) fn forward_keeping<'n>(
+    pub(crate) fn forward_keeping<'n>(
         &'n self,
         input: &Tensor,
         calls: &mut LayerCalls<'n>,
@@ -358,13 +358,13 @@ impl Mlp {
         }
     }
 
-    pub(super) fn first_layer(&self) -> LayerNumber {
+    pub(crate) fn first_layer(&self) -> LayerNumber {
         self.layers.first().map_or(0, |layer| layer.layer)
     }
 
     /// As [`Self::forward_keeping`], with a function of the number of a layer and its sums in place of norm and activation. All layers'
     /// weights are there.
-    pub(super) fn forward_by(
+    pub(crate) fn forward_by(
         &self,
         input: &Tensor,
         mut activation: impl FnMut(usize, Tensor) -> Result<Tensor, ModelError>,
@@ -413,7 +413,7 @@ fn stack(
 }
 
 /// The job's widths. The loader has checked that they are positive.
-pub(super) fn parse_widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
+pub(crate) fn parse_widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
     let width = |width: &i64| usize::try_from(*width).ok().filter(|width| *width > 0);
     let what = "a hidden layer of the network has no units";
     job.iter().map(|w| width(w).ok_or(ModelError::Shape { what })).collect()

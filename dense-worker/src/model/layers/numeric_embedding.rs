@@ -15,13 +15,13 @@ use zagros_job::Features;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::WeightBuilder;
-use super::{ModelError, int};
+use crate::model::{ModelError, int};
 
 /// What the names of the tensors start with.
 const NAME: &str = "numeric_embedding";
 
 #[derive(Debug)]
-pub(super) struct NumericEmbeddings {
+pub(crate) struct NumericEmbeddings {
     /// Which inputs are embedded, n.
     embedded: Tensor,
     others: Option<PlainInputs>,
@@ -43,7 +43,7 @@ struct PlainInputs {
 }
 
 impl NumericEmbeddings {
-    pub(super) fn from_features(features: &Features, weights: &mut WeightBuilder) -> Result<Option<Self>, ModelError> {
+    pub(crate) fn from_features(features: &Features, weights: &mut WeightBuilder) -> Result<Option<Self>, ModelError> {
         let Some(settings) = features.numeric_embedding else { return Ok(None) };
         let embedded = features.single_numbers();
         let (count, frequencies, dim) = (embedded.len(), settings.frequencies, settings.dim);
@@ -75,7 +75,7 @@ impl NumericEmbeddings {
     }
 
     /// `[batch, inputs]` to `[batch, n·d + others]`.
-    pub(super) fn forward<'n>(&'n self, numeric: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward<'n>(&'n self, numeric: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         calls.layer(self.layer, [numeric], |[numeric]| self.vectors(numeric))
     }
 
@@ -92,7 +92,7 @@ impl NumericEmbeddings {
     }
 
     /// Whether a tensor of the dense network is one of these.
-    pub(super) fn is_one(tensor: &str) -> bool {
+    pub(crate) fn is_one(tensor: &str) -> bool {
         tensor.split('.').next() == Some(NAME)
     }
 }

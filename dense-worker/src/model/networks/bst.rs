@@ -16,24 +16,22 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::hidden::LayerNorm;
-use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, WeightBuilder};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
-use super::{ModelError, int};
+use crate::model::layers::{LayerCalls, LayerNorm, LayerNumber, Mlp, WeightBuilder};
+use crate::model::{ModelError, int};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BstForm<'a> {
-    pub(super) layers: usize,
-    pub(super) heads: usize,
-    pub(super) ffn: usize,
-    pub(super) causal: bool,
-    pub(super) hidden: &'a [i64],
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    pub(crate) ffn: usize,
+    pub(crate) causal: bool,
+    pub(crate) hidden: &'a [i64],
 }
 
 #[derive(Debug)]
-pub(super) struct Bst {
+pub(crate) struct Bst {
     transformers: Vec<SequenceTransformer>,
     head: SequenceHead,
 }
@@ -65,7 +63,7 @@ struct TransformerBlock {
 }
 
 impl Bst {
-    pub(super) fn new(shape: &InputShape, form: BstForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    pub(crate) fn new(shape: &InputShape, form: BstForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         if shape.attention.is_empty() {
             return Err(ModelError::Shape { what: "bst has no sequence with a target" });
         }
@@ -78,7 +76,7 @@ impl Bst {
     }
 
     /// `[batch, numeric]` and `[batch, width]` to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         input: &Tensor,

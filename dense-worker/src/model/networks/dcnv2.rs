@@ -9,29 +9,28 @@
 use tch::Tensor;
 use zagros_job::CrossStructure;
 
-use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
-use super::{InputShape, ModelError};
+use crate::model::layers::{LayerCalls, LayerNumber, LinearLayer, Mlp, WeightBuilder, parse_widths};
+use crate::model::{InputShape, ModelError};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dcnv2Form<'a> {
-    pub(super) cross_layers: usize,
-    pub(super) rank: Option<usize>,
-    pub(super) structure: CrossStructure,
-    pub(super) hidden: &'a [i64],
+    pub(crate) cross_layers: usize,
+    pub(crate) rank: Option<usize>,
+    pub(crate) structure: CrossStructure,
+    pub(crate) hidden: &'a [i64],
 }
 
 #[derive(Debug)]
-pub(super) struct Dcnv2 {
-    pub(super) cross: Vec<CrossMatrix>,
+pub(crate) struct Dcnv2 {
+    pub(crate) cross: Vec<CrossMatrix>,
     /// Only hidden layers; `None` if the job has none.
-    pub(super) deep: Option<Mlp>,
-    pub(super) structure: CrossStructure,
-    pub(super) output: Mlp,
+    pub(crate) deep: Option<Mlp>,
+    pub(crate) structure: CrossStructure,
+    pub(crate) output: Mlp,
 }
 
 #[derive(Debug)]
-pub(super) enum CrossMatrix {
+pub(crate) enum CrossMatrix {
     Full(LinearLayer),
     /// U·(Vᵀ·x) + b.
     LowRank {
@@ -42,7 +41,7 @@ pub(super) enum CrossMatrix {
 }
 
 impl Dcnv2 {
-    pub(super) fn new(
+    pub(crate) fn new(
         shape: &InputShape,
         form: Dcnv2Form<'_>,
         weights: &mut WeightBuilder,
@@ -65,7 +64,7 @@ impl Dcnv2 {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,

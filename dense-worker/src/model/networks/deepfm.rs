@@ -8,24 +8,23 @@
 
 use tch::{Kind, Tensor};
 
-use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
-use super::{InputShape, ModelError, int};
+use crate::model::layers::{LayerCalls, LayerNumber, LinearLayer, Mlp, WeightBuilder, parse_widths};
+use crate::model::{InputShape, ModelError, int};
 
 #[derive(Debug)]
-pub(super) struct DeepFm {
+pub(crate) struct DeepFm {
     /// The first-order term of numeric columns, and the bias; `None` without numeric columns.
-    pub(super) first_order: Option<LinearLayer>,
+    pub(crate) first_order: Option<LinearLayer>,
     /// `[numeric, K]`: the columns' v_i.
-    pub(super) factors: Option<Tensor>,
+    pub(crate) factors: Option<Tensor>,
     factors_layer: LayerNumber,
-    pub(super) deep: Mlp,
-    pub(super) features: usize,
-    pub(super) dim: usize,
+    pub(crate) deep: Mlp,
+    pub(crate) features: usize,
+    pub(crate) dim: usize,
 }
 
 impl DeepFm {
-    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    pub(crate) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), shape.common_dim("deepfm")?);
         if dim < 2 {
             return Err(ModelError::Shape { what: "deepfm has no factors: the first of a row's values is its weight" });
@@ -39,7 +38,7 @@ impl DeepFm {
     }
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,

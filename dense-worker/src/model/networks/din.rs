@@ -14,23 +14,21 @@
 use tch::{Kind, Tensor};
 use zagros_job::AttentionActivation;
 
-use super::ModelError;
-use super::dice::Dice;
-use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
+use crate::model::ModelError;
+use crate::model::layers::{Dice, LayerCalls, Mlp, WeightBuilder, parse_widths};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DinForm<'a> {
-    pub(super) attention_hidden: &'a [i64],
-    pub(super) activation: AttentionActivation,
-    pub(super) softmax: bool,
-    pub(super) hidden: &'a [i64],
+    pub(crate) attention_hidden: &'a [i64],
+    pub(crate) activation: AttentionActivation,
+    pub(crate) softmax: bool,
+    pub(crate) hidden: &'a [i64],
 }
 
 #[derive(Debug)]
-pub(super) struct Din {
+pub(crate) struct Din {
     units: Vec<ActivationUnit>,
     head: SequenceHead,
 }
@@ -54,7 +52,7 @@ enum UnitActivation {
 }
 
 impl Din {
-    pub(super) fn new(shape: &InputShape, form: DinForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    pub(crate) fn new(shape: &InputShape, form: DinForm<'_>, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         if shape.attention.is_empty() {
             return Err(ModelError::Shape { what: "din has no sequence with a target" });
         }
@@ -67,7 +65,7 @@ impl Din {
     }
 
     /// `[batch, numeric]` and `[batch, width]` to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         input: &Tensor,

@@ -6,22 +6,21 @@
 
 use tch::Tensor;
 
-use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, WeightBuilder, parse_widths};
-use super::{InputShape, ModelError, int};
+use crate::model::layers::{LayerCalls, Mlp, WeightBuilder, parse_widths};
+use crate::model::{InputShape, ModelError, int};
 
 #[derive(Debug)]
-pub(super) struct Dlrm {
-    pub(super) bottom: Option<Mlp>,
-    pub(super) top: Mlp,
-    pub(super) features: usize,
-    pub(super) dim: usize,
+pub(crate) struct Dlrm {
+    pub(crate) bottom: Option<Mlp>,
+    pub(crate) top: Mlp,
+    pub(crate) features: usize,
+    pub(crate) dim: usize,
     /// Positions of the strict lower triangle in a flattened `[vectors, vectors]`.
     pairs: Tensor,
 }
 
 impl Dlrm {
-    pub(super) fn new(
+    pub(crate) fn new(
         shape: &InputShape,
         bottom: &[i64],
         top: &[i64],
@@ -42,7 +41,7 @@ impl Dlrm {
     }
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,

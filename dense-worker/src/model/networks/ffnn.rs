@@ -2,17 +2,16 @@
 
 use tch::Tensor;
 
-use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, WeightBuilder, parse_widths};
-use super::{InputShape, ModelError};
+use crate::model::layers::{LayerCalls, Mlp, WeightBuilder, parse_widths};
+use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
-pub(super) struct Ffnn {
-    pub(super) layers: Mlp,
+pub(crate) struct Ffnn {
+    pub(crate) layers: Mlp,
 }
 
 impl Ffnn {
-    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    pub(crate) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let inputs = shape.numeric + shape.width();
         if inputs == 0 {
             return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
@@ -21,7 +20,7 @@ impl Ffnn {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,

@@ -13,41 +13,40 @@
 
 use tch::Tensor;
 
-use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
-use super::{InputShape, ModelError, int};
+use crate::model::layers::{LayerCalls, LayerNumber, LinearLayer, Mlp, WeightBuilder, parse_widths};
+use crate::model::{InputShape, ModelError, int};
 
 #[derive(Clone, Debug)]
 pub(super) struct FinalMlpForm<'a> {
-    pub(super) first: &'a [i64],
-    pub(super) second: &'a [i64],
-    pub(super) heads: usize,
-    pub(super) gates: Option<GatesForm<'a>>,
+    pub(crate) first: &'a [i64],
+    pub(crate) second: &'a [i64],
+    pub(crate) heads: usize,
+    pub(crate) gates: Option<GatesForm<'a>>,
 }
 
 /// The hidden layers of gates, and the places in the input that each reads.
 #[derive(Clone, Debug)]
 pub(super) struct GatesForm<'a> {
-    pub(super) hidden: &'a [i64],
-    pub(super) first: Vec<usize>,
-    pub(super) second: Vec<usize>,
+    pub(crate) hidden: &'a [i64],
+    pub(crate) first: Vec<usize>,
+    pub(crate) second: Vec<usize>,
 }
 
 #[derive(Debug)]
-pub(super) struct FinalMlp {
-    pub(super) first: MlpStream,
-    pub(super) second: MlpStream,
-    pub(super) fusion: BilinearFusion,
+pub(crate) struct FinalMlp {
+    pub(crate) first: MlpStream,
+    pub(crate) second: MlpStream,
+    pub(crate) fusion: BilinearFusion,
 }
 
 #[derive(Debug)]
 pub(super) struct MlpStream {
-    pub(super) gate: StreamGate,
-    pub(super) layers: Mlp,
+    pub(crate) gate: StreamGate,
+    pub(crate) layers: Mlp,
 }
 
 #[derive(Debug)]
-pub(super) enum StreamGate {
+pub(crate) enum StreamGate {
     None,
     /// `[1, width]`, and the number of its layer.
     Learned(Tensor, LayerNumber),
@@ -59,20 +58,20 @@ pub(super) enum StreamGate {
 
 /// b + w₁·o₁ + w₂·o₂ + Σ_h o₁ʰ·W_h·o₂ʰ, for each output of the network.
 #[derive(Debug)]
-pub(super) struct BilinearFusion {
-    pub(super) of_first: LinearLayer,
+pub(crate) struct BilinearFusion {
+    pub(crate) of_first: LinearLayer,
     /// w₂, `[outputs, b]`.
-    pub(super) of_second: Tensor,
+    pub(crate) of_second: Tensor,
     /// W, `[outputs, heads·(a/heads)·(b/heads)]` for streams with a and b outputs.
-    pub(super) products: Tensor,
+    pub(crate) products: Tensor,
     /// The numbers of the layers of w₂ and of W.
     layers: [LayerNumber; 2],
-    pub(super) heads: usize,
-    pub(super) outputs: usize,
+    pub(crate) heads: usize,
+    pub(crate) outputs: usize,
 }
 
 impl FinalMlp {
-    pub(super) fn new(
+    pub(crate) fn new(
         shape: &InputShape,
         form: FinalMlpForm<'_>,
         weights: &mut WeightBuilder,
@@ -93,7 +92,7 @@ impl FinalMlp {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,

@@ -4,26 +4,24 @@ use tch::Tensor;
 use tch::nn::VarStore;
 use zagros_job::{ExpertLayers, Job, Model};
 
-use super::batch_norm::LentBuffers;
 use super::bst::{Bst, BstForm};
-use super::buffers::ModuleBuffers;
 use super::dcnv2::{Dcnv2, Dcnv2Form};
 use super::deepfm::DeepFm;
 use super::din::{Din, DinForm};
 use super::dlrm::Dlrm;
 use super::ffnn::Ffnn;
 use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
-use super::layer_calls::LayerCalls;
-use super::mlp::{MadeBeside, ValuesPlace, WeightBuilder};
-use super::numeric_embedding::NumericEmbeddings;
 use super::tasks::{SharedForm, TasksNetwork};
 use super::torchscript::TorchScript;
 use super::wide_deep::WideDeep;
 use super::wukong::{Wukong, WukongForm};
-use super::{InputShape, ModelError};
+use crate::model::layers::{
+    LayerCalls, LentBuffers, MadeBeside, ModuleBuffers, NumericEmbeddings, ValuesPlace, WeightBuilder,
+};
+use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
-pub(super) enum DenseNetwork {
+pub(crate) enum DenseNetwork {
     Dlrm(Dlrm),
     Ffnn(Ffnn),
     Dcnv2(Dcnv2),
@@ -38,19 +36,19 @@ pub(super) enum DenseNetwork {
 }
 
 /// A network before its first step.
-pub(super) struct BuiltNetwork {
+pub(crate) struct BuiltNetwork {
     /// What numbers become before the network reads them.
-    pub(super) numbers: Option<NumericEmbeddings>,
-    pub(super) network: DenseNetwork,
-    pub(super) buffers: ModuleBuffers,
-    pub(super) lent: LentBuffers,
+    pub(crate) numbers: Option<NumericEmbeddings>,
+    pub(crate) network: DenseNetwork,
+    pub(crate) buffers: ModuleBuffers,
+    pub(crate) lent: LentBuffers,
     /// By layer: the variables whose values are elsewhere.
-    pub(super) streamed: Vec<Vec<Tensor>>,
+    pub(crate) streamed: Vec<Vec<Tensor>>,
 }
 
 impl DenseNetwork {
     /// With first weights by the job's seed, and its buffers.
-    pub(super) fn build(job: &Job, variables: &VarStore, held: ValuesPlace) -> Result<BuiltNetwork, ModelError> {
+    pub(crate) fn build(job: &Job, variables: &VarStore, held: ValuesPlace) -> Result<BuiltNetwork, ModelError> {
         let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::new(job) };
         let outputs = job.features.output_count();
         let mut made = WeightBuilder::new(job, variables.root(), held);
@@ -114,7 +112,7 @@ impl DenseNetwork {
     }
 
     /// `[batch, outputs]` of `[batch, inputs]` of numbers, which become vectors first where there are `numbers`, and of `[batch, ΣD]`.
-    pub(super) fn forward_after<'n>(
+    pub(crate) fn forward_after<'n>(
         &'n self,
         numbers: Option<&'n NumericEmbeddings>,
         numeric: &Tensor,

@@ -2,10 +2,9 @@
 
 use tch::Tensor;
 
-use super::layer_calls::LayerCalls;
-use super::mlp::{Mlp, WeightBuilder, parse_widths};
 use super::shape::InputShape;
-use super::{ModelError, int};
+use crate::model::layers::{LayerCalls, Mlp, WeightBuilder, parse_widths};
+use crate::model::{ModelError, int};
 
 /// A score that leaves nothing of a position after a softmax, and stays finite.
 pub(super) const NEVER: f64 = -1e30;
@@ -41,7 +40,7 @@ impl SequenceHead {
     }
 
     /// `[batch, numeric]`, the vectors and `[batch, outputs]` of each sequence to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         vectors: Tensor,

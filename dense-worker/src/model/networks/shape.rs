@@ -10,7 +10,7 @@
 use tch::{Kind, Tensor};
 use zagros_job::{Categorical, Job, PadSide, Sequence};
 
-use super::{ModelError, int};
+use crate::model::{ModelError, int};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {

@@ -12,13 +12,12 @@
 //!   mixes its own and the shared ones (equations 1 and 2). With several levels, the mix of a target is the input of its
 //!   experts and its gate in the next level, and the mix of all experts that of the shared ones (figure 5).
 //!
-//! ESMM is a shared bottom without layers whose second target is `given` the first ([`super::loss`]).
+//! ESMM is a shared bottom without layers whose second target is `given` the first ([`crate::model::training::loss`]).
 
 use tch::{Kind, Tensor};
 
-use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, WeightBuilder, parse_widths};
-use super::{InputShape, ModelError};
+use crate::model::layers::{LayerCalls, LayerNumber, Mlp, WeightBuilder, parse_widths};
+use crate::model::{InputShape, ModelError};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SharedForm<'a> {
@@ -28,14 +27,14 @@ pub(super) enum SharedForm<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct TasksNetwork {
-    pub(super) shared: SharedLayers,
+pub(crate) struct TasksNetwork {
+    pub(crate) shared: SharedLayers,
     /// One for each target, in order.
-    pub(super) towers: Vec<Mlp>,
+    pub(crate) towers: Vec<Mlp>,
 }
 
 #[derive(Debug)]
-pub(super) enum SharedLayers {
+pub(crate) enum SharedLayers {
     /// `None` without layers.
     Bottom(Option<Mlp>),
     /// The experts, and each target's gate.
@@ -45,26 +44,26 @@ pub(super) enum SharedLayers {
 
 /// A level of PLE.
 #[derive(Debug)]
-pub(super) struct PleLevel {
-    pub(super) shared: Vec<Mlp>,
+pub(crate) struct PleLevel {
+    pub(crate) shared: Vec<Mlp>,
     /// The experts of each target.
-    pub(super) own: Vec<Vec<Mlp>>,
+    pub(crate) own: Vec<Vec<Mlp>>,
     /// Each target's gate: over its own experts, then the shared ones.
-    pub(super) gates: Vec<ExpertGate>,
+    pub(crate) gates: Vec<ExpertGate>,
     /// Over the experts of all targets in order, then the shared ones; `None` in the last level.
-    pub(super) shared_gate: Option<ExpertGate>,
+    pub(crate) shared_gate: Option<ExpertGate>,
 }
 
 #[derive(Debug)]
-pub(super) struct ExpertGate {
+pub(crate) struct ExpertGate {
     /// `[experts, inputs]`.
-    pub(super) weight: Tensor,
+    pub(crate) weight: Tensor,
     layer: LayerNumber,
 }
 
 impl TasksNetwork {
     /// `outputs` are those of each target.
-    pub(super) fn new(
+    pub(crate) fn new(
         shape: &InputShape,
         form: SharedForm<'_>,
         tower: &[i64],
@@ -84,7 +83,7 @@ impl TasksNetwork {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs of all targets]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
@@ -100,7 +99,7 @@ impl TasksNetwork {
     }
 
     /// Whether a tensor of this name is of a layer that reads x.
-    pub(super) fn reads_input(&self, tensor: &str) -> bool {
+    pub(crate) fn reads_input(&self, tensor: &str) -> bool {
         let is_first = tensor.contains(".0.");
         match &self.shared {
             SharedLayers::Bottom(Some(_)) => tensor.starts_with("bottom.0."),

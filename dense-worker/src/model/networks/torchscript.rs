@@ -2,7 +2,7 @@
 //!
 //! Loading a module runs code of its author. The job must therefore say that the module is trusted, and give its
 //! SHA-256. The loaded bytes are the hashed bytes. The module's parameters are trained and saved under their own names,
-//! with `_` for `.`. Its buffers (running statistics) are saved too: see [`super::buffers`].
+//! with `_` for `.`. Its buffers (running statistics) are saved too: see [`crate::model::layers::buffers`].
 
 use std::cell::RefCell;
 use std::fs;
@@ -14,11 +14,11 @@ use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 use zagros_script::ScriptModule;
 
-use super::buffers::{ModuleBuffers, is_number};
-use super::{ModelError, int};
+use crate::model::layers::{ModuleBuffers, is_number};
+use crate::model::{ModelError, int};
 
 #[derive(Debug)]
-pub(super) struct TorchScript {
+pub(crate) struct TorchScript {
     /// Switched between training and evaluation for each batch. Only one thread uses it.
     module: RefCell<ScriptModule>,
     seed: u64,
@@ -39,7 +39,7 @@ impl TorchScript {
     ///
     /// # Errors
     /// When the file cannot be read, has another hash than `sha256` (lower-case hexadecimal), or is not a module.
-    pub(super) fn load(
+    pub(crate) fn load(
         file: &Path,
         sha256: &str,
         seed: u64,
@@ -84,16 +84,16 @@ impl TorchScript {
     }
 
     /// Drops other units from now on.
-    pub(super) fn drop_by(&mut self, seed: u64) {
+    pub(crate) fn drop_by(&mut self, seed: u64) {
         self.seed = seed;
     }
 
-    pub(super) fn draw_for(&mut self, step: u64) {
+    pub(crate) fn draw_for(&mut self, step: u64) {
         self.draws = self.seed.wrapping_add(step);
     }
 
     /// Gives the next forward copies of the buffers.
-    pub(super) fn lend_buffers(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
+    pub(crate) fn lend_buffers(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
         let mut module = self.module.borrow_mut();
         for copy in buffers.named_copies() {
             let (name, copy) = copy?;
@@ -103,13 +103,13 @@ impl TorchScript {
     }
 
     /// The buffers after the last forward, in their order.
-    pub(super) fn left_buffers(&self) -> Result<Vec<Tensor>, ModelError> {
+    pub(crate) fn left_buffers(&self) -> Result<Vec<Tensor>, ModelError> {
         let buffers = self.module.borrow().buffers().map_err(|reason| ModelError::ScriptFailed { reason })?;
         Ok(buffers.into_iter().map(|(_, buffer)| buffer).collect())
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs]`.
-    pub(super) fn forward(&self, numeric: &Tensor, embeddings: &Tensor, training: bool) -> Result<Tensor, ModelError> {
+    pub(crate) fn forward(&self, numeric: &Tensor, embeddings: &Tensor, training: bool) -> Result<Tensor, ModelError> {
         let mut module = self.module.borrow_mut();
         let failed = |reason: String| ModelError::ScriptFailed { reason: cause(&reason) };
         module.train(training).map_err(failed)?;

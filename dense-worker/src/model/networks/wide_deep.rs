@@ -9,22 +9,21 @@
 
 use tch::{Kind, Tensor};
 
-use super::layer_calls::LayerCalls;
-use super::mlp::{LinearLayer, Mlp, WeightBuilder, parse_widths};
-use super::{InputShape, ModelError, int};
+use crate::model::layers::{LayerCalls, LinearLayer, Mlp, WeightBuilder, parse_widths};
+use crate::model::{InputShape, ModelError, int};
 
 #[derive(Debug)]
-pub(super) struct WideDeep {
+pub(crate) struct WideDeep {
     /// Positions in ΣD of the rows' first values, and of the others.
     first: Tensor,
     rest: Tensor,
     /// `None` without numeric columns.
-    pub(super) wide: Option<LinearLayer>,
-    pub(super) deep: Mlp,
+    pub(crate) wide: Option<LinearLayer>,
+    pub(crate) deep: Mlp,
 }
 
 impl WideDeep {
-    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+    pub(crate) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
         let (first, rest) = split(&shape.embeddings);
         let inputs = shape.numeric + rest.len();
         if inputs == 0 {
@@ -36,7 +35,7 @@ impl WideDeep {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,

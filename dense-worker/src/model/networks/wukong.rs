@@ -16,24 +16,22 @@
 
 use tch::Tensor;
 
-use super::hidden::LayerNorm;
-use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::{Mlp, WeightBuilder, parse_widths};
-use super::{InputShape, ModelError, int};
+use crate::model::layers::{LayerCalls, LayerNorm, LayerNumber, Mlp, WeightBuilder, parse_widths};
+use crate::model::{InputShape, ModelError, int};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WukongForm<'a> {
-    pub(super) layers: usize,
-    pub(super) fmb: usize,
-    pub(super) lcb: usize,
-    pub(super) rank: usize,
-    pub(super) fmb_hidden: &'a [i64],
-    pub(super) bottom: &'a [i64],
-    pub(super) top: &'a [i64],
+    pub(crate) layers: usize,
+    pub(crate) fmb: usize,
+    pub(crate) lcb: usize,
+    pub(crate) rank: usize,
+    pub(crate) fmb_hidden: &'a [i64],
+    pub(crate) bottom: &'a [i64],
+    pub(crate) top: &'a [i64],
 }
 
 #[derive(Debug)]
-pub(super) struct Wukong {
+pub(crate) struct Wukong {
     bottom: Option<Mlp>,
     layers: Vec<InteractionLayer>,
     top: Mlp,
@@ -60,7 +58,7 @@ struct InteractionLayer {
 }
 
 impl Wukong {
-    pub(super) fn new(
+    pub(crate) fn new(
         shape: &InputShape,
         form: WukongForm<'_>,
         weights: &mut WeightBuilder,
@@ -80,7 +78,7 @@ impl Wukong {
     }
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
-    pub(super) fn forward<'n>(
+    pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::TraversalPurpose;
-use super::window::LayerWindow;
+use super::window::{LayerWindow, TraversalPurpose};
 use crate::model::ModelError;
 
 /// A worker's part in the steps of all workers.
 #[derive(Debug)]
-pub(in crate::model) struct StreamedExchange {
+pub(crate) struct StreamedExchange {
     window: Arc<LayerWindow>,
     /// Factor of this worker's gradients in the sum of all workers.
     share: f32,
@@ -17,50 +16,50 @@ pub(in crate::model) struct StreamedExchange {
 }
 
 impl StreamedExchange {
-    pub(in crate::model) fn new(window: Arc<LayerWindow>) -> Self {
+    pub(crate) fn new(window: Arc<LayerWindow>) -> Self {
         Self { window, share: 1.0, squares: 0.0 }
     }
 
-    pub(in crate::model) fn window(&self) -> &Arc<LayerWindow> {
+    pub(crate) fn window(&self) -> &Arc<LayerWindow> {
         &self.window
     }
 
-    pub(in crate::model) fn set_share(&mut self, share: f32) {
+    pub(crate) fn set_share(&mut self, share: f32) {
         self.share = share;
     }
 
     /// Before a forward and a backward at a step, by so many threads.
-    pub(in crate::model) fn start_step(&self, step: u64, threads: usize) {
+    pub(crate) fn start_step(&self, step: u64, threads: usize) {
         self.window.start(TraversalPurpose::Training, (step, self.share), threads);
     }
 
     /// After them: waits for the sums of all workers.
-    pub(in crate::model) fn end_step(&mut self) -> Result<(), ModelError> {
+    pub(crate) fn end_step(&mut self) -> Result<(), ModelError> {
         self.squares = self.window.store().summed()?;
         Ok(())
     }
 
     /// Before a forward that scores, by so many threads.
-    pub(in crate::model) fn start_scoring(&self, threads: usize) {
+    pub(crate) fn start_scoring(&self, threads: usize) {
         self.window.start(TraversalPurpose::Scoring, (0, 0.0), threads);
     }
 
     /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit.
-    pub(in crate::model) fn pushed_squares(&self) -> f64 {
+    pub(crate) fn pushed_squares(&self) -> f64 {
         self.squares
     }
 
     /// Replaces that sum, by the one of all workers.
-    pub(in crate::model) fn replace_squares(&mut self, squares: f64) {
+    pub(crate) fn replace_squares(&mut self, squares: f64) {
         self.squares = squares;
     }
 
     /// Applies the gradients of a step, times the factor, where they wait for it.
-    pub(in crate::model) fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
+    pub(crate) fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
         self.window.store().commit(step, factor)
     }
 
-    pub(in crate::model) fn wait_for_pushes(&self) -> Result<(), ModelError> {
+    pub(crate) fn wait_for_pushes(&self) -> Result<(), ModelError> {
         self.window.store().wait_for_pushes()
     }
 }

@@ -30,7 +30,7 @@ const KEPT: usize = 4;
 impl SpareMemory {
     /// Memory for the values `first .. first + length` of all weights, which holds anything. They lie in their cache lines as they
     /// would among all weights: a library may sum a product in another order where its factors lie otherwise.
-    pub(super) fn take(&self, first: usize, length: usize) -> LayerValues {
+    pub(crate) fn take(&self, first: usize, length: usize) -> LayerValues {
         let mut spare = self.lock();
         let needed = length + 2 * LINE;
         let fits = spare.iter().enumerate().filter(|(_, memory)| memory.len() >= needed);
@@ -69,7 +69,7 @@ impl LayerValues {
     }
 
     /// `[length]`, for libtorch to read or write while these values live.
-    pub(super) fn as_tensor(&mut self) -> Result<Tensor, ModelError> {
+    pub(crate) fn as_tensor(&mut self) -> Result<Tensor, ModelError> {
         let (data, size) = (self.as_mut_ptr().cast::<u8>(), [int(self.length)]);
         #[expect(unsafe_code, reason = "a copy of every layer that comes costs as much as its way here")]
         // SAFETY: the memory has `length` values of f32, is aligned for them, and stays where it is while these values live. All

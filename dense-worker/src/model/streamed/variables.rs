@@ -14,7 +14,7 @@ use crate::model::ModelError;
 const THREAD: usize = 0;
 
 #[derive(Debug)]
-pub(in crate::model) struct StreamedVariables {
+pub(crate) struct StreamedVariables {
     window: Arc<LayerWindow>,
     layers: Vec<Vec<StreamedVariable>>,
 }
@@ -27,7 +27,7 @@ struct StreamedVariable {
 
 impl StreamedVariables {
     /// Of each layer its variables, in the order of its tensors. They have their shapes.
-    pub(in crate::model) fn new(window: Arc<LayerWindow>, layers: Vec<Vec<Tensor>>) -> Result<Self, ModelError> {
+    pub(crate) fn new(window: Arc<LayerWindow>, layers: Vec<Vec<Tensor>>) -> Result<Self, ModelError> {
         let variable = |handle: Tensor| {
             // libtorch chooses between products of the same values by what requires a gradient.
             Ok(StreamedVariable { shape: handle.size(), handle: handle.f_set_requires_grad(true)? })
@@ -37,7 +37,7 @@ impl StreamedVariables {
     }
 
     /// Calls `work` while a layer's variables have their values, for which it waits. `work` gives nothing that reads them afterwards.
-    pub(in crate::model) fn forward<T>(
+    pub(crate) fn forward<T>(
         &self,
         layer: usize,
         work: impl FnOnce() -> Result<T, ModelError>,
@@ -52,7 +52,7 @@ impl StreamedVariables {
 
     /// As [`Self::forward`]. `work` gets the variables, and gives the gradient of each first. An undefined one is zero. Returns what else
     /// `work` gives.
-    pub(in crate::model) fn backward(
+    pub(crate) fn backward(
         &self,
         layer: usize,
         work: impl FnOnce(&[&Tensor]) -> Result<Vec<Tensor>, ModelError>,
@@ -87,7 +87,7 @@ impl StreamedVariables {
     }
 
     #[cfg(test)]
-    pub(super) fn are_away(&self) -> bool {
+    pub(crate) fn are_away(&self) -> bool {
         self.layers.iter().flatten().all(|variable| variable.handle.numel() == 0)
     }
 

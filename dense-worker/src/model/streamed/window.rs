@@ -21,9 +21,16 @@ use tch::Tensor;
 use zagros_job::{Job, StreamedLayer};
 use zagros_zip::ZipEq;
 
-use super::TraversalPurpose;
 use super::layer_values::{LayerValues, SpareMemory};
 use crate::model::ModelError;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraversalPurpose {
+    /// Forward, loss and backward.
+    Training,
+    /// Forward alone: the outputs are written, and no gradient.
+    Scoring,
+}
 
 /// Where the weights of layers are.
 pub trait LayerStore: Send + Sync + Debug {
@@ -88,7 +95,7 @@ impl GradientLimit {
 }
 
 #[derive(Debug)]
-pub(in crate::model) struct LayerWindow {
+pub(crate) struct LayerWindow {
     store: Arc<dyn LayerStore>,
     layers: Vec<StreamedLayer>,
     recomputes: bool,
@@ -98,7 +105,7 @@ pub(in crate::model) struct LayerWindow {
 }
 
 /// The number of a use of a layer within a step.
-pub(super) type UseNumber = usize;
+pub(crate) type UseNumber = usize;
 
 #[derive(Debug)]
 struct WindowState {
@@ -138,7 +145,7 @@ enum LayerPresence {
 }
 
 impl LayerWindow {
-    pub(in crate::model) fn new(job: &Job, store: Arc<dyn LayerStore>) -> Self {
+    pub(crate) fn new(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = WindowState {
             traversal: UseCounts { purpose: TraversalPurpose::Training, step: 0, share: 1.0, started: Vec::new() },
             orders: [Vec::new(), Vec::new()],
@@ -153,21 +160,21 @@ impl LayerWindow {
         Self { store, layers, recomputes, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    pub(in crate::model) fn store(&self) -> &Arc<dyn LayerStore> {
+    pub(crate) fn store(&self) -> &Arc<dyn LayerStore> {
         &self.store
     }
 
     /// To keep fewer outputs, it computes some twice.
-    pub(super) fn recomputes_outputs(&self) -> bool {
+    pub(crate) fn recomputes_outputs(&self) -> bool {
         self.recomputes
     }
 
     /// Of the first tensor.
-    pub(super) fn weights_of_first(&self, layer: usize) -> Option<usize> {
+    pub(crate) fn weights_of_first(&self, layer: usize) -> Option<usize> {
         Some(self.layers.get(layer)?.tensors.first()?.segment.range.len())
     }
 
-    pub(super) fn most_outputs(&self) -> usize {
+    pub(crate) fn most_outputs(&self) -> usize {
         let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
         let outputs = tensors.filter_map(|tensor| tensor.segment.tensor.shape.first());
         outputs.max().map_or(1, |outputs| usize::try_from(*outputs).unwrap_or(usize::MAX))
@@ -175,7 +182,7 @@ impl LayerWindow {
 
     /// Before a traversal by so many threads. What an earlier one left is gone. A training step's gradients count `share` in the
     /// sum of all workers.
-    pub(super) fn start(&self, purpose: TraversalPurpose, (step, share): (u64, f32), threads: usize) {
+    pub(crate) fn start(&self, purpose: TraversalPurpose, (step, share): (u64, f32), threads: usize) {
         let mut state = self.lock();
         state.traversal = UseCounts { purpose, step, share, started: vec![0; threads] };
         state.held.clear();
@@ -186,7 +193,7 @@ impl LayerWindow {
     }
 
     /// Notes the order of the uses in the traversals that `work` makes on one thread. They get weights that are anything.
-    pub(in crate::model) fn learn_order<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn learn_order<T>(&self, work: impl FnOnce() -> T) -> T {
         self.lock().is_learning = true;
         let done = work();
         self.lock().is_learning = false;
@@ -194,13 +201,13 @@ impl LayerWindow {
     }
 
     /// Notes that a thread has failed. The others end when they next ask for a layer.
-    pub(super) fn note_failure(&self) {
+    pub(crate) fn note_failure(&self) {
         self.lock().has_failed = true;
         self.changed.notify_all();
     }
 
     /// The weights of a layer, `[weights]`, for the next use of a thread. Waits for them.
-    pub(super) fn begin_use(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
+    pub(crate) fn begin_use(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
         let mut state = self.lock();
         let number = state.traversal.started[thread];
         state.traversal.started[thread] += 1;
@@ -252,7 +259,7 @@ impl LayerWindow {
     }
 
     /// Memory for the gradients, or the weights, of a layer. It holds anything.
-    pub(super) fn layer_memory(&self, layer: usize) -> LayerValues {
+    pub(crate) fn layer_memory(&self, layer: usize) -> LayerValues {
         let StreamedLayer { tensors, .. } = &self.layers[layer];
         let first = tensors.first().map_or(0, |tensor| tensor.segment.range.start);
         self.spare.take(first, self.layers[layer].weight_count())
@@ -271,7 +278,7 @@ impl LayerWindow {
         Ok(state)
     }
 
-    pub(super) fn end_use(&self, number: UseNumber) -> Result<(), ModelError> {
+    pub(crate) fn end_use(&self, number: UseNumber) -> Result<(), ModelError> {
         let mut state = self.lock();
         let left = state.users.get_mut(&number).ok_or(ModelError::Thread)?;
         *left -= 1;
@@ -298,7 +305,7 @@ impl LayerWindow {
     }
 
     /// A thread's gradients of a layer. Those of the last thread complete the sum, which is pushed.
-    pub(super) fn give_gradients(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
+    pub(crate) fn give_gradients(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
         let mut state = self.lock();
         if state.is_learning {
             return Ok(());

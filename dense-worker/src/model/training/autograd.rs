@@ -1,15 +1,17 @@
-//! The step with autograd, for networks that have no other, on weights that are here or come layer by layer ([`super::layer_calls`]).
+//! The step with autograd, for networks that have no other, on weights that are here or come layer by layer ([`crate::model::layers::layer_calls`]).
 //!
 //! Autograd starts from the slopes of the loss ([`super::loss`]), so every network has the same losses.
 
 use tch::{Kind, Tensor};
 
-use super::layer_calls::LayerCalls;
 use super::loss::mean_over;
-use super::{DenseModel, LabelledSamples, LossScale, ModelError, StepCompute, StepOutput, int, to_vec, use_threads};
+use crate::model::layers::LayerCalls;
+use crate::model::{
+    DenseModel, LabelledSamples, LossScale, ModelError, StepCompute, StepOutput, int, to_vec, use_threads,
+};
 
 impl DenseModel {
-    pub(super) fn backward_by_autograd(
+    pub(crate) fn backward_by_autograd(
         &mut self,
         samples: LabelledSamples<'_>,
         batch: usize,

@@ -4,27 +4,27 @@
 use zagros_zip::ZipEq;
 
 #[derive(Clone, Debug)]
-pub(super) struct WeightAverage {
+pub(crate) struct WeightAverage {
     /// Share that a step keeps, 0 .. 1.
     keep: f32,
     values: Vec<f32>,
 }
 
 impl WeightAverage {
-    pub(super) fn new(keep: f64, weights: &[f32]) -> Self {
+    pub(crate) fn new(keep: f64, weights: &[f32]) -> Self {
         Self { keep: keep as f32, values: weights.to_vec() }
     }
 
-    pub(super) fn values(&self) -> &[f32] {
+    pub(crate) fn values(&self) -> &[f32] {
         &self.values
     }
 
-    pub(super) fn restart(&mut self, weights: &[f32]) {
+    pub(crate) fn restart(&mut self, weights: &[f32]) {
         self.values.copy_from_slice(weights);
     }
 
     /// average ← keep·average + (1 − keep)·weights, the weights after a step.
-    pub(super) fn add(&mut self, weights: &[f32]) {
+    pub(crate) fn add(&mut self, weights: &[f32]) {
         let step = 1.0 - self.keep;
         self.values.iter_mut().zip_eq(weights).for_each(|(average, weight)| *average += step * (weight - *average));
     }

@@ -12,7 +12,7 @@ use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
 #[derive(Clone, Debug)]
-pub(super) struct TargetLosses {
+pub(crate) struct TargetLosses {
     targets: Vec<TargetLoss>,
     outputs: usize,
 }
@@ -51,20 +51,20 @@ pub struct LabelledSamples<'a> {
 }
 
 impl<'a> LabelledSamples<'a> {
-    pub(super) fn unweighted(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
+    pub(crate) fn unweighted(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
         Self { numeric, embeddings, labels, weights: &[] }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MeanLoss<'a> {
-    pub(super) losses: &'a TargetLosses,
+pub(crate) struct MeanLoss<'a> {
+    pub(crate) losses: &'a TargetLosses,
     /// Factor of a sample of weight 1 in the mean; 0 if all samples together have no weight.
-    pub(super) factor: f32,
+    pub(crate) factor: f32,
 }
 
 impl TargetLosses {
-    pub(super) fn new(targets: &[Target]) -> Self {
+    pub(crate) fn new(targets: &[Target]) -> Self {
         let mut outputs = 0;
         let mut firsts = Vec::with_capacity(targets.len());
         let mut losses = Vec::with_capacity(targets.len());
@@ -85,18 +85,18 @@ impl TargetLosses {
         Self { targets: losses, outputs }
     }
 
-    pub(super) fn output_count(&self) -> usize {
+    pub(crate) fn output_count(&self) -> usize {
         self.outputs
     }
 
-    pub(super) fn target_count(&self) -> usize {
+    pub(crate) fn target_count(&self) -> usize {
         self.targets.len()
     }
 
     /// Sum of the losses of samples, each times its weight. Writes `factor` times its slope at each output. The outputs of a
     /// target that is given another one become its logits. `outputs` and `slopes` are `[samples, outputs]`, `labels` is
     /// `[samples, targets]`, and `weights` is `[samples]` or empty.
-    pub(super) fn sum_losses(
+    pub(crate) fn sum_losses(
         &self,
         outputs: &mut [f32],
         (labels, weights): (&[f32], &[f32]),
@@ -126,7 +126,7 @@ impl TargetLosses {
     }
 
     /// Turns the outputs of the network into those that are measured and predicted, `[samples, outputs]`.
-    pub(super) fn finish_outputs(&self, outputs: &mut [f32]) {
+    pub(crate) fn finish_outputs(&self, outputs: &mut [f32]) {
         if self.targets.iter().any(|target| matches!(target.kind, LossKind::ClickGiven(_))) {
             outputs.chunks_exact_mut(self.outputs).for_each(|row| self.finish_row(row));
         }
@@ -194,7 +194,7 @@ impl TargetLoss {
 
 /// How much so many samples count together, and the factor of a sample of weight 1 in their mean loss: 0 if they have no
 /// weight.
-pub(super) fn mean_over(weights: &[f32], samples: usize) -> (f64, f32) {
+pub(crate) fn mean_over(weights: &[f32], samples: usize) -> (f64, f32) {
     let each = || weights.iter().map(|weight| f64::from(*weight)).sum();
     let weight = if weights.is_empty() { samples as f64 } else { each() };
     (weight, if weight > 0.0 { 1.0 / weight as f32 } else { 0.0 })

@@ -10,7 +10,7 @@ const HELD: u32 = 2000;
 
 /// The factor of the loss before backward. It is a power of two, so dividing gradients by it rounds nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct LossScale {
+pub(crate) struct LossScale {
     value: f32,
     /// Steps since it last changed.
     held: u32,
@@ -23,11 +23,11 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    pub(super) fn value(&self) -> f32 {
+    pub(crate) fn value(&self) -> f32 {
         self.value
     }
 
-    pub(super) fn note_finite(&mut self) {
+    pub(crate) fn note_finite(&mut self) {
         self.held += 1;
         if self.held == HELD {
             *self = Self { value: (self.value * 2.0).min(MOST), held: 0 };
@@ -35,19 +35,19 @@ impl LossScale {
     }
 
     /// Notes that they were not. Returns whether the scale may be the cause. The scale is smaller from now on.
-    pub(super) fn note_overflow(&mut self) -> bool {
+    pub(crate) fn note_overflow(&mut self) -> bool {
         let falls = self.value > LEAST;
         *self = Self { value: (self.value / 2.0).max(LEAST), held: 0 };
         falls
     }
 
     /// Both numbers, for [`Self::read`].
-    pub(super) fn write(self) -> String {
+    pub(crate) fn write(self) -> String {
         format!("{} {}", self.value, self.held)
     }
 
     /// `None` for other text.
-    pub(super) fn read(text: &str) -> Option<Self> {
+    pub(crate) fn read(text: &str) -> Option<Self> {
         let (value, held) = text.split_once(' ')?;
         let (value, held) = (value.parse::<f32>().ok()?, held.parse().ok()?);
         (LEAST..=MOST).contains(&value).then_some(Self { value, held })

@@ -7,11 +7,11 @@ use std::ops::Range;
 use zagros_job::{DenseOptimizer, DenseSegment, DenseUpdates, Job};
 use zagros_table::optimizer::dense::DenseRule;
 
-use super::ModelError;
+use crate::model::ModelError;
 
 /// The optimiser of a network, its state, and the bounds of its gradients.
 #[derive(Debug)]
-pub(super) struct WeightUpdater {
+pub(crate) struct WeightUpdater {
     rule: DenseRule,
     /// Learning rate before the schedule.
     lr: f64,
@@ -49,27 +49,27 @@ impl RateRange {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct SlotState {
+pub(crate) struct SlotState {
     /// Updates made so far.
-    pub(super) applied: u64,
+    pub(crate) applied: u64,
     /// By name. Each vector is as long as the weights and in their order.
-    pub(super) vectors: BTreeMap<&'static str, Vec<f32>>,
+    pub(crate) vectors: BTreeMap<&'static str, Vec<f32>>,
 }
 
 impl WeightUpdater {
-    pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
+    pub(crate) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
         let (rule, lr) = optimizer.update_rule();
         let vectors = rule.state_vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
         let rates = vec![RateRange { weights: 0..weights, factor: 1.0 }];
         Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }
     }
 
-    pub(super) fn with_rates(self, rates: Vec<RateRange>) -> Self {
+    pub(crate) fn with_rates(self, rates: Vec<RateRange>) -> Self {
         Self { rates, ..self }
     }
 
     /// Clips the gradients, which are finite, as the first part of [`Self::apply`].
-    pub(super) fn clip(&self, gradients: &mut [f32]) -> Result<(), ModelError> {
+    pub(crate) fn clip(&self, gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)
     }
 
@@ -77,7 +77,7 @@ impl WeightUpdater {
     ///
     /// # Errors
     /// When the gradients' norm is needed and beyond f32. The weights have not changed then.
-    pub(super) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
+    pub(crate) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)?;
         let lr = self.lr * f64::from(self.updates.schedule.in_steps().rate_factor(step));
         let SlotState { applied, vectors } = &mut self.state;
@@ -95,17 +95,17 @@ impl WeightUpdater {
     ///
     /// # Errors
     /// When the norm is beyond f32.
-    pub(super) fn norm_factor(&self, squares: f64) -> Result<f32, ModelError> {
+    pub(crate) fn norm_factor(&self, squares: f64) -> Result<f32, ModelError> {
         norm_factor(squares, &self.updates)
     }
 
-    pub(super) fn state(&self) -> &SlotState {
+    pub(crate) fn state(&self) -> &SlotState {
         &self.state
     }
 
     /// # Errors
     /// When the state belongs to another optimiser or other weights: nothing is taken then.
-    pub(super) fn restore(&mut self, state: SlotState) -> Result<(), ModelError> {
+    pub(crate) fn restore(&mut self, state: SlotState) -> Result<(), ModelError> {
         let form =
             |state: &SlotState| state.vectors.iter().map(|(name, all)| format!("{name} {}", all.len())).collect();
         let (own, found): (Vec<String>, Vec<String>) = (form(&self.state), form(&state));

@@ -4,15 +4,15 @@
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use super::InputShape;
-use super::dropout::UnitDropout;
+use crate::model::InputShape;
+use crate::model::layers::UnitDropout;
 
 /// Another stream than those of the networks' dropouts.
 const STREAM: u64 = 1 << 20;
 
 /// The settings, and memory for one batch.
 #[derive(Debug)]
-pub(super) struct StepRegularisation {
+pub(crate) struct StepRegularisation {
     smoothing: f32,
     /// Factor of the penalty for each value of a sample; empty if there is none.
     l2: Vec<f32>,
@@ -29,7 +29,7 @@ pub(super) struct StepRegularisation {
 
 impl StepRegularisation {
     /// `None` if the job asks for nothing.
-    pub(super) fn from_job(job: &Job, shape: &InputShape) -> Option<Self> {
+    pub(crate) fn from_job(job: &Job, shape: &InputShape) -> Option<Self> {
         let (train, l2) = (&job.train, penalties(job));
         let (smoothing, dropped) = (train.label_smoothing, train.embedding_dropout);
         (smoothing > 0.0 || !l2.is_empty() || dropped > 0.0).then(|| Self {
@@ -45,12 +45,12 @@ impl StepRegularisation {
     }
 
     /// Seeds dropout from now on.
-    pub(super) fn drop_by(&mut self, seed: u64) {
+    pub(crate) fn drop_by(&mut self, seed: u64) {
         self.dropout = UnitDropout::new(self.dropout.drop_share(), seed, STREAM);
     }
 
     /// What the network sees in this step.
-    pub(super) fn prepare_inputs(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
+    pub(crate) fn prepare_inputs(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
         self.dropout.draw_for(step);
         self.mask.clear();
         self.dropout.draw_factors(0, embeddings.len(), &mut self.mask);
@@ -66,12 +66,12 @@ impl StepRegularisation {
     }
 
     /// From the gradients of what the network saw to those of the feature vectors, without the penalty.
-    pub(super) fn mask_gradients(&self, gradients: &mut [f32]) {
+    pub(crate) fn mask_gradients(&self, gradients: &mut [f32]) {
         apply(gradients, &self.mask);
     }
 
     /// Adds the gradients of the penalty. Each sample is so much of a step, whatever its weight.
-    pub(super) fn add_penalty(&self, embeddings: &[f32], share: f32, gradients: &mut [f32]) {
+    pub(crate) fn add_penalty(&self, embeddings: &[f32], share: f32, gradients: &mut [f32]) {
         if self.l2.is_empty() {
             return;
         }

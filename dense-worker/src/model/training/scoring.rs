@@ -13,11 +13,11 @@
 use tch::Tensor;
 
 use super::average::WeightAverage;
-use super::layer_calls::LayerCalls;
-use super::{DenseModel, ModelError, StepCompute, int, to_vec, use_threads};
+use crate::model::layers::LayerCalls;
+use crate::model::{DenseModel, ModelError, StepCompute, int, to_vec, use_threads};
 
 /// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
-pub(super) const BLOCK: usize = 256;
+pub(crate) const BLOCK: usize = 256;
 
 /// The size of the batches that are scored: `batch`, made up to whole blocks.
 pub(crate) fn batch_of_blocks(batch: usize) -> usize {

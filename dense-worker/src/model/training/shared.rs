@@ -1,8 +1,8 @@
 //! The dense gradients as workers share them: all gradients of a network one after another, in the order in which it made
 //! its weights. That order is the same on every worker.
 
-use super::dropout::UnitDropout;
-use super::{DenseModel, DenseNetwork, LabelledSamples, ModelError, StepCompute, StreamedExchange};
+use crate::model::layers::UnitDropout;
+use crate::model::{DenseModel, DenseNetwork, LabelledSamples, ModelError, StepCompute, StreamedExchange};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
@@ -70,7 +70,7 @@ impl DenseModel {
         Ok(())
     }
 
-    /// The number of values in the network's buffers ([`super::buffers`]). Most networks have none.
+    /// The number of values in the network's buffers ([`crate::model::layers::buffers`]). Most networks have none.
     #[must_use]
     pub fn buffer_values(&self) -> usize {
         self.buffers.value_count()
@@ -81,7 +81,7 @@ impl DenseModel {
     }
 
     pub fn replace_buffer_changes(&mut self, by: &[f32]) -> Result<(), ModelError> {
-        super::expect("changes of buffers", self.buffers.value_count(), by.len())?;
+        crate::model::expect("changes of buffers", self.buffers.value_count(), by.len())?;
         self.buffers.replace_changes(by)
     }
 
@@ -92,7 +92,7 @@ impl DenseModel {
     /// libtorch fails.
     pub fn apply_gradients(&mut self) -> Result<(), ModelError> {
         let what = "a gradient of the dense network, summed over all workers,";
-        let finite = super::all_finite(self.gradients.values());
+        let finite = crate::model::all_finite(self.gradients.values());
         let made = if finite { self.update() } else { Err(ModelError::NotFinite { what }) };
         made.map_err(|error| self.skipped(error))
     }

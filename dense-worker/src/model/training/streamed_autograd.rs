@@ -1,15 +1,15 @@
 //! Steps and scores by autograd, of a network whose weights come layer by layer.
 
-use super::layer_calls::LayerCalls;
 use super::scoring::{BLOCK, batch_of_blocks};
-use super::{DenseModel, LabelledSamples, ModelError, StepCompute, StepOutput, to_vec, use_threads};
+use crate::model::layers::LayerCalls;
+use crate::model::{DenseModel, LabelledSamples, ModelError, StepCompute, StepOutput, to_vec, use_threads};
 
 /// Threads of a step among those of the window: libtorch has threads of its own.
 const THREADS: usize = 1;
 
 impl DenseModel {
     /// Forward and backward of a batch. The gradients of weights go to where the weights are.
-    pub(super) fn streamed_autograd(
+    pub(crate) fn streamed_autograd(
         &mut self,
         samples: LabelledSamples<'_>,
         batch: usize,
@@ -67,7 +67,7 @@ impl DenseModel {
     }
 
     /// Goes through the layers with a sample of zeros, forward and backward, and forward: the window notes the order.
-    pub(super) fn learn_order(&mut self) -> Result<(), ModelError> {
+    pub(crate) fn learn_order(&mut self) -> Result<(), ModelError> {
         let (StepCompute::StreamedAutograd(_), Some(exchange)) = (&self.compute, &self.exchange) else { return Ok(()) };
         let window = exchange.window().clone();
         let sample =

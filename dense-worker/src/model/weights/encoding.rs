@@ -9,11 +9,11 @@ use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
-use super::ModelError;
-use super::forward_backward::values;
+use super::matrix::values;
+use crate::model::ModelError;
 
 /// Reads the weights where they are: the file that this gives is the only copy.
-pub(super) fn encode(variables: &VarStore) -> Result<Vec<u8>, ModelError> {
+pub(crate) fn encode(variables: &VarStore) -> Result<Vec<u8>, ModelError> {
     let tensors: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
     let mut stored = Vec::with_capacity(tensors.len());
     for (name, tensor) in &tensors {
@@ -57,7 +57,7 @@ fn bytes(tensor: &Tensor) -> Result<Vec<u8>, ModelError> {
 }
 
 /// Two loops, so that nothing is copied before everything fits.
-pub(super) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), ModelError> {
+pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), ModelError> {
     let stored = SafeTensors::deserialize(bytes)?;
     let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
     if let Some(name) = stored.names().into_iter().filter(|name| !variables.contains_key(*name)).min() {

@@ -5,12 +5,12 @@ use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
-use super::forward_backward::{values, values_mut};
-use super::{ModelError, int};
+use super::matrix::{values, values_mut};
+use crate::model::{ModelError, int};
 
 /// One buffer with a view for each variable, in the variables' order.
 #[derive(Debug)]
-pub(super) struct FlatParameters {
+pub(crate) struct FlatParameters {
     all: Tensor,
     views: Vec<Tensor>,
     /// A copy in the machine's memory, if the buffer is on a device. All code but libtorch reads and writes the copy.
@@ -20,7 +20,7 @@ pub(super) struct FlatParameters {
 impl FlatParameters {
     /// Moves all variables into one piece of memory. Holders of a variable see the new memory. A copy without gradient that
     /// was made before does not.
-    pub(super) fn from_weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+    pub(crate) fn from_weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let mut variables = variables.trainable_variables();
         let mut flat = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter_mut().zip_eq(&flat.views) {
@@ -32,7 +32,7 @@ impl FlatParameters {
     }
 
     /// Makes every variable's gradient a view of one buffer. It stays one: gradients are set to zero, never dropped.
-    pub(super) fn from_gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+    pub(crate) fn from_gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let variables = variables.trainable_variables();
         let gradients = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter().zip_eq(&gradients.views) {
@@ -43,7 +43,7 @@ impl FlatParameters {
         Ok(gradients)
     }
 
-    pub(super) fn with_same_shape(&self) -> Result<Self, ModelError> {
+    pub(crate) fn with_same_shape(&self) -> Result<Self, ModelError> {
         Self::shaped_like(&self.views, false)
     }
 
@@ -61,17 +61,17 @@ impl FlatParameters {
         Ok(Self { all, views, mirror })
     }
 
-    pub(super) fn views(&self) -> impl Iterator<Item = Tensor> {
+    pub(crate) fn views(&self) -> impl Iterator<Item = Tensor> {
         self.views.iter().map(Tensor::shallow_clone)
     }
 
-    pub(super) fn set_to_zero(&mut self) -> Result<(), ModelError> {
+    pub(crate) fn set_to_zero(&mut self) -> Result<(), ModelError> {
         let _ = self.all.f_zero_()?;
         self.download()
     }
 
     /// Copies the mirror, if there is one, to the buffer.
-    pub(super) fn upload(&self) -> Result<(), ModelError> {
+    pub(crate) fn upload(&self) -> Result<(), ModelError> {
         if let Some(mirror) = &self.mirror {
             self.all.shallow_clone().f_copy_(mirror)?;
         }
@@ -79,7 +79,7 @@ impl FlatParameters {
     }
 
     /// Runs `work` while the variables have these values, or their own without any.
-    pub(super) fn with_values<T>(
+    pub(crate) fn with_values<T>(
         &self,
         values: Option<&[f32]>,
         work: impl FnOnce() -> Result<T, ModelError>,
@@ -94,7 +94,7 @@ impl FlatParameters {
     }
 
     /// Copies the buffer to the mirror, if there is one.
-    pub(super) fn download(&mut self) -> Result<(), ModelError> {
+    pub(crate) fn download(&mut self) -> Result<(), ModelError> {
         if let Some(mirror) = &mut self.mirror {
             mirror.f_copy_(&self.all)?;
         }
@@ -102,12 +102,12 @@ impl FlatParameters {
     }
 
     /// Variable after variable.
-    pub(super) fn values(&self) -> &[f32] {
+    pub(crate) fn values(&self) -> &[f32] {
         // Streamed weights are elsewhere.
         if self.views.is_empty() { &[] } else { values(self.mirror.as_ref().unwrap_or(&self.all)) }
     }
 
-    pub(super) fn values_mut(&mut self) -> &mut [f32] {
+    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
         if self.views.is_empty() { &mut [] } else { values_mut(self.mirror.as_mut().unwrap_or(&mut self.all)) }
     }
 }

@@ -1,6 +1,6 @@
-//! All weights one after another, in the order of the gradients ([`super::shared`]), to be sent and received.
+//! All weights one after another, in the order of the gradients ([`crate::model::training::shared`]), to be sent and received.
 
-use super::{DenseModel, LabelledSamples, ModelError, StepOutput, expect};
+use crate::model::{DenseModel, LabelledSamples, ModelError, StepOutput, expect};
 
 impl DenseModel {
     /// # Errors

@@ -5,12 +5,12 @@ use tch::{Device, Kind, Tensor};
 use crate::model::{ModelError, int};
 
 /// Floats per cache line. libtorch's products write rows faster that start at one.
-pub(super) const LINE: usize = 16;
+pub(crate) const LINE: usize = 16;
 
 /// A row-major matrix of f32. Only the views that its methods return share that memory, and they end
 /// before it is next used as a slice.
 #[derive(Debug)]
-pub(super) struct Matrix {
+pub(crate) struct Matrix {
     tensor: Tensor,
     columns: usize,
     stride: usize,
@@ -18,17 +18,17 @@ pub(super) struct Matrix {
 
 impl Matrix {
     /// A matrix without space between rows.
-    pub(super) fn dense(rows: usize, columns: usize) -> Result<Self, ModelError> {
+    pub(crate) fn dense(rows: usize, columns: usize) -> Result<Self, ModelError> {
         Self::new(rows, columns, columns)
     }
 
     /// A matrix whose rows each start at a cache line, counted from the first row.
-    pub(super) fn aligned(rows: usize, columns: usize) -> Result<Self, ModelError> {
+    pub(crate) fn aligned(rows: usize, columns: usize) -> Result<Self, ModelError> {
         Self::new(rows, columns, columns.next_multiple_of(LINE))
     }
 
     /// As [`Self::dense`], in memory that other matrices use at other times: a matrix without space between rows, at least as large.
-    pub(super) fn within_memory(memory: &Self, rows: usize, columns: usize) -> Result<Self, ModelError> {
+    pub(crate) fn within_memory(memory: &Self, rows: usize, columns: usize) -> Result<Self, ModelError> {
         let all = memory.tensor.f_view([-1])?;
         let tensor = all.f_narrow(0, 0, int(rows * columns))?.f_view([int(rows), int(columns)])?;
         Ok(Self { tensor, columns, stride: columns })
@@ -39,17 +39,17 @@ impl Matrix {
         Ok(Self { tensor, columns, stride })
     }
 
-    pub(super) fn column_count(&self) -> usize {
+    pub(crate) fn column_count(&self) -> usize {
         self.columns
     }
 
     /// Floats from one row's start to the next.
-    pub(super) fn row_stride(&self) -> usize {
+    pub(crate) fn row_stride(&self) -> usize {
         self.stride
     }
 
     /// Writes numeric values, `width` a row, and behind them `[rows, …]` of others.
-    pub(super) fn put_side_by_side(&mut self, rows: usize, (numeric, width): (&[f32], usize), others: &[f32]) {
+    pub(crate) fn put_side_by_side(&mut self, rows: usize, (numeric, width): (&[f32], usize), others: &[f32]) {
         let (stride, rest) = (self.stride, self.columns - width);
         for (row, into) in self.values_mut(rows).chunks_exact_mut(stride).enumerate() {
             let (head, tail) = into.split_at_mut(width);
@@ -59,7 +59,7 @@ impl Matrix {
     }
 
     /// Copies the columns from `start` on to `into`, `[rows, columns − start]`.
-    pub(super) fn copy_from_column(&self, start: usize, rows: usize, into: &mut [f32]) {
+    pub(crate) fn copy_from_column(&self, start: usize, rows: usize, into: &mut [f32]) {
         let width = self.columns - start;
         for (row, values) in self.values(rows).chunks_exact(self.stride).enumerate() {
             into[row * width..][..width].copy_from_slice(&values[start..][..width]);
@@ -67,27 +67,27 @@ impl Matrix {
     }
 
     /// `[rows, columns]`, the first `rows` rows, for libtorch to read or write.
-    pub(super) fn rows(&self, rows: usize) -> Result<Tensor, ModelError> {
+    pub(crate) fn rows(&self, rows: usize) -> Result<Tensor, ModelError> {
         Ok(self.tensor.f_narrow(0, 0, int(rows))?.f_narrow(1, 0, int(self.columns))?)
     }
 
     /// For libtorch to read or write.
-    pub(super) fn all_rows(&self) -> Result<Tensor, ModelError> {
+    pub(crate) fn all_rows(&self) -> Result<Tensor, ModelError> {
         Ok(self.tensor.f_narrow(1, 0, int(self.columns))?)
     }
 
     /// Includes the space between rows.
-    pub(super) fn values(&self, rows: usize) -> &[f32] {
+    pub(crate) fn values(&self, rows: usize) -> &[f32] {
         &values(&self.tensor)[..rows * self.stride]
     }
 
-    pub(super) fn values_mut(&mut self, rows: usize) -> &mut [f32] {
+    pub(crate) fn values_mut(&mut self, rows: usize) -> &mut [f32] {
         &mut values_mut(&mut self.tensor)[..rows * self.stride]
     }
 }
 
 /// Of a contiguous f32 tensor on the processor.
-pub(in crate::model) fn values(tensor: &Tensor) -> &[f32] {
+pub(crate) fn values(tensor: &Tensor) -> &[f32] {
     check(tensor);
     #[expect(
         unsafe_code,
@@ -101,7 +101,7 @@ pub(in crate::model) fn values(tensor: &Tensor) -> &[f32] {
     }
 }
 
-pub(in crate::model) fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
+pub(crate) fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
     check(tensor);
     #[expect(unsafe_code, reason = "as above")]
     // SAFETY: as above; and nothing else reads them meanwhile.

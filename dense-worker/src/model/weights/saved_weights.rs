@@ -1,7 +1,8 @@
 //! The weights of a network as they are saved and taken.
 
-use super::average::WeightAverage;
-use super::{DenseModel, ModelError, weights};
+use super::encoding as weights;
+use crate::model::training::WeightAverage;
+use crate::model::{DenseModel, ModelError};
 
 impl DenseModel {
     /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.

@@ -1,7 +1,8 @@
 //! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
 
-use super::numeric_embedding::NumericEmbeddings;
-use super::{DenseModel, DenseNetwork, ModelError, weights};
+use super::encoding as weights;
+use crate::model::layers::NumericEmbeddings;
+use crate::model::{DenseModel, DenseNetwork, ModelError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameInputs {

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::loss_scale::LossScale;
-use super::optimizer::SlotState;
-use super::{DenseModel, ModelError, expect};
+use crate::model::training::{LossScale, SlotState};
+use crate::model::{DenseModel, ModelError, expect};
 
 /// An entry in the file's metadata: steps made, updates applied and, for products in f16, the loss scale.
 const COUNTS: &str = "steps_applied";

@@ -16,7 +16,7 @@ use zagros_transport::Credentials;
 use zagros_zip::ZipEq;
 
 use super::{TransformsCaller, apply, transforms};
-use crate::control::stop::StopSignal;
+use crate::control::data::StopSignal;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

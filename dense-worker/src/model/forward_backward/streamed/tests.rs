@@ -126,7 +126,7 @@ fn streamed(mut job: Job) -> Job {
 }
 
 fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
-    let [numeric, mut embeddings, labels] = super::super::tests::samples(job, batch, seed);
+    let [numeric, mut embeddings, labels] = crate::model::forward_backward::tests::samples(job, batch, seed);
     let shape = InputShape::new(job);
     for (index, sample) in embeddings.chunks_exact_mut(shape.width().max(1)).enumerate() {
         for SequenceShape { offset, dim, sequence } in &shape.sequences {
