@@ -12,4 +12,4 @@ mod watch;
 
 pub(super) use ballots::GroupBallots;
 pub(super) use barrier_calls::BarrierCalls;
-pub(super) use session::{GroupRank, GroupSession, order_seed};
+pub(super) use session::{GroupRank, GroupSession};

@@ -16,7 +16,6 @@ use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
 
 use super::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
 use crate::control::data::control_error;
-use crate::control::group::GroupRank;
 use crate::control::save::{on_all, run_blocking, save_rows};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
@@ -36,7 +35,7 @@ impl Trainer {
         self.drain(epoch).await?;
         let mine = (self.resume_cursor(), self.tracker.overall().clone());
         let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
-        if self.group.rank.is_none_or(GroupRank::leads)
+        if self.group.leads()
             && let Err(error) = self.lead_checkpoint_of_all(epoch, workers).await
         {
             self.run.metrics.checkpoint_failures.inc();

@@ -13,7 +13,6 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{PositionRequest, PositionResponse};
 
 use super::splits::{AssignedStream, control_error};
-use crate::control::group::GroupRank;
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 
@@ -57,7 +56,7 @@ impl Trainer {
         }
         let position = position.unwrap_or_default();
         let (splits, done) = (position.plan.len(), position.done.len());
-        if done < splits && self.group.rank.is_none_or(GroupRank::leads) {
+        if done < splits && self.group.leads() {
             let reason = format!("{} of {splits} splits were read by no worker", splits - done);
             return Err(WorkerError::Books { epoch, reason });
         }

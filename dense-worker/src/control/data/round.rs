@@ -13,12 +13,12 @@ use zagros_worker_core::Event;
 
 use super::splits::{AssignedSplits, AssignedStream, SplitNeed};
 use super::stream_position::StreamPosition;
-use crate::control::group::order_seed;
 use crate::control::trainer::Trainer;
 use crate::datapath::look_ahead::look_ahead;
 use crate::datapath::next_lookup;
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::BatchPreparer;
+use crate::datapath::process_group::seed_of_rank;
 use crate::datapath::read::{BatchSource, OpenSource, ReaderThread};
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
@@ -136,6 +136,12 @@ impl Trainer {
     }
 }
 
+/// The seed of a worker's order of rows; rank 0's is the job's.
+fn order_seed(seed: u64, rank: u32) -> u64 {
+    // A job's seed is an i64 above zero.
+    seed_of_rank(seed, u64::from(rank)) & i64::MAX as u64
+}
+
 fn preloaded(batches: Arc<Vec<Batch>>) -> OpenSource {
     let batches = PreloadedBatches { batches, next: 0 };
     Box::new(move |_| Ok(Box::new(batches)))
@@ -159,5 +165,17 @@ impl Iterator for PreloadedBatches {
 impl BatchSource for PreloadedBatches {
     fn stats(&self) -> StreamStats {
         StreamStats::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_worker_has_a_seed_of_its_own_and_the_first_that_of_the_job() {
+        assert_eq!(order_seed(11, 0), 11);
+        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| order_seed(11, rank)));
+        assert!(seeds.len() == 3 && seeds.iter().all(|seed| i64::try_from(*seed).is_ok()));
     }
 }

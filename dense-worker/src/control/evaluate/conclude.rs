@@ -5,7 +5,6 @@ use zagros_worker_core::{Event, MeasuredState};
 use super::early_stopping::{StateUse, explain_end, measured_state};
 use super::model_choice::{EvaluatedState, ModelChoice, better_than_last};
 use super::scoring::MeasuredParts;
-use crate::control::group::GroupRank;
 use crate::control::save::{BestStates, TrainedModel};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
@@ -111,7 +110,7 @@ impl Trainer {
 
     /// Without early stopping the last state is the model, also where an earlier one was better: that is said.
     fn report_a_better_state(&mut self) {
-        let may_report = self.scoring.model.message.is_none() && self.group.rank.is_none_or(GroupRank::leads);
+        let may_report = self.scoring.model.message.is_none() && self.group.leads();
         if !may_report || !self.run.job.data.has_validation() {
             return;
         }

@@ -14,7 +14,6 @@ use super::part_scores::{PartScores, measures_of};
 use super::scorer::{HeldOut, PartScorer};
 use super::scoring::MeasuredParts;
 use crate::control::data::{control_error, is_interruption};
-use crate::control::group::GroupRank;
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, HeldOutPart, WorkerEvent};
@@ -54,7 +53,7 @@ impl Trainer {
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
         self.run.metrics.show_evaluation(part, &evaluation);
         self.run.observer.observe(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
-        if self.group.rank.is_none_or(GroupRank::leads) {
+        if self.group.leads() {
             self.report_evaluation(step, epoch, part, evaluation).await;
         }
         Ok(evaluation)

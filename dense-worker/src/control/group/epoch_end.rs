@@ -10,7 +10,6 @@ use zagros_protocol::RefusalKind;
 use zagros_protocol::control::LoadRequest;
 use zagros_worker_core::Event;
 
-use super::session::GroupRank;
 use crate::control::save::on_all;
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
@@ -34,7 +33,7 @@ impl Trainer {
 
     /// Removes every row before the next epoch. The first worker asks the servers, and the others wait. No gradient is in flight.
     pub(crate) async fn reset_rows(&mut self) -> Result<(), WorkerError> {
-        if self.group.rank.is_none_or(GroupRank::leads) {
+        if self.group.leads() {
             let clear = |_, server: Arc<dyn Shard>| async move {
                 let cleared = server.load(LoadRequest { clear: true, ..LoadRequest::default() }).await;
                 let what = "remove all rows";

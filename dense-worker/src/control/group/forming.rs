@@ -1,4 +1,4 @@
-//! Groups of workers: how one forms, how a failed one is left, and what a worker takes from the most advanced rank.
+//! Groups of workers: how one forms, and how a failed one is left.
 //!
 //! In modes `hybrid` and `async` a lost worker does not end the run (invariants RK-3 and AS-2). Those left give up the step in progress, wait at
 //! the coordinator for another process in the place of the lost one, form the next group with it, and all continue from
@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use zagros_collective::{CollectiveError, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::{Waiting, wait_for_group};
 use zagros_embedding_client::RequestReach;
@@ -17,19 +16,15 @@ use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
 use zagros_zip::ZipEq;
 
-use super::session::{GroupRank, GroupSession, InFlightBatch};
+use super::session::{GroupRank, InFlightBatch};
 use super::watch::{GroupStage, watch_group};
-use crate::control::checkpoint::TrainingPosition;
 use crate::control::data::LOOP;
 use crate::control::save::run_blocking;
-use crate::control::step::VotedCounts;
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
-use crate::datapath::prepared::inconsistent_batch;
 use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
-use crate::progress::OverallMeasures;
 
 impl Trainer {
     /// Waits for the other workers of the job and joins the first group later than `after`. A job of one worker has none.
@@ -149,69 +144,4 @@ impl Trainer {
         self.stream.pushes.start(gradients);
         self.drain(epoch).await
     }
-
-    /// Continues from the state of the most advanced rank, `source`. Where that is further than this worker, its counts are
-    /// taken too (`adopt`). An asynchronous worker keeps the counts of its own steps.
-    pub(crate) async fn follow_rank(
-        &mut self,
-        mut epoch: u32,
-        source: usize,
-        adopt: bool,
-        same_epoch: bool,
-    ) -> Result<Event, WorkerError> {
-        let leads = self.group.row_order() as usize == source;
-        let mine = leads.then(|| serde_json::to_vec(&self.shared_state(epoch)).unwrap_or_default());
-        let shared = self.run.dense.call(move |dense| dense.follow_rank(source, mine.unwrap_or_default())).await??;
-        let SharedState { training, counted } = serde_json::from_slice(&shared)
-            .map_err(|error| inconsistent_batch(0, format!("what dense worker {source} sent of training ({error})")))?;
-        if adopt {
-            epoch = training.epoch;
-            self.adopt(training, same_epoch);
-        }
-        self.count_with(counted);
-        self.stream.remainder = self.stream.position.stream_to_resume().filter(|_| same_epoch);
-        self.stream.pushes.count_from(self.stream.next_seq);
-        let (generation, step) = (self.group.generation(), self.tracker.steps);
-        let workers = self.group.indices.clone();
-        self.run.observer.observe(&WorkerEvent::Regrouped { step, generation, source: workers[source], workers });
-        Ok(Event::Ready(self.loop_counts(epoch)))
-    }
-
-    fn shared_state(&self, epoch: u32) -> SharedState {
-        SharedState { training: self.training_position(epoch), counted: self.group.counted.clone() }
-    }
-
-    fn adopt(&mut self, mut training: TrainingPosition, same_epoch: bool) {
-        // Of asynchronous workers each counts its own steps.
-        let steps_are_its_own = self.group.is_asynchronous();
-        if steps_are_its_own {
-            training.tracker = self.tracker.own_state().in_epoch_of(&training.tracker);
-        }
-        // The rows that this worker has seen in the epoch are its own.
-        let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
-        training.tracker = training.tracker.with_overall(own.unwrap_or_else(OverallMeasures::new));
-        self.continue_from(training);
-        // Its batches are numbered as those of the others are, for a user who reads of them.
-        let steps = if steps_are_its_own { self.group.most_steps } else { self.tracker.steps };
-        self.stream.next_seq = self.stream.next_seq.max(steps);
-    }
-
-    /// Takes what all asynchronous workers have counted, and counts those whose processes are gone as gone.
-    fn count_with(&mut self, counted: VotedCounts) {
-        if !self.group.is_asynchronous() {
-            return;
-        }
-        let GroupSession { indices, newcomers, .. } = &self.group;
-        let is_gone = |index: u32| !indices.contains(&index) || newcomers.contains(&index);
-        let mut counted = counted;
-        counted.note_departed(is_gone);
-        self.tracker.set_others(counted.counts_of_others(self.group.worker_index()));
-        self.group.counted = counted;
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct SharedState {
-    training: TrainingPosition,
-    counted: VotedCounts,
 }

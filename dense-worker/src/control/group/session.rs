@@ -11,7 +11,7 @@ use zagros_protocol::control::GroupResponse;
 use crate::control::step::VotedCounts;
 use crate::datapath::dense::StepResult;
 use crate::datapath::prepared::PreparedBatch;
-use crate::datapath::process_group::{AgreedTurns, seed_of_rank};
+use crate::datapath::process_group::AgreedTurns;
 
 #[derive(Default)]
 pub(crate) struct GroupSession {
@@ -62,14 +62,14 @@ impl GroupRank {
             asynchronous: mode == Mode::Async,
         }
     }
-
-    /// Whether this is the worker that reports and saves.
-    pub(crate) fn leads(self) -> bool {
-        self.rank == 0
-    }
 }
 
 impl GroupSession {
+    /// Whether this is the worker that reports and saves.
+    pub(crate) fn leads(&self) -> bool {
+        self.rank.is_none_or(|rank| rank.rank == 0)
+    }
+
     pub(crate) fn is_asynchronous(&self) -> bool {
         self.rank.is_some_and(|rank| rank.asynchronous)
     }
@@ -98,22 +98,15 @@ impl GroupSession {
     }
 }
 
-/// The seed of a worker's order of rows; rank 0's is the job's.
-pub(crate) fn order_seed(seed: u64, rank: u32) -> u64 {
-    // A job's seed is an i64 above zero.
-    seed_of_rank(seed, u64::from(rank)) & i64::MAX as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_first_worker_leads_and_each_has_a_seed_of_its_own() {
+    fn the_first_worker_leads() {
         let group = |rank| GroupRank { rank, generation: 1, world: 3, in_turns: false, asynchronous: false };
-        assert_eq!([0, 1, 2].map(|rank| group(rank).leads()), [true, false, false]);
-        assert_eq!(order_seed(11, 0), 11);
-        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| order_seed(11, rank)));
-        assert!(seeds.len() == 3 && seeds.iter().all(|seed| i64::try_from(*seed).is_ok()));
+        let session = |rank| GroupSession { rank, ..GroupSession::default() };
+        assert_eq!([0, 1, 2].map(|rank| session(Some(group(rank))).leads()), [true, false, false]);
+        assert!(session(None).leads(), "it is alone");
     }
 }

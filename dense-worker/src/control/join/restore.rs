@@ -1,14 +1,19 @@
-//! Resuming from a checkpoint: the first worker reads it, the others are sent what it read.
+//! Where a worker goes on from: from a checkpoint, which the first worker reads and sends the others; in a new group from the
+//! most advanced rank.
 
+use serde::{Deserialize, Serialize};
 use zagros_worker_core::{Event, LoopCounts};
 
 use super::start_model::StartedModel;
 use crate::control::checkpoint::{ResumePoint, TrainingPosition};
-use crate::control::group::GroupRank;
+use crate::control::group::GroupSession;
 use crate::control::save::{LoadMode, OPTIMIZER, SavedModel};
+use crate::control::step::VotedCounts;
 use crate::control::trainer::Trainer;
+use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
+use crate::progress::OverallMeasures;
 
 impl Trainer {
     /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one the run starts
@@ -17,7 +22,7 @@ impl Trainer {
     /// # Errors
     /// When the checkpoint is damaged, or a server or another worker fails.
     pub(crate) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
-        let leads = self.group.rank.is_none_or(GroupRank::leads);
+        let leads = self.group.leads();
         let position = match point.filter(|_| leads) {
             Some(point) => {
                 self.ballots.on_the_way(self.load(point)).await?;
@@ -43,7 +48,7 @@ impl Trainer {
         Ok(Event::Ready(self.loop_counts(epoch)))
     }
 
-    pub(crate) fn loop_counts(&self, epoch: u32) -> LoopCounts {
+    fn loop_counts(&self, epoch: u32) -> LoopCounts {
         LoopCounts {
             epoch,
             steps: self.tracker.steps,
@@ -100,7 +105,7 @@ impl Trainer {
     }
 
     /// Counts, measures and choice are those of the run from now on.
-    pub(crate) fn continue_from(&mut self, training: TrainingPosition) {
+    fn continue_from(&mut self, training: TrainingPosition) {
         self.tracker.restore(training.tracker);
         self.run.completer.count_bad_rows_from(training.bad_rows);
         self.scoring.evaluated = training.evaluated;
@@ -110,4 +115,68 @@ impl Trainer {
         let (step, batch) = (self.tracker.steps_of_all(), self.stream.next_seq);
         self.run.membership.update_progress(|progress| (progress.step, progress.batch) = (step, batch));
     }
+
+    /// Continues from the state of the most advanced rank, `source`. Where that is further than this worker, its counts are
+    /// taken too (`adopt`). An asynchronous worker keeps the counts of its own steps.
+    pub(crate) async fn follow_rank(
+        &mut self,
+        mut epoch: u32,
+        source: usize,
+        adopt: bool,
+        same_epoch: bool,
+    ) -> Result<Event, WorkerError> {
+        let leads = self.group.row_order() as usize == source;
+        let mine = leads.then(|| serde_json::to_vec(&self.shared_state(epoch)).unwrap_or_default());
+        let shared = self.run.dense.call(move |dense| dense.follow_rank(source, mine.unwrap_or_default())).await??;
+        let SharedState { training, counted } = serde_json::from_slice(&shared)
+            .map_err(|error| inconsistent_batch(0, format!("what dense worker {source} sent of training ({error})")))?;
+        if adopt {
+            epoch = training.epoch;
+            self.adopt(training, same_epoch);
+        }
+        self.count_with(counted);
+        self.stream.remainder = self.stream.position.stream_to_resume().filter(|_| same_epoch);
+        self.stream.pushes.count_from(self.stream.next_seq);
+        let (generation, step) = (self.group.generation(), self.tracker.steps);
+        let workers = self.group.indices.clone();
+        self.run.observer.observe(&WorkerEvent::Regrouped { step, generation, source: workers[source], workers });
+        Ok(Event::Ready(self.loop_counts(epoch)))
+    }
+
+    fn shared_state(&self, epoch: u32) -> SharedState {
+        SharedState { training: self.training_position(epoch), counted: self.group.counted.clone() }
+    }
+
+    fn adopt(&mut self, mut training: TrainingPosition, same_epoch: bool) {
+        // Of asynchronous workers each counts its own steps.
+        let steps_are_its_own = self.group.is_asynchronous();
+        if steps_are_its_own {
+            training.tracker = self.tracker.own_state().in_epoch_of(&training.tracker);
+        }
+        // The rows that this worker has seen in the epoch are its own.
+        let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
+        training.tracker = training.tracker.with_overall(own.unwrap_or_else(OverallMeasures::new));
+        self.continue_from(training);
+        // Its batches are numbered as those of the others are, for a user who reads of them.
+        let steps = if steps_are_its_own { self.group.most_steps } else { self.tracker.steps };
+        self.stream.next_seq = self.stream.next_seq.max(steps);
+    }
+
+    /// Takes what all asynchronous workers have counted, and counts those whose processes are gone as gone.
+    fn count_with(&mut self, mut counted: VotedCounts) {
+        if !self.group.is_asynchronous() {
+            return;
+        }
+        let GroupSession { indices, newcomers, .. } = &self.group;
+        let is_gone = |index: u32| !indices.contains(&index) || newcomers.contains(&index);
+        counted.note_departed(is_gone);
+        self.tracker.set_others(counted.counts_of_others(self.group.worker_index()));
+        self.group.counted = counted;
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct SharedState {
+    training: TrainingPosition,
+    counted: VotedCounts,
 }
