@@ -12,7 +12,6 @@
 //! each folder, is named by all of them.
 
 mod checkpoint;
-mod context;
 mod data;
 mod driver;
 mod evaluate;

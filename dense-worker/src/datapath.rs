@@ -8,7 +8,6 @@ pub mod kernels;
 pub(crate) mod dense;
 pub(crate) mod group_step;
 pub(crate) mod join;
-pub(crate) mod ledger;
 pub(crate) mod look_ahead;
 pub(crate) mod next_lookup;
 pub(crate) mod permuted;
@@ -19,6 +18,4 @@ pub(crate) mod process_group;
 pub(crate) mod push;
 pub(crate) mod read;
 pub(crate) mod server_weights;
-#[cfg(test)]
-mod server_weights_tests;
 pub(crate) mod tiles;

@@ -4,16 +4,13 @@
 //! `job.toml` beside it. All of it is of one moment between two steps: every push before it is acknowledged, none
 //! after it is in the rows (invariant CK-2).
 
-mod changed_rows;
 mod folders;
 mod make;
 mod point;
 mod position;
-mod root;
 mod writer;
 
-pub(crate) use folders::{delete_all, folder_of};
+pub(crate) use folders::{CheckpointRoot, delete_all, folder_of};
 pub use point::{EarlierRun, LastRun, ResumePoint};
 pub(crate) use position::{FORMAT, FileSize, ResumeCursor, TrainingPosition};
-pub(crate) use root::CheckpointRoot;
 pub(crate) use writer::{CapturedCheckpoint, CheckpointWriter};

@@ -2,22 +2,17 @@
 
 mod calibration;
 mod conclude;
-mod diverged;
 mod early_stopping;
 mod importance;
-mod measures;
 mod model_choice;
 mod part_scores;
 mod scorer;
-mod scoring;
 mod while_training;
 
 pub(super) use early_stopping::early_stop_rule;
-pub use measures::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance};
-pub(super) use model_choice::{ChoiceState, ModelChoice};
-pub use part_scores::target_form;
+pub(super) use model_choice::{ChoiceState, MeasuredParts, ModelChoice, ScoringState};
+pub use part_scores::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance, target_form};
 pub use scorer::EvaluateCommand;
 pub(super) use scorer::{
     HeldOut, HeldOutParts, PartScorer, ScoringParts, compare_types, find_held_out, look_at_files, rows_to_score,
 };
-pub(super) use scoring::{MeasuredParts, ScoringState};

@@ -2,14 +2,11 @@
 //! workers reach together.
 
 mod asynchronous;
-mod ballots;
-mod barrier_calls;
+mod barriers;
 mod epoch_end;
 mod forming;
 mod group_step;
 mod session;
-mod watch;
 
-pub(super) use ballots::GroupBallots;
-pub(super) use barrier_calls::BarrierCalls;
+pub(super) use barriers::{BarrierCalls, GroupBallots};
 pub(super) use session::{GroupRank, GroupSession};

@@ -1,15 +1,12 @@
 //! A worker from start to end: it looks at the data, joins the run, gets what it starts from (a checkpoint, a saved model, the
 //! statistics of features), trains, and leaves.
 
-mod departure;
 mod restore;
-mod slow;
-mod start_meanings;
 mod start_model;
-mod status_report;
 #[cfg(test)]
 mod tests;
 mod transforms;
+mod waits;
 mod worker;
 
 pub(super) use start_model::StartModel;

@@ -1,25 +1,22 @@
 //! What is saved: the rows of all embedding servers and the dense network, in a folder whose manifest names each file.
 
 mod best_states;
-mod blocking;
 mod calibrators;
 mod checkpoint_names;
 mod forgotten;
 mod manifest;
-mod manifest_rows;
 mod outputs;
-mod replaced_file;
+mod replaced_files;
 mod row_servers;
 mod saved_model;
 
 pub(super) use best_states::{BestStates, StateInventory};
-pub(super) use blocking::run_blocking;
 pub(super) use calibrators::ModelCalibrators;
 pub(super) use checkpoint_names::{name_of, step_of};
 pub use forgotten::{forget_rows, note_forgotten};
 pub use manifest::{FileRecord, MANIFEST, Manifest};
-pub use manifest_rows::CopiedFiles;
-pub(super) use row_servers::{RowServers, on_all};
+pub use replaced_files::CopiedFiles;
+pub(super) use row_servers::{RowServers, on_all, wire_encoding};
 pub use saved_model::JOB;
 pub(super) use saved_model::{
     DENSE, LoadMode, MODEL, OPTIMIZER, SavedModel, TrainedModel, WrittenModel, prepare_folder, save_rows, write_files,

@@ -2,16 +2,13 @@
 //! Scoring is here too: it is the forward half of a step.
 
 mod autograd;
-mod average;
 mod loss;
 mod loss_scale;
 mod optimizer;
 mod regularisation;
 mod scoring;
 mod shared;
-mod streamed_autograd;
 
-pub(super) use average::WeightAverage;
 pub use loss::LabelledSamples;
 pub(super) use loss::{MeanLoss, TargetLosses, mean_over};
 pub(super) use loss_scale::LossScale;
@@ -19,5 +16,5 @@ pub(crate) use optimizer::RateRange;
 pub(super) use optimizer::{SlotState, WeightUpdater};
 pub(super) use regularisation::StepRegularisation;
 pub(crate) use scoring::batch_of_blocks;
-pub(super) use scoring::BLOCK;
+pub(super) use scoring::{BLOCK, WeightAverage};
 pub use shared::FinalGradients;

@@ -2,9 +2,7 @@
 
 mod encoding;
 mod flat;
-mod flat_weights;
 mod matrix;
-mod saved_weights;
 mod start;
 mod state;
 

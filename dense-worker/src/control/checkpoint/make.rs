@@ -16,11 +16,12 @@ use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
 
 use super::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
 use crate::control::data::control_error;
-use crate::control::save::{on_all, run_blocking, save_rows};
+use crate::control::save::{on_all, save_rows};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::progress::OverallMeasures;
+use crate::report::files::run_blocking;
 
 impl Trainer {
     /// Makes a checkpoint of this moment, all workers together. The caller holds a place in the window, so that

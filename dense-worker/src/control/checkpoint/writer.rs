@@ -17,11 +17,9 @@ use zagros_store::Folder;
 use super::folders::retain_newest;
 use super::point::TRAINING;
 use super::position::{FileSize, TrainingPosition};
-use crate::control::save::{
-    DENSE, OPTIMIZER, TrainedModel, WrittenModel, prepare_folder, run_blocking, save_rows, write_files,
-};
+use crate::control::save::{DENSE, OPTIMIZER, TrainedModel, WrittenModel, prepare_folder, save_rows, write_files};
 use crate::error::WorkerError;
-use crate::report::files::to_json;
+use crate::report::files::{run_blocking, to_json};
 use crate::summary::TrainingOutcome;
 
 #[derive(Debug)]

@@ -1,9 +1,14 @@
-//! Whatever ends training before its data does.
+//! What ends training before its data does: a request to this process, the end of the run, the loss of its lease. A request to
+//! end is no failure, and in a job that can spare a worker the run may go on without it (invariant RK-4).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zagros_coordinator_client::{MemberError, MemberView};
+use tokio_util::task::AbortOnDropHandle;
+use zagros_coordinator_client::{MemberError, MemberView, Membership};
+use zagros_ingest::IngestError;
+use zagros_job::{Job, Mode};
 use zagros_plumbing::Shutdown;
 
 use crate::error::WorkerError;
@@ -88,6 +93,43 @@ fn end(view: &MemberView) -> Option<WorkerError> {
         false => WorkerError::Stopped { reason },
     };
     fenced.or_else(|| view.stop.clone().map(stopped))
+}
+
+/// A request to end is no failure; anything else is.
+///
+/// # Errors
+/// The error, where it is no request to end.
+pub(crate) fn interrupted_or(reason: WorkerError) -> Result<(), WorkerError> {
+    if is_interruption(&reason) { Ok(()) } else { Err(reason) }
+}
+
+pub(crate) fn is_interruption(error: &WorkerError) -> bool {
+    matches!(error, WorkerError::Interrupted | WorkerError::Ingest(IngestError::Cancelled))
+}
+
+/// From now on a request to end the process of this worker is put to the coordinator first. Either the worker leaves the run,
+/// which goes on without it, or the request ends training, as it does where no worker may leave. `shutdown` becomes the
+/// request that ends training.
+pub(crate) fn ask_to_leave_first(
+    job: &Job,
+    index: u32,
+    shutdown: &mut Shutdown,
+    membership: &Arc<Membership>,
+) -> Option<AbortOnDropHandle<()>> {
+    let may_be_spared = job.cluster.least_workers() < job.cluster.most_workers();
+    if job.train.mode == Mode::Sync || index == 0 || !may_be_spared {
+        return None;
+    }
+    let (stop, membership) = (Shutdown::new(), Arc::clone(membership));
+    let asked = std::mem::replace(shutdown, stop.clone());
+    Some(AbortOnDropHandle::new(tokio::spawn(async move {
+        asked.requested().await;
+        if membership.ask_to_leave().await {
+            tracing::info!("asked to end, and the run goes on without this worker");
+        } else {
+            stop.request();
+        }
+    })))
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@
 use zagros_eval::CalibrationMethod;
 use zagros_job::CalibrationKind;
 
-use super::measures::PartMeasures;
-use super::part_scores::PartScores;
-use crate::control::save::{ModelCalibrators, run_blocking};
+use super::part_scores::{PartMeasures, PartScores};
+use crate::control::save::ModelCalibrators;
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
+use crate::report::files::run_blocking;
 
 impl Trainer {
     pub(crate) async fn calibrate(&mut self) -> Result<(), WorkerError> {

@@ -11,8 +11,9 @@ use zagros_ingest::StreamStart;
 use zagros_job::{Job, Target};
 use zagros_zip::ZipEq;
 
-use super::measures::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance};
-use super::part_scores::{PartScores, column, measures_of, target_form};
+use super::part_scores::{
+    ImportanceOptions, ImportanceReport, PartMeasures, PartScores, TargetImportance, column, measures_of, target_form,
+};
 use super::scorer::{HeldOut, PartScorer};
 use crate::control::save::ModelCalibrators;
 use crate::datapath::dense::DenseStage;

@@ -1,13 +1,15 @@
-//! Which state becomes the model: what the evaluations of the validation part say of it.
+//! What is scored while training, and which state becomes the model: what the evaluations of the validation part say of it.
 
 use serde::{Deserialize, Serialize};
+use zagros_eval::ColumnSlices;
 use zagros_job::{EarlyStop, Job};
 use zagros_store::Folder;
 use zagros_worker_core::SearchState;
 
-use crate::control::save::{BestStates, StateInventory};
+use super::scorer::HeldOutParts;
+use crate::control::save::{BestStates, ModelCalibrators, StateInventory};
 use crate::error::WorkerError;
-use crate::event::Evaluation;
+use crate::event::{Evaluation, TargetMeasures};
 
 #[derive(Debug, Default)]
 pub(crate) struct ModelChoice {
@@ -93,6 +95,28 @@ pub(super) fn better_than_last(evaluated: &[EvaluatedState]) -> Option<String> {
              train.early_stop = {{ patience = 2 }} ends training there and keeps the best state"
         )
     })
+}
+
+#[derive(Debug)]
+pub(crate) struct ScoringState {
+    pub(crate) held_out: HeldOutParts,
+    /// The last evaluation while training, and after which step it was.
+    pub(crate) evaluated: Option<(u64, Evaluation)>,
+    pub(crate) of_epochs: Vec<Evaluation>,
+    /// The slices and the targets of the part that was scored last.
+    pub(crate) measured: MeasuredParts,
+    pub(crate) calibrators: Option<ModelCalibrators>,
+    /// Measures of the first target in the part that was scored last, after calibration.
+    pub(crate) calibrated: Option<Evaluation>,
+    pub(crate) model: ModelChoice,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct MeasuredParts {
+    /// Steps before that state.
+    pub(crate) step: u64,
+    pub(crate) slices: Vec<ColumnSlices>,
+    pub(crate) targets: Vec<TargetMeasures>,
 }
 
 #[cfg(test)]

@@ -1,17 +1,22 @@
-//! The scores of a held-out part: those of each target, from which its measures are computed.
+//! The scores of a held-out part, those of each target, and the measures that are computed of them: before and after calibration,
+//! of slices, and the importance of features.
 
 use std::sync::Arc;
 
-use zagros_eval::{CalibrationMethod, Calibrator, ClickScores, LengthsDiffer, SlicedScores, TargetForm, TargetScores};
+use serde::Serialize;
+use zagros_eval::importance::FeatureImportance;
+use zagros_eval::{
+    CalibrationMethod, Calibrator, ClickScores, ColumnSlices, LengthsDiffer, SlicedScores, TargetForm, TargetScores,
+};
 use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
-use super::measures::PartMeasures;
-use crate::control::save::{ModelCalibrators, run_blocking};
+use crate::control::save::ModelCalibrators;
+use crate::datapath::kernels::InputColumns;
 use crate::error::WorkerError;
-use crate::event::Evaluation;
-use crate::measures::TargetMeasures;
+use crate::event::{Evaluation, TargetMeasures};
+use crate::report::files::run_blocking;
 
 #[derive(Clone, Debug)]
 pub(crate) struct PartScores {
@@ -164,6 +169,66 @@ fn add_slices(slices: &mut SlicedScores, rows: &InputRows, (labels, outputs): (&
     }
 }
 
+/// Most rows of a block.
+const MOST_ROWS: usize = 65_536;
+/// Most values of the network's input in a block: 64 MiB.
+const MOST_VALUES: usize = 16 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportanceOptions {
+    /// How often each feature is permuted.
+    pub repeats: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ImportanceReport {
+    pub repeats: u32,
+    /// Rows of a block; values are exchanged between them.
+    pub block_rows: usize,
+    /// For the first target, the most important feature first.
+    pub features: Vec<FeatureImportance>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetImportance>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TargetImportance {
+    pub target: String,
+    /// The most important feature first.
+    pub features: Vec<FeatureImportance>,
+}
+
+impl ImportanceOptions {
+    pub(super) fn with_blocks(job: &Job) -> Job {
+        let mut job = job.clone();
+        job.train.batch_size = block_rows(&job);
+        job
+    }
+}
+
+fn block_rows(job: &Job) -> usize {
+    let values = InputColumns::new(job).width + job.features.numeric_inputs();
+    (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartMeasures {
+    /// Of all its rows, by what the network says; with several targets, of the first.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// Of each target, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetMeasures>,
+    /// After calibration, where the model has it: the measures of what `zagros predict` writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Evaluation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub importance: Option<ImportanceReport>,
+    /// By the columns of `eval.slices`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<ColumnSlices>,
+}
+
 #[cfg(test)]
 mod tests {
     use zagros_job::Model;
@@ -240,5 +305,13 @@ mod tests {
         let [click, level, price] = [0, 1, 2].map(|index| report.targets[index].evaluation);
         assert_eq!(calibrated, [Some(click), Some(level), None]);
         assert_eq!((measures.calibrated, price), (Some(click), measures.targets[2].evaluation));
+    }
+
+    #[test]
+    fn blocks_are_bounded_by_rows_and_by_memory() {
+        let rows = |dims: &[usize]| block_rows(&job(1, dims, Model::Ffnn { hidden: vec![], dropout: 0.0 }));
+        assert_eq!(rows(&[2]), 65_536);
+        assert_eq!(rows(&[1023]), 16_384);
+        assert_eq!(rows(&[1 << 20]), 1024);
     }
 }

@@ -16,12 +16,10 @@ use zagros_protocol::datapath::Access;
 use zagros_store::Folder;
 use zagros_worker_core::StepVote;
 
-use super::measures::{ImportanceOptions, PartMeasures};
-use super::part_scores::{PartScores, measures_of};
-use crate::control::context::wire_encoding;
+use super::part_scores::{ImportanceOptions, PartMeasures, PartScores, measures_of};
 use crate::control::data::StopSignal;
 use crate::control::group::GroupRank;
-use crate::control::save::{LoadMode, ModelCalibrators, SavedModel, run_blocking};
+use crate::control::save::{LoadMode, ModelCalibrators, SavedModel, wire_encoding};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::{BatchPreparer, FetchedBatch, inconsistent_batch};
@@ -31,6 +29,7 @@ use crate::error::WorkerError;
 use crate::event::{HeldOutPart, Observer, WorkerEvent};
 use crate::metrics::WorkerMetrics;
 use crate::model::batch_of_blocks;
+use crate::report::files::run_blocking;
 
 /// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
 const AHEAD: usize = 3;

@@ -9,10 +9,9 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::measures::PartMeasures;
-use super::part_scores::{PartScores, measures_of};
+use super::model_choice::MeasuredParts;
+use super::part_scores::{PartMeasures, PartScores, measures_of};
 use super::scorer::{HeldOut, PartScorer};
-use super::scoring::MeasuredParts;
 use crate::control::data::{control_error, is_interruption};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;

@@ -1,4 +1,4 @@
-//! What only asynchronous workers do: vote at barriers, and pull the dense weights.
+//! What only asynchronous workers do: vote at barriers, leave the run while it goes on (invariant RK-4), and pull the dense weights.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use zagros_embedding_client::UniqueIds;
 use zagros_protocol::control::{self, BarrierVote, CountedVote};
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::{BarrierDecision, BarrierReason, Event};
+use zagros_zip::ZipEq;
 
 use crate::control::step::WorkerCounts;
 use crate::control::trainer::Trainer;
@@ -42,6 +43,26 @@ impl Trainer {
         Ok(Event::BarrierDecided { decision, called, others_steps: others.steps })
     }
 
+    /// Some asynchronous workers leave, as these votes say, and all are still in their group. The first worker that stays takes over
+    /// what those that leave have measured of the epoch. Where the group fails meanwhile, the measures of the epoch on training
+    /// rows are without those, and nothing else is.
+    async fn take_over_measures(&mut self, votes: &[CountedVote]) {
+        let mine = self.tracker.overall().clone();
+        let gathered = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await;
+        let all = match gathered {
+            Ok(Ok(all)) => all,
+            Ok(Err(error)) | Err(error) => {
+                return tracing::warn!(%error, "the measures of this epoch lack those of a worker that leaves");
+            }
+        };
+        let indices = &self.group.indices;
+        let heir = indices.iter().find(|index| !leaves(votes, **index));
+        if heir == Some(&self.group.worker_index()) {
+            let left = indices.iter().zip_eq(all).filter(|(index, _)| leaves(votes, **index));
+            self.tracker.take_over(&left.map(|(_, measures)| measures).collect::<Vec<_>>());
+        }
+    }
+
     /// In mode `async`, gives the network the weights as the embedding servers hold them now.
     pub(crate) async fn pull_weights(&self) -> Result<(), WorkerError> {
         let Some(weights) = self.stream.weights.clone() else { return Ok(()) };
@@ -58,4 +79,9 @@ fn counts_of(votes: &[CountedVote]) -> Result<BTreeMap<u32, WorkerCounts>, Worke
         Ok((worker, serde_json::from_str(&vote.counts).map_err(odd)?))
     })
     .collect()
+}
+
+fn leaves(votes: &[CountedVote], worker: u32) -> bool {
+    let voted = votes.iter().find(|counted| counted.worker == worker).and_then(|counted| counted.vote.as_ref());
+    voted.map(BarrierVote::reason) == Some(control::BarrierReason::Leave)
 }

@@ -1,30 +1,34 @@
-//! Groups of workers: how one forms, and how a failed one is left.
+//! Groups of workers: how one forms, how its calls end that are in vain, and how a failed one is left.
 //!
 //! In modes `hybrid` and `async` a lost worker does not end the run (invariants RK-3 and AS-2). Those left give up the step in progress, wait at
 //! the coordinator for another process in the place of the lost one, form the next group with it, and all continue from
 //! the most advanced rank. No batch is lost: what was read and not trained on is read again from the resume cursor. The
 //! splits of the lost worker are dealt out again.
+//!
+//! The coordinator says whether a worker of this one's group was lost, or the run is over. Then no call of the group is waited
+//! for any longer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 use zagros_collective::{CollectiveError, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
-use zagros_coordinator_client::{Waiting, wait_for_group};
+use zagros_coordinator_client::{MemberView, Waiting, wait_for_group};
 use zagros_embedding_client::RequestReach;
-use zagros_job::WeightStore;
+use zagros_job::{Mode, WeightStore};
 use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
 use zagros_zip::ZipEq;
 
 use super::session::{GroupRank, InFlightBatch};
-use super::watch::{GroupStage, watch_group};
 use crate::control::data::LOOP;
-use crate::control::save::run_blocking;
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
+use crate::report::files::run_blocking;
 
 impl Trainer {
     /// Waits for the other workers of the job and joins the first group later than `after`. A job of one worker has none.
@@ -143,5 +147,74 @@ impl Trainer {
         let gradients = BatchGradients { seq, step, unique, values, samples, share, ends, permit, reach };
         self.stream.pushes.start(gradients);
         self.drain(epoch).await
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupStage {
+    /// Its workers meet. One that learns of a newer group first goes there and never comes to this one, so no worker waits for it.
+    Forming,
+    /// It trains, and is left between two steps by all of its workers together.
+    Formed,
+}
+
+/// Ends the calls of the group of this generation once the run is over, this worker is fenced, or a worker of the group is
+/// lost, where the others go on without it. In mode `sync` a lost worker ends the run; it has the job's timeout to come
+/// back. Asynchronous workers need all of a group only now and then, so their calls also end once a newer group has formed.
+/// Watches while it lives.
+pub(super) fn watch_group(
+    interrupt: GroupInterrupt,
+    mut view: watch::Receiver<MemberView>,
+    (mode, stage): (Mode, GroupStage),
+    generation: u64,
+) -> AbortOnDropHandle<()> {
+    let is_broken = move |view: &MemberView| match (mode, stage) {
+        (Mode::Sync, _) => false,
+        (Mode::Hybrid, GroupStage::Formed) => view.broken_group >= generation,
+        (Mode::Hybrid, GroupStage::Forming) | (Mode::Async, _) => {
+            view.broken_group >= generation || view.group > generation
+        }
+    };
+    let is_in_vain = move |view: &MemberView| is_broken(view) || view.stop.is_some() || view.fenced.is_some();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        if view.wait_for(is_in_vain).await.is_ok() {
+            interrupt.set();
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the calls of group 3 end once the coordinator says this.
+    async fn ends(mode: Mode, stage: GroupStage, said: MemberView) -> bool {
+        let (tell, view) = watch::channel(MemberView { group: 3, ..MemberView::default() });
+        let interrupt = GroupInterrupt::default();
+        let watching = watch_group(interrupt.clone(), view, (mode, stage), 3);
+        tell.send(said).unwrap();
+        // The clock is paused: it goes on once the watcher has nothing to do.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(interrupt.is_set(), watching.is_finished());
+        watching.is_finished()
+    }
+
+    /// Two workers join one shortly after the other: the first one's group is never met by those that hear of both.
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_forms_is_given_up_for_a_newer_one_and_one_that_trains_is_not() {
+        let view = MemberView { group: 3, ..MemberView::default() };
+        for (mode, stage, is_given_up) in [
+            (Mode::Hybrid, GroupStage::Forming, true),
+            (Mode::Hybrid, GroupStage::Formed, false),
+            (Mode::Async, GroupStage::Formed, true),
+            (Mode::Sync, GroupStage::Forming, false),
+        ] {
+            assert!(!ends(mode, stage, view.clone()).await, "{mode:?} {stage:?}: it is the newest");
+            let newer = MemberView { group: 4, ..view.clone() };
+            assert_eq!(ends(mode, stage, newer).await, is_given_up, "{mode:?} {stage:?}");
+            let broken = MemberView { broken_group: 3, ..view.clone() };
+            assert_eq!(ends(mode, stage, broken).await, mode != Mode::Sync, "{mode:?} {stage:?}");
+            assert!(ends(mode, stage, MemberView { stop: Some("over".to_owned()), ..view.clone() }).await);
+        }
     }
 }

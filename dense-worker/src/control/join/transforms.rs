@@ -23,9 +23,9 @@ use zagros_zip::ZipEq;
 
 use super::worker::Worker;
 use crate::control::data::{LOOP, StopSignal, control_error};
-use crate::control::save::run_blocking;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
+use crate::report::files::run_blocking;
 
 /// How often the first worker tells how far it is, and how often the others ask.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -17,26 +17,24 @@ use zagros_protocol::datapath::Access;
 use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
 use zagros_zip::ZipEq;
 
-use super::departure;
-use super::slow::SlowServers;
 use super::start_model::StartModel;
-use super::status_report::StatusReport;
+use super::waits::{SlowServers, StatusReport};
 use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
-use crate::control::context::{RunContext, wire_encoding};
-use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState};
+use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState, ask_to_leave_first};
 use crate::control::evaluate::{
     HeldOutParts, MeasuredParts, ModelChoice, ScoringState, compare_types, find_held_out, look_at_files,
 };
 use crate::control::group::{BarrierCalls, GroupBallots, GroupSession};
-use crate::control::save::run_blocking;
-use crate::control::step::TrainingTracker;
-use crate::control::trainer::{LossWatch, Trainer};
+use crate::control::save::wire_encoding;
+use crate::control::step::{LossWatch, TrainingTracker};
+use crate::control::trainer::{RunContext, Trainer};
 use crate::datapath::dense::DenseThread;
 use crate::datapath::push::PendingPushes;
 use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Observer, ObserverList, SilentObserver, WorkerEvent};
 use crate::metrics::WorkerMetrics;
+use crate::report::files::run_blocking;
 use crate::report::{MeasureRecorder, RunFolder};
 use crate::summary::{RunSummary, TrainingOutcome};
 
@@ -131,7 +129,7 @@ impl Worker {
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data).await?);
         membership.report_waits(self.waits.clone());
-        let _departure = departure::ask_first(&self.job, self.index, &mut self.shutdown, &membership);
+        let _departure = ask_to_leave_first(&self.job, self.index, &mut self.shutdown, &membership);
         let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
         let trained = tokio::select! {
             biased;

@@ -5,12 +5,12 @@
 use serde::{Deserialize, Serialize};
 use zagros_store::{Folder, StoreError};
 
-use super::blocking::run_blocking;
 use super::manifest::MANIFEST;
 use super::row_servers::RowServers;
 use super::saved_model::{LoadMode, SavedModel, TrainedModel, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
+use crate::report::files::run_blocking;
 
 #[derive(Debug)]
 pub(crate) struct BestStates {

@@ -14,10 +14,10 @@ use zagros_plumbing::durable;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
 
-use super::blocking::run_blocking;
 use super::row_servers::{RowServers, on_all};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
+use crate::report::files::run_blocking;
 
 const LIST: &str = "forgotten-ids.jsonl";
 /// Ids of one request. With 8 bytes each they are within what a request may be.

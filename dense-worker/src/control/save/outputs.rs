@@ -6,12 +6,12 @@ use zagros_embedding_client::Shard;
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::DescribeRequest;
 
-use super::blocking::run_blocking;
 use super::row_servers::on_all;
 use super::saved_model::{TrainedModel, model_place, save};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
+use crate::report::files::run_blocking;
 use crate::summary::{RunSummary, TrainingOutcome};
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Storage calls that all embedding servers answer under one bucket map.
 //!
 //! Together they save or load each bucket once (invariant CK-2). If buckets move between the answers, one of the servers
-//! refuses, and all are asked again.
+//! refuses, and all are asked again. Numbers travel between them and a worker as the job has it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,10 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use tracing::debug;
 use zagros_embedding_client::{EmbeddingClient, Shard};
+use zagros_job::{Job, WireFormat};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::RefusalKind;
+use zagros_protocol::datapath::Encoding;
 use zagros_zip::number_from;
 
 use crate::error::WorkerError;
@@ -61,6 +63,14 @@ where
             }
             answers => return answers.map(|answers| (listed, answers)),
         }
+    }
+}
+
+pub(crate) fn wire_encoding(job: &Job) -> Encoding {
+    match job.cluster.wire {
+        WireFormat::F32 => Encoding::F32,
+        WireFormat::F16 => Encoding::F16,
+        WireFormat::Bf16 => Encoding::Bf16,
     }
 }
 

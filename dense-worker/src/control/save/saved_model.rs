@@ -10,7 +10,6 @@ use zagros_job::{Job, Target, WeightStore};
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
 use zagros_store::{Folder, StoreError};
 
-use super::blocking::run_blocking;
 use super::calibrators;
 use super::calibrators::ModelCalibrators;
 use super::manifest::{FileRecord, MANIFEST, Manifest};
@@ -20,6 +19,7 @@ use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::model::ModelError;
 use crate::report::RunFolder;
+use crate::report::files::run_blocking;
 use crate::summary::TrainingOutcome;
 
 pub(crate) const DENSE: &str = "dense.safetensors";

@@ -8,9 +8,7 @@ use zagros_job::{DenseTiles, Initializer, Job, MlpActivation, MlpNorm, Precision
 use zagros_table::init::RowSeed;
 use zagros_zip::number_from;
 
-use super::batch_norm::{BatchNorm, LentBuffers};
-use super::dice::Dice;
-use super::hidden::{HiddenActivation, HiddenNorm, LayerNorm};
+use super::hidden::{BatchNorm, Dice, HiddenActivation, HiddenNorm, LayerNorm, LentBuffers};
 use super::layer_calls::{LayerCalls, LayerNumber};
 use crate::model::device::has_units;
 use crate::model::{ModelError, int};

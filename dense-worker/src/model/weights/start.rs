@@ -1,6 +1,6 @@
 //! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
 
-use super::encoding as weights;
+use super::encoding::decode_fitting;
 use crate::model::layers::NumericEmbeddings;
 use crate::model::{DenseModel, DenseNetwork, ModelError};
 
@@ -69,7 +69,7 @@ impl DenseModel {
         let network = &self.network;
         let keeps =
             |name: &str| if NumericEmbeddings::is_one(name) { same.numeric } else { network.keeps_meaning(name, same) };
-        let others = weights::decode_fitting(bytes, &self.variables, keeps)?;
+        let others = decode_fitting(bytes, &self.variables, keeps)?;
         self.weights_taken()?;
         let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
         let mut layers: Vec<String> = others.iter().map(layer).collect();
