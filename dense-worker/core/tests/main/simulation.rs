@@ -4,7 +4,6 @@
 //!
 //! Every decision comes from one seed, which a failing case prints.
 
-#[path = "simulation/world.rs"]
 mod world;
 
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! Explores every state that a small run can reach. Makes `docs/worker-states.md` from what it finds, and checks that no
 //! state refuses a stop, a fence or a lost worker.
 //!
-//! `UPDATE_DOCS=1 cargo test -p zagros-worker-core --test states_page` writes the page anew.
+//! `UPDATE_DOCS=1 cargo test -p zagros-worker-core --test main states_page` writes the page anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Write as _};
@@ -210,7 +210,7 @@ fn page() -> String {
 
 const HEAD: &str = "# States of a dense worker
 
-A test makes this page from the code (`dense-worker/core/tests/states_page.rs`); do not edit it. The training loop of a dense worker
+A test makes this page from the code (`dense-worker/core/tests/main/states_page.rs`); do not edit it. The training loop of a dense worker
 is a state machine without I/O. The driver (`dense-worker/src/control`) performs its actions and reports their replies as events.
 
 | state | the worker |

@@ -12,11 +12,11 @@ use zagros_protocol::control::{
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
 use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts, TrainingLoop, TrainingPolicy};
 
-use crate::dice::SeededDice;
-use crate::server::{PushAnswer, PushPart};
-use crate::tables::{BucketNumber, PushId};
-use crate::worker::{BatchId, OpenPush, SplitId, WorkerProcess};
-use crate::world::{BEAT, BUCKETS, LEASE, RunWorld};
+use super::SeededDice;
+use super::server::{PushAnswer, PushPart};
+use super::tables::{BucketNumber, PushId};
+use super::worker::{BatchId, OpenPush, SplitId, WorkerProcess};
+use super::world::{BEAT, BUCKETS, LEASE, RunWorld};
 
 /// Pushes without an answer that a worker has at most.
 const STALENESS: usize = 4;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zagros_protocol::control::PlacementResponse;
 use zagros_protocol::{BucketMap, Generation};
 
-use crate::tables::{BucketNumber, PushId, PushOutcome, ServerTables};
+use super::tables::{BucketNumber, PushId, PushOutcome, ServerTables};
 
 /// A part of a push, as a worker sends it.
 #[derive(Clone, Debug)]
@@ -154,8 +154,8 @@ impl RunServer {
         self.tables.purge(|bucket| !owns(bucket) && !coming.contains(&bucket));
         // At first a server has one group: what it owns. Later buckets come with theirs.
         if !std::mem::replace(&mut self.tables.has_served, true) {
-            let buckets: BTreeSet<BucketNumber> = (0..crate::world::BUCKETS).filter(|bucket| owns(*bucket)).collect();
-            self.tables.groups.push(crate::tables::WindowGroup { buckets, applied: BTreeSet::new() });
+            let buckets: BTreeSet<BucketNumber> = (0..super::world::BUCKETS).filter(|bucket| owns(*bucket)).collect();
+            self.tables.groups.push(super::tables::WindowGroup { buckets, applied: BTreeSet::new() });
         }
         // A process that is gone does not repeat what died half-way.
         let writers = &process.writers;

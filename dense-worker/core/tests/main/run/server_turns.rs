@@ -6,9 +6,9 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
 
-use crate::server::{CopyStage, PushAnswer, PushPart, RunServer, TargetMove};
-use crate::tables::ServerTables;
-use crate::world::{BEAT, RunWorld};
+use super::server::{CopyStage, PushAnswer, PushPart, RunServer, TargetMove};
+use super::tables::ServerTables;
+use super::world::{BEAT, RunWorld};
 
 impl RunWorld {
     pub(crate) fn server_turn(&mut self, index: usize) {

@@ -7,7 +7,7 @@ use zagros_protocol::BucketMap;
 use zagros_protocol::control::GroupResponse;
 use zagros_worker_core::{Action, LoopEnd, TrainingLoop};
 
-use crate::tables::{BucketNumber, PushId};
+use super::tables::{BucketNumber, PushId};
 
 /// A batch: epoch, split, number in the split.
 pub(crate) type BatchId = (u32, u64, u64);

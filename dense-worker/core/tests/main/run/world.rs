@@ -9,11 +9,11 @@ use zagros_protocol::control::{CompleteRequest, DataFile, ScaleRequest};
 use zagros_worker_core::{Action, LoopEnd};
 use zagros_zip::number_from;
 
-use crate::coordinator::JournaledCoordinator;
-use crate::dice::SeededDice;
-use crate::server::{PushPart, RunServer, ServerProcess};
-use crate::tables::{BucketNumber, PushId};
-use crate::worker::{BatchId, SplitId, WorkerProcess};
+use super::SeededDice;
+use super::coordinator::JournaledCoordinator;
+use super::server::{PushPart, RunServer, ServerProcess};
+use super::tables::{BucketNumber, PushId};
+use super::worker::{BatchId, SplitId, WorkerProcess};
 
 pub(crate) const BUCKETS: u32 = 8;
 pub(crate) const LEASE: Duration = Duration::from_secs(8);
@@ -433,9 +433,9 @@ impl RunWorld {
                 .for_each(|other| assert!(ledger.killed.contains(other), "{batch:?} was trained on by {other:?}, too"));
         }
         for split in ledger.completed.keys() {
-            let batches = (0..crate::calls::batches_of(*split))
+            let batches = (0..super::calls::batches_of(*split))
                 .filter(|number| ledger.trained.contains_key(&(split.0, split.1, *number)));
-            assert_eq!(batches.count() as u64, crate::calls::batches_of(*split), "batches of {split:?} are missing");
+            assert_eq!(batches.count() as u64, super::calls::batches_of(*split), "batches of {split:?} are missing");
         }
     }
 

@@ -1,6 +1,5 @@
 //! The model: what drivers, coordinator and collective do for the machines of a run.
 
-#[path = "calls.rs"]
 mod calls;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
