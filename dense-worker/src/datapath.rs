@@ -7,7 +7,6 @@ pub mod kernels;
 
 pub(crate) mod dense;
 pub(crate) mod group_step;
-pub(crate) mod join;
 pub(crate) mod look_ahead;
 pub(crate) mod next_lookup;
 pub(crate) mod permuted;

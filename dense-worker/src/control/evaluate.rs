@@ -1,16 +1,13 @@
 //! Held-out parts are scored and measured, and the measures choose the state that becomes the model.
 
-mod calibration;
 mod conclude;
-mod early_stopping;
 mod importance;
 mod model_choice;
 mod part_scores;
 mod scorer;
 mod while_training;
 
-pub(super) use early_stopping::early_stop_rule;
-pub(super) use model_choice::{ChoiceState, MeasuredParts, ModelChoice, ScoringState};
+pub(super) use model_choice::{ChoiceState, MeasuredParts, ModelChoice, ScoringState, early_stop_rule};
 pub use part_scores::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance, target_form};
 pub use scorer::EvaluateCommand;
 pub(super) use scorer::{

@@ -2,7 +2,6 @@
 
 mod best_states;
 mod calibrators;
-mod checkpoint_names;
 mod forgotten;
 mod manifest;
 mod outputs;
@@ -12,7 +11,6 @@ mod saved_model;
 
 pub(super) use best_states::{BestStates, StateInventory};
 pub(super) use calibrators::ModelCalibrators;
-pub(super) use checkpoint_names::{name_of, step_of};
 pub use forgotten::{forget_rows, note_forgotten};
 pub use manifest::{FileRecord, MANIFEST, Manifest};
 pub use replaced_files::CopiedFiles;

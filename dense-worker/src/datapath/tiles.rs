@@ -23,7 +23,6 @@
 //!         ◄── part 1 ── worker 1 ◄──┘ after a use
 //! ```
 
-mod lane;
 mod layer;
 mod transfer;
 
@@ -43,9 +42,8 @@ use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::{Access, TileUpdate};
 use zagros_table::optimizer::dense::Staging;
 
-use lane::LayerLane;
 use layer::{LayerPart, TiledLayer};
-use transfer::{PushReceipt, TransferError};
+use transfer::{LayerLane, PushReceipt, TransferError};
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
 use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};

@@ -3,15 +3,14 @@
 
 mod autograd;
 mod loss;
-mod loss_scale;
 mod optimizer;
 mod regularisation;
 mod scoring;
 mod shared;
 
+pub(super) use autograd::LossScale;
 pub use loss::LabelledSamples;
 pub(super) use loss::{MeanLoss, TargetLosses, mean_over};
-pub(super) use loss_scale::LossScale;
 pub(crate) use optimizer::RateRange;
 pub(super) use optimizer::{SlotState, WeightUpdater};
 pub(super) use regularisation::StepRegularisation;

@@ -239,10 +239,28 @@ fn civil_date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
+/// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
+const CHECKPOINT: &str = "resume-";
+
+pub(crate) fn checkpoint_name(step: u64) -> String {
+    format!("{CHECKPOINT}{step:012}")
+}
+
+/// `None` for other folders.
+pub(crate) fn checkpoint_step(name: &str) -> Option<u64> {
+    name.strip_prefix(CHECKPOINT)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::job;
+
+    #[test]
+    fn a_folder_of_a_checkpoint_is_known_by_its_name() {
+        assert_eq!((checkpoint_step(&checkpoint_name(7)), checkpoint_step("resume-9")), (Some(7), Some(9)));
+        assert_eq!(["model", "step-7", "resume-", "resume-x"].map(checkpoint_step), [None; 4]);
+    }
 
     #[test]
     fn dates_are_gregorian() {

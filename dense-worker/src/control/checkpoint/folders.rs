@@ -1,13 +1,13 @@
-//! The folders of a run's checkpoints.
+//! The folders of a run's checkpoints: in the folder of each run, or all below the job's `checkpoint.folder`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_job::Job;
 use zagros_store::{Folder, StoreError};
 
-use crate::control::save::{MANIFEST, Manifest, name_of, step_of};
+use crate::control::save::{MANIFEST, Manifest};
 use crate::error::WorkerError;
-use crate::report::RunFolder;
+use crate::report::{RunFolder, checkpoint_name, checkpoint_step};
 
 /// Steps and folders of the checkpoints that have a manifest, oldest first.
 pub(crate) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
@@ -22,15 +22,14 @@ pub(crate) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, Store
 
 /// Steps and folders of checkpoints, also of those that are not complete, oldest first.
 pub(crate) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
-    let step = |name: &String| step_of(name);
-    let mut found: Vec<(u64, String)> =
-        checkpoints.folder_names()?.into_iter().filter_map(|name| Some((step(&name)?, name))).collect();
+    let names = checkpoints.folder_names()?.into_iter();
+    let mut found: Vec<(u64, String)> = names.filter_map(|name| Some((checkpoint_step(&name)?, name))).collect();
     found.sort_unstable();
     Ok(found.into_iter().map(|(step, name)| (step, checkpoints.join(&name))).collect())
 }
 
 pub(crate) fn folder_of(checkpoints: &Folder, step: u64) -> Folder {
-    checkpoints.join(&name_of(step))
+    checkpoints.join(&checkpoint_name(step))
 }
 
 /// Deletes all but those of the last steps up to the `newest`, each manifest first: half a folder is no checkpoint.

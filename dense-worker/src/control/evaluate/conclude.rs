@@ -1,15 +1,31 @@
-//! The end of training: the best state becomes the model, and the test part is scored. Of training that has diverged, the best
-//! state before is left, in the error and in the summary.
+//! The end of training: the best state becomes the model, is calibrated, and the test part is scored. Of training that has diverged,
+//! the best state before is left, in the error and in the summary.
+//!
+//! Calibrators (`eval.calibration`) are fitted to the validation part and saved with the model:
+//!
+//! ```text
+//! the state that becomes the model ─► scores of the validation part, of all workers ─► calibrator ─► calibration.json
+//!                                                                  test part: measures before and after
+//! ```
+//!
+//! The validation part is scored once more for it: an earlier state than the last may be the model, and a worker that replaced
+//! another one has not seen earlier scores. Every worker fits the same functions to the same merged scores, one for each label of clicks or
+//! classes; the first one saves them.
 
-use zagros_job::EvalMetric;
+use zagros_eval::CalibrationMethod;
+use zagros_job::{CalibrationKind, EvalMetric};
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::early_stopping::{StateUse, explain_end, group_thousands, measured_state, name_of};
-use super::model_choice::{EvaluatedState, MeasuredParts, ModelChoice, better_than_last};
-use crate::control::save::{BestStates, TrainedModel};
+use super::model_choice::{
+    EvaluatedState, MeasuredParts, ModelChoice, StateUse, better_than_last, explain_end, group_thousands,
+    measured_state, name_of,
+};
+use super::part_scores::{PartMeasures, PartScores};
+use crate::control::save::{BestStates, ModelCalibrators, TrainedModel};
 use crate::control::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Evaluation, WorkerEvent};
+use crate::report::files::run_blocking;
 use crate::summary::TrainingOutcome;
 
 impl Trainer {
@@ -157,6 +173,25 @@ impl Trainer {
         }
         WorkerError::DivergedFrom { source: Box::new(error), best }
     }
+
+    pub(crate) async fn calibrate(&mut self) -> Result<(), WorkerError> {
+        (self.scoring.calibrators, self.scoring.calibrated) = (None, None);
+        let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
+        let Some(validation) = self.scoring.held_out.during.clone() else { return Ok(()) };
+        let scores = self.merged_scores(&validation).await?;
+        let FittedCalibrators { calibrators, measures, without } =
+            run_blocking("calibration", move || fit(kind, scores)).await?;
+        for label in without {
+            tracing::warn!(
+                "the validation part has no two classes of the label \"{label}\", or a score that is not finite: it is saved without calibration"
+            );
+        }
+        if self.scoring.measured.step == self.model_age().0 {
+            self.scoring.measured.targets = measures.targets;
+        }
+        (self.scoring.calibrators, self.scoring.calibrated) = (calibrators, measures.calibrated);
+        Ok(())
+    }
 }
 
 /// The best of the evaluated states in words: the one that was kept, by step and folder, or that none was kept. `None` before the first
@@ -183,9 +218,33 @@ fn best_before(metric: EvalMetric, evaluated: &[EvaluatedState], kept: Option<&(
     })
 }
 
+#[derive(Debug)]
+struct FittedCalibrators {
+    calibrators: Option<ModelCalibrators>,
+    measures: PartMeasures,
+    /// Names of the labels that could not be fitted.
+    without: Vec<String>,
+}
+
+fn fit(kind: CalibrationKind, mut scores: PartScores) -> FittedCalibrators {
+    let method = match kind {
+        CalibrationKind::Isotonic => CalibrationMethod::Isotonic,
+        CalibrationKind::Temperature => CalibrationMethod::Temperature,
+    };
+    let (calibrators, without) = scores.fit_calibrators(method);
+    let measures = scores.into_measures(calibrators.as_ref());
+    FittedCalibrators { calibrators, measures, without }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use zagros_job::{Model, Target};
+
     use super::*;
+    use crate::testing::{batch, job};
 
     fn states(aucs: &[(u64, Option<f64>)]) -> Vec<EvaluatedState> {
         let state = |(step, auc): &(u64, Option<f64>)| EvaluatedState {
@@ -214,5 +273,39 @@ mod tests {
     fn nothing_is_said_where_nothing_was_measured() {
         assert_eq!(best_before(EvalMetric::Auc, &[], None), None);
         assert_eq!(best_before(EvalMetric::Auc, &states(&[(100, None)]), None), None);
+    }
+
+    fn scores(samples: &[(bool, f32)]) -> (Vec<Target>, PartScores) {
+        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        job.eval.calibration = Some(CalibrationKind::Isotonic);
+        let mut scores = PartScores::new(&Arc::new(job.clone()));
+        let mut batch = batch(samples.len(), &[&[]]);
+        batch.labels = samples.iter().map(|(label, _)| f32::from(u8::from(*label))).collect();
+        let outputs: Vec<f32> = samples.iter().map(|(_, logit)| *logit).collect();
+        scores.add(&batch, &outputs).unwrap();
+        (job.features.targets, scores)
+    }
+
+    #[test]
+    fn one_class_is_not_fitted() {
+        let (targets, scores) = scores(&[(true, 1.0)]);
+        let fitted = fit(CalibrationKind::Isotonic, scores);
+        assert_eq!((fitted.calibrators, fitted.measures.calibrated), (None, None));
+        assert_eq!(fitted.without, [targets[0].name.clone()]);
+    }
+
+    proptest! {
+        /// Predictions are those of the calibrator that was fitted, to the last bit.
+        #[test]
+        fn a_saved_calibrator_is_the_fitted_one(samples in prop::collection::vec((any::<bool>(), -9.0_f32..9.0), 2..80)) {
+            for kind in [CalibrationKind::Isotonic, CalibrationKind::Temperature] {
+                let (targets, scores) = scores(&samples);
+                let fitted = fit(kind, scores);
+                let Some(calibrators) = fitted.calibrators else { continue };
+                let (_, content) = calibrators.to_file();
+                prop_assert_eq!(&ModelCalibrators::parse(&targets, &content).unwrap(), &calibrators);
+                prop_assert_eq!(fitted.measures.calibrated.unwrap().samples, samples.len() as u64);
+            }
+        }
     }
 }

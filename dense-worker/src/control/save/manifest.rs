@@ -16,9 +16,9 @@ use zagros_job::WrittenForm;
 use zagros_protocol::control::FileDigest;
 use zagros_store::{ContentDigest, FileName, Folder, StoreError, hex_digits};
 
-use super::checkpoint_names::step_of;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
+use crate::report::checkpoint_step;
 use crate::report::files::to_json;
 use crate::summary::TrainingOutcome;
 
@@ -132,7 +132,9 @@ impl Manifest {
         }
         let is_elsewhere = |name: &&String| match FileName::parse(name) {
             Some(FileName { beside: None, .. }) => false,
-            Some(FileName { beside: Some(folder), .. }) => step_of(folder).is_none() || !self.row_files.contains(*name),
+            Some(FileName { beside: Some(folder), .. }) => {
+                checkpoint_step(folder).is_none() || !self.row_files.contains(*name)
+            }
             None => true,
         };
         match named.chain(self.files.iter().map(|file| &file.name)).find(is_elsewhere) {

@@ -1,4 +1,4 @@
-//! The network of a job: one of the kinds, its first weights and its forward.
+//! The network of a job: one of the kinds, its first weights and its forward. The plainest of them is here too.
 
 use tch::Tensor;
 use tch::nn::VarStore;
@@ -9,14 +9,14 @@ use super::dcnv2::{Dcnv2, Dcnv2Form};
 use super::deepfm::DeepFm;
 use super::din::{Din, DinForm};
 use super::dlrm::Dlrm;
-use super::ffnn::Ffnn;
 use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
 use super::tasks::{SharedForm, TasksNetwork};
 use super::torchscript::TorchScript;
 use super::wide_deep::WideDeep;
 use super::wukong::{Wukong, WukongForm};
 use crate::model::layers::{
-    LayerCalls, LentBuffers, MadeBeside, ModuleBuffers, NumericEmbeddings, ValuesPlace, WeightBuilder,
+    LayerCalls, LentBuffers, MadeBeside, Mlp, ModuleBuffers, NumericEmbeddings, ValuesPlace, WeightBuilder,
+    parse_widths,
 };
 use crate::model::{InputShape, ModelError};
 
@@ -145,5 +145,31 @@ impl DenseNetwork {
             Self::Bst(bst) => bst.forward(numeric, embeddings, calls),
             Self::TorchScript(module) => module.forward(numeric, embeddings, calls.is_training()),
         }
+    }
+}
+
+/// A feed-forward network over all features side by side.
+#[derive(Debug)]
+pub(crate) struct Ffnn {
+    pub(crate) layers: Mlp,
+}
+
+impl Ffnn {
+    pub(crate) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+        let inputs = shape.numeric + shape.width();
+        if inputs == 0 {
+            return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
+        }
+        Ok(Self { layers: Mlp::logit("layers", inputs, &parse_widths(hidden)?, weights)? })
+    }
+
+    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
+    pub(crate) fn forward<'n>(
+        &'n self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        calls: &mut LayerCalls<'n>,
+    ) -> Result<Tensor, ModelError> {
+        self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, calls)
     }
 }
