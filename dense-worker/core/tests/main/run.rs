@@ -20,7 +20,6 @@ mod coordinator;
 mod group_calls;
 mod server;
 mod server_turns;
-mod tables;
 mod worker;
 mod world;
 

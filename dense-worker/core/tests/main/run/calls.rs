@@ -13,8 +13,7 @@ use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalK
 use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts, TrainingLoop, TrainingPolicy};
 
 use super::SeededDice;
-use super::server::{PushAnswer, PushPart};
-use super::tables::{BucketNumber, PushId};
+use super::server::{BucketNumber, PushAnswer, PushId, PushPart};
 use super::worker::{BatchId, OpenPush, SplitId, WorkerProcess};
 use super::world::{BEAT, BUCKETS, LEASE, RunWorld};
 

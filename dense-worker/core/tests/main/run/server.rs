@@ -1,12 +1,11 @@
-//! An embedding server: what its process knows of the run, the requests that it answers, and its side of a move.
+//! An embedding server: what its process knows of the run, the requests that it answers, its side of a move, and its tables in memory, with
+//! push windows by bucket groups as in ADR 39, and a log that outlives the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use zagros_protocol::control::PlacementResponse;
 use zagros_protocol::{BucketMap, Generation};
-
-use super::tables::{BucketNumber, PushId, PushOutcome, ServerTables};
 
 /// A part of a push, as a worker sends it.
 #[derive(Clone, Debug)]
@@ -155,7 +154,7 @@ impl RunServer {
         // At first a server has one group: what it owns. Later buckets come with theirs.
         if !std::mem::replace(&mut self.tables.has_served, true) {
             let buckets: BTreeSet<BucketNumber> = (0..super::world::BUCKETS).filter(|bucket| owns(*bucket)).collect();
-            self.tables.groups.push(super::tables::WindowGroup { buckets, applied: BTreeSet::new() });
+            self.tables.groups.push(WindowGroup { buckets, applied: BTreeSet::new() });
         }
         // A process that is gone does not repeat what died half-way.
         let writers = &process.writers;
@@ -197,5 +196,92 @@ impl ServerProcess {
 
     fn owns(&self, index: usize, bucket: BucketNumber) -> bool {
         self.owners.as_ref().and_then(|map| map.bucket_owner(bucket)).is_some_and(|owner| owner.0 as usize == index)
+    }
+}
+
+pub(crate) type BucketNumber = u32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PushId {
+    pub(crate) writer: u64,
+    pub(crate) incarnation: u32,
+    pub(crate) seq: u64,
+}
+
+/// Buckets that always moved together, and the pushes that they have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct WindowGroup {
+    pub(crate) buckets: BTreeSet<BucketNumber>,
+    pub(crate) applied: BTreeSet<PushId>,
+}
+
+/// What the log of a server has: another process starts from it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerTables {
+    /// It has served a map before.
+    pub(crate) has_served: bool,
+    pub(crate) rows: BTreeMap<BucketNumber, Vec<PushId>>,
+    pub(crate) groups: Vec<WindowGroup>,
+    /// Pushes that died half-way with the process, and the buckets that have them.
+    pub(crate) partial: BTreeMap<PushId, BTreeSet<BucketNumber>>,
+}
+
+/// How far a push came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PushOutcome {
+    Whole,
+    HalfWay,
+}
+
+impl ServerTables {
+    /// Applies a push to the buckets that do not have it. Dies after `dies_after` records, if that is said.
+    pub(crate) fn apply(
+        &mut self,
+        id: PushId,
+        buckets: &BTreeSet<BucketNumber>,
+        dies_after: Option<u64>,
+    ) -> PushOutcome {
+        let mut records = 0;
+        let is_new = |group: &WindowGroup| !group.applied.contains(&id);
+        let todo: Vec<BucketNumber> =
+            self.groups.iter().filter(|group| is_new(group)).flat_map(|group| &group.buckets).copied().collect();
+        for bucket in todo.into_iter().filter(|bucket| buckets.contains(bucket)) {
+            let half = self.partial.entry(id).or_default();
+            if half.contains(&bucket) {
+                continue;
+            }
+            if dies_after.is_some_and(|most| records >= most) {
+                return PushOutcome::HalfWay;
+            }
+            half.insert(bucket);
+            self.rows.entry(bucket).or_default().push(id);
+            records += 1;
+        }
+        // The last record of a push: it is in the windows of the groups that it touches.
+        for group in self.groups.iter_mut().filter(|group| !group.buckets.is_disjoint(buckets)) {
+            group.applied.insert(id);
+        }
+        self.partial.remove(&id);
+        PushOutcome::Whole
+    }
+
+    /// Whether a bucket belongs to a group here.
+    pub(crate) fn has(&self, bucket: BucketNumber) -> bool {
+        self.groups.iter().any(|group| group.buckets.contains(&bucket))
+    }
+
+    /// The groups of some buckets, for their next owner.
+    pub(crate) fn groups_of(&self, buckets: &BTreeSet<BucketNumber>) -> Vec<WindowGroup> {
+        let part = |group: &WindowGroup| WindowGroup {
+            buckets: group.buckets.intersection(buckets).copied().collect(),
+            applied: group.applied.clone(),
+        };
+        self.groups.iter().map(part).filter(|group| !group.buckets.is_empty()).collect()
+    }
+
+    pub(crate) fn purge(&mut self, is_gone: impl Fn(BucketNumber) -> bool) {
+        self.rows.retain(|bucket, _| !is_gone(*bucket));
+        self.groups.iter_mut().for_each(|group| group.buckets.retain(|bucket| !is_gone(*bucket)));
+        self.groups.retain(|group| !group.buckets.is_empty());
     }
 }

@@ -6,8 +6,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
 
-use super::server::{CopyStage, PushAnswer, PushPart, RunServer, TargetMove};
-use super::tables::ServerTables;
+use super::server::{CopyStage, PushAnswer, PushPart, RunServer, ServerTables, TargetMove};
 use super::world::{BEAT, RunWorld};
 
 impl RunWorld {

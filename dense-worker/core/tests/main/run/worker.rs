@@ -7,7 +7,7 @@ use zagros_protocol::BucketMap;
 use zagros_protocol::control::GroupResponse;
 use zagros_worker_core::{Action, LoopEnd, TrainingLoop};
 
-use super::tables::{BucketNumber, PushId};
+use super::server::{BucketNumber, PushId};
 
 /// A batch: epoch, split, number in the split.
 pub(crate) type BatchId = (u32, u64, u64);

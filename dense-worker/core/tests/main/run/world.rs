@@ -11,8 +11,7 @@ use zagros_zip::number_from;
 
 use super::SeededDice;
 use super::coordinator::JournaledCoordinator;
-use super::server::{PushPart, RunServer, ServerProcess};
-use super::tables::{BucketNumber, PushId};
+use super::server::{BucketNumber, PushId, PushPart, RunServer, ServerProcess};
 use super::worker::{BatchId, SplitId, WorkerProcess};
 
 pub(crate) const BUCKETS: u32 = 8;
