@@ -129,7 +129,7 @@ impl DenseModel {
         let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = match (&exchange, by_autograd) {
             (Some(exchange), _) => {
-                let (window, size) = (exchange.window(), (job.train.threads, job.train.batch_size));
+                let (window, size) = (&exchange.window, (job.train.threads, job.train.batch_size));
                 let threads = match by_autograd {
                     true => None,
                     false => StreamedThreads::from_network(&network, &shape, window, size, &losses, dropout)?,
@@ -195,7 +195,7 @@ impl DenseModel {
     /// The gradients are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         if let Some(exchange) = &self.exchange {
-            exchange.commit(self.steps, self.updater.norm_factor(exchange.pushed_squares())?)?;
+            exchange.commit(self.steps, self.updater.norm_factor(exchange.squares)?)?;
         }
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
         if let Some(average) = &mut self.average {

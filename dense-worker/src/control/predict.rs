@@ -83,7 +83,7 @@ impl PredictCommand {
             true => saved.read_calibrators(&scorer.job.features.targets).await?,
             false => None,
         };
-        let from = PredictionStart { done: self.done, step: saved.manifest().steps };
+        let from = PredictionStart { done: self.done, step: saved.manifest.steps };
         scorer.predict(&rows, from, calibrators.as_ref(), output).await
     }
 }

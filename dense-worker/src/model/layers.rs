@@ -8,7 +8,7 @@ mod mlp;
 mod numeric_embedding;
 
 pub(super) use buffers::{ModuleBuffers, is_number};
-pub(super) use dropout::UnitDropout;
+pub(super) use dropout::{UnitDropout, apply_mask};
 pub(super) use hidden::{Dice, LayerNorm, LentBuffers};
 pub(super) use layer_calls::{LayerCalls, LayerNumber};
 pub(super) use mlp::{LinearLayer, MadeBeside, Mlp, ValuesPlace, WeightBuilder, parse_widths};

@@ -34,7 +34,7 @@ impl Trainer {
             return Ok(());
         }
         self.drain(epoch).await?;
-        let mine = (self.resume_cursor(), self.tracker.overall().clone());
+        let mine = (self.resume_cursor(), self.tracker.overall.clone());
         let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
         if self.group.leads()
             && let Err(error) = self.lead_checkpoint_of_all(epoch, workers).await

@@ -25,7 +25,7 @@ pub(crate) const TRAINING: &str = "training.json";
 #[derive(Clone, Debug)]
 pub struct ResumePoint {
     folder: Folder,
-    training: TrainingPosition,
+    pub(crate) training: TrainingPosition,
     /// As it was trained, standardisation fitted.
     job: Job,
 }
@@ -179,10 +179,6 @@ impl ResumePoint {
     #[must_use]
     pub fn epoch_steps(&self) -> Option<u64> {
         self.job.train.epoch_steps
-    }
-
-    pub(crate) fn training_position(&self) -> &TrainingPosition {
-        &self.training
     }
 
     /// Takes over what was fitted to the data, and checks that it is the same data.

@@ -164,7 +164,7 @@ impl TrainingPosition {
     pub(crate) fn measures_of_rank(&self, rank: usize, world: usize) -> OverallMeasures {
         let own = self.measures.get(rank).cloned();
         match rank {
-            0 if self.measures.is_empty() => self.tracker.overall().clone(),
+            0 if self.measures.is_empty() => self.tracker.overall.clone(),
             0 if self.measures.len() > world => {
                 let gone = self.measures.iter().skip(world).cloned();
                 OverallMeasures::sum(&own.into_iter().chain(gone).collect::<Vec<_>>())
@@ -260,7 +260,7 @@ mod tests {
                 let main = MainTarget::CLICK;
                 tracker.count_step(MadeStep { samples: 1, labels, logits, main, loss: 1.0, staleness: 0, bytes: 1 });
             });
-            tracker.overall().clone()
+            tracker.overall.clone()
         };
         let training = TrainingPosition { measures: [2.0, 3.0, 5.0].map(part).to_vec(), ..training() };
         let samples = |training: &TrainingPosition, world: usize| {
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(|world| samples(&training, world).iter().sum::<u64>()), [10; 4]);
         assert_eq!(samples(&training, 3), [2, 3, 5]);
         let older = TrainingPosition { measures: Vec::new(), ..training };
-        assert_eq!(samples(&older, 2), [older.tracker.overall().report().samples, 0]);
+        assert_eq!(samples(&older, 2), [older.tracker.overall.report().samples, 0]);
     }
 
     #[test]

@@ -52,18 +52,16 @@ impl ModelChoice {
     }
 
     pub(crate) fn choice_state(&self) -> ChoiceState {
-        ChoiceState {
-            search: self.search,
-            inventory: self.best_states.as_ref().map_or_else(|| self.inventory_of_first.clone(), BestStates::inventory),
-            evaluated: self.evaluated.clone(),
-        }
+        let inventory = self.best_states.as_ref().map_or(&self.inventory_of_first, |kept| &kept.inventory);
+        ChoiceState { search: self.search, inventory: inventory.clone(), evaluated: self.evaluated.clone() }
     }
 
     pub(crate) fn restore(&mut self, state: ChoiceState) {
         let ChoiceState { search, inventory, evaluated } = state;
         self.search = search;
         if let Some(best_states) = &mut self.best_states {
-            best_states.restore_inventory(inventory);
+            // States that were kept later lie there still, and are replaced in time.
+            best_states.inventory = inventory;
         } else {
             self.inventory_of_first = inventory;
         }
@@ -75,10 +73,6 @@ impl ModelChoice {
             Some(best_states) => best_states.delete_all().await,
             None => Ok(()),
         }
-    }
-
-    pub(crate) fn choice_message(&self) -> Option<&str> {
-        self.message.as_deref()
     }
 }
 

@@ -74,7 +74,7 @@ impl EvaluateCommand {
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
         let calibrators = saved.read_calibrators(&scorer.job.features.targets).await?;
-        let step = saved.manifest().steps;
+        let step = saved.manifest.steps;
         match self.importance {
             Some(options) => scorer.measure_importance(&held_out, step, calibrators, options).await,
             None => scorer.score(&held_out, step, calibrators).await,
@@ -152,7 +152,7 @@ async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, Work
 
 /// All rows of these files, which write the columns of categories as those did that the model was trained on.
 pub(crate) async fn rows_to_score(job: Arc<Job>, paths: Vec<PathBuf>, model: &Folder) -> Result<HeldOut, WorkerError> {
-    let written = SavedModel::open(model).await?.manifest().written.clone();
+    let written = SavedModel::open(model).await?.manifest.written;
     let rows = whole_files(Arc::clone(&job), paths).await?;
     let files = rows.files.clone();
     run_blocking("writings", move || check_writings(&job, &files, &written)).await??;

@@ -35,7 +35,7 @@ impl Trainer {
         };
         self.group.counted.note_votes(counts_of(&result.votes)?);
         let others = self.group.counted.counts_of_others(self.group.worker_index());
-        self.tracker.set_others(others);
+        self.tracker.others = others;
         if decision == BarrierDecision::Regroup {
             self.take_over_measures(&result.votes).await;
         }
@@ -47,7 +47,7 @@ impl Trainer {
     /// what those that leave have measured of the epoch. Where the group fails meanwhile, the measures of the epoch on training
     /// rows are without those, and nothing else is.
     async fn take_over_measures(&mut self, votes: &[CountedVote]) {
-        let mine = self.tracker.overall().clone();
+        let mine = self.tracker.overall.clone();
         let gathered = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await;
         let all = match gathered {
             Ok(Ok(all)) => all,

@@ -48,7 +48,7 @@ impl Trainer {
     }
 
     async fn add_up_measures(&mut self, epoch: u32) -> Result<(), WorkerError> {
-        let mut overall = self.tracker.overall().clone();
+        let mut overall = self.tracker.overall.clone();
         if self.group.rank.is_some() {
             let all = self.run.dense.call(move |dense| dense.all_gather_values(&overall)).await??;
             overall = OverallMeasures::sum(&all);
@@ -72,7 +72,7 @@ impl Trainer {
         let mine: u64 = self.stream.untrained_rows;
         let rows = if self.group.is_asynchronous() {
             // The others said so when all voted for the end of the epoch.
-            mine + self.tracker.other_counts().untrained_rows
+            mine + self.tracker.others.untrained_rows
         } else {
             self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??.into_iter().sum()
         };

@@ -26,7 +26,7 @@ impl Trainer {
         let position = match point.filter(|_| leads) {
             Some(point) => {
                 self.ballots.on_the_way(self.load(point)).await?;
-                Some(point.training_position().clone())
+                Some(point.training.clone())
             }
             None if leads => {
                 self.run.observer.observe(&WorkerEvent::StartedOver);
@@ -154,7 +154,7 @@ impl Trainer {
             training.tracker = self.tracker.own_state().in_epoch_of(&training.tracker);
         }
         // The rows that this worker has seen in the epoch are its own.
-        let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
+        let own = Some(self.tracker.overall.clone()).filter(|_| same_epoch);
         training.tracker = training.tracker.with_overall(own.unwrap_or_else(OverallMeasures::new));
         self.continue_from(training);
         // Its batches are numbered as those of the others are, for a user who reads of them.
@@ -170,7 +170,7 @@ impl Trainer {
         let GroupSession { indices, newcomers, .. } = &self.group;
         let is_gone = |index: u32| !indices.contains(&index) || newcomers.contains(&index);
         counted.note_departed(is_gone);
-        self.tracker.set_others(counted.counts_of_others(self.group.worker_index()));
+        self.tracker.others = counted.counts_of_others(self.group.worker_index());
         self.group.counted = counted;
     }
 }

@@ -61,9 +61,9 @@ impl StartModel {
         };
         let saved = SavedModel::open(&run_blocking("model files", find).await??).await?;
         let text = saved.read_file(JOB).await?;
-        let wrong = |reason: String| WorkerError::SavedModel { folder: saved.folder().to_string(), reason };
+        let wrong = |reason: String| WorkerError::SavedModel { folder: saved.folder.to_string(), reason };
         let text = String::from_utf8(text).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
-        let path = PathBuf::from(format!("{}/{JOB}", saved.folder()));
+        let path = PathBuf::from(format!("{}/{JOB}", saved.folder));
         let of_model = Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
         if predicted(job) != predicted(&of_model) {
             let (ours, its) = (predicted(job).join(", "), predicted(&of_model).join(", "));
@@ -115,10 +115,10 @@ impl StartModel {
         let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, anew.clone())).await?;
         let rows = loaded.iter().map(|loaded| loaded.rows).sum();
         let mut differences = self.tables(job, &loaded);
-        if differences.is_empty() && anew.is_empty() && rows != self.saved.manifest().rows {
-            let saved = self.saved.manifest().rows;
+        if differences.is_empty() && anew.is_empty() && rows != self.saved.manifest.rows {
+            let saved = self.saved.manifest.rows;
             let reason = format!("{saved} rows were saved, but the embedding servers took {rows}; is a file missing?");
-            return Err(WorkerError::SavedModel { folder: self.saved.folder().to_string(), reason });
+            return Err(WorkerError::SavedModel { folder: self.saved.folder.to_string(), reason });
         }
         differences.extend(self.converted(job, &anew));
         differences.extend(changed.lines());
@@ -129,9 +129,9 @@ impl StartModel {
         differences.extend(self.load_dense(job, dense).await?);
         let step = match self.steps {
             StartSteps::Restart => 0,
-            StartSteps::Continue => self.saved.manifest().steps,
+            StartSteps::Continue => self.saved.manifest.steps,
         };
-        Ok(StartedModel { folder: self.saved.folder().to_string(), step, rows, differences })
+        Ok(StartedModel { folder: self.saved.folder.to_string(), step, rows, differences })
     }
 
     /// The tensors of streamed weights that keep their first values: of another shape than the model's, or of a layer that reads other
@@ -152,8 +152,8 @@ impl StartModel {
 
     async fn load_rows(&self, server: Arc<dyn Shard>, anew: Vec<String>) -> Result<LoadResponse, WorkerError> {
         let request = LoadRequest {
-            folder: self.saved.folder().to_string(),
-            files: self.saved.manifest().row_digests(),
+            folder: self.saved.folder.to_string(),
+            files: self.saved.manifest.row_digests(),
             replace: true,
             other_run: true,
             restart_steps: self.steps == StartSteps::Restart,
@@ -189,7 +189,7 @@ impl StartModel {
     }
 
     async fn load_dense(&self, job: &Job, dense: &DenseThread) -> Result<Vec<String>, WorkerError> {
-        let (weights, state) = (self.saved.read_file(&self.saved.manifest().dense).await?, self.optimizer().await?);
+        let (weights, state) = (self.saved.read_file(&self.saved.manifest.dense).await?, self.optimizer().await?);
         let (same, steps) = (same_inputs(job, &self.job), self.steps);
         let load = move |dense: &mut DenseStage| -> Result<Vec<String>, ModelError> {
             let anew = dense.model.start_from(&weights, same)?;
@@ -203,15 +203,15 @@ impl StartModel {
             Ok(layers.chain(optimizer).collect())
         };
         let wrong = |error: ModelError| WorkerError::SavedModel {
-            folder: self.saved.folder().to_string(),
-            reason: format!("{}: {error}", self.saved.manifest().dense),
+            folder: self.saved.folder.to_string(),
+            reason: format!("{}: {error}", self.saved.manifest.dense),
         };
         dense.call(load).await?.map_err(wrong)
     }
 
     /// `None` in a model of a release that did not save it.
     async fn optimizer(&self) -> Result<Option<Vec<u8>>, WorkerError> {
-        match self.saved.manifest().has(OPTIMIZER) {
+        match self.saved.manifest.has(OPTIMIZER) {
             true => self.saved.read_file(OPTIMIZER).await.map(Some),
             false => Ok(None),
         }

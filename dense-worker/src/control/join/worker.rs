@@ -216,7 +216,7 @@ impl Worker {
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             files: data.files.iter().zip_eq(&data.fingerprints).map(data_file).collect(),
-            position: self.resume.as_ref().map(|point| point.training_position().reported_position()),
+            position: self.resume.as_ref().map(|point| point.training.reported_position()),
             supersede: self.supersede,
             ..JoinRequest::default()
         };

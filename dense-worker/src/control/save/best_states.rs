@@ -17,7 +17,7 @@ pub(crate) struct BestStates {
     folder: Folder,
     /// Best states that are kept, at least one.
     most: usize,
-    inventory: StateInventory,
+    pub(crate) inventory: StateInventory,
 }
 
 /// Which states there are. Every worker knows, the first one has them written.
@@ -54,15 +54,6 @@ impl BestStates {
         let gone = self.inventory.note_state(step, merit, self.most);
         let gone: Vec<Folder> = gone.into_iter().map(|step| self.path(step)).collect();
         Ok(run_blocking("model files", move || gone.iter().try_for_each(delete)).await??)
-    }
-
-    pub(crate) fn inventory(&self) -> StateInventory {
-        self.inventory.clone()
-    }
-
-    /// Continues with these. States that were kept later lie there still, and are replaced in time.
-    pub(crate) fn restore_inventory(&mut self, inventory: StateInventory) {
-        self.inventory = inventory;
     }
 
     pub(crate) fn best_step(&self) -> Option<u64> {

@@ -166,8 +166,8 @@ pub(crate) async fn save_rows(
 
 #[derive(Clone, Debug)]
 pub(crate) struct SavedModel {
-    folder: Folder,
-    manifest: Manifest,
+    pub(crate) folder: Folder,
+    pub(crate) manifest: Manifest,
 }
 
 impl SavedModel {
@@ -184,14 +184,6 @@ impl SavedModel {
 
     pub(crate) fn is_in(folder: &Folder) -> Result<bool, StoreError> {
         folder.has_file(MANIFEST)
-    }
-
-    pub(crate) fn folder(&self) -> &Folder {
-        &self.folder
-    }
-
-    pub(crate) fn manifest(&self) -> &Manifest {
-        &self.manifest
     }
 
     /// One of its files, compared with what was saved.
@@ -334,7 +326,7 @@ mod tests {
         let (job, first) = dense(1).await;
         let manifest = save(&disk(&folder), trained(&job), &first, &shards()).await.unwrap();
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        assert_eq!(saved.manifest(), &manifest);
+        assert_eq!(saved.manifest, manifest);
         let (_, second) = dense(2).await;
         assert_ne!(weights(&second).await, weights(&first).await);
         saved.load(&second, &shards(), LoadMode::IntoEmpty).await.unwrap();

@@ -23,18 +23,18 @@ const SPEED_WINDOW: Duration = Duration::from_secs(5);
 pub(crate) struct TrainingTracker {
     pub(crate) steps: u64,
     pub(crate) samples: u64,
-    skipped: u64,
+    pub(crate) skipped: u64,
     loss: SmoothedMean,
     recent: RecentMeasures,
-    /// Of the epoch.
-    overall: OverallMeasures,
+    /// This worker's predictions of the epoch so far, each sample scored before it was learned from.
+    pub(crate) overall: OverallMeasures,
     speed: SampleSpeed,
     /// Samples of this worker since the process started, and how fast they come.
     own: u64,
     own_speed: SampleSpeed,
     staleness_max: u32,
     staleness_sum: u64,
-    others: WorkerCounts,
+    pub(crate) others: WorkerCounts,
     /// Of training alone.
     time: Duration,
     running_since: Option<Instant>,
@@ -56,7 +56,7 @@ pub(crate) struct TrackerState {
     /// Absent in checkpoints of releases that did not keep it.
     #[serde(default)]
     recent: Option<RecentMeasures>,
-    overall: OverallMeasures,
+    pub(crate) overall: OverallMeasures,
     staleness_max: u32,
     staleness_sum: u64,
     seconds: f64,
@@ -68,10 +68,6 @@ impl TrackerState {
     /// Of a worker that has done nothing and counts its steps from here.
     pub(crate) fn starting_at(steps: u64) -> Self {
         Self { steps, ..TrainingTracker::new(0).state() }
-    }
-
-    pub(crate) fn overall(&self) -> &OverallMeasures {
-        &self.overall
     }
 
     /// With the measures of another worker's rows.
@@ -176,17 +172,12 @@ impl TrainingTracker {
         self.overall = OverallMeasures::new();
     }
 
-    /// This worker's predictions of the epoch so far, each sample scored before it was learned from.
-    pub(crate) fn overall(&self) -> &OverallMeasures {
-        &self.overall
-    }
-
     pub(crate) fn take_over(&mut self, of_others: &[OverallMeasures]) {
         let mine = std::slice::from_ref(&self.overall);
         self.overall = OverallMeasures::sum(&[mine, of_others].concat());
     }
 
-    /// The same over about the last 100,000 samples.
+    /// This worker's predictions of about the last 100,000 samples, each scored before it was learned from.
     pub(crate) fn recent_measures(&self) -> Evaluation {
         self.recent.report()
     }
@@ -247,10 +238,6 @@ impl TrainingTracker {
         self.skipped
     }
 
-    pub(crate) fn skipped_steps(&self) -> u64 {
-        self.skipped
-    }
-
     /// Of training alone, seconds; of asynchronous workers, the longest.
     pub(crate) fn training_seconds(&self) -> f64 {
         self.own_time().max(Duration::from_micros(self.others.micros)).as_secs_f64()
@@ -286,14 +273,6 @@ impl TrainingTracker {
             micros: self.own_time().as_micros() as u64,
             untrained_rows: 0,
         }
-    }
-
-    pub(crate) fn set_others(&mut self, others: WorkerCounts) {
-        self.others = others;
-    }
-
-    pub(crate) fn other_counts(&self) -> WorkerCounts {
-        self.others
     }
 
     /// Made by this worker and the other asynchronous workers; of a process group, each step once.
@@ -356,9 +335,9 @@ mod tests {
         let second = tracker.count_step(step(3));
         assert_eq!((second.step, second.samples, second.epoch_fraction), (2, 4, 0.8));
         assert_eq!((second.loss_smoothed, second.auc_so_far), (0.5, Some(1.0)));
-        assert_eq!((tracker.overall().report().samples, tracker.overall().report().logloss), (4, Some(0.5)));
+        assert_eq!((tracker.overall.report().samples, tracker.overall.report().logloss), (4, Some(0.5)));
         tracker.epoch_started(1);
-        assert_eq!((tracker.overall().report().samples, tracker.recent_measures().samples), (0, 4));
+        assert_eq!((tracker.overall.report().samples, tracker.recent_measures().samples), (0, 4));
         assert_eq!(tracker.count_step(step(0)).epoch_fraction, 0.4);
         assert_eq!(tracker.staleness(), StepStaleness { max: 3, mean: 1.0 });
         assert_eq!(
@@ -377,10 +356,10 @@ mod tests {
         let kept = serde_json::to_string(&first.state()).unwrap();
         let mut resumed = TrainingTracker::new(100);
         resumed.restore(serde_json::from_str(&kept).unwrap());
-        assert_eq!((resumed.steps, resumed.samples, resumed.skipped_steps(), resumed.epoch_fraction()), (2, 2, 1, 0.5));
+        assert_eq!((resumed.steps, resumed.samples, resumed.skipped, resumed.epoch_fraction()), (2, 2, 1, 0.5));
         assert_eq!(
-            (resumed.smoothed_loss(), resumed.staleness(), resumed.overall().report()),
-            (0.25, first.staleness(), first.overall().report())
+            (resumed.smoothed_loss(), resumed.staleness(), resumed.overall.report()),
+            (0.25, first.staleness(), first.overall.report())
         );
         assert_eq!((resumed.recent_measures(), resumed.recent_measures().samples), (first.recent_measures(), 2));
         assert_eq!((first.cost().samples, resumed.cost().samples), (2, 0));
@@ -405,16 +384,16 @@ mod tests {
         first.count_step(step);
         second.count_step(step);
         second.count_step(step);
-        first.set_others(second.own_counts());
+        first.others = second.own_counts();
         let state = first.state();
         assert_eq!((state.steps, state.samples, first.steps_of_all(), first.steps), (3, 6, 3, 1));
         let [mut again, mut beside] = [TrainingTracker::new(100), TrainingTracker::new(100)];
         again.restore(state.clone());
         beside.restore(state.of_another());
-        again.set_others(beside.own_counts());
+        again.others = beside.own_counts();
         assert_eq!((again.steps_of_all(), again.samples_of_all(), again.staleness()), (3, 6, first.staleness()));
         assert_eq!((beside.steps, beside.epoch_fraction(), beside.is_untouched()), (0, 0.4, false));
-        beside.set_others(again.own_counts());
+        beside.others = again.own_counts();
         assert_eq!(beside.count_step(step).step + again.steps, beside.steps_of_all());
     }
 

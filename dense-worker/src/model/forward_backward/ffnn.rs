@@ -21,8 +21,8 @@ pub(in crate::model) struct FfnnForwardBackward {
 impl FfnnForwardBackward {
     pub(super) fn new(ffnn: &Ffnn, numeric: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let inputs = ffnn.layers.input_count();
-        let input = Matrix::aligned(parts.row_count(), inputs)?;
-        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.row_count(), inputs - numeric)).transpose()?;
+        let input = Matrix::aligned(parts.rows, inputs)?;
+        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.rows, inputs - numeric)).transpose()?;
         Ok(Self { input, d_input, numeric, layers: LayerStack::new(&ffnn.layers, true, parts)? })
     }
 }
@@ -41,7 +41,7 @@ impl ChunkStep for FfnnForwardBackward {
         let Self { input, d_input, numeric, layers } = self;
         let rows = share.samples;
         input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
-        let loss = layers.through_loss((input, d_input.as_ref()), &mut share, progress, dropout)?;
+        let loss = layers.through_loss(&[], (input, d_input.as_ref()), &mut share, progress, dropout)?;
         let Some(d_input) = d_input.as_ref().filter(|_| !progress.ends_at_outputs()) else { return Ok(loss) };
         d_input.copy_from_column(0, rows, share.gradients);
         Ok(loss)

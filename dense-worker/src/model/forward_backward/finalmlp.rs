@@ -34,8 +34,8 @@ impl FinalMlpForwardBackward {
         let inputs = shape.numeric + shape.vectors_width();
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(parts.row_count(), inputs)?,
-            d_input: Matrix::aligned(parts.row_count(), inputs)?,
+            input: Matrix::aligned(parts.rows, inputs)?,
+            d_input: Matrix::aligned(parts.rows, inputs)?,
             first: LayerStack::new(&first.layers, true, parts)?,
             second: LayerStack::new(&second.layers, true, parts)?,
             fusion: FusionStep::new(fusion, parts)?,

@@ -80,8 +80,8 @@ impl TasksForwardBackward {
             network.towers.iter().map(|tower| LayerStack::new(tower, true, parts)).collect::<Result<_, _>>()?;
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(parts.row_count(), inputs)?,
-            d_input: Matrix::aligned(parts.row_count(), inputs)?,
+            input: Matrix::aligned(parts.rows, inputs)?,
+            d_input: Matrix::aligned(parts.rows, inputs)?,
             shared,
             towers,
             d_logits: Vec::new(),

@@ -34,8 +34,8 @@ impl WideDeepForwardBackward {
             numeric,
             dims: shape.embeddings.clone(),
             wide,
-            input: Matrix::aligned(parts.row_count(), inputs)?,
-            d_input: (inputs > numeric).then(|| Matrix::aligned(parts.row_count(), inputs - numeric)).transpose()?,
+            input: Matrix::aligned(parts.rows, inputs)?,
+            d_input: (inputs > numeric).then(|| Matrix::aligned(parts.rows, inputs - numeric)).transpose()?,
             wide_logits: Vec::new(),
             deep: LayerStack::new(&network.deep, true, parts)?,
         })
@@ -54,7 +54,7 @@ impl ChunkStep for WideDeepForwardBackward {
         dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { numeric, dims, wide, input, d_input, wide_logits, deep } = self;
-        let (rows, stride, numeric, width) = (share.samples, input.row_stride(), *numeric, dims.iter().sum::<usize>());
+        let (rows, stride, numeric, width) = (share.samples, input.stride, *numeric, dims.iter().sum::<usize>());
         wide_logits.clear();
         wide_logits.resize(rows, 0.0);
         for (sample, (into, logit)) in
@@ -72,7 +72,7 @@ impl ChunkStep for WideDeepForwardBackward {
         if let Some(wide) = wide {
             wide.add_to(wide_logits, share.numeric)?;
         }
-        let loss = deep.through_loss_beside(wide_logits, (input, d_input.as_ref()), &mut share, progress, dropout)?;
+        let loss = deep.through_loss(wide_logits, (input, d_input.as_ref()), &mut share, progress, dropout)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }
@@ -80,7 +80,7 @@ impl ChunkStep for WideDeepForwardBackward {
         if let Some(wide) = wide {
             wide.backward(slopes, share.numeric, progress)?;
         }
-        let deep_slopes = d_input.as_ref().map(|d_input| (d_input.values(rows), d_input.row_stride()));
+        let deep_slopes = d_input.as_ref().map(|d_input| (d_input.values(rows), d_input.stride));
         for (sample, slope) in slopes.iter().enumerate() {
             let (mut into, mut start) = (&mut share.gradients[sample * width..][..width], 0);
             for dim in dims.iter() {

@@ -3,6 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tch::Tensor;
+use zagros_zip::ZipEq;
 
 use crate::model::ModelError;
 
@@ -10,7 +11,8 @@ use crate::model::ModelError;
 /// al. 2014, inverted form).
 #[derive(Debug)]
 pub(crate) struct UnitDropout {
-    share: f64,
+    /// Of dropped units, 0 .. 1.
+    pub(crate) share: f64,
     seed: u64,
     step: u64,
     /// By number of a layer, once it has drawn in this step.
@@ -33,11 +35,6 @@ impl UnitDropout {
             (self.step, self.applied) = (step, 0);
             self.layers.clear();
         }
-    }
-
-    /// Of dropped units, 0 .. 1.
-    pub(crate) fn drop_share(&self) -> f64 {
-        self.share
     }
 
     /// For the next layer, whose output is `x`; `None` if no unit is ever dropped.
@@ -71,6 +68,13 @@ impl UnitDropout {
     /// Odd constants, so that neighbouring steps of neighbouring seeds differ in many bits.
     fn seed_of(&self, step: u64) -> u64 {
         self.seed.wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+/// Multiplies by what dropout drew. An empty mask drops nothing.
+pub(crate) fn apply_mask(values: &mut [f32], mask: &[f32]) {
+    if !mask.is_empty() {
+        values.iter_mut().zip_eq(mask).for_each(|(value, factor)| *value *= factor);
     }
 }
 

@@ -8,24 +8,17 @@ use crate::model::ModelError;
 /// A worker's part in the steps of all workers.
 #[derive(Debug)]
 pub(crate) struct StreamedExchange {
-    window: Arc<LayerWindow>,
+    pub(crate) window: Arc<LayerWindow>,
     /// Factor of this worker's gradients in the sum of all workers.
-    share: f32,
-    /// The sum of the squares of the last step's gradients, where they wait for a commit.
-    squares: f64,
+    pub(crate) share: f32,
+    /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit. Then that of all
+    /// workers takes its place.
+    pub(crate) squares: f64,
 }
 
 impl StreamedExchange {
     pub(crate) fn new(window: Arc<LayerWindow>) -> Self {
         Self { window, share: 1.0, squares: 0.0 }
-    }
-
-    pub(crate) fn window(&self) -> &Arc<LayerWindow> {
-        &self.window
-    }
-
-    pub(crate) fn set_share(&mut self, share: f32) {
-        self.share = share;
     }
 
     /// Before a forward and a backward at a step, by so many threads.
@@ -35,7 +28,7 @@ impl StreamedExchange {
 
     /// After them: waits for the sums of all workers.
     pub(crate) fn end_step(&mut self) -> Result<(), ModelError> {
-        self.squares = self.window.store().summed()?;
+        self.squares = self.window.store.summed()?;
         Ok(())
     }
 
@@ -44,22 +37,12 @@ impl StreamedExchange {
         self.window.start(TraversalPurpose::Scoring, (0, 0.0), threads);
     }
 
-    /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit.
-    pub(crate) fn pushed_squares(&self) -> f64 {
-        self.squares
-    }
-
-    /// Replaces that sum, by the one of all workers.
-    pub(crate) fn replace_squares(&mut self, squares: f64) {
-        self.squares = squares;
-    }
-
     /// Applies the gradients of a step, times the factor, where they wait for it.
     pub(crate) fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
-        self.window.store().commit(step, factor)
+        self.window.store.commit(step, factor)
     }
 
     pub(crate) fn wait_for_pushes(&self) -> Result<(), ModelError> {
-        self.window.store().wait_for_pushes()
+        self.window.store.wait_for_pushes()
     }
 }

@@ -96,9 +96,10 @@ impl GradientLimit {
 
 #[derive(Debug)]
 pub(crate) struct LayerWindow {
-    store: Arc<dyn LayerStore>,
+    pub(crate) store: Arc<dyn LayerStore>,
     layers: Vec<StreamedLayer>,
-    recomputes: bool,
+    /// To keep fewer outputs, it computes some twice.
+    pub(crate) recomputes: bool,
     spare: SpareMemory,
     state: Mutex<WindowState>,
     changed: Condvar,
@@ -158,15 +159,6 @@ impl LayerWindow {
         let (layers, spare) = (job.worker_layers(), SpareMemory::default());
         let recomputes = job.recomputes_outputs();
         Self { store, layers, recomputes, spare, state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    pub(crate) fn store(&self) -> &Arc<dyn LayerStore> {
-        &self.store
-    }
-
-    /// To keep fewer outputs, it computes some twice.
-    pub(crate) fn recomputes_outputs(&self) -> bool {
-        self.recomputes
     }
 
     /// Of the first tensor.

@@ -36,7 +36,7 @@ impl DenseModel {
         let (weight, factor) = mean_over(samples.weights, batch);
         let loss = self.losses.sum_losses(&mut logits, labels, factor, &mut slopes) / weight.max(f64::MIN_POSITIVE);
         self.gradients.set_to_zero()?;
-        let scale = self.loss_scale.as_ref().map_or(1.0, LossScale::value);
+        let scale = self.loss_scale.as_ref().map_or(1.0, |scale| scale.value);
         // The slope of Σ output · slope is the slope.
         let slopes = Tensor::f_from_slice(&slopes)?.f_reshape(outputs.size())?.f_to_device(self.variables.device())?;
         outputs.f_mul(&slopes)?.f_sum(Kind::Float)?.f_mul_scalar(f64::from(scale))?.f_backward()?;
@@ -127,7 +127,7 @@ impl DenseModel {
     /// Goes through the layers with a sample of zeros, forward and backward, and forward: the window notes the order.
     pub(crate) fn learn_order(&mut self) -> Result<(), ModelError> {
         let (StepCompute::StreamedAutograd(_), Some(exchange)) = (&self.compute, &self.exchange) else { return Ok(()) };
-        let window = exchange.window().clone();
+        let window = exchange.window.clone();
         let sample =
             [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
         let [numeric, embeddings, labels] = &sample;
@@ -157,7 +157,7 @@ const HELD: u32 = 2000;
 /// one without overflow. It is a power of two, so dividing gradients by it rounds nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LossScale {
-    value: f32,
+    pub(crate) value: f32,
     /// Steps since it last changed.
     held: u32,
 }
@@ -169,10 +169,6 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    pub(crate) fn value(&self) -> f32 {
-        self.value
-    }
-
     pub(crate) fn note_finite(&mut self) {
         self.held += 1;
         if self.held == HELD {
@@ -208,21 +204,21 @@ mod tests {
     fn the_scale_falls_with_each_overflow_and_rises_after_many_steps_without() {
         let mut scale = LossScale::default();
         assert!(scale.note_overflow() && scale.note_overflow());
-        assert_eq!(scale.value(), FIRST / 4.0);
+        assert_eq!(scale.value, FIRST / 4.0);
         (0..HELD - 1).for_each(|_| scale.note_finite());
         assert_eq!(LossScale::read(&scale.write()), Some(scale));
-        assert_eq!(scale.value(), FIRST / 4.0);
+        assert_eq!(scale.value, FIRST / 4.0);
         scale.note_finite();
-        assert_eq!(scale.value(), FIRST / 2.0);
+        assert_eq!(scale.value, FIRST / 2.0);
     }
 
     #[test]
     fn the_scale_keeps_its_bounds_and_says_when_it_cannot_be_the_cause() {
         let mut scale = LossScale::default();
         assert_eq!((0..40).filter(|_| scale.note_overflow()).count(), 16);
-        assert_eq!(scale.value(), LEAST);
+        assert_eq!(scale.value, LEAST);
         (0..40 * HELD).for_each(|_| scale.note_finite());
-        assert_eq!(scale.value(), MOST);
+        assert_eq!(scale.value, MOST);
         assert!(
             LossScale::read("0 1").is_none() && LossScale::read("2").is_none() && LossScale::read("NaN 1").is_none()
         );

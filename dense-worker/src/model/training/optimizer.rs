@@ -18,7 +18,7 @@ pub(crate) struct WeightUpdater {
     updates: DenseUpdates,
     /// Of all weights, in order.
     rates: Vec<RateRange>,
-    state: SlotState,
+    pub(crate) state: SlotState,
 }
 
 /// Weights with the same factor of the learning rate.
@@ -97,10 +97,6 @@ impl WeightUpdater {
     /// When the norm is beyond f32.
     pub(crate) fn norm_factor(&self, squares: f64) -> Result<f32, ModelError> {
         norm_factor(squares, &self.updates)
-    }
-
-    pub(crate) fn state(&self) -> &SlotState {
-        &self.state
     }
 
     /// # Errors

@@ -5,7 +5,7 @@ use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use crate::model::InputShape;
-use crate::model::layers::UnitDropout;
+use crate::model::layers::{UnitDropout, apply_mask};
 
 /// Another stream than those of the networks' dropouts.
 const STREAM: u64 = 1 << 20;
@@ -46,7 +46,7 @@ impl StepRegularisation {
 
     /// Seeds dropout from now on.
     pub(crate) fn drop_by(&mut self, seed: u64) {
-        self.dropout = UnitDropout::new(self.dropout.drop_share(), seed, STREAM);
+        self.dropout = UnitDropout::new(self.dropout.share, seed, STREAM);
     }
 
     /// What the network sees in this step.
@@ -59,7 +59,7 @@ impl StepRegularisation {
         }
         self.embeddings.clear();
         self.embeddings.extend_from_slice(embeddings);
-        apply(&mut self.embeddings, &self.mask);
+        apply_mask(&mut self.embeddings, &self.mask);
         self.labels.clear();
         self.labels.extend(labels.iter().map(|label| label * (1.0 - self.smoothing) + 0.5 * self.smoothing));
         (&self.embeddings, &self.labels)
@@ -67,7 +67,7 @@ impl StepRegularisation {
 
     /// From the gradients of what the network saw to those of the feature vectors, without the penalty.
     pub(crate) fn mask_gradients(&self, gradients: &mut [f32]) {
-        apply(gradients, &self.mask);
+        apply_mask(gradients, &self.mask);
     }
 
     /// Adds the gradients of the penalty. Each sample is so much of a step, whatever its weight.
@@ -102,11 +102,4 @@ fn penalties(job: &Job) -> Vec<f32> {
     }
     vectors.append(&mut sequences);
     if vectors.iter().any(|factor| *factor > 0.0) { vectors } else { Vec::new() }
-}
-
-/// An empty mask drops nothing.
-fn apply(values: &mut [f32], mask: &[f32]) {
-    if !mask.is_empty() {
-        values.iter_mut().zip_eq(mask).for_each(|(value, factor)| *value *= factor);
-    }
 }

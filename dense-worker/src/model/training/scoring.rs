@@ -38,7 +38,7 @@ impl DenseModel {
             StepCompute::Threads(_) | StepCompute::Autograd => {}
         }
         use_threads(self.threads);
-        let average = self.average.as_ref().map(WeightAverage::values);
+        let average = self.average.as_ref().map(|average| &average.values[..]);
         self.weights.with_values(average, || self.predict_blocks(numeric, embeddings, batch))
     }
 
@@ -76,16 +76,12 @@ impl DenseModel {
 pub(crate) struct WeightAverage {
     /// Share that a step keeps, 0 .. 1.
     keep: f32,
-    values: Vec<f32>,
+    pub(crate) values: Vec<f32>,
 }
 
 impl WeightAverage {
     pub(crate) fn new(keep: f64, weights: &[f32]) -> Self {
         Self { keep: keep as f32, values: weights.to_vec() }
-    }
-
-    pub(crate) fn values(&self) -> &[f32] {
-        &self.values
     }
 
     pub(crate) fn restart(&mut self, weights: &[f32]) {
@@ -110,8 +106,8 @@ mod tests {
             average.add(&weights);
         }
         let expected = |[first, a, b, c]: [f32; 4]| 0.421_875 * first + 0.140_625 * a + 0.1875 * b + 0.25 * c;
-        assert_eq!(average.values(), [expected([1.0, 2.0, -1.0, 4.0]), expected([8.0, 8.0, 0.0, 16.0])]);
+        assert_eq!(average.values, [expected([1.0, 2.0, -1.0, 4.0]), expected([8.0, 8.0, 0.0, 16.0])]);
         average.restart(&[3.0, 5.0]);
-        assert_eq!(average.values(), [3.0, 5.0]);
+        assert_eq!(average.values, [3.0, 5.0]);
     }
 }

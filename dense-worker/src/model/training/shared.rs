@@ -33,13 +33,13 @@ impl DenseModel {
 
     /// The sum of the squares of the gradients that this worker pushed for a commit; 0 if its weights are not streamed.
     pub fn pushed_squares(&self) -> f64 {
-        self.exchange.as_ref().map_or(0.0, StreamedExchange::pushed_squares)
+        self.exchange.as_ref().map_or(0.0, |exchange| exchange.squares)
     }
 
     /// Replaces that sum by the one of all workers.
     pub fn replace_squares(&mut self, squares: f64) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.replace_squares(squares);
+            exchange.squares = squares;
         }
     }
 
@@ -47,7 +47,7 @@ impl DenseModel {
     /// gradients.
     pub fn set_share(&mut self, share: f32) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.set_share(share);
+            exchange.share = share;
         }
     }
 
@@ -104,7 +104,7 @@ impl DenseModel {
 
     /// Seeds dropout from now on, so that another worker drops other units.
     pub fn drop_by(&mut self, seed: u64) {
-        let share = self.dropout.drop_share();
+        let share = self.dropout.share;
         let dropout = |stream| UnitDropout::new(share, seed, stream);
         match &mut self.compute {
             StepCompute::Threads(threads) => threads.drop_by(dropout),

@@ -11,7 +11,6 @@ use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
 use super::matrix::values;
-use crate::model::training::WeightAverage;
 use crate::model::{DenseModel, ModelError};
 
 /// Reads the weights where they are: the file that this gives is the only copy.
@@ -115,7 +114,8 @@ impl DenseModel {
     /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
     pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
         self.wait_for_pushes()?;
-        self.weights.with_values(self.average.as_ref().map(WeightAverage::values), || encode(&self.variables))
+        let average = self.average.as_ref().map(|average| &average.values[..]);
+        self.weights.with_values(average, || encode(&self.variables))
     }
 
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.

@@ -12,8 +12,9 @@ pub(crate) const LINE: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Matrix {
     tensor: Tensor,
-    columns: usize,
-    stride: usize,
+    pub(crate) columns: usize,
+    /// Floats from one row's start to the next.
+    pub(crate) stride: usize,
 }
 
 impl Matrix {
@@ -37,15 +38,6 @@ impl Matrix {
     fn new(rows: usize, columns: usize, stride: usize) -> Result<Self, ModelError> {
         let tensor = Tensor::f_zeros([int(rows), int(stride)], (Kind::Float, Device::Cpu))?;
         Ok(Self { tensor, columns, stride })
-    }
-
-    pub(crate) fn column_count(&self) -> usize {
-        self.columns
-    }
-
-    /// Floats from one row's start to the next.
-    pub(crate) fn row_stride(&self) -> usize {
-        self.stride
     }
 
     /// Writes numeric values, `width` a row, and behind them `[rows, …]` of others.

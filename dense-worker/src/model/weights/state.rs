@@ -19,8 +19,8 @@ impl DenseModel {
     /// The optimiser's state and the count of steps in safetensors' format: vectors of f32, with a value for each weight.
     /// Dropout is a function of seed and step, so it has no state.
     pub fn optimizer_state(&self) -> Result<Vec<u8>, ModelError> {
-        let SlotState { applied, vectors } = self.updater.state();
-        let average = self.average.as_ref().map(|average| (AVERAGE, average.values()));
+        let SlotState { applied, vectors } = &self.updater.state;
+        let average = self.average.as_ref().map(|average| (AVERAGE, &average.values[..]));
         let vectors = vectors.iter().map(|(name, values)| (*name, &values[..])).chain(average);
         // Read where they are: the file is the only copy. Of other byte orders there is no libtorch.
         let views = vectors.map(|(name, values)| {

@@ -174,7 +174,7 @@ fn a_norm_beyond_f32_is_refused_and_changes_nothing() {
     let mut weights = WEIGHTS;
     let refused = updater.apply(0, &mut weights, &mut [3e38; 8]).unwrap_err();
     assert!(refused.to_string().starts_with("the norm of the dense network's gradients is not finite"), "{refused}");
-    assert_eq!((weights, updater.state().applied), (WEIGHTS, 0));
+    assert_eq!((weights, updater.state.applied), (WEIGHTS, 0));
     updater.apply(0, &mut weights, &mut given(0)).unwrap();
 }
 
@@ -229,7 +229,7 @@ fn an_optimiser_continues_from_a_restored_state() {
         for step in 0..STEPS {
             whole.apply(step as u64, &mut through, &mut given(step)).unwrap();
             if step == 3 {
-                second.restore(first.state().clone()).unwrap();
+                second.restore(first.state.clone()).unwrap();
             }
             let updater = if step < 3 { &mut first } else { &mut second };
             updater.apply(step as u64, &mut with_a_break, &mut given(step)).unwrap();
@@ -243,10 +243,10 @@ fn the_state_of_another_optimiser_is_refused() {
     let [sgd, adam, _, adagrad] =
         each_optimizer().map(|optimizer| WeightUpdater::new(&optimizer, DenseUpdates::default(), 8));
     let mut plain = WeightUpdater::new(&plain_sgd(0.1), DenseUpdates::default(), 8);
-    let refused = plain.restore(adagrad.state().clone()).unwrap_err().to_string();
+    let refused = plain.restore(adagrad.state.clone()).unwrap_err().to_string();
     assert!(refused.contains("the optimiser's state is squares 8, not nothing"), "{refused}");
-    assert!(plain.restore(sgd.state().clone()).is_err());
+    assert!(plain.restore(sgd.state.clone()).is_err());
     let mut short = WeightUpdater::new(&each_optimizer()[1], DenseUpdates::default(), 7);
-    let refused = short.restore(adam.state().clone()).unwrap_err().to_string();
+    let refused = short.restore(adam.state.clone()).unwrap_err().to_string();
     assert!(refused.contains("first_moment 8, second_moment 8, not first_moment 7"), "{refused}");
 }
