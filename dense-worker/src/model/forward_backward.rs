@@ -48,12 +48,7 @@ trait ChunkStep: std::fmt::Debug + Send {
     fn refresh(&mut self) -> Result<(), ModelError>;
 
     /// Forward and backward of one chunk. Returns the sum of its losses.
-    fn chunk(
-        &mut self,
-        share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError>;
+    fn chunk(&mut self, share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError>;
 }
 
 #[derive(Debug)]
@@ -85,6 +80,7 @@ struct ChunkProgress<'a> {
     last: bool,
     blocks: SampleBlocks,
     purpose: TraversalPurpose,
+    dropout: &'a mut UnitDropout,
     on_gradients: &'a mut dyn FnMut(usize),
 }
 
@@ -164,8 +160,8 @@ impl ForwardBackward {
         while share.samples > 0 {
             let chunk = share.split_off(CHUNK.min(share.samples));
             let (last, blocks, purpose) = (share.samples == 0, SampleBlocks::TRAINING, TraversalPurpose::Training);
-            let mut progress = ChunkProgress { mean, earlier, last, blocks, purpose, on_gradients: finished };
-            loss += self.0.chunk(chunk, &mut progress, dropout)?;
+            let mut progress = ChunkProgress { mean, earlier, last, blocks, purpose, dropout, on_gradients: finished };
+            loss += self.0.chunk(chunk, &mut progress)?;
             earlier = true;
         }
         Ok(loss)

@@ -7,7 +7,6 @@ use super::cross::CrossLayers;
 use super::layer::StepParts;
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::layers::UnitDropout;
 use crate::model::networks::Dcnv2;
 use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
@@ -72,21 +71,16 @@ impl ChunkStep for Dcnv2ForwardBackward {
         }
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { numeric, cross, d_crossed, after } = self;
         let (rows, share_of) = (share.samples, &mut share);
         cross.first.put_side_by_side(rows, (share_of.numeric, *numeric), share_of.embeddings);
         cross.forward(rows, progress.blocks)?;
         let loss = match after {
             AfterCross::Stacked(stack) => {
-                stack.through_loss(&[], (cross.output(), Some(d_crossed)), share_of, progress, dropout)?
+                stack.through_loss(&[], (cross.output(), Some(d_crossed)), share_of, progress)?
             }
-            AfterCross::Parallel(parallel) => parallel.through_loss(cross, d_crossed, share_of, progress, dropout)?,
+            AfterCross::Parallel(parallel) => parallel.through_loss(cross, d_crossed, share_of, progress)?,
         };
         if progress.ends_at_outputs() {
             return Ok(loss);
@@ -110,12 +104,11 @@ impl ParallelDeep {
         d_crossed: &mut Matrix,
         share: &mut BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { deep, d_first, both, d_both, output } = self;
         let (rows, width, stride) = (share.samples, d_crossed.columns, d_crossed.stride);
         let first = cross.first.rows(rows)?;
-        deep.forward(&first, rows, progress.blocks, Some(dropout))?;
+        deep.forward(&first, rows, progress.blocks, Some(&mut *progress.dropout))?;
         let (of_both, last) = (both.stride, both.columns - width);
         let crossed = cross.output().values(rows).chunks_exact(stride);
         let read = crossed.zip_eq(deep.output(rows).chunks_exact(last));
@@ -123,7 +116,7 @@ impl ParallelDeep {
             into[..width].copy_from_slice(&crossed[..width]);
             into[width..][..last].copy_from_slice(deep);
         }
-        let loss = output.through_loss(&[], (both, Some(d_both)), share, progress, dropout)?;
+        let loss = output.through_loss(&[], (both, Some(d_both)), share, progress)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }

@@ -9,7 +9,7 @@ use super::linear_term::LinearTerm;
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::layers::{LinearLayer, UnitDropout};
+use crate::model::layers::LinearLayer;
 use crate::model::networks::DeepFm;
 use crate::model::weights::{Matrix, values, values_mut};
 
@@ -128,16 +128,11 @@ impl ChunkStep for DeepFmForwardBackward {
         self.deep.refresh()
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         self.forward(&share)?;
         let rows = share.samples;
         let ends = (&self.input, Some(&self.d_input));
-        let loss = self.deep.through_loss(&self.terms, ends, &mut share, progress, dropout)?;
+        let loss = self.deep.through_loss(&self.terms, ends, &mut share, progress)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }

@@ -8,7 +8,6 @@ use super::pairs::{PairProducts, PairsPlace};
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::layers::UnitDropout;
 use crate::model::networks::Dlrm;
 use crate::model::weights::Matrix;
 
@@ -53,12 +52,7 @@ impl ChunkStep for DlrmForwardBackward {
         self.top.refresh()
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { bottom, pairs, input, d_input, top } = self;
         let (rows, place) = (share.samples, PairsPlace { stride: input.stride, offset: input.columns - pairs.count() });
         let dense = match bottom {
@@ -66,7 +60,7 @@ impl ChunkStep for DlrmForwardBackward {
             None => &[],
         };
         pairs.forward(dense, share.embeddings, input.values_mut(rows), place);
-        let loss = top.through_loss(&[], (input, Some(d_input)), &mut share, progress, dropout)?;
+        let loss = top.through_loss(&[], (input, Some(d_input)), &mut share, progress)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }

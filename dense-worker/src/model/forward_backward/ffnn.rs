@@ -4,7 +4,6 @@ use super::layer::StepParts;
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::layers::UnitDropout;
 use crate::model::networks::Ffnn;
 use crate::model::weights::Matrix;
 
@@ -32,16 +31,11 @@ impl ChunkStep for FfnnForwardBackward {
         self.layers.refresh()
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { input, d_input, numeric, layers } = self;
         let rows = share.samples;
         input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
-        let loss = layers.through_loss(&[], (input, d_input.as_ref()), &mut share, progress, dropout)?;
+        let loss = layers.through_loss(&[], (input, d_input.as_ref()), &mut share, progress)?;
         let Some(d_input) = d_input.as_ref().filter(|_| !progress.ends_at_outputs()) else { return Ok(loss) };
         d_input.copy_from_column(0, rows, share.gradients);
         Ok(loss)

@@ -4,7 +4,6 @@ use super::fusion::FusionStep;
 use super::layer::StepParts;
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::layers::UnitDropout;
 use crate::model::networks::{FinalMlp, StreamGate};
 use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
@@ -49,18 +48,13 @@ impl ChunkStep for FinalMlpForwardBackward {
         self.first.refresh().and_then(|()| self.second.refresh())
     }
 
-    fn chunk(
-        &mut self,
-        share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { numeric, input, d_input, first, second, fusion } = self;
         let rows = share.samples;
         input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
         let x = input.rows(rows)?;
-        first.forward(&x, rows, progress.blocks, Some(dropout))?;
-        second.forward(&x, rows, progress.blocks, Some(dropout))?;
+        first.forward(&x, rows, progress.blocks, Some(&mut *progress.dropout))?;
+        second.forward(&x, rows, progress.blocks, Some(&mut *progress.dropout))?;
         fusion.forward([&first.output_tensor(rows)?, &second.output_tensor(rows)?], rows, progress.blocks)?;
         share.logits.copy_from_slice(fusion.logits(rows));
         let loss = progress.loss(share.logits, (share.labels, share.weights), fusion.d_logits(rows));

@@ -216,6 +216,7 @@ mod tests {
 
     use super::*;
     use super::super::TraversalPurpose;
+    use crate::model::layers::UnitDropout;
     use crate::model::training::{MeanLoss, TargetLosses};
 
     #[test]
@@ -236,7 +237,9 @@ mod tests {
             let mean = MeanLoss { losses: &losses, factor: 1.0 };
             for (earlier, last) in [(false, false), (true, true)] {
                 let (blocks, purpose) = (SampleBlocks::TRAINING, TraversalPurpose::Training);
-                let progress = ChunkProgress { mean, earlier, last, blocks, purpose, on_gradients: &mut |_| () };
+                let dropout = &mut UnitDropout::new(0.0, 0, 0);
+                let progress =
+                    ChunkProgress { mean, earlier, last, blocks, purpose, dropout, on_gradients: &mut |_| () };
                 products.weight_gradient(&slopes, &input, &mut d_weight, &progress).unwrap();
             }
             products.input_gradient(&slopes, &d_input, SampleBlocks::TRAINING, false).unwrap();

@@ -154,11 +154,10 @@ impl LayerStack {
         (input, d_input): (&Matrix, Option<&Matrix>),
         share: &mut BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let rows = share.samples;
         let input = input.rows(rows)?;
-        self.forward(&input, rows, progress.blocks, Some(dropout))?;
+        self.forward(&input, rows, progress.blocks, Some(&mut *progress.dropout))?;
         share.logits.copy_from_slice(self.output(rows));
         if !beside.is_empty() {
             share.logits.iter_mut().zip_eq(beside).for_each(|(logit, term)| *logit += term);

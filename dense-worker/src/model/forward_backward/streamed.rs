@@ -205,9 +205,9 @@ impl StreamedThread {
         let _no_grad = tch::no_grad_guard();
         let StreamedTraversal { purpose, blocks, mean } = traversal;
         let on_gradients: &mut dyn FnMut(usize) = &mut |_| ();
-        let mut progress = ChunkProgress { mean, earlier: false, last: true, blocks, purpose, on_gradients };
         let dropout = if purpose == TraversalPurpose::Training { &mut self.dropout } else { &mut self.keep };
-        self.step.0.chunk(share, &mut progress, dropout)
+        let mut progress = ChunkProgress { mean, earlier: false, last: true, blocks, purpose, dropout, on_gradients };
+        self.step.0.chunk(share, &mut progress)
     }
 }
 

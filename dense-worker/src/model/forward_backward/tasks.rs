@@ -160,18 +160,13 @@ impl ChunkStep for TasksForwardBackward {
         self.towers.iter_mut().try_for_each(LayerStack::refresh)
     }
 
-    fn chunk(
-        &mut self,
-        share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let rows = share.samples;
         self.input.put_side_by_side(rows, (share.numeric, self.numeric), share.embeddings);
         self.d_input.values_mut(rows).fill(0.0);
-        let read = self.forward_shared(rows, progress.blocks, dropout)?;
+        let read = self.forward_shared(rows, progress.blocks, progress.dropout)?;
         for (tower, read) in self.towers.iter_mut().zip_eq(&read) {
-            tower.forward(read, rows, progress.blocks, Some(dropout))?;
+            tower.forward(read, rows, progress.blocks, Some(&mut *progress.dropout))?;
         }
         let outputs = share.logits.len() / rows;
         let mut start = 0;

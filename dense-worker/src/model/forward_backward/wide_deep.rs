@@ -6,7 +6,6 @@ use super::layer::StepParts;
 use super::linear_term::LinearTerm;
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::layers::UnitDropout;
 use crate::model::networks::WideDeep;
 use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
@@ -47,12 +46,7 @@ impl ChunkStep for WideDeepForwardBackward {
         self.deep.refresh()
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { numeric, dims, wide, input, d_input, wide_logits, deep } = self;
         let (rows, stride, numeric, width) = (share.samples, input.stride, *numeric, dims.iter().sum::<usize>());
         wide_logits.clear();
@@ -72,7 +66,7 @@ impl ChunkStep for WideDeepForwardBackward {
         if let Some(wide) = wide {
             wide.add_to(wide_logits, share.numeric)?;
         }
-        let loss = deep.through_loss(wide_logits, (input, d_input.as_ref()), &mut share, progress, dropout)?;
+        let loss = deep.through_loss(wide_logits, (input, d_input.as_ref()), &mut share, progress)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }
