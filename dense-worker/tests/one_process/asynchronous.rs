@@ -20,10 +20,6 @@ use super::*;
 const ASYNC: &str = "train.mode=async";
 const SGD: &str = "optimizer={kind='sgd', lr=0.1, momentum=0.5, weight_decay=0.01}";
 
-fn auc(summary: &RunSummary) -> f64 {
-    summary.evaluation.unwrap().auc.unwrap()
-}
-
 /// Strictly sequential and alone, weights on a server are the weights of a worker (invariant AS-1).
 #[tokio::test(flavor = "multi_thread")]
 async fn one_worker_alone_makes_the_steps_of_mode_sync() {

@@ -190,6 +190,10 @@ impl RecordedEvents {
     }
 }
 
+fn auc(summary: &RunSummary) -> f64 {
+    summary.evaluation.unwrap().auc.unwrap()
+}
+
 async fn train(job: Job) -> (Result<RunSummary, WorkerError>, Arc<RecordedEvents>, RunFolder) {
     let cluster = WorkerCluster::start(&job).await;
     let recording = Arc::new(RecordedEvents::default());

@@ -27,17 +27,15 @@ fn job_with(folder: &Path, sets: &[&str]) -> Job {
     job_of(&text, rows(2000), folder, &[&SETS[1..], &SETS[..1], sets].concat())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn streamed_and_resident_weights_learn_the_same_bits() {
-    let folder = tempfile::tempdir().unwrap();
-    let (resident, expected, _) = train(job_with(folder.path(), &["train.weights=resident"])).await;
+/// Streamed weights learn the same bits as resident ones, on one server and, with the other settings, on several.
+async fn check_same_bits(job: impl Fn(&[&str]) -> Job, several: &[&str]) {
+    let (resident, expected, _) = train(job(&["train.weights=resident"])).await;
     let resident = resident.unwrap();
-    for sets in [&[STREAMED][..], &[STREAMED, "cluster.servers=3"]] {
-        let (streamed, recorded, run) = train(job_with(folder.path(), sets)).await;
+    for sets in [&[STREAMED][..], several] {
+        let (streamed, recorded, run) = train(job(sets)).await;
         let streamed = streamed.unwrap();
         assert_eq!(recorded.losses(), expected.losses(), "{sets:?}");
         assert_eq!((streamed.rows, streamed.samples), (resident.rows, resident.samples));
-        let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
         assert!((auc(&streamed) - auc(&resident)).abs() < 1e-6, "{} {}", auc(&streamed), auc(&resident));
         // The model scores as it did while it was trained, on another number of servers.
         let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
@@ -45,18 +43,28 @@ async fn streamed_and_resident_weights_learn_the_same_bits() {
     }
 }
 
+/// A run that is stopped in each of these ways goes on with other numbers of servers as if nothing had happened.
+async fn check_stops(job: impl Fn(&str) -> Job, stops: [RunBreak; 2]) {
+    let whole = run(job("cluster.servers=1"), None, RunBreak::Never).await;
+    for how in stops {
+        let first = run(job("cluster.servers=3"), None, how).await;
+        let second = run(job("cluster.servers=2"), Some(&first.run), RunBreak::Never).await;
+        assert_eq!(second.losses.last(), whole.losses.last());
+        assert_eq!(second.summary.unwrap().evaluation, whole.summary.as_ref().unwrap().evaluation);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streamed_and_resident_weights_learn_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    check_same_bits(|sets| job_with(folder.path(), sets), &[STREAMED, "cluster.servers=3"]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_run_goes_on_with_its_tiles_on_other_servers() {
     let folder = tempfile::tempdir().unwrap();
     let job = |servers: &str| job_with(folder.path(), &[STREAMED, "checkpoint.every_steps=10", servers]);
-    let whole = run(job("cluster.servers=1"), None, RunBreak::Never).await;
-    for how in [RunBreak::Tidy(13), RunBreak::Sudden(24)] {
-        let first = run(job("cluster.servers=3"), None, how).await;
-        let second = run(job("cluster.servers=2"), Some(&first.run), RunBreak::Never).await;
-        let last = |ended: &super::resume::EndedRun| ended.losses.last().copied();
-        assert_eq!(last(&second), last(&whole));
-        assert_eq!(second.summary.unwrap().evaluation, whole.summary.as_ref().unwrap().evaluation);
-    }
+    check_stops(job, [RunBreak::Tidy(13), RunBreak::Sudden(24)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +110,6 @@ async fn workers_exchange_parts_of_layers_and_learn_as_with_weights_of_their_own
             let difference = (expected.loss - found.loss).abs();
             assert!(difference <= tolerance, "{workers} workers, step {}: {difference}", expected.step);
         }
-        let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
         assert!((auc(&streamed) - auc(&resident)).abs() < 1e-3, "{} {}", auc(&streamed), auc(&resident));
         let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
         assert_eq!(Some(again), streamed.evaluation);
@@ -194,17 +201,9 @@ fn autograd_job(text: &str, folder: &Path, sets: &[&str]) -> Job {
 async fn layers_that_come_one_by_one_learn_what_a_whole_network_learns() {
     let folder = tempfile::tempdir().unwrap();
     for network in networks() {
-        let (resident, expected, _) = train(autograd_job(&network, folder.path(), &["train.weights=resident"])).await;
-        for sets in [&[STREAMED][..], &[STREAMED, "cluster.servers=3", "train.clip_norm=1e6"]] {
-            let (streamed, recorded, run) = train(autograd_job(&network, folder.path(), sets)).await;
-            let (streamed, resident) = (streamed.unwrap(), resident.as_ref().unwrap());
-            assert_eq!(recorded.losses(), expected.losses(), "{network}");
-            assert_eq!((streamed.rows, streamed.samples), (resident.rows, resident.samples));
-            let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
-            assert!((auc(&streamed) - auc(resident)).abs() < 1e-6, "{} {}", auc(&streamed), auc(resident));
-            let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
-            assert_eq!(Some(again), streamed.evaluation);
-        }
+        println!("{network}");
+        let several = [STREAMED, "cluster.servers=3", "train.clip_norm=1e6"];
+        check_same_bits(|sets| autograd_job(&network, folder.path(), sets), &several).await;
     }
 }
 
@@ -213,15 +212,10 @@ async fn layers_that_come_one_by_one_learn_what_a_whole_network_learns() {
 async fn a_stopped_run_goes_on_with_tiles_and_buffers() {
     let folder = tempfile::tempdir().unwrap();
     for network in networks() {
+        println!("{network}");
         let job =
             |servers: &str| autograd_job(&network, folder.path(), &[STREAMED, "checkpoint.every_steps=5", servers]);
-        let whole = run(job("cluster.servers=1"), None, RunBreak::Never).await;
-        for how in [RunBreak::Tidy(9), RunBreak::Sudden(14)] {
-            let first = run(job("cluster.servers=3"), None, how).await;
-            let second = run(job("cluster.servers=2"), Some(&first.run), RunBreak::Never).await;
-            assert_eq!(second.losses.last(), whole.losses.last(), "{network}");
-            assert_eq!(second.summary.unwrap().evaluation, whole.summary.as_ref().unwrap().evaluation);
-        }
+        check_stops(job, [RunBreak::Tidy(9), RunBreak::Sudden(14)]).await;
     }
 }
 
