@@ -23,6 +23,7 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 
 use crate::datapath::read::BatchSource;
+use crate::model::DenseModel;
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
 pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
@@ -193,6 +194,17 @@ fn cluster() -> ClusterSettings {
         log_folder: None,
         insecure: false,
     }
+}
+
+/// Numbers, vectors and labels of two samples, for two features of two values.
+pub(crate) const BATCH: (&[f32], &[f32], &[f32]) =
+    (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
+
+/// All weights of a network, which are here.
+pub(crate) fn weights(model: &DenseModel) -> Vec<f32> {
+    let mut weights = vec![0.0; model.weight_count()];
+    model.copy_weights(&mut weights).unwrap();
+    weights
 }
 
 /// The fake embedding server of all tests, as a shard of a worker.

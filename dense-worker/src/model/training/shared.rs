@@ -126,15 +126,13 @@ mod tests {
     use zagros_job::{DenseOptimizer, Model};
 
     use super::*;
-    use crate::testing::job;
+    use crate::testing::{BATCH, job};
 
     fn model() -> DenseModel {
         let mut job = job(1, &[2, 2], Model::Dlrm { bottom: vec![3], top: vec![4], dropout: 0.0 });
         job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
         DenseModel::new(&job).unwrap()
     }
-
-    const BATCH: (&[f32], &[f32], &[f32]) = (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
 
     #[test]
     fn gradients_that_go_through_a_buffer_make_the_same_step() {

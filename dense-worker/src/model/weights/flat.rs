@@ -147,20 +147,12 @@ mod tests {
     use zagros_job::Model;
 
     use super::*;
-    use crate::testing::job;
-
-    const BATCH: (&[f32], &[f32], &[f32]) = (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
+    use crate::testing::{BATCH, job, weights};
 
     fn model(clip_norm: Option<f64>) -> DenseModel {
         let mut job = job(1, &[2, 2], Model::Dlrm { bottom: vec![3], top: vec![4], dropout: 0.0 });
         job.train.updates.clip_norm = clip_norm;
         DenseModel::new(&job).unwrap()
-    }
-
-    fn weights(model: &DenseModel) -> Vec<f32> {
-        let mut weights = vec![0.0; model.weight_count()];
-        model.copy_weights(&mut weights).unwrap();
-        weights
     }
 
     /// One network's weights and gradients with an SGD step by hand, against the other network's weights after its own

@@ -84,9 +84,7 @@ mod tests {
     use zagros_job::{DenseOptimizer, Job, Model};
 
     use super::*;
-    use crate::testing::job;
-
-    const BATCH: (&[f32], &[f32], &[f32]) = (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
+    use crate::testing::{BATCH, job};
 
     fn job_with(optimizer: DenseOptimizer, model: Model) -> Job {
         let mut job = job(1, &[2, 2], model);
