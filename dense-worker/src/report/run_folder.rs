@@ -262,6 +262,12 @@ mod tests {
         assert_eq!(["model", "step-7", "resume-", "resume-x"].map(checkpoint_step), [None; 4]);
     }
 
+    fn job_below(parent: &Path) -> Job {
+        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        (job.name, job.output.folder) = ("ads".to_owned(), parent.join("runs"));
+        job
+    }
+
     #[test]
     fn dates_are_gregorian() {
         // `date -u -d @N +%Y%m%d-%H%M%S`
@@ -297,8 +303,7 @@ mod tests {
     #[test]
     fn the_runs_of_a_job_come_in_the_order_of_their_start() {
         let parent = tempfile::tempdir().unwrap();
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        (job.name, job.output.folder) = ("ads".to_owned(), parent.path().join("runs"));
+        let job = job_below(parent.path());
         assert_eq!(RunFolder::of_job(&job, &[]).unwrap(), []);
         let runs = ["ads-20260131-235959-10", "ads-20260131-235959", "ads-20260131-235959-2", "ads-20251231-000000"];
         for name in runs.into_iter().chain(["ads-b-20260131-235959", "ads-notes", "ads-20260131-2359xx"]) {
@@ -315,8 +320,7 @@ mod tests {
     #[test]
     fn a_run_comes_after_all_others_even_if_the_clock_was_set_back() {
         let parent = tempfile::tempdir().unwrap();
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        (job.name, job.output.folder) = ("ads".to_owned(), parent.path().join("runs"));
+        let job = job_below(parent.path());
         let start = |elsewhere: &[String], seconds| RunFolder::create_at(&job, elsewhere, seconds).unwrap().name();
         let hour = 3600.0;
         let times = [10.0 * hour, 10.0 * hour, 9.0 * hour, 8.0 * hour, 10.0 * hour + 1.0];

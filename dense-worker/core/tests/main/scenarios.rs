@@ -368,12 +368,20 @@ fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process()
     assert_eq!(worker.on_event(Event::Interrupted), [Action::Conclude { finished: false }]);
 }
 
-#[test]
-fn early_stopping_ends_the_round_and_the_run() {
+/// One worker, whose search ends with an evaluation that is not the best.
+fn searching(evaluate_every: u64) -> TrainingLoop {
     let early_stop = Some(EarlyStopRule { patience: 1, min_delta: 0.0 });
     let alone = config(TrainingPolicy::OneWorker { in_turns: false });
-    let mut worker = training(LoopConfig { evaluate_every: Some(1), early_stop, ..alone });
-    let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
+    training(LoopConfig { evaluate_every: Some(evaluate_every), early_stop, ..alone })
+}
+
+fn evaluated(merit: f64) -> Event {
+    Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) }
+}
+
+#[test]
+fn early_stopping_ends_the_round_and_the_run() {
+    let mut worker = searching(1);
     let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }, Event::Drained];
     let actions = reply_all(&mut worker, step().into_iter().chain([evaluated(0.7)]));
     assert!(matches!(last(&actions), Action::NextBatch { .. }), "{actions:?}");
@@ -390,10 +398,7 @@ fn early_stopping_ends_the_round_and_the_run() {
 /// The end of an epoch one step after an evaluation: the same state once more, which would end the search.
 #[test]
 fn an_epoch_that_ends_right_after_an_evaluation_spends_no_patience() {
-    let early_stop = Some(EarlyStopRule { patience: 1, min_delta: 0.0 });
-    let alone = config(TrainingPolicy::OneWorker { in_turns: false });
-    let mut worker = training(LoopConfig { evaluate_every: Some(3), early_stop, epochs: 2, ..alone });
-    let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
+    let mut worker = searching(3);
     let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }];
     let three = step().into_iter().chain(step()).chain(step());
     reply_all(&mut worker, three.chain([Event::Drained, evaluated(0.7)]).chain(step()));

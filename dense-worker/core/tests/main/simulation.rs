@@ -34,6 +34,17 @@ fn plans(policy: TrainingPolicy) -> impl Strategy<Value = LoopPlan> {
     })
 }
 
+/// No batch is skipped and none is pushed twice. All workers finish, or one leaves where the plan has a leaver.
+fn check_batches(plan: LoopPlan) -> LoopWorld {
+    let world = LoopWorld::run(plan);
+    let ended_well = |ending: &&LoopEnd| **ending == LoopEnd::Finished || plan.leaver && **ending == LoopEnd::Left;
+    let ended_well = world.endings().iter().filter(ended_well).count();
+    // A worker that joins when the others have nothing left to do may come too late for a group with it.
+    assert!(ended_well + usize::from(plan.late_joiner) >= plan.workers, "{:?}", world.endings());
+    assert_eq!(world.pushed(), plan.batches());
+    world
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -42,12 +53,7 @@ proptest! {
     fn a_hybrid_group_trains_every_batch_once_whoever_is_lost(plan in plans(TrainingPolicy::SynchronousGroup { in_turns: false })) {
         // With four groups in a row that make no step, a run ends.
         let losses = plan.losses.min(3 - u32::from(plan.late_joiner));
-        let whole = LoopPlan { stops: false, max_steps: None, early_stop: None, losses, ..plan };
-        let world = LoopWorld::run(whole);
-        // A worker that joins when the others have nothing left to do may come too late for a group with it.
-        let finished = world.endings().iter().filter(|ending| **ending == LoopEnd::Finished).count();
-        prop_assert!(finished + usize::from(whole.late_joiner) >= whole.workers, "{:?}", world.endings());
-        prop_assert_eq!(world.pushed(), whole.batches());
+        check_batches(LoopPlan { stops: false, max_steps: None, early_stop: None, losses, ..plan });
     }
 
     /// One leaves in the middle, beside others that are lost or join: nothing is skipped and nothing is pushed twice.
@@ -55,12 +61,7 @@ proptest! {
     fn a_worker_leaves_a_hybrid_group_and_every_batch_is_trained_once(plan in plans(TrainingPolicy::SynchronousGroup { in_turns: false })) {
         // With four groups in a row that make no step, a run ends.
         let losses = plan.losses.min(2 - u32::from(plan.late_joiner));
-        let whole = LoopPlan { stops: false, max_steps: None, early_stop: None, losses, leaver: true, ..plan };
-        let world = LoopWorld::run(whole);
-        let ended_well = |ending: &LoopEnd| matches!(ending, LoopEnd::Finished | LoopEnd::Left);
-        let ended_well = world.endings().iter().filter(|ending| ended_well(ending)).count();
-        prop_assert!(ended_well + usize::from(whole.late_joiner) >= whole.workers, "{:?}", world.endings());
-        prop_assert_eq!(world.pushed(), whole.batches());
+        check_batches(LoopPlan { stops: false, max_steps: None, early_stop: None, losses, leaver: true, ..plan });
     }
 
     /// With stops, limits and losses all workers end alike, or the run ends with an error that all have.
@@ -96,10 +97,7 @@ proptest! {
     fn asynchronous_workers_train_every_batch_once_whoever_is_lost(plan in plans(TrainingPolicy::AsynchronousWorkers)) {
         let losses = plan.losses.min(3 - u32::from(plan.late_joiner));
         let plan = LoopPlan { evaluate_every: None, max_steps: None, early_stop: None, stops: false, losses, ..plan };
-        let world = LoopWorld::run(plan);
-        let finished = world.endings().iter().filter(|ending| **ending == LoopEnd::Finished).count();
-        prop_assert!(finished + usize::from(plan.late_joiner) >= plan.workers, "{:?}", world.endings());
-        prop_assert_eq!(world.pushed(), plan.batches());
+        check_batches(plan);
     }
 
     /// One leaves in the middle, beside others that are lost or join. No batch is skipped or pushed twice, and where no worker is lost
@@ -109,11 +107,7 @@ proptest! {
         let losses = plan.losses.min(2 - u32::from(plan.late_joiner));
         let whole =
             LoopPlan { evaluate_every: None, max_steps: None, early_stop: None, stops: false, losses, leaver: true, ..plan };
-        let world = LoopWorld::run(whole);
-        let ended_well = |ending: &&LoopEnd| matches!(ending, LoopEnd::Finished | LoopEnd::Left);
-        let ended_well = world.endings().iter().filter(ended_well).count();
-        prop_assert!(ended_well + usize::from(whole.late_joiner) >= whole.workers, "{:?}", world.endings());
-        prop_assert_eq!(world.pushed(), whole.batches());
+        let world = check_batches(whole);
         if losses == 0 {
             prop_assert_eq!(world.steps_of_all(), whole.batches().len() as u64);
         }

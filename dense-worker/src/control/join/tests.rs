@@ -291,14 +291,17 @@ async fn a_lease_that_stays_unproven_ends_the_worker_after_its_timeout() {
     assert_eq!(error.exit_class(), ExitClass::Cluster);
 }
 
+/// The second batch has a number that is not finite; so many follow it.
+async fn run_with_a_bad_batch(worker: Worker, follow: usize) -> Result<RunSummary, WorkerError> {
+    let mut batches = vec![batch(2, &[&[1, 2]]); 2 + follow];
+    batches[1].numeric[0] = f32::NAN;
+    tokio::time::timeout(LATE, worker.run_on(WorkerInput::Preloaded(Arc::new(batches)))).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_step_that_diverges_is_named_and_nothing_of_it_is_pushed() {
     let setting = WorkerSetting::new(FakeShard::default());
-    let mut bad = batch(2, &[&[1, 2]]);
-    bad.numeric[0] = f32::NAN;
-    let batches = Arc::new(vec![batch(2, &[&[1, 2]]), bad, batch(2, &[&[1, 2]])]);
-    let ran = tokio::time::timeout(LATE, setting.worker(0).run_on(WorkerInput::Preloaded(batches))).await.unwrap();
-    let error = ran.unwrap_err();
+    let error = run_with_a_bad_batch(setting.worker(0), 1).await.unwrap_err();
     assert!(matches!(&error, WorkerError::Step { step: 2, source: ModelError::NotFinite { .. } }), "{error}");
     assert_eq!(setting.shard.pushes(), 1);
 }
@@ -310,12 +313,8 @@ async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
     worker.job.train.updates.non_finite = NonFinitePolicy::Skip;
     // The bad one counts as a step, so that the run ends after three.
     worker.job.train.max_steps = Some(3);
-    let mut bad = batch(2, &[&[1, 2]]);
-    bad.numeric[0] = f32::NAN;
-    let batches = Arc::new(vec![batch(2, &[&[1, 2]]), bad, batch(2, &[&[1, 2]]), batch(2, &[&[1, 2]])]);
     let registry = worker.registry.clone();
-    let ran = tokio::time::timeout(LATE, worker.run_on(WorkerInput::Preloaded(batches))).await.unwrap();
-    let summary = ran.unwrap();
+    let summary = run_with_a_bad_batch(worker, 2).await.unwrap();
     assert_eq!((summary.steps, summary.skipped_steps, summary.samples), (3, 1, 4));
     assert!(summary.loss.is_finite());
     assert_eq!(setting.shard.pushes(), 2);
@@ -324,18 +323,26 @@ async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
     assert!(shown.contains("zagros_worker_skipped_steps_total 1\n"), "{shown}");
 }
 
+fn save_below(worker: &mut Worker, parent: &std::path::Path) -> RunFolder {
+    (worker.job.output.folder, worker.job.output.save_model) = (parent.to_owned(), true);
+    let folder = RunFolder::create(&worker.job).unwrap();
+    worker.folder = Some(folder.clone());
+    folder
+}
+
+fn read_summary(folder: &RunFolder) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap()
+}
+
 #[tokio::test]
 async fn measures_are_kept_when_the_model_cannot_be_saved() {
     let parent = tempfile::tempdir().unwrap();
     let setting = WorkerSetting::new(FakeShard::default().failing_to_save());
     let mut worker = setting.worker(1);
-    worker.job.output.folder = parent.path().to_owned();
-    worker.job.output.save_model = true;
-    let folder = RunFolder::create(&worker.job).unwrap();
-    worker.folder = Some(folder.clone());
+    let folder = save_below(&mut worker, parent.path());
     let error = run(worker, 3).await.unwrap_err();
     assert_eq!((error.exit_class(), setting.left().0), (ExitClass::Internal, control::Outcome::Failed));
-    let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
+    let summary = read_summary(&folder);
     assert_eq!((&summary["steps"], &summary["model"]), (&3.into(), &serde_json::Value::Null));
     assert!(!folder.model_folder().join("manifest.json").exists());
 }
@@ -354,14 +361,12 @@ async fn the_run_folder_holds_job_measures_summary_and_model() {
     let parent = tempfile::tempdir().unwrap();
     let setting = WorkerSetting::new(FakeShard::default());
     let mut worker = setting.worker(1);
-    worker.job.output.folder = parent.path().to_owned();
-    (worker.job.output.save_model, worker.job.output.tensorboard) = (true, true);
-    let folder = RunFolder::create(&worker.job).unwrap();
-    worker.folder = Some(folder.clone());
+    worker.job.output.tensorboard = true;
+    let folder = save_below(&mut worker, parent.path());
     run(worker, 3).await.unwrap();
     let lines = std::fs::read_to_string(folder.metrics_file()).unwrap();
     assert_eq!(lines.lines().count(), 3);
-    let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
+    let summary = read_summary(&folder);
     assert_eq!((&summary["steps"], &summary["outcome"]), (&3.into(), &"finished".into()));
     assert_eq!(summary["model"], "model");
     assert!(

@@ -78,33 +78,11 @@ mod tests {
 
     #[test]
     fn counts_add_up_in_any_order() {
-        let one = WorkerCounts {
-            steps: 3,
-            skipped: 1,
-            samples: 128,
-            staleness_max: 3,
-            staleness_sum: 4,
-            micros: 9,
-            untrained_rows: 2,
+        let counts = |[steps, skipped, samples, staleness_max, staleness_sum, micros, untrained_rows]: [u64; 7]| {
+            WorkerCounts { steps, skipped, samples, staleness_max, staleness_sum, micros, untrained_rows }
         };
-        let other = WorkerCounts {
-            steps: 1,
-            skipped: 0,
-            samples: 64,
-            staleness_max: 1,
-            staleness_sum: 1,
-            micros: 10,
-            untrained_rows: 3,
-        };
-        let both = WorkerCounts {
-            steps: 4,
-            skipped: 1,
-            samples: 192,
-            staleness_max: 3,
-            staleness_sum: 5,
-            micros: 10,
-            untrained_rows: 5,
-        };
+        let (one, other) = (counts([3, 1, 128, 3, 4, 9, 2]), counts([1, 0, 64, 1, 1, 10, 3]));
+        let both = counts([4, 1, 192, 3, 5, 10, 5]);
         assert_eq!((one.plus(other), other.plus(one)), (both, both));
         assert_eq!([one, other].into_iter().fold(WorkerCounts::default(), WorkerCounts::plus), both);
     }
