@@ -1,6 +1,5 @@
 //! What the loop knows of the job: its settings, and one policy per mode, how a worker trains beside others.
 
-use crate::config::TrainingPolicy;
 use crate::early_stopping::EarlyStopRule;
 
 /// The settings that decisions depend on. They do not change during a run.

@@ -8,6 +8,7 @@ mod worker_counts;
 mod worker_step;
 
 pub(super) use loss_watch::LossWatch;
-pub(super) use main_target::{MainTarget, loss_of_ignorance};
+#[cfg(test)]
+pub(super) use main_target::MainTarget;
 pub(super) use tracker::{MadeStep, TrackerState, TrainingTracker};
 pub(super) use worker_counts::{VotedCounts, WorkerCounts};

@@ -1,6 +1,6 @@
 //! What is scored while training, and which state becomes the model: what the evaluations of the validation part say of it.
 //!
-//! With early stopping, states are compared by one measure. The training loop decides ([`SearchState`]); its end is told here.
+//! With early stopping, states are compared by one measure. The training loop decides ([`SearchState`]); here its end is put into words.
 
 use serde::{Deserialize, Serialize};
 use zagros_eval::ColumnSlices;
@@ -37,7 +37,7 @@ pub(crate) struct ChoiceState {
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct EvaluatedState {
+pub(crate) struct EvaluatedState {
     pub(crate) step: u64,
     pub(crate) samples: u64,
     pub(crate) evaluation: Evaluation,

@@ -15,7 +15,7 @@ use crate::report::files::run_blocking;
 use crate::summary::{RunSummary, TrainingOutcome};
 
 #[derive(Debug)]
-pub(super) struct ModelHere {
+pub(crate) struct ModelHere {
     /// Where it is, as the summary tells it.
     shown: String,
     rows: u64,

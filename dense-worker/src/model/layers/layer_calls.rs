@@ -43,7 +43,7 @@ enum CallWeights<'n> {
 }
 
 /// The calls of a forward that are kept for the backward, in their order.
-pub(super) struct RecordedCalls<'n>(Option<(&'n StreamedVariables, Vec<LayerCall<'n>>)>);
+pub(crate) struct RecordedCalls<'n>(Option<(&'n StreamedVariables, Vec<LayerCall<'n>>)>);
 
 type CallFunction<'n> = dyn Fn(&[Tensor]) -> Result<Tensor, ModelError> + 'n;
 

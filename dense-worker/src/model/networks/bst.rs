@@ -22,7 +22,7 @@ use crate::model::layers::{LayerCalls, LayerNorm, LayerNumber, Mlp, WeightBuilde
 use crate::model::{ModelError, int};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BstForm<'a> {
+pub(crate) struct BstForm<'a> {
     pub(crate) layers: usize,
     pub(crate) heads: usize,
     pub(crate) ffn: usize,

@@ -13,7 +13,7 @@ use crate::model::layers::{LayerCalls, LayerNumber, LinearLayer, Mlp, WeightBuil
 use crate::model::{InputShape, ModelError};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dcnv2Form<'a> {
+pub(crate) struct Dcnv2Form<'a> {
     pub(crate) cross_layers: usize,
     pub(crate) rank: Option<usize>,
     pub(crate) structure: CrossStructure,

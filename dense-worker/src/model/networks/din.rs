@@ -20,7 +20,7 @@ use crate::model::ModelError;
 use crate::model::layers::{Dice, LayerCalls, Mlp, WeightBuilder, parse_widths};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DinForm<'a> {
+pub(crate) struct DinForm<'a> {
     pub(crate) attention_hidden: &'a [i64],
     pub(crate) activation: AttentionActivation,
     pub(crate) softmax: bool,

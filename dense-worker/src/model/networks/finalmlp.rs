@@ -17,7 +17,7 @@ use crate::model::layers::{LayerCalls, LayerNumber, LinearLayer, Mlp, WeightBuil
 use crate::model::{InputShape, ModelError, int};
 
 #[derive(Clone, Debug)]
-pub(super) struct FinalMlpForm<'a> {
+pub(crate) struct FinalMlpForm<'a> {
     pub(crate) first: &'a [i64],
     pub(crate) second: &'a [i64],
     pub(crate) heads: usize,
@@ -26,7 +26,7 @@ pub(super) struct FinalMlpForm<'a> {
 
 /// The hidden layers of gates, and the places in the input that each reads.
 #[derive(Clone, Debug)]
-pub(super) struct GatesForm<'a> {
+pub(crate) struct GatesForm<'a> {
     pub(crate) hidden: &'a [i64],
     pub(crate) first: Vec<usize>,
     pub(crate) second: Vec<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct FinalMlp {
 }
 
 #[derive(Debug)]
-pub(super) struct MlpStream {
+pub(crate) struct MlpStream {
     pub(crate) gate: StreamGate,
     pub(crate) layers: Mlp,
 }

@@ -20,7 +20,7 @@ use crate::model::layers::{LayerCalls, LayerNumber, Mlp, WeightBuilder, parse_wi
 use crate::model::{InputShape, ModelError};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum SharedForm<'a> {
+pub(crate) enum SharedForm<'a> {
     Bottom { hidden: &'a [i64] },
     Mmoe { experts: usize, hidden: &'a [i64] },
     Ple { levels: usize, shared_experts: usize, task_experts: usize, hidden: &'a [i64] },

@@ -20,7 +20,7 @@ use crate::model::layers::{LayerCalls, LayerNorm, LayerNumber, Mlp, WeightBuilde
 use crate::model::{InputShape, ModelError, int};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WukongForm<'a> {
+pub(crate) struct WukongForm<'a> {
     pub(crate) layers: usize,
     pub(crate) fmb: usize,
     pub(crate) lcb: usize,

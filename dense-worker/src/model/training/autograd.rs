@@ -9,9 +9,7 @@ use tch::{Kind, Tensor};
 use super::loss::mean_over;
 use super::scoring::{BLOCK, batch_of_blocks};
 use crate::model::layers::LayerCalls;
-use crate::model::{
-    DenseModel, LabelledSamples, LossScale, ModelError, StepCompute, StepOutput, int, to_vec, use_threads,
-};
+use crate::model::{DenseModel, LabelledSamples, ModelError, StepCompute, StepOutput, int, to_vec, use_threads};
 
 impl DenseModel {
     pub(crate) fn backward_by_autograd(
