@@ -42,11 +42,11 @@ use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::{Access, TileUpdate};
 use zagros_table::optimizer::dense::Staging;
 
-use layer::{LayerPart, TiledLayer};
-use transfer::{LayerLane, PushReceipt, TransferError};
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
 use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
+use layer::{LayerPart, TiledLayer};
+use transfer::{LayerLane, PushReceipt, TransferError};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
 const PUSHES_AT_ONCE: usize = 1;

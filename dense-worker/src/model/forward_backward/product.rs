@@ -214,8 +214,8 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
 mod tests {
     use zagros_zip::ZipEq;
 
-    use super::*;
     use super::super::TraversalPurpose;
+    use super::*;
     use crate::model::layers::UnitDropout;
     use crate::model::training::{MeanLoss, TargetLosses};
 
