@@ -6,8 +6,6 @@
 //! million rows. CPU is that of client and servers together, which share the process; bytes are those of all payloads.
 //! Both ways must give the same vectors up to rounding.
 
-#[path = "../tests/one_process/counting.rs"]
-mod counting;
 #[path = "../tests/one_process/watched.rs"]
 mod watched;
 
@@ -17,11 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use counting::PayloadCounter;
 use prometheus::Registry;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
-use watched::WatchedShard;
+use watched::{PayloadCounter, WatchedShard};
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{Membership, wait_for_placement};
 use zagros_dense_worker::datapath::kernels::{InputColumn, RowPositions, VectorForm, gather, scatter_add};

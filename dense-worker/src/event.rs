@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use zagros_embedding_client::push_record::StartedPush;
 pub use zagros_eval::Evaluation;
 use zagros_ingest::RareCategories;
-
-use crate::audit::PushAudit;
-use crate::measures::TargetMeasures;
 
 /// Gets every event, in order. It is called on the training path, so it must be quick and give slow work to a thread of its
 /// own.
@@ -194,4 +192,27 @@ impl Observer for ObserverList {
     fn audit(&self) -> Option<&dyn PushAudit> {
         self.0.iter().find_map(|observer| observer.audit())
     }
+}
+
+/// Keeps account of a worker's pushes, and of the dense network that it ends with. It is called on the training path, above the client
+/// that routes a push: the code below does not notice a part that routing drops.
+pub trait PushAudit: Send + Sync {
+    /// The client is about to route the gradients of a batch.
+    fn note_start(&self, push: StartedPush);
+    /// By the client's word, all gradients of batch `seq` are acknowledged.
+    fn note_end(&self, seq: u64);
+    /// Training is over, and these are the weights of the dense network, as they are saved.
+    fn note_weights(&self, weights: &[u8]);
+}
+
+/// Measures of one of several targets, as they are reported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetMeasures {
+    pub target: String,
+    /// Of the rows that have a label.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// Of the same rows after calibration, where the model has one of this target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Evaluation>,
 }

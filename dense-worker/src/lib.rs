@@ -3,12 +3,10 @@
 //! [`Worker`] runs a whole worker. [`EvaluateCommand`] scores data with a saved model. Both report events to an [`Observer`].
 
 pub mod datapath;
-mod measures;
 pub mod metrics;
 pub mod model;
 pub mod report;
 
-mod audit;
 mod control;
 mod error;
 mod event;
@@ -17,15 +15,15 @@ mod summary;
 #[cfg(test)]
 mod testing;
 
-pub use audit::PushAudit;
 pub use control::{
     CopiedFiles, EarlierRun, EvaluateCommand, FileRecord, ImportanceOptions, ImportanceReport, JOB, LastRun, MANIFEST,
-    Manifest, PartMeasures, PredictCommand, ResumePoint, ScoredRows, TargetImportance, Worker, WorkerInput,
-    forget_rows, note_forgotten, target_form,
+    Manifest, PartMeasures, PredictCommand, ResumePoint, ScoredRows, TargetImportance, Worker, WorkerInput, forget_rows,
+    note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
-pub use event::{Evaluation, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport, WorkerEvent};
-pub use measures::TargetMeasures;
+pub use event::{
+    Evaluation, HeldOutPart, Observer, ObserverList, PushAudit, SilentObserver, StepReport, TargetMeasures, WorkerEvent,
+};
 pub use report::{MeasureRecorder, RunFolder, RunLock};
 pub use summary::{RunSummary, StageSeconds, StepStaleness, TrainingCost, TrainingOutcome};
 pub use zagros_ingest::RareCategories;

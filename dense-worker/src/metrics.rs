@@ -8,6 +8,7 @@ use zagros_job::Job;
 use zagros_plumbing::metrics::{
     Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, latency_buckets, register,
 };
+use zagros_zip::ZipEq;
 
 use crate::event::{Evaluation, HeldOutPart};
 use crate::report::files::seconds_since_epoch;
@@ -40,51 +41,22 @@ pub struct WorkerMetrics {
     checkpoint_step: IntGauge,
     /// Seconds between checkpoints.
     checkpoint_interval: Gauge,
-    held_out: HeldOutGauges,
+    held_out: [GaugeVec; HELD_OUT.len()],
     stages: [Counter; PipelineStage::ALL.len()],
     /// What the parts of the worker wait for. It is here because code that measures a stage also knows what the stage waits for.
     pub waits: Waits,
 }
 
-#[derive(Clone, Debug)]
-struct HeldOutGauges {
-    auc: GaugeVec,
-    logloss: GaugeVec,
-    gauc: GaugeVec,
-    normalised_entropy: GaugeVec,
-    calibration: GaugeVec,
-}
+/// A measure of a held-out part: its name, what it is, and its value.
+type HeldOutMeasure = (&'static str, &'static str, fn(&Evaluation) -> Option<f64>);
 
-impl HeldOutGauges {
-    fn new(registry: &Registry) -> Self {
-        let gauge = |name: &str, what: &str| {
-            let (name, help) = (format!("zagros_worker_{name}"), format!("{what} of a held-out part."));
-            register(registry, GaugeVec::new(Opts::new(name, help), &["part"]))
-        };
-        Self {
-            auc: gauge("auc", "AUC"),
-            logloss: gauge("logloss", "Logloss, nats,"),
-            gauc: gauge("gauc", "AUC within groups"),
-            normalised_entropy: gauge("normalised_entropy", "Logloss divided by that of the positive rate,"),
-            calibration: gauge("calibration", "Predicted clicks divided by real ones,"),
-        }
-    }
-
-    fn set(&self, part: HeldOutPart, evaluation: &Evaluation) {
-        let part = match part {
-            HeldOutPart::Validation => "validation",
-            HeldOutPart::Test => "test",
-        };
-        let shown = |gauges: &GaugeVec, value: Option<f64>| {
-            gauges.with_label_values(&[part]).set(value.unwrap_or(f64::NAN));
-        };
-        shown(&self.auc, evaluation.auc);
-        shown(&self.logloss, evaluation.logloss);
-        shown(&self.gauc, evaluation.gauc);
-        shown(&self.normalised_entropy, evaluation.normalised_entropy);
-        shown(&self.calibration, evaluation.calibration);
-    }
-}
+const HELD_OUT: [HeldOutMeasure; 5] = [
+    ("auc", "AUC", |evaluation| evaluation.auc),
+    ("logloss", "Logloss, nats,", |evaluation| evaluation.logloss),
+    ("gauc", "AUC within groups", |evaluation| evaluation.gauc),
+    ("normalised_entropy", "Logloss divided by that of the positive rate,", |evaluation| evaluation.normalised_entropy),
+    ("calibration", "Predicted clicks divided by real ones,", |evaluation| evaluation.calibration),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipelineStage {
@@ -175,7 +147,10 @@ impl WorkerMetrics {
                 "zagros_worker_checkpoint_interval_seconds",
                 "Seconds between checkpoints that the job asks of this worker; 0 if it asks for none by time.",
             ),
-            held_out: HeldOutGauges::new(registry),
+            held_out: HELD_OUT.map(|(name, what, _)| {
+                let (name, help) = (format!("zagros_worker_{name}"), format!("{what} of a held-out part."));
+                register(registry, GaugeVec::new(Opts::new(name, help), &["part"]))
+            }),
             stages: PipelineStage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
             waits: Waits::default(),
         }
@@ -189,7 +164,13 @@ impl WorkerMetrics {
     }
 
     pub fn show_evaluation(&self, part: HeldOutPart, evaluation: &Evaluation) {
-        self.held_out.set(part, evaluation);
+        let part = match part {
+            HeldOutPart::Validation => "validation",
+            HeldOutPart::Test => "test",
+        };
+        for (gauges, (.., measure)) in self.held_out.iter().zip_eq(HELD_OUT) {
+            gauges.with_label_values(&[part]).set(measure(evaluation).unwrap_or(f64::NAN));
+        }
     }
 
     pub fn checkpoint_written(&self, step: u64) {

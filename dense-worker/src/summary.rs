@@ -5,8 +5,7 @@ use zagros_embedding_client::LookAheadCounts;
 use zagros_eval::ColumnSlices;
 use zagros_plumbing::process::MachineInfo;
 
-use crate::event::Evaluation;
-use crate::measures::TargetMeasures;
+use crate::event::{Evaluation, TargetMeasures};
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

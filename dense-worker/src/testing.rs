@@ -1,11 +1,12 @@
 //! Jobs, batches, and fakes of the processes that a worker talks to.
 
-mod shard;
-
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use shard::WorkerShard;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use zagros_embedding_client::Shard;
 use zagros_ingest::{Batch, CategoryIds, IngestError, StreamStats};
 use zagros_job::{
     Categorical, CheckpointSettings, ClusterSettings, DataOrder, DataSettings, DenseOptimizer, DenseUpdates,
@@ -13,8 +14,16 @@ use zagros_job::{
     Pooling, Sequence, StartChanged, StartSteps, Table, TableOptimizer, TableSettings, TestPart, TrainSettings,
     ValidationPart, Values, WireFormat,
 };
+use zagros_plumbing::Deadline;
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
+    SaveResponse,
+};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 
 use crate::datapath::read::BatchSource;
+use crate::model::DenseModel;
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
 pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
@@ -177,5 +186,68 @@ fn cluster() -> ClusterSettings {
         durability: zagros_job::DurabilityLevel::Checkpoint,
         log_folder: None,
         insecure: false,
+    }
+}
+
+/// Numbers, vectors and labels of two samples, for two features of two values.
+pub(crate) const BATCH: (&[f32], &[f32], &[f32]) =
+    (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
+
+/// All weights of a network, which are here.
+pub(crate) fn weights(model: &DenseModel) -> Vec<f32> {
+    let mut weights = vec![0.0; model.weight_count()];
+    model.copy_weights(&mut weights).unwrap();
+    weights
+}
+
+/// The fake embedding server of all tests, as a shard of a worker.
+#[derive(Default)]
+pub(crate) struct WorkerShard(zagros_fakes::FakeShard);
+
+impl From<zagros_fakes::FakeShard> for WorkerShard {
+    fn from(shard: zagros_fakes::FakeShard) -> Self {
+        Self(shard)
+    }
+}
+
+impl Deref for WorkerShard {
+    type Target = zagros_fakes::FakeShard;
+
+    fn deref(&self) -> &zagros_fakes::FakeShard {
+        &self.0
+    }
+}
+
+impl Shard for WorkerShard {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn lookup(&self, request: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        self.0.lookup(request).boxed()
+    }
+
+    fn push(&self, request: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        self.0.push(request).boxed()
+    }
+
+    fn hint(&self, request: HintRequest, _: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
+        self.0.hint(request).boxed()
+    }
+
+    fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
+        self.0.describe().boxed()
+    }
+
+    fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
+        self.0.save(request).boxed()
+    }
+
+    fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
+        self.0.load(request).boxed()
+    }
+
+    fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
+        self.0.forget(request).boxed()
     }
 }

@@ -215,7 +215,7 @@ fn http_paths() -> Vec<String> {
         "coordinator/src/page.rs",
         "coordinator/src/process.rs",
         "embedding-server/src/server.rs",
-        "dense-worker/src/control/mod.rs",
+        "dense-worker/src/control.rs",
         "cli/src/commands/dense_worker.rs",
         "plumbing/src/admin.rs",
     ];

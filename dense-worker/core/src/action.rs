@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::agreement::{StepVote, VoteRule};
-use crate::barrier::BarrierReason;
-use crate::progress::RankProgress;
+use crate::agreement::{BarrierReason, RankProgress, StepVote, VoteRule};
 
 /// What to do. Those after `Form` have a reply; those before it have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,15 @@
-//! What the ranks of a synchronous group agree on before a step.
+//! What workers agree on: the ranks of a synchronous group before a step, all of a group when it forms, and asynchronous workers
+//! at barriers.
+//!
+//! When a group forms, all learn how far each worker is, and continue from the state of one.
+//!
+//! Barriers are for a checkpoint, at the end of an epoch, to stop, when a worker leaves. Asynchronous workers share no step. One asks the
+//! coordinator for a checkpoint barrier. All hear of it with their next heartbeats, finish their step by then and come, also those that
+//! wait for data. Each votes. The coordinator decides, and all do the same next (AS-1).
+
+use std::cmp::Reverse;
+
+use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepVote {
@@ -58,5 +69,130 @@ impl VoteRule {
         let checkpoint = self.leads && (self.is_due_by_step || facts.checkpoint_by_time);
         let regroup = self.leads && facts.newest_group > self.generation;
         StepVote { stop: false, checkpoint, regroup }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierReason {
+    /// It was called while training.
+    Checkpoint,
+    /// It has nothing left to train on in this epoch.
+    EpochEnd,
+    Stop,
+    /// The run goes on without it, and it has trained on all that it has read.
+    Leave,
+}
+
+/// What all workers do after a barrier: a function of all votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierDecision {
+    /// They make a checkpoint and go on. A worker that came to end the epoch comes again.
+    Checkpoint,
+    EpochOver,
+    Stop,
+    /// Those that came to leave do so. The others form the next group.
+    Regroup,
+}
+
+/// The checkpoint barriers so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BarrierLog {
+    attended: u64,
+}
+
+impl BarrierLog {
+    #[must_use]
+    pub fn last_attended(self) -> u64 {
+        self.attended
+    }
+
+    #[must_use]
+    pub fn next_number(self) -> u64 {
+        self.attended + 1
+    }
+
+    /// A worker of a new group goes to the barriers after the newest one that any worker of the group was at.
+    pub fn start_after(&mut self, newest: u64) {
+        self.attended = self.attended.max(newest);
+    }
+
+    /// A checkpoint barrier counts for every worker, whatever reason each one gave. `called` is the newest that any of the
+    /// workers had heard of. One that was only called when an epoch ends or training stops is still to come. One that a worker
+    /// has called to leave is over.
+    pub fn attend(&mut self, decision: BarrierDecision, called: u64) {
+        if matches!(decision, BarrierDecision::Checkpoint | BarrierDecision::Regroup) {
+            self.attended = self.attended.max(called);
+        }
+    }
+}
+
+/// How far a worker is. Of two, the more advanced is the greater: the fields count in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RankProgress {
+    /// It has trained in this run, so its state is worth continuing from.
+    pub has_trained: bool,
+    /// The epoch that it is in, from 0; the number of epochs once all are over.
+    pub epoch: u32,
+    pub steps: u64,
+    /// Steps made before its last evaluation.
+    pub evaluated: u64,
+    /// The newest checkpoint barrier that it was at; 0 where workers make each step together.
+    #[serde(default)]
+    pub barriers: u64,
+}
+
+impl RankProgress {
+    /// Whether the most advanced rank has made the step in which this worker's group failed. The sums of a step arrive
+    /// everywhere or fail during the step: at most one step is between two ranks.
+    #[must_use]
+    pub fn was_step_made_by(self, most_advanced: Self) -> bool {
+        self.has_trained && most_advanced.steps == self.steps + 1
+    }
+}
+
+/// The rank whose state all continue from: the most advanced, of equals the lowest. `None` when no rank has trained.
+#[must_use]
+pub fn most_advanced(all: &[RankProgress]) -> Option<usize> {
+    let trained = all.iter().enumerate().filter(|(_, progress)| progress.has_trained);
+    trained.max_by_key(|(rank, progress)| (**progress, Reverse(*rank))).map(|(rank, _)| rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_barrier_counts_for_all_and_the_end_of_an_epoch_for_none() {
+        let mut log = BarrierLog::default();
+        assert_eq!(log.next_number(), 1);
+        log.attend(BarrierDecision::Checkpoint, 1);
+        log.attend(BarrierDecision::EpochOver, 2);
+        assert_eq!(log.next_number(), 2);
+        log.attend(BarrierDecision::Checkpoint, 2);
+        log.attend(BarrierDecision::Stop, 3);
+        assert_eq!((log.last_attended(), log.next_number()), (2, 3));
+        log.attend(BarrierDecision::Regroup, 3);
+        assert_eq!(log.next_number(), 4);
+    }
+
+    fn rank_progress(epoch: u32, steps: u64, evaluated: u64) -> RankProgress {
+        RankProgress { has_trained: true, epoch, steps, evaluated, barriers: 0 }
+    }
+
+    #[test]
+    fn all_follow_the_most_advanced_rank_and_of_equals_the_lowest() {
+        let new = RankProgress { has_trained: false, epoch: 9, steps: 9, evaluated: 9, barriers: 0 };
+        assert_eq!(most_advanced(&[new, new]), None);
+        assert_eq!(most_advanced(&[new, rank_progress(0, 0, 0)]), Some(1));
+        assert_eq!(most_advanced(&[rank_progress(0, 7, 0), rank_progress(0, 8, 0), rank_progress(0, 8, 0)]), Some(1));
+        assert_eq!(most_advanced(&[rank_progress(0, 8, 0), rank_progress(0, 8, 8), rank_progress(0, 7, 0)]), Some(1));
+        assert_eq!(most_advanced(&[rank_progress(0, 9, 0), rank_progress(1, 8, 0), new]), Some(1));
+    }
+
+    #[test]
+    fn a_step_was_made_elsewhere_where_another_rank_is_one_step_further() {
+        assert!(rank_progress(0, 7, 0).was_step_made_by(rank_progress(0, 8, 0)));
+        assert!(!rank_progress(0, 8, 0).was_step_made_by(rank_progress(0, 8, 8)));
+        assert!(!RankProgress { steps: 7, ..RankProgress::default() }.was_step_made_by(rank_progress(0, 8, 0)));
     }
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::agreement::{StepAgreement, StepFacts};
-use crate::barrier::BarrierDecision;
+use crate::agreement::{BarrierDecision, RankProgress, StepAgreement, StepFacts};
 use crate::early_stopping::{MeasuredState, SearchState};
-use crate::progress::RankProgress;
 
 /// What happened. Each but the last three is the reply to one action.
 #[derive(Clone, Debug, PartialEq)]

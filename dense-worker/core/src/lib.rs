@@ -20,23 +20,20 @@
 
 mod action;
 mod agreement;
-mod barrier;
 mod config;
 mod early_stopping;
 mod event;
-mod policy;
-mod progress;
 mod state;
 mod training_loop;
 
 pub use action::{Action, FailureCause, InFlight, LoopEnd};
-pub use agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
-pub use barrier::{BarrierDecision, BarrierLog, BarrierReason};
-pub use config::LoopConfig;
+pub use agreement::{
+    BarrierDecision, BarrierLog, BarrierReason, RankProgress, StepAgreement, StepFacts, StepVote, VoteRule,
+    most_advanced,
+};
+pub use config::{LoopConfig, TrainingPolicy};
 pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, PatienceUse, SearchState};
 pub use event::{Event, GroupFailure, GroupMember, LoopCounts};
-pub use policy::TrainingPolicy;
-pub use progress::{RankProgress, most_advanced};
 pub use state::{
     BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, LoopState, RegroupPhase, RoundEnd,
     StepPhase,

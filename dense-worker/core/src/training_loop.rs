@@ -5,11 +5,10 @@ mod epoch;
 mod group;
 
 use crate::action::{Action, FailureCause, LoopEnd};
-use crate::barrier::BarrierLog;
+use crate::agreement::{BarrierLog, RankProgress};
 use crate::config::LoopConfig;
 use crate::early_stopping::{PatienceUse, SearchState};
 use crate::event::{Event, GroupMember, LoopCounts};
-use crate::progress::RankProgress;
 use crate::state::{DrainPoint, EvaluationPoint, FinishPhase, LoopState, RegroupPhase, RoundEnd, StepPhase};
 
 #[derive(Clone, Debug)]

@@ -11,10 +11,9 @@ use zagros_worker_core::{
     Action, Event, FailureCause, GroupFailure, LoopConfig, LoopEnd, TrainingLoop, TrainingPolicy,
 };
 
-use super::early_stopping::early_stop_rule;
-use super::interruption::is_interruption;
-use super::resume::ResumePoint;
-use super::splits::LOOP;
+use super::checkpoint::ResumePoint;
+use super::data::{LOOP, is_interruption};
+use super::evaluate::early_stop_rule;
 use super::trainer::Trainer;
 use crate::error::{WorkerError, worker_names};
 use crate::event::WorkerEvent;

@@ -11,8 +11,8 @@ use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_store::Folder;
 
-use super::calibrators::ModelCalibrators;
 use super::evaluate::{HeldOut, PartScorer, ScoringParts, rows_to_score};
+use super::save::ModelCalibrators;
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;
@@ -83,7 +83,7 @@ impl PredictCommand {
             true => saved.read_calibrators(&scorer.job.features.targets).await?,
             false => None,
         };
-        let from = PredictionStart { done: self.done, step: saved.manifest().steps };
+        let from = PredictionStart { done: self.done, step: saved.manifest.steps };
         scorer.predict(&rows, from, calibrators.as_ref(), output).await
     }
 }

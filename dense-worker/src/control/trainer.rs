@@ -1,19 +1,21 @@
 //! The driver's parts. What is done with them is in the files that perform the actions of the training loop.
 
+use std::sync::Arc;
+
+use zagros_coordinator_client::Membership;
+use zagros_embedding_client::EmbeddingClient;
 use zagros_job::Job;
 
-use super::ballots::GroupBallots;
-use super::barrier_calls::BarrierCalls;
-use super::context::RunContext;
-use super::divergence::DivergenceWatch;
-use super::group_session::GroupSession;
-use super::label_runs::LabelRuns;
-use super::main_target::{MainTarget, loss_of_ignorance};
-use super::resume::CheckpointWriter;
-use super::scoring::ScoringState;
-use super::start_model::StartModel;
-use super::stream::StreamState;
-use super::tracker::TrainingTracker;
+use super::checkpoint::CheckpointWriter;
+use super::data::{SplitClient, SplitCompleter, StopSignal, StreamState};
+use super::evaluate::ScoringState;
+use super::group::{BarrierCalls, GroupBallots, GroupSession};
+use super::join::StartModel;
+use super::step::{LossWatch, TrainingTracker};
+use crate::datapath::dense::DenseThread;
+use crate::event::Observer;
+use crate::metrics::WorkerMetrics;
+use crate::report::RunFolder;
 use crate::summary::RunSummary;
 
 pub(crate) struct Trainer {
@@ -30,20 +32,26 @@ pub(crate) struct Trainer {
     pub(crate) saved: Option<RunSummary>,
 }
 
-/// Whether the loss and the labels still make sense.
-#[derive(Debug)]
-pub(crate) struct LossWatch {
-    pub(crate) main: MainTarget,
-    /// The loss of the last step; in a group, of all ranks.
-    pub(crate) last: f64,
-    pub(crate) divergence: DivergenceWatch,
-    /// Runs of equal labels in the rows that this worker trains on.
-    pub(crate) label_runs: LabelRuns,
+/// What a worker works with during the whole run.
+pub(crate) struct RunContext {
+    pub(crate) job: Arc<Job>,
+    pub(crate) client: Arc<EmbeddingClient>,
+    pub(crate) dense: DenseThread,
+    pub(crate) metrics: WorkerMetrics,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) stop: StopSignal,
+    pub(crate) splits: SplitClient,
+    pub(crate) completer: SplitCompleter,
+    /// Where the first worker writes summary and model; `None` for the others, and where nothing is written.
+    pub(crate) folder: Option<RunFolder>,
 }
 
-impl LossWatch {
-    pub(crate) fn new(job: &Job) -> Self {
-        let divergence = DivergenceWatch::new(loss_of_ignorance(&job.features.targets));
-        Self { main: MainTarget::new(job), last: 0.0, divergence, label_runs: LabelRuns::default() }
+impl RunContext {
+    /// Whether this process comes to a run that may have trained before: it takes the place of another process, or there was
+    /// no place for it when the run began.
+    pub(super) fn joins_late(&self) -> bool {
+        let index = self.membership.member_id() as u32;
+        self.membership.incarnation() > 1 || index >= self.job.cluster.workers
     }
 }

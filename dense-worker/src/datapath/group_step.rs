@@ -1,4 +1,5 @@
-//! The dense thread's calls to the process group: it agrees on a step and sums its gradients.
+//! The dense thread's calls to the process group: it joins one in which all is equal on all ranks, agrees on a step and sums its
+//! gradients.
 //!
 //! All workers make the same calls in the same order. The gradient of a step is that of the mean loss over the samples of
 //! all workers. Each worker weighs its gradients by its share of the samples, or of their weights, and a penalty on feature
@@ -7,16 +8,18 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use zagros_collective::CollectiveGroup;
 use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::BatchRows;
 use zagros_protocol::control::WaitKind;
+use zagros_worker_core::RankProgress;
 use zagros_zip::number_from;
 
 use super::dense::{DenseStage, StepResult};
 use super::prepared::{PreparedBatch, inconsistent_batch};
-use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead};
+use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead, seed_of_rank};
 use crate::error::WorkerError;
 use crate::metrics::PipelineStage;
 use crate::model::{ModelError, StepOutput};
@@ -184,6 +187,51 @@ impl DenseStage {
         self.model.check_finite(&output)?;
         Ok(Some(output))
     }
+
+    /// Joins the group once every rank knows that all ranks fit together. `layers` is a second group of the same ranks, for
+    /// streamed weights. `like` stands for values that must be equal on
+    /// all ranks. Weights must be equal too if no rank has trained. Returns the progress of each rank.
+    ///
+    /// # Errors
+    /// [`WorkerError::Unequal`] names the workers whose weights or `like` differ from those of rank 0. When a worker does
+    /// not take part.
+    pub(crate) fn join_group(
+        &mut self,
+        (group, layers): (Box<dyn CollectiveGroup>, Option<Box<dyn CollectiveGroup>>),
+        seed: u64,
+        like: &[u8],
+        progress: RankProgress,
+    ) -> Result<Vec<RankProgress>, WorkerError> {
+        let mut process_group = ProcessGroup::new(group);
+        let weights = crc32c::crc32c(&self.model.to_safetensors()?);
+        let mine = JoinPayload { progress, weights, like: crc32c::crc32c(like) };
+        let payloads = all_gather_values(&mine, |mine| Ok(process_group.group.all_gather(mine)?))?;
+        let has_trained = payloads.iter().any(|payload| payload.progress.has_trained);
+        let differs = |payload: &JoinPayload| {
+            payload.like != payloads[0].like || (!has_trained && payload.weights != payloads[0].weights)
+        };
+        let workers: Vec<usize> = (0..payloads.len()).filter(|rank| differs(&payloads[*rank])).collect();
+        if !workers.is_empty() {
+            return Err(WorkerError::Unequal { workers });
+        }
+        if !progress.has_trained {
+            self.model.drop_by(seed_of_rank(seed, process_group.group.rank() as u64));
+        }
+        if let (Some(tiles), Some(layers)) = (&self.tiles, layers) {
+            tiles.join_group(layers)?;
+        }
+        self.process_group = Some(process_group);
+        Ok(payloads.iter().map(|payload| payload.progress).collect())
+    }
+
+    /// Leaves a group in which a call has failed. Returns the step that other workers may have made.
+    pub(crate) fn leave_group(&mut self) -> Option<StepResult> {
+        self.process_group = None;
+        if let Some(tiles) = &self.tiles {
+            tiles.leave_group();
+        }
+        self.in_flight.take()
+    }
 }
 
 /// As [`DenseStage::all_gather_values`], with the `all_gather` of any group.
@@ -205,6 +253,15 @@ const fn of_all(what: &'static str) -> Waiting {
 
 fn no_group() -> WorkerError {
     WorkerError::Thread { thread: "dense", reason: "has no group".to_owned() }
+}
+
+#[derive(Serialize, Deserialize)]
+struct JoinPayload {
+    progress: RankProgress,
+    /// Checksum of the dense network's weights.
+    weights: u32,
+    /// Checksum of the other values that must be equal.
+    like: u32,
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
 
 use super::kernels::{InputColumn, InputColumns, RowPositions, VectorForm};
-use super::pooling::{self, PoolPlan};
+use super::pooling;
+use super::pooling::PoolPlan;
 use crate::error::WorkerError;
 use crate::model::LabelledSamples;
 

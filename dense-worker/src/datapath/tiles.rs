@@ -23,7 +23,6 @@
 //!         ◄── part 1 ── worker 1 ◄──┘ after a use
 //! ```
 
-mod lane;
 mod layer;
 mod transfer;
 
@@ -43,12 +42,11 @@ use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::{Access, TileUpdate};
 use zagros_table::optimizer::dense::Staging;
 
-use self::lane::LayerLane;
-use self::layer::{LayerPart, TiledLayer};
-use self::transfer::{PushReceipt, TransferError};
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
 use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
+use layer::{LayerPart, TiledLayer};
+use transfer::{LayerLane, PushReceipt, TransferError};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
 const PUSHES_AT_ONCE: usize = 1;

@@ -2,7 +2,7 @@
 //!
 //! One program serves both. It is not linked to libtorch's CUDA libraries, but opens them when a job asks for a device. On
 //! a device, forward and backward use autograd. Weights and gradients have a mirror in the machine's memory
-//! ([`super::flat::FlatParameters`]). Everything else works on the mirror as without a device: optimiser, checks,
+//! ([`super::weights::FlatParameters`]). Everything else works on the mirror as without a device: optimiser, checks,
 //! checkpoints, all-reduce. That costs two copies of the weights per step, a few megabytes.
 
 use tch::Kind;

@@ -1,10 +1,11 @@
-//! Durable files, and errors that name them.
+//! Durable files, and errors that name them. Files and all else that blocks are off the threads that must not wait.
 
 use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use tokio::task::spawn_blocking;
 use zagros_plumbing::durable;
 
 use crate::error::WorkerError;
@@ -15,6 +16,13 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), WorkerError> {
 
 pub(crate) fn file_error(what: &'static str, path: &Path, source: io::Error) -> WorkerError {
     WorkerError::File { what, path: path.to_owned(), source }
+}
+
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    thread: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, WorkerError> {
+    spawn_blocking(work).await.map_err(|error| WorkerError::Thread { thread, reason: error.to_string() })
 }
 
 /// Readable JSON with a line end.

@@ -21,8 +21,7 @@ use super::RunFolder;
 use super::files::{file_error, seconds_since_epoch};
 use super::tensorboard::EventWriter;
 use crate::error::WorkerError;
-use crate::event::{Evaluation, HeldOutPart, Observer, StepReport, WorkerEvent};
-use crate::measures::TargetMeasures;
+use crate::event::{Evaluation, HeldOutPart, Observer, StepReport, TargetMeasures, WorkerEvent};
 
 /// All of the first steps are recorded, so that short runs can be compared step by step.
 const EVERY_STEP_UNTIL: u64 = 1000;

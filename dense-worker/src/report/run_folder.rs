@@ -239,10 +239,34 @@ fn civil_date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
+/// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
+const CHECKPOINT: &str = "resume-";
+
+pub(crate) fn checkpoint_name(step: u64) -> String {
+    format!("{CHECKPOINT}{step:012}")
+}
+
+/// `None` for other folders.
+pub(crate) fn checkpoint_step(name: &str) -> Option<u64> {
+    name.strip_prefix(CHECKPOINT)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::job;
+
+    #[test]
+    fn a_folder_of_a_checkpoint_is_known_by_its_name() {
+        assert_eq!((checkpoint_step(&checkpoint_name(7)), checkpoint_step("resume-9")), (Some(7), Some(9)));
+        assert_eq!(["model", "step-7", "resume-", "resume-x"].map(checkpoint_step), [None; 4]);
+    }
+
+    fn job_below(parent: &Path) -> Job {
+        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        (job.name, job.output.folder) = ("ads".to_owned(), parent.join("runs"));
+        job
+    }
 
     #[test]
     fn dates_are_gregorian() {
@@ -279,8 +303,7 @@ mod tests {
     #[test]
     fn the_runs_of_a_job_come_in_the_order_of_their_start() {
         let parent = tempfile::tempdir().unwrap();
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        (job.name, job.output.folder) = ("ads".to_owned(), parent.path().join("runs"));
+        let job = job_below(parent.path());
         assert_eq!(RunFolder::of_job(&job, &[]).unwrap(), []);
         let runs = ["ads-20260131-235959-10", "ads-20260131-235959", "ads-20260131-235959-2", "ads-20251231-000000"];
         for name in runs.into_iter().chain(["ads-b-20260131-235959", "ads-notes", "ads-20260131-2359xx"]) {
@@ -297,8 +320,7 @@ mod tests {
     #[test]
     fn a_run_comes_after_all_others_even_if_the_clock_was_set_back() {
         let parent = tempfile::tempdir().unwrap();
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        (job.name, job.output.folder) = ("ads".to_owned(), parent.path().join("runs"));
+        let job = job_below(parent.path());
         let start = |elsewhere: &[String], seconds| RunFolder::create_at(&job, elsewhere, seconds).unwrap().name();
         let hour = 3600.0;
         let times = [10.0 * hour, 10.0 * hour, 9.0 * hour, 8.0 * hour, 10.0 * hour + 1.0];

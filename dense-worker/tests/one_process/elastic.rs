@@ -1,12 +1,13 @@
 //! A worker is lost and no process takes its place: those left go on without it, and take it in again when it comes back
 //! (invariant RK-3).
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::rejoin::{LONG_LEASE, RejoinRun, WorkerKiller, job_with, join_in_time, unharmed};
+use super::rejoin::{LONG_LEASE, RejoinRun, WorkerKiller, WorkerTask, finished, job_with, join_in_time, unharmed};
 use super::*;
 
 /// A worker is given up if no replacement comes for three seconds.
@@ -39,16 +40,13 @@ async fn two_of_three_workers_train_on_every_row_without_the_third() {
     let (mut lost, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
     killer.victim.set(lost.abort_handle()).expect("set once");
     assert!(join_in_time(&mut lost).await.is_err());
-    let (first, third) =
-        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut third).await.unwrap().unwrap());
+    let (first, third) = (finished(&mut first).await, finished(&mut third).await);
     assert_eq!(groups(&reported), [vec![0, 2]]);
     assert_eq!((first.steps, first.samples, first.evaluation), (third.steps, third.samples, third.evaluation));
     assert!(first.samples >= whole.samples);
-    let pushes = run.tally.by_id();
-    let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
-    assert_eq!(skipped, 0, "of {} rows", own.len());
+    run.check_no_row_is_skipped(&own);
     let scored = evaluate(&run.folder, &[], None).await.unwrap();
-    assert!((scored.auc.unwrap() - first.evaluation.unwrap().auc.unwrap()).abs() < 1e-5);
+    assert!((scored.auc.unwrap() - auc(&first)).abs() < 1e-5);
 }
 
 /// Makes steps last once two train, so that there is something left to train when the third is back.
@@ -83,14 +81,12 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     let mut back = run.start(2, Vec::new());
     let mut summaries = Vec::new();
     for worker in [&mut first, &mut second, &mut back] {
-        summaries.push(join_in_time(worker).await.unwrap().unwrap());
+        summaries.push(finished(worker).await);
     }
     assert_eq!(groups(&reported), [vec![0, 1], vec![0, 1, 2]]);
     let first = &summaries[0];
     assert!(summaries.iter().all(|summary| (summary.steps, summary.evaluation) == (first.steps, first.evaluation)));
-    let pushes = run.tally.by_id();
-    let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
-    assert_eq!(skipped, 0, "of {} rows", own.len());
+    run.check_no_row_is_skipped(&own);
 }
 
 /// Asks another worker to end, after a step.
@@ -104,6 +100,20 @@ impl Observer for EndRequester {
     }
 }
 
+/// One worker leaves and two finish. Between them they train on every row once. Their summaries in this order.
+async fn one_leaves(
+    [leaver, first, other]: [&mut WorkerTask; 3],
+    run: &RejoinRun,
+    (own, whole): (&BTreeMap<u64, u32>, &RunSummary),
+) -> [RunSummary; 3] {
+    let [left, first, other] = [finished(leaver).await, finished(first).await, finished(other).await];
+    let outcomes = [left.outcome, first.outcome, other.outcome];
+    assert_eq!(outcomes, [TrainingOutcome::Left, TrainingOutcome::Finished, TrainingOutcome::Finished]);
+    assert_eq!((first.samples, other.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
+    run.check_rows_count_once(own);
+    [left, first, other]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_asked_to_end_leaves_and_every_row_is_trained_on_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,17 +122,9 @@ async fn a_worker_that_is_asked_to_end_leaves_and_every_row_is_trained_on_once()
     let (shutdown, reported) = (Shutdown::new(), Arc::new(RecordedEvents::default()));
     let mut first = run.start(0, vec![reported.clone(), Arc::new(EndRequester(20, shutdown.clone()))]);
     let (mut leaver, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
-    let left = join_in_time(&mut leaver).await.unwrap().unwrap();
-    assert_eq!(left.outcome, TrainingOutcome::Left);
-    let (first, third) =
-        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut third).await.unwrap().unwrap());
-    assert_eq!((first.outcome, third.outcome), (TrainingOutcome::Finished, TrainingOutcome::Finished));
+    let [left, first, _] = one_leaves([&mut leaver, &mut first, &mut third], &run, (&own, &whole)).await;
     assert_eq!(groups(&reported), [vec![0, 2]]);
     assert!(left.steps < first.steps, "it left after the last step");
-    assert_eq!((first.samples, third.samples), (whole.samples, whole.samples));
-    let pushes = run.tally.by_id();
-    let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
-    assert_eq!(other, 0, "of {} rows", own.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,7 +137,7 @@ async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     let mut first = run.start(0, vec![Arc::new(EndRequester(5, shutdown.clone()))]);
     let (mut asked, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
     for worker in [&mut first, &mut asked, &mut third] {
-        assert_eq!(join_in_time(worker).await.unwrap().unwrap().outcome, TrainingOutcome::Interrupted);
+        assert_eq!(finished(worker).await.outcome, TrainingOutcome::Interrupted);
     }
 }
 
@@ -201,18 +203,9 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
     let with_all = *pace.made.borrow();
     pace.wait_for_step(with_all + 20).await;
     run.scale(2).await.unwrap();
-    let left = join_in_time(&mut third).await.unwrap().unwrap();
-    assert_eq!(left.outcome, TrainingOutcome::Left);
-    let (first, second) =
-        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut second).await.unwrap().unwrap());
-    assert_eq!((first.outcome, second.outcome), (TrainingOutcome::Finished, TrainingOutcome::Finished));
+    let [left, first, _] = one_leaves([&mut third, &mut first, &mut second], &run, (&own, &whole)).await;
     assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
     assert!(left.steps < first.steps && first.steps < whole.steps, "{} of {} steps", first.steps, whole.steps);
-    assert_eq!((first.samples, second.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
-    let pushes = run.tally.by_id();
-    let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
-    assert_eq!(other, 0, "of {} rows", own.len());
-    let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
     assert!((auc(&first) - auc(&whole)).abs() < 0.02, "{} and {}", auc(&first), auc(&whole));
 }
 
@@ -236,18 +229,10 @@ async fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_row_counts
     shutdown.request();
     run.is_leaving(1).await;
     gate.open();
-    let left = join_in_time(&mut leaver).await.unwrap().unwrap();
-    assert_eq!(left.outcome, TrainingOutcome::Left);
-    let (first, third) =
-        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut third).await.unwrap().unwrap());
-    assert_eq!((first.outcome, third.outcome), (TrainingOutcome::Finished, TrainingOutcome::Finished));
+    let [_, first, _] = one_leaves([&mut leaver, &mut first, &mut third], &run, (&own, &whole)).await;
     assert_eq!(groups(&reported), [vec![0, 2]]);
-    assert_eq!((first.samples, third.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
     let measured = |summary: &RunSummary| summary.epochs.iter().map(|epoch| epoch.samples).collect::<Vec<_>>();
     assert_eq!(measured(&first), measured(&whole), "rows that the measures of the epochs are of");
-    let pushes = run.tally.by_id();
-    let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
-    assert_eq!(other, 0, "of {} rows", own.len());
 }
 
 /// Invariant RK-5 of asynchronous workers: workers 1 → 3 → 2, and each sample counts once.
@@ -271,17 +256,9 @@ async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_
     later.is_reached().await;
     run.scale(2).await.unwrap();
     later.open();
-    let left = join_in_time(&mut third).await.unwrap().unwrap();
-    assert_eq!(left.outcome, TrainingOutcome::Left);
-    let (first, second) =
-        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut second).await.unwrap().unwrap());
-    assert_eq!((first.outcome, second.outcome), (TrainingOutcome::Finished, TrainingOutcome::Finished));
+    let [_, first, second] = one_leaves([&mut third, &mut first, &mut second], &run, (&own, &whole)).await;
     assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
     assert!(second.steps == first.steps && groups(&reported).contains(&vec![0, 1, 2]), "{:?}", groups(&reported));
-    assert_eq!((first.samples, second.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
-    let pushes = run.tally.by_id();
-    let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
-    assert_eq!(other, 0, "of {} rows", own.len());
 }
 
 /// Lets a worker make no more steps after one of them, until it is opened.

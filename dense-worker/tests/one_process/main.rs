@@ -1,24 +1,25 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
-#[macro_use]
-mod delegate;
+/// Control planes of tests that change one call: each of these calls of a [`ControlPlane`] goes to `self.control`, the coordinator that
+/// they stand before.
+macro_rules! delegate_calls {
+    ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
+        fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
+            self.control.$method(request)
+        }
+    )*};
+}
 
 mod asynchronous;
-mod asynchronous_resume;
-mod barrier_loss;
 mod books;
-mod counting;
 mod elastic;
 mod ending;
 mod golden;
 mod pooling;
 mod rejoin;
-mod reset;
 mod resume;
-mod sorted;
 mod start_model;
 mod streamed;
-mod streamed_autograd;
 mod tally;
 mod watched;
 mod workers;
@@ -29,9 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use counting::PayloadCounter;
 use prometheus::Registry;
-use watched::WatchedShard;
+use watched::{PayloadCounter, WatchedShard};
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
@@ -188,6 +188,10 @@ impl RecordedEvents {
     fn losses(&self) -> Vec<u64> {
         self.steps().iter().map(|report| report.loss.to_bits()).collect()
     }
+}
+
+fn auc(summary: &RunSummary) -> f64 {
+    summary.evaluation.unwrap().auc.unwrap()
 }
 
 async fn train(job: Job) -> (Result<RunSummary, WorkerError>, Arc<RecordedEvents>, RunFolder) {

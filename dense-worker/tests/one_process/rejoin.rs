@@ -57,6 +57,9 @@ impl Observer for WorkerKiller {
     }
 }
 
+/// A worker of a run, as a task.
+pub(super) type WorkerTask = JoinHandle<Result<RunSummary, WorkerError>>;
+
 pub(super) struct RejoinRun {
     job: Job,
     cluster: WorkerCluster,
@@ -71,20 +74,12 @@ impl RejoinRun {
         Self { job, cluster, tally: PushTally::default(), rendezvous: Arc::new(InProcess::default()), folder }
     }
 
-    pub(super) fn start(
-        &self,
-        index: u32,
-        observers: Vec<Arc<dyn Observer>>,
-    ) -> JoinHandle<Result<RunSummary, WorkerError>> {
+    pub(super) fn start(&self, index: u32, observers: Vec<Arc<dyn Observer>>) -> WorkerTask {
         self.start_at(self.rendezvous.clone(), index, observers)
     }
 
     /// Starts a worker that can be asked to end.
-    pub(super) fn start_stoppable(
-        &self,
-        index: u32,
-        shutdown: Shutdown,
-    ) -> JoinHandle<Result<RunSummary, WorkerError>> {
+    pub(super) fn start_stoppable(&self, index: u32, shutdown: Shutdown) -> WorkerTask {
         let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
         tokio::spawn(Worker { shutdown, ..worker }.run())
     }
@@ -108,7 +103,7 @@ impl RejoinRun {
     }
 
     /// Starts another process in the place of a worker whose end was seen: it need not wait for the lease of that one.
-    fn restart(&self, index: u32) -> JoinHandle<Result<RunSummary, WorkerError>> {
+    fn restart(&self, index: u32) -> WorkerTask {
         let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
         tokio::spawn(Worker { supersede: true, ..worker }.run())
     }
@@ -118,17 +113,12 @@ impl RejoinRun {
         &self,
         between: impl FnOnce(Arc<LocalCoordinator>) -> Arc<dyn ControlPlane>,
         index: u32,
-    ) -> JoinHandle<Result<RunSummary, WorkerError>> {
+    ) -> WorkerTask {
         let control = between(self.cluster.control.clone());
         tokio::spawn(Worker { control, ..self.worker(self.rendezvous.clone(), index, Vec::new()) }.run())
     }
 
-    fn start_at(
-        &self,
-        rendezvous: Arc<dyn Rendezvous>,
-        index: u32,
-        observers: Vec<Arc<dyn Observer>>,
-    ) -> JoinHandle<Result<RunSummary, WorkerError>> {
+    fn start_at(&self, rendezvous: Arc<dyn Rendezvous>, index: u32, observers: Vec<Arc<dyn Observer>>) -> WorkerTask {
         tokio::spawn(self.worker(rendezvous, index, observers).run())
     }
 
@@ -144,6 +134,20 @@ impl RejoinRun {
             resume: ResumePoint::find_newest(&self.job, &self.folder).unwrap(),
             ..self.cluster.worker(self.job.clone(), Arc::new(ObserverList(observers)), Shutdown::new())
         }
+    }
+
+    /// Every row that only one id has was trained on once in each of two epochs.
+    pub(super) fn check_rows_count_once(&self, own: &BTreeMap<u64, u32>) {
+        let pushes = self.tally.by_id();
+        let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
+        assert_eq!(other, 0, "{other} of {} rows were not trained on once an epoch", own.len());
+    }
+
+    /// Every such row was trained on in each of two epochs.
+    pub(super) fn check_no_row_is_skipped(&self, own: &BTreeMap<u64, u32>) {
+        let pushes = self.tally.by_id();
+        let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
+        assert_eq!(skipped, 0, "of {} rows", own.len());
     }
 
     /// Kills one of all workers after a step of the run, and starts it again; the summaries by index, what the others
@@ -172,7 +176,7 @@ impl RejoinRun {
         workers[victim as usize] = self.restart(victim);
         let mut summaries = Vec::new();
         for worker in &mut workers {
-            summaries.push(join_in_time(worker).await.expect("no panic").expect("the run ends well"));
+            summaries.push(finished(worker).await);
         }
         (summaries, reported, self.tally.by_id())
     }
@@ -191,6 +195,11 @@ pub(super) async fn join_in_time<T>(task: &mut JoinHandle<T>) -> Result<T, tokio
     tokio::time::timeout(LATE, task).await.expect("a worker hangs")
 }
 
+/// The summary of a worker whose run ends well.
+pub(super) async fn finished(task: &mut WorkerTask) -> RunSummary {
+    join_in_time(task).await.expect("no panic").expect("the run ends well")
+}
+
 /// A lease that no worker of a busy machine loses. With a short one a worker that gets no processor for a second is lost, and
 /// fenced where another one reads its splits; the test starts no third one in its place, and the others wait for their timeout.
 pub(super) const LONG_LEASE: &str = "cluster.lease_seconds=60";
@@ -202,7 +211,7 @@ pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, RunSummary) {
     let workers: Vec<_> = (0..run.job.cluster.workers).map(|index| run.start(index, Vec::new())).collect();
     let mut summaries = Vec::new();
     for mut worker in workers {
-        summaries.push(join_in_time(&mut worker).await.unwrap().unwrap());
+        summaries.push(finished(&mut worker).await);
     }
     let mut own = run.tally.by_id();
     own.retain(|_, pushes| *pushes == epochs);
@@ -215,7 +224,6 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
     let job = || job_with(folder.path(), 2, &["data.shuffle_rows=3000", "train.evaluate_every=30", LONG_LEASE]);
     let (own, whole) = unharmed(job()).await;
     assert!(own.len() > 60_000, "{}", own.len());
-    let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
     // In the first epoch, around an evaluation, and in the second epoch.
     let a_epoch = whole.steps / 2;
     for (victim, step) in [(1, 20), (1, 30), (1, a_epoch + 5), (0, 25), (0, a_epoch + 5)] {
@@ -226,7 +234,6 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
             assert_eq!((summary.steps, summary.samples), (first.steps, first.samples), "lost {victim} after {step}");
             assert_eq!((summary.evaluation, summary.epochs.len()), (first.evaluation, 2));
         }
-        let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
         let twice: u32 = own.keys().filter_map(|id| pushes.get(id)).map(|pushes| pushes.saturating_sub(2)).sum();
         println!(
             "worker {victim} lost after step {step}: {} samples of {}, {twice} rows trained on once more, AUC {:.4} and {:.4}",
@@ -235,7 +242,7 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
             auc(&summaries[0]),
             auc(&whole)
         );
-        assert_eq!(skipped, 0, "lost {victim} after {step}");
+        run.check_no_row_is_skipped(&own);
         assert!(summaries[0].samples >= whole.samples);
         // At most what one worker reads of an epoch.
         assert!(u64::from(twice) <= whole.samples / 2, "{twice} rows were trained on once more");
@@ -288,7 +295,7 @@ async fn of_three_workers_two_go_on_with_the_third_and_the_best_state_is_kept() 
         first.choice
     );
     let scored = evaluate(&run.folder, &[], None).await.unwrap();
-    assert!((scored.auc.unwrap() - first.evaluation.unwrap().auc.unwrap()).abs() < 1e-5);
+    assert!((scored.auc.unwrap() - auc(first)).abs() < 1e-5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -401,13 +408,10 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
         let reported = Arc::new(RecordedEvents::default());
         let mut first = run.start(0, vec![reported.clone()]);
         let mut second = run.start_at(Arc::new(deaf), 1, Vec::new());
-        let [first, second] = [&mut first, &mut second].map(join_in_time);
-        let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
+        let (first, second) = (finished(&mut first).await, finished(&mut second).await);
         assert_eq!((first.samples, first.evaluation), (second.samples, second.evaluation), "{call}");
         assert_eq!(first.samples, whole.samples, "{call}");
-        let pushes = run.tally.by_id();
-        let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
-        assert_eq!(other, 0, "{call}: {other} of {} rows were not trained on once an epoch", own.len());
+        run.check_rows_count_once(&own);
         let reported = reported.0.lock().unwrap();
         let regrouped = |event: &&WorkerEvent| matches!(event, WorkerEvent::Regrouped { generation: 2, .. });
         assert_eq!(reported.iter().filter(regrouped).count(), 1, "{call}");
@@ -431,16 +435,15 @@ async fn a_lost_asynchronous_worker_comes_back_and_no_row_is_skipped() {
             let found = (summary.steps, summary.samples, summary.evaluation, summary.epochs.len());
             assert_eq!(found, (first.steps, first.samples, first.evaluation, 2), "lost {victim} after {step}");
         }
-        let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
         let twice: u32 = own.keys().filter_map(|id| pushes.get(id)).map(|pushes| pushes.saturating_sub(2)).sum();
         println!("worker {victim} lost after step {step}: {} samples counted, {twice} rows once more", first.samples);
-        assert_eq!(skipped, 0, "lost {victim} after {step}");
+        run.check_no_row_is_skipped(&own);
         assert!(u64::from(twice) <= whole.samples / 3, "{twice} rows were trained on once more");
         let reported = reported.0.lock().unwrap().clone();
         let groups: Vec<u64> = reported.iter().filter_map(generation).collect();
         assert!(!groups.is_empty() && groups.is_sorted(), "{groups:?}");
         let scored = evaluate(&run.folder, &[], None).await.unwrap();
-        assert!((scored.auc.unwrap() - first.evaluation.unwrap().auc.unwrap()).abs() < 1e-5);
+        assert!((scored.auc.unwrap() - auc(first)).abs() < 1e-5);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Streamed weights: the dense network as tiles on the embedding servers.
+//! Streamed weights: the dense network as tiles on the embedding servers. Of networks whose step is autograd's a worker has one layer at
+//! a time.
 
 use zagros_zip::ZipEq;
 
@@ -26,17 +27,15 @@ fn job_with(folder: &Path, sets: &[&str]) -> Job {
     job_of(&text, rows(2000), folder, &[&SETS[1..], &SETS[..1], sets].concat())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn streamed_and_resident_weights_learn_the_same_bits() {
-    let folder = tempfile::tempdir().unwrap();
-    let (resident, expected, _) = train(job_with(folder.path(), &["train.weights=resident"])).await;
+/// Streamed weights learn the same bits as resident ones, on one server and, with the other settings, on several.
+async fn check_same_bits(job: impl Fn(&[&str]) -> Job, several: &[&str]) {
+    let (resident, expected, _) = train(job(&["train.weights=resident"])).await;
     let resident = resident.unwrap();
-    for sets in [&[STREAMED][..], &[STREAMED, "cluster.servers=3"]] {
-        let (streamed, recorded, run) = train(job_with(folder.path(), sets)).await;
+    for sets in [&[STREAMED][..], several] {
+        let (streamed, recorded, run) = train(job(sets)).await;
         let streamed = streamed.unwrap();
         assert_eq!(recorded.losses(), expected.losses(), "{sets:?}");
         assert_eq!((streamed.rows, streamed.samples), (resident.rows, resident.samples));
-        let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
         assert!((auc(&streamed) - auc(&resident)).abs() < 1e-6, "{} {}", auc(&streamed), auc(&resident));
         // The model scores as it did while it was trained, on another number of servers.
         let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
@@ -44,18 +43,28 @@ async fn streamed_and_resident_weights_learn_the_same_bits() {
     }
 }
 
+/// A run that is stopped in each of these ways goes on with other numbers of servers as if nothing had happened.
+async fn check_stops(job: impl Fn(&str) -> Job, stops: [RunBreak; 2]) {
+    let whole = run(job("cluster.servers=1"), None, RunBreak::Never).await;
+    for how in stops {
+        let first = run(job("cluster.servers=3"), None, how).await;
+        let second = run(job("cluster.servers=2"), Some(&first.run), RunBreak::Never).await;
+        assert_eq!(second.losses.last(), whole.losses.last());
+        assert_eq!(second.summary.unwrap().evaluation, whole.summary.as_ref().unwrap().evaluation);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streamed_and_resident_weights_learn_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    check_same_bits(|sets| job_with(folder.path(), sets), &[STREAMED, "cluster.servers=3"]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_run_goes_on_with_its_tiles_on_other_servers() {
     let folder = tempfile::tempdir().unwrap();
     let job = |servers: &str| job_with(folder.path(), &[STREAMED, "checkpoint.every_steps=10", servers]);
-    let whole = run(job("cluster.servers=1"), None, RunBreak::Never).await;
-    for how in [RunBreak::Tidy(13), RunBreak::Sudden(24)] {
-        let first = run(job("cluster.servers=3"), None, how).await;
-        let second = run(job("cluster.servers=2"), Some(&first.run), RunBreak::Never).await;
-        let last = |ended: &super::resume::EndedRun| ended.losses.last().copied();
-        assert_eq!(last(&second), last(&whole));
-        assert_eq!(second.summary.unwrap().evaluation, whole.summary.as_ref().unwrap().evaluation);
-    }
+    check_stops(job, [RunBreak::Tidy(13), RunBreak::Sudden(24)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +110,6 @@ async fn workers_exchange_parts_of_layers_and_learn_as_with_weights_of_their_own
             let difference = (expected.loss - found.loss).abs();
             assert!(difference <= tolerance, "{workers} workers, step {}: {difference}", expected.step);
         }
-        let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
         assert!((auc(&streamed) - auc(&resident)).abs() < 1e-3, "{} {}", auc(&streamed), auc(&resident));
         let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
         assert_eq!(Some(again), streamed.evaluation);
@@ -149,5 +157,87 @@ async fn steps_are_clipped_by_the_norm_of_all_layers_at_the_servers() {
         }
         assert_ne!(unclipped.losses().last(), found.losses().last(), "the norm is never reached");
         assert_eq!(Some(evaluate(&run, &[], None).await.unwrap()), streamed.evaluation);
+    }
+}
+
+const SEQUENCES: &str = r#"[features]
+label = { column = "click", positive = ["1"], negative = ["0"] }
+numeric = ["age"]
+categorical = ["city", { column = "liked", table = "city", separator = "|", sequence = { length = 3 } }]
+"#;
+
+fn text(features: Option<&str>, network: &str) -> String {
+    let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", network);
+    let Some(features) = features else { return text };
+    let (before, rest) = text.split_once("[features]\n").unwrap();
+    let (_, after) = rest.split_once("[embedding]\n").unwrap();
+    format!("{before}{features}[embedding]\n{after}")
+}
+
+/// Networks of all kinds, with dropout, norms, buffers and embedded numbers.
+fn networks() -> Vec<String> {
+    let pair = "attention = [{ sequence = 'liked', target = 'city' }]\nhidden = [8]\n";
+    let normed = "kind = 'ffnn'\nhidden = [8]\ndropout = 0.2\n[mlp]\nnorm = 'batch'\nactivation = 'dice'\n";
+    let numbers = "kind = 'dlrm'\nbottom = [8]\ntop = [8]\n[features.numeric_embedding]\ndim = 3\n";
+    vec![
+        text(None, "kind = 'wukong'\nlayers = 2\nfmb_hidden = [16]\nbottom = [8]\ntop = [8]\ndropout = 0.2\n"),
+        text(Some(SEQUENCES), &format!("kind = 'din'\nactivation = 'dice'\n{pair}")),
+        text(Some(SEQUENCES), &format!("kind = 'bst'\nheads = 2\n{pair}")),
+        text(
+            None,
+            "kind = 'finalmlp'\nfirst = [8]\nsecond = [8]\nheads = 2\ngate = { hidden = [4], first = ['city'] }\n",
+        ),
+        text(None, normed),
+        text(None, numbers),
+    ]
+}
+
+fn autograd_job(text: &str, folder: &Path, sets: &[&str]) -> Job {
+    let sets = [&["train.mode=sync", "train.evaluate_every=20", "train.max_steps=30"][..], sets].concat();
+    job_of(text, rows(2000), folder, &sets)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_that_come_one_by_one_learn_what_a_whole_network_learns() {
+    let folder = tempfile::tempdir().unwrap();
+    for network in networks() {
+        println!("{network}");
+        let several = [STREAMED, "cluster.servers=3", "train.clip_norm=1e6"];
+        check_same_bits(|sets| autograd_job(&network, folder.path(), sets), &several).await;
+    }
+}
+
+/// Buffers, such as the averages of Dice, are the worker's, and tiles the servers'.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_run_goes_on_with_tiles_and_buffers() {
+    let folder = tempfile::tempdir().unwrap();
+    for network in networks() {
+        println!("{network}");
+        let job =
+            |servers: &str| autograd_job(&network, folder.path(), &[STREAMED, "checkpoint.every_steps=5", servers]);
+        check_stops(job, [RunBreak::Tidy(9), RunBreak::Sudden(14)]).await;
+    }
+}
+
+/// Two sums have the same bits in either order.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_share_layers_learn_as_with_weights_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    for network in networks() {
+        let job = |weights| {
+            let sets =
+                [weights, "train.batch_size=70", "data.shuffle_rows=100", "cluster.workers=2", "cluster.servers=2"];
+            autograd_job(&network, folder.path(), &sets)
+        };
+        let (_, expected, _) = train_with(2, job("train.weights=resident")).await;
+        let (streamed, found, run) = train_with(2, job(STREAMED)).await;
+        for (expected, found) in expected.steps().iter().zip_eq(found.steps()) {
+            assert_eq!(expected.loss, found.loss, "step {} of {network}", expected.step);
+        }
+        // One worker has the samples in other places of its blocks.
+        let again = evaluate(&run, &["cluster.servers=1"], None).await.unwrap();
+        let logloss = |evaluation: &Evaluation| evaluation.logloss.unwrap();
+        let difference = (logloss(&again) - logloss(&streamed.evaluation.unwrap())).abs();
+        assert!(difference < 1e-6, "{difference} of {network}");
     }
 }

@@ -1,6 +1,7 @@
-//! A shard that lets someone see what passes through it.
+//! A shard that lets someone see what passes through it, and one who counts the payload bytes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -83,5 +84,28 @@ impl<W: ShardWatch> Shard for WatchedShard<W> {
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
         self.shard.forget(request)
+    }
+}
+
+pub(crate) struct PayloadCounter(pub(crate) Arc<AtomicU64>);
+
+impl PayloadCounter {
+    fn count(&self, payloads: &[&[u8]]) {
+        let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
+        self.0.fetch_add(bytes as u64, Ordering::AcqRel);
+    }
+}
+
+impl ShardWatch for PayloadCounter {
+    fn looks_up(&self, request: &LookupRequest) {
+        self.count(&[&request.segments, &request.ids, &request.bags]);
+    }
+
+    fn looked_up(&self, answer: &LookupResponse) {
+        self.count(&[&answer.rows]);
+    }
+
+    fn pushes(&self, request: &PushRequest) {
+        self.count(&[&request.segments, &request.ids, &request.bags, &request.gradients]);
     }
 }

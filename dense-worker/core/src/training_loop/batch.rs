@@ -2,8 +2,7 @@
 
 use super::{StreamRound, TrainingLoop, prepend};
 use crate::action::Action;
-use crate::agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
-use crate::barrier::BarrierReason;
+use crate::agreement::{BarrierReason, StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::event::Event;
 use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, LoopState, RoundEnd, StepPhase};
 

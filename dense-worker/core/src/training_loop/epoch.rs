@@ -2,7 +2,7 @@
 
 use super::{TrainingLoop, prepend};
 use crate::action::{Action, FailureCause, LoopEnd};
-use crate::barrier::BarrierDecision;
+use crate::agreement::BarrierDecision;
 use crate::event::Event;
 use crate::state::{
     BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, LoopState, RoundEnd, StepPhase,

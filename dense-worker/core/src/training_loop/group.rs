@@ -2,8 +2,8 @@
 
 use super::TrainingLoop;
 use crate::action::{Action, FailureCause, InFlight, LoopEnd};
+use crate::agreement::{RankProgress, most_advanced};
 use crate::event::{Event, GroupFailure, GroupMember, LoopCounts};
-use crate::progress::{RankProgress, most_advanced};
 use crate::state::{DrainPoint, EvaluationPoint, LoopState, RegroupPhase};
 
 /// Groups in a row that may fail: with one more, something else is wrong than a lost worker.

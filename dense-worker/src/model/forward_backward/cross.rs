@@ -12,19 +12,19 @@ use zagros_zip::ZipEq;
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
 use super::layer::{LayerUse, StepParts};
-use super::matrix::{Matrix, values, values_mut};
 use super::product::LayerProducts;
 use crate::model::ModelError;
-use crate::model::dcnv2::CrossMatrix;
+use crate::model::networks::CrossMatrix;
+use crate::model::weights::{Matrix, values, values_mut};
 
 #[derive(Debug)]
 pub(super) struct CrossLayers {
-    /// x₀, `[chunk, width]`.
-    first: Matrix,
+    /// x₀, `[chunk, width]`, which the caller writes before [`Self::forward`].
+    pub(super) first: Matrix,
     layers: Vec<CrossLayer>,
     d_affine: Matrix,
-    /// d loss / d x₀ without its way through the first layer.
-    d_first: Matrix,
+    /// d loss / d x₀ after [`Self::backward`]; within it, without its way through the first layer.
+    pub(super) d_first: Matrix,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl CrossLayers {
     /// Takes the next layers of `parts`.
     pub(super) fn new(layers: &[CrossMatrix], width: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let layers = layers.iter().map(|layer| CrossLayer::new(layer, width, parts)).collect::<Result<_, _>>()?;
-        let matrix = || Matrix::aligned(parts.row_count(), width);
+        let matrix = || Matrix::aligned(parts.rows, width);
         Ok(Self { first: matrix()?, layers, d_affine: matrix()?, d_first: matrix()? })
     }
 
@@ -74,22 +74,8 @@ impl CrossLayers {
         })
     }
 
-    /// x₀, which the caller writes before [`Self::forward`].
-    pub(super) fn first_mut(&mut self) -> &mut Matrix {
-        &mut self.first
-    }
-
-    pub(super) fn first(&self) -> &Matrix {
-        &self.first
-    }
-
     pub(super) fn output(&self) -> &Matrix {
         self.layers.last().map_or(&self.first, |layer| &layer.output)
-    }
-
-    /// d loss / d x₀ after [`Self::backward`].
-    pub(super) fn d_first_mut(&mut self) -> &mut Matrix {
-        &mut self.d_first
     }
 
     pub(super) fn forward(&mut self, rows: usize, by: SampleBlocks) -> Result<(), ModelError> {
@@ -139,7 +125,7 @@ impl CrossLayer {
         let shape = [weight.size()[0], weight.size()[1]];
         let (present, [weight, bias]) = parts.next_layer([weight, bias])?;
         let products = LayerProducts::new(weight.value, shape, None, parts)?;
-        let matrix = |columns: usize| Matrix::aligned(parts.row_count(), columns);
+        let matrix = |columns: usize| Matrix::aligned(parts.rows, columns);
         let map = match below {
             None => CrossMap::Full { matrix: products, d_matrix: weight.gradient },
             Some((down_present, down, d_down)) => {
@@ -169,7 +155,7 @@ impl CrossLayer {
                 maps.up.forward(&hidden, &mut affine, by)?;
             }
         }
-        let (stride, bias) = (first.row_stride(), values(&self.bias));
+        let (stride, bias) = (first.stride, values(&self.bias));
         let (affine, output) = (self.affine.values_mut(rows), self.output.values_mut(rows));
         let (first, input) = (first.values(rows), input.values(rows));
         run_wide(
@@ -196,7 +182,7 @@ impl CrossLayer {
         rows: usize,
         earlier: bool,
     ) {
-        let stride = first.row_stride();
+        let stride = first.stride;
         let d_bias = values_mut(&mut self.d_bias);
         if !earlier {
             d_bias.fill(0.0);
@@ -233,7 +219,7 @@ impl CrossLayer {
             CrossMap::Full { matrix, d_matrix } => {
                 matrix.weight_gradient(d_affine, input, d_matrix, progress)?;
                 progress.finished(d_matrix.numel() + self.d_bias.numel());
-                matrix.add_input_gradient(d_affine, slopes, progress.blocks)?;
+                matrix.input_gradient(d_affine, slopes, progress.blocks, true)?;
                 self.present.backward_done()
             }
             CrossMap::LowRank(maps) => {
@@ -241,12 +227,12 @@ impl CrossLayer {
                 up.weight_gradient(d_affine, &hidden.rows(rows)?, d_up, progress)?;
                 progress.finished(d_up.numel() + self.d_bias.numel());
                 let d_hidden = d_hidden.rows(rows)?;
-                up.input_gradient(d_affine, &d_hidden, progress.blocks)?;
+                up.input_gradient(d_affine, &d_hidden, progress.blocks, false)?;
                 self.present.backward_done()?;
                 down_present.backward()?;
                 down.weight_gradient(&d_hidden, input, d_down, progress)?;
                 progress.finished(d_down.numel());
-                down.add_input_gradient(&d_hidden, slopes, progress.blocks)?;
+                down.input_gradient(&d_hidden, slopes, progress.blocks, true)?;
                 down_present.backward_done()
             }
         }

@@ -1,15 +1,14 @@
-//! A chunk through DCN-V2 ([`crate::model::dcnv2`]) and back.
+//! A chunk through DCN-V2 ([`crate::model::networks::dcnv2`]) and back.
 
 use zagros_job::CrossStructure;
 use zagros_zip::ZipEq;
 
 use super::cross::CrossLayers;
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dcnv2::Dcnv2;
-use crate::model::dropout::UnitDropout;
+use crate::model::networks::Dcnv2;
+use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -47,9 +46,9 @@ impl Dcnv2ForwardBackward {
         let after_cross = match (&dcnv2.deep, dcnv2.structure) {
             (Some(deep), CrossStructure::Parallel) => AfterCross::Parallel(Box::new(ParallelDeep {
                 deep: LayerStack::new(deep, true, parts)?,
-                d_first: Matrix::aligned(parts.row_count(), width)?,
-                both: Matrix::aligned(parts.row_count(), dcnv2.output.input_count())?,
-                d_both: Matrix::aligned(parts.row_count(), dcnv2.output.input_count())?,
+                d_first: Matrix::aligned(parts.rows, width)?,
+                both: Matrix::aligned(parts.rows, dcnv2.output.input_count())?,
+                d_both: Matrix::aligned(parts.rows, dcnv2.output.input_count())?,
                 output: LayerStack::new(&dcnv2.output, true, parts)?,
             })),
             (deep, _) => AfterCross::Stacked(LayerStack::from_mlps(deep.iter().chain([&dcnv2.output]), true, parts)?),
@@ -57,7 +56,7 @@ impl Dcnv2ForwardBackward {
         Ok(Self {
             numeric: shape.numeric,
             cross,
-            d_crossed: Matrix::aligned(parts.row_count(), width)?,
+            d_crossed: Matrix::aligned(parts.rows, width)?,
             after: after_cross,
         })
     }
@@ -72,27 +71,22 @@ impl ChunkStep for Dcnv2ForwardBackward {
         }
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { numeric, cross, d_crossed, after } = self;
         let (rows, share_of) = (share.samples, &mut share);
-        cross.first_mut().put_side_by_side(rows, (share_of.numeric, *numeric), share_of.embeddings);
+        cross.first.put_side_by_side(rows, (share_of.numeric, *numeric), share_of.embeddings);
         cross.forward(rows, progress.blocks)?;
         let loss = match after {
             AfterCross::Stacked(stack) => {
-                stack.through_loss((cross.output(), Some(d_crossed)), share_of, progress, dropout)?
+                stack.through_loss(&[], (cross.output(), Some(d_crossed)), share_of, progress)?
             }
-            AfterCross::Parallel(parallel) => parallel.through_loss(cross, d_crossed, share_of, progress, dropout)?,
+            AfterCross::Parallel(parallel) => parallel.through_loss(cross, d_crossed, share_of, progress)?,
         };
         if progress.ends_at_outputs() {
             return Ok(loss);
         }
         cross.backward(d_crossed, rows, progress)?;
-        let d_first = cross.d_first_mut();
+        let d_first = &mut cross.d_first;
         if let AfterCross::Parallel(parallel) = after {
             let deep_slopes = parallel.d_first.values(rows);
             d_first.values_mut(rows).iter_mut().zip_eq(deep_slopes).for_each(|(sum, slope)| *sum += slope);
@@ -110,20 +104,19 @@ impl ParallelDeep {
         d_crossed: &mut Matrix,
         share: &mut BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let Self { deep, d_first, both, d_both, output } = self;
-        let (rows, width, stride) = (share.samples, d_crossed.column_count(), d_crossed.row_stride());
-        let first = cross.first().rows(rows)?;
-        deep.forward(&first, rows, progress.blocks, Some(dropout))?;
-        let (of_both, last) = (both.row_stride(), both.column_count() - width);
+        let (rows, width, stride) = (share.samples, d_crossed.columns, d_crossed.stride);
+        let first = cross.first.rows(rows)?;
+        deep.forward(&first, rows, progress.blocks, Some(&mut *progress.dropout))?;
+        let (of_both, last) = (both.stride, both.columns - width);
         let crossed = cross.output().values(rows).chunks_exact(stride);
         let read = crossed.zip_eq(deep.output(rows).chunks_exact(last));
         for (into, (crossed, deep)) in both.values_mut(rows).chunks_exact_mut(of_both).zip_eq(read) {
             into[..width].copy_from_slice(&crossed[..width]);
             into[width..][..last].copy_from_slice(deep);
         }
-        let loss = output.through_loss((both, Some(d_both)), share, progress, dropout)?;
+        let loss = output.through_loss(&[], (both, Some(d_both)), share, progress)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }

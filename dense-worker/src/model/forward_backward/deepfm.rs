@@ -1,4 +1,4 @@
-//! A chunk through DeepFM ([`crate::model::deepfm`]) and back.
+//! A chunk through DeepFM ([`crate::model::networks::deepfm`]) and back.
 
 use tch::Tensor;
 use zagros_table::run_wide;
@@ -6,13 +6,12 @@ use zagros_zip::ZipEq;
 
 use super::layer::{LayerUse, StepParts};
 use super::linear_term::LinearTerm;
-use super::matrix::{Matrix, values, values_mut};
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::deepfm::DeepFm;
-use crate::model::dropout::UnitDropout;
-use crate::model::mlp::LinearLayer;
+use crate::model::layers::LinearLayer;
+use crate::model::networks::DeepFm;
+use crate::model::weights::{Matrix, values, values_mut};
 
 #[derive(Debug)]
 pub(in crate::model) struct DeepFmForwardBackward {
@@ -52,8 +51,8 @@ impl DeepFmForwardBackward {
             numeric: of_numeric,
             fields: (numeric, network.features),
             dim: network.dim,
-            input: Matrix::aligned(parts.row_count(), inputs)?,
-            d_input: Matrix::aligned(parts.row_count(), inputs)?,
+            input: Matrix::aligned(parts.rows, inputs)?,
+            d_input: Matrix::aligned(parts.rows, inputs)?,
             sums: Vec::new(),
             terms: Vec::new(),
             deep: LayerStack::new(&network.deep, true, parts)?,
@@ -64,7 +63,7 @@ impl DeepFmForwardBackward {
     fn forward(&mut self, share: &BatchShare<'_>) -> Result<(), ModelError> {
         let Self { numeric, fields, dim, input, sums, terms, .. } = self;
         numeric.as_mut().map_or(Ok(()), |numeric| numeric.present.forward())?;
-        let (rows, stride, k, (columns, features)) = (share.samples, input.row_stride(), *dim - 1, *fields);
+        let (rows, stride, k, (columns, features)) = (share.samples, input.stride, *dim - 1, *fields);
         sums.clear();
         sums.resize(rows * k, 0.0);
         terms.clear();
@@ -102,8 +101,8 @@ impl DeepFmForwardBackward {
 
     /// Adds the slopes of the second-order term to those of the deep MLP: d f_ik = slope · (Σ_j f_jk − f_ik).
     fn second_order_backward(&mut self, rows: usize) {
-        let (k, stride) = (self.dim - 1, self.input.row_stride());
-        let width = self.input.column_count();
+        let (k, stride) = (self.dim - 1, self.input.stride);
+        let width = self.input.columns;
         let (slopes, sums, fields) = (self.deep.d_logits(rows), &self.sums, self.input.values(rows));
         let d_fields = self.d_input.values_mut(rows);
         run_wide(
@@ -129,22 +128,17 @@ impl ChunkStep for DeepFmForwardBackward {
         self.deep.refresh()
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         self.forward(&share)?;
         let rows = share.samples;
         let ends = (&self.input, Some(&self.d_input));
-        let loss = self.deep.through_loss_beside(&self.terms, ends, &mut share, progress, dropout)?;
+        let loss = self.deep.through_loss(&self.terms, ends, &mut share, progress)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }
         self.second_order_backward(rows);
         let Self { numeric, fields, dim, d_input, deep, .. } = self;
-        let (k, stride, (columns, features), slopes) = (*dim - 1, d_input.row_stride(), *fields, deep.d_logits(rows));
+        let (k, stride, (columns, features), slopes) = (*dim - 1, d_input.stride, *fields, deep.d_logits(rows));
         let d_fields = d_input.values(rows).chunks_exact(stride);
         if let Some(numeric) = numeric {
             numeric.backward(slopes, share.numeric, d_fields.clone(), progress)?;

@@ -1,16 +1,15 @@
-//! A chunk through DLRM ([`crate::model::dlrm`]) and back.
+//! A chunk through DLRM ([`crate::model::networks::dlrm`]) and back.
 
 use zagros_zip::ZipEq;
 
 use super::blocks::SampleBlocks;
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::pairs::{PairProducts, PairsPlace};
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::dlrm::Dlrm;
-use crate::model::dropout::UnitDropout;
+use crate::model::networks::Dlrm;
+use crate::model::weights::Matrix;
 
 #[derive(Debug)]
 pub(in crate::model) struct DlrmForwardBackward {
@@ -34,15 +33,14 @@ impl DlrmForwardBackward {
         let dim = dlrm.dim;
         let bottom = match &dlrm.bottom {
             Some(mlp) => {
-                let numeric = Matrix::dense(parts.row_count(), mlp.input_count())?;
+                let numeric = Matrix::dense(parts.rows, mlp.input_count())?;
                 Some(BottomMlp { numeric, stack: LayerStack::new(mlp, false, parts)?, dim })
             }
             None => None,
         };
         let pairs = PairProducts::new(dlrm.features + usize::from(bottom.is_some()), dim);
         let inputs = pairs.count() + if bottom.is_some() { dim } else { 0 };
-        let (input, d_input) =
-            (Matrix::aligned(parts.row_count(), inputs)?, Matrix::aligned(parts.row_count(), inputs)?);
+        let (input, d_input) = (Matrix::aligned(parts.rows, inputs)?, Matrix::aligned(parts.rows, inputs)?);
         let top = LayerStack::new(&dlrm.top, true, parts)?;
         Ok(Self { bottom, pairs, input, d_input, top })
     }
@@ -54,21 +52,15 @@ impl ChunkStep for DlrmForwardBackward {
         self.top.refresh()
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { bottom, pairs, input, d_input, top } = self;
-        let (rows, place) =
-            (share.samples, PairsPlace { stride: input.row_stride(), offset: input.column_count() - pairs.count() });
+        let (rows, place) = (share.samples, PairsPlace { stride: input.stride, offset: input.columns - pairs.count() });
         let dense = match bottom {
             Some(bottom) => bottom.forward(share.numeric, rows, progress.blocks, input)?,
             None => &[],
         };
         pairs.forward(dense, share.embeddings, input.values_mut(rows), place);
-        let loss = top.through_loss((input, Some(d_input)), &mut share, progress, dropout)?;
+        let loss = top.through_loss(&[], (input, Some(d_input)), &mut share, progress)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }
@@ -90,7 +82,7 @@ impl BottomMlp {
         by: SampleBlocks,
         input: &mut Matrix,
     ) -> Result<&[f32], ModelError> {
-        let stride = input.row_stride();
+        let stride = input.stride;
         self.numeric.values_mut(rows).copy_from_slice(numeric);
         self.stack.forward(&self.numeric.rows(rows)?, rows, by, None)?;
         let output = self.stack.output(rows);

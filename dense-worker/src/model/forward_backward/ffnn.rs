@@ -1,12 +1,11 @@
 //! A chunk through the feed-forward network and back.
 
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
-use crate::model::dropout::UnitDropout;
-use crate::model::ffnn::Ffnn;
+use crate::model::networks::Ffnn;
+use crate::model::weights::Matrix;
 
 #[derive(Debug)]
 pub(in crate::model) struct FfnnForwardBackward {
@@ -21,8 +20,8 @@ pub(in crate::model) struct FfnnForwardBackward {
 impl FfnnForwardBackward {
     pub(super) fn new(ffnn: &Ffnn, numeric: usize, parts: &mut StepParts<'_>) -> Result<Self, ModelError> {
         let inputs = ffnn.layers.input_count();
-        let input = Matrix::aligned(parts.row_count(), inputs)?;
-        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.row_count(), inputs - numeric)).transpose()?;
+        let input = Matrix::aligned(parts.rows, inputs)?;
+        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.rows, inputs - numeric)).transpose()?;
         Ok(Self { input, d_input, numeric, layers: LayerStack::new(&ffnn.layers, true, parts)? })
     }
 }
@@ -32,16 +31,11 @@ impl ChunkStep for FfnnForwardBackward {
         self.layers.refresh()
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { input, d_input, numeric, layers } = self;
         let rows = share.samples;
         input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
-        let loss = layers.through_loss((input, d_input.as_ref()), &mut share, progress, dropout)?;
+        let loss = layers.through_loss(&[], (input, d_input.as_ref()), &mut share, progress)?;
         let Some(d_input) = d_input.as_ref().filter(|_| !progress.ends_at_outputs()) else { return Ok(loss) };
         d_input.copy_from_column(0, rows, share.gradients);
         Ok(loss)

@@ -1,12 +1,11 @@
-//! A chunk through FinalMLP ([`crate::model::finalmlp`]) and back, without gates.
+//! A chunk through FinalMLP ([`crate::model::networks::finalmlp`]) and back, without gates.
 
 use super::fusion::FusionStep;
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::UnitDropout;
-use crate::model::finalmlp::{FinalMlp, StreamGate};
+use crate::model::networks::{FinalMlp, StreamGate};
+use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -34,8 +33,8 @@ impl FinalMlpForwardBackward {
         let inputs = shape.numeric + shape.vectors_width();
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(parts.row_count(), inputs)?,
-            d_input: Matrix::aligned(parts.row_count(), inputs)?,
+            input: Matrix::aligned(parts.rows, inputs)?,
+            d_input: Matrix::aligned(parts.rows, inputs)?,
             first: LayerStack::new(&first.layers, true, parts)?,
             second: LayerStack::new(&second.layers, true, parts)?,
             fusion: FusionStep::new(fusion, parts)?,
@@ -49,18 +48,13 @@ impl ChunkStep for FinalMlpForwardBackward {
         self.first.refresh().and_then(|()| self.second.refresh())
     }
 
-    fn chunk(
-        &mut self,
-        share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { numeric, input, d_input, first, second, fusion } = self;
         let rows = share.samples;
         input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
         let x = input.rows(rows)?;
-        first.forward(&x, rows, progress.blocks, Some(dropout))?;
-        second.forward(&x, rows, progress.blocks, Some(dropout))?;
+        first.forward(&x, rows, progress.blocks, Some(&mut *progress.dropout))?;
+        second.forward(&x, rows, progress.blocks, Some(&mut *progress.dropout))?;
         fusion.forward([&first.output_tensor(rows)?, &second.output_tensor(rows)?], rows, progress.blocks)?;
         share.logits.copy_from_slice(fusion.logits(rows));
         let loss = progress.loss(share.logits, (share.labels, share.weights), fusion.d_logits(rows));

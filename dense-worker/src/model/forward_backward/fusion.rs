@@ -11,9 +11,9 @@ use zagros_zip::ZipEq;
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
 use super::layer::{LayerUse, LayerVariable, StepParts};
-use super::matrix::{Matrix, values, values_mut};
 use super::product::LayerProducts;
-use crate::model::finalmlp::BilinearFusion;
+use crate::model::networks::BilinearFusion;
+use crate::model::weights::{Matrix, values, values_mut};
 use crate::model::{ModelError, int};
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl FusionStep {
                 d_weight: gradient,
             })
         };
-        let matrix = |columns| Matrix::dense(parts.row_count(), columns);
+        let matrix = |columns| Matrix::dense(parts.rows, columns);
         Ok(Self {
             of_first: term(of_first, weight, a)?,
             of_second: term(of_second, second, b)?,
@@ -101,7 +101,7 @@ impl FusionStep {
         self.of_second.present.forward_done()?;
         self.of_first.present.forward()?;
         self.of_first.products.forward(first, &mut self.logits.rows(rows)?, by)?;
-        let (bias, outputs) = (values(&self.bias), self.logits.column_count());
+        let (bias, outputs) = (values(&self.bias), self.logits.columns);
         let terms = self.term.values(rows).chunks_exact(outputs);
         for (logits, terms) in self.logits.values_mut(rows).chunks_exact_mut(outputs).zip_eq(terms) {
             let terms = terms.iter().zip_eq(bias);
@@ -109,7 +109,7 @@ impl FusionStep {
         }
         self.of_first.present.forward_done()?;
         self.present.forward()?;
-        let (b, all) = (self.d_left.column_count(), values(second));
+        let (b, all) = (self.d_left.columns, values(second));
         for (place, left) in self.left.iter_mut().enumerate() {
             let (output, head) = (place / self.heads, place % self.heads);
             let matrix = self.products.f_select(0, int(place))?;
@@ -136,9 +136,9 @@ impl FusionStep {
     ) -> Result<(), ModelError> {
         let slopes = self.d_logits.rows(rows)?;
         self.of_first.present.backward()?;
-        self.of_first.products.input_gradient(&slopes, &d_first, progress.blocks)?;
+        self.of_first.products.input_gradient(&slopes, &d_first, progress.blocks, false)?;
         self.of_second.present.backward()?;
-        self.of_second.products.input_gradient(&slopes, &d_second, progress.blocks)?;
+        self.of_second.products.input_gradient(&slopes, &d_second, progress.blocks, false)?;
         self.present.backward()?;
         for place in 0..self.left.len() {
             self.head_backward(place, ([first, second], (&d_first, &mut d_second)), rows, progress)?;
@@ -169,8 +169,8 @@ impl FusionStep {
         rows: usize,
         progress: &ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        let (output, head, b, heads) = (place / self.heads, place % self.heads, self.d_left.column_count(), self.heads);
-        let outputs = self.d_logits.column_count();
+        let (output, head, b, heads) = (place / self.heads, place % self.heads, self.d_left.columns, self.heads);
+        let outputs = self.d_logits.columns;
         let slopes = self.d_logits.values(rows).chunks_exact(outputs).map(|slopes| slopes[output]);
         let read = values(second).chunks_exact(b * heads).zip_eq(self.left[place].values(rows).chunks_exact(b));
         let made = self.d_left.values_mut(rows).chunks_exact_mut(b);

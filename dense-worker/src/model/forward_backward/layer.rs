@@ -7,14 +7,13 @@ use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
 use super::CHUNK;
-use super::layer_values::LayerValues;
-use super::matrix::Matrix;
-use super::window::{LayerWindow, UseNumber};
+use crate::model::streamed::{LayerValues, LayerWindow, UseNumber};
+use crate::model::weights::Matrix;
 use crate::model::{ModelError, int};
 
 pub(super) struct StepParts<'a> {
     source: PartSource<'a>,
-    rows: usize,
+    pub(super) rows: usize,
     built: usize,
     /// Of them, those with dropout.
     dropouts: usize,
@@ -53,11 +52,9 @@ pub(super) struct LayerSlice {
     pub(super) start: i64,
 }
 
+/// A layer that is here only while it is used; `None` if it always is.
 #[derive(Debug)]
-pub(super) enum LayerUse {
-    Always,
-    Between(StreamedLayer),
-}
+pub(super) struct LayerUse(Option<StreamedLayer>);
 
 #[derive(Debug)]
 pub(super) struct StreamedLayer {
@@ -87,10 +84,6 @@ impl<'a> StepParts<'a> {
         Self { source: PartSource::Streamed(window, thread), rows, built: 0, dropouts: 0, slopes: None }
     }
 
-    pub(super) fn row_count(&self) -> usize {
-        self.rows
-    }
-
     pub(super) fn next_dropout(&mut self) -> usize {
         self.dropouts += 1;
         self.dropouts - 1
@@ -100,7 +93,7 @@ impl<'a> StepParts<'a> {
     /// a segment take the least memory.
     pub(super) fn segment_length(&self, layers: usize) -> usize {
         match &self.source {
-            PartSource::Streamed(window, _) if window.recomputes_outputs() => layers.isqrt().max(1),
+            PartSource::Streamed(window, _) if window.recomputes => layers.isqrt().max(1),
             PartSource::Streamed(..) | PartSource::Resident(_) => 1,
         }
     }
@@ -172,7 +165,7 @@ impl<'a> StepParts<'a> {
                     let value = variable.f_detach()?.f_view_(shape.as_slice())?;
                     made.push(LayerVariable { value, gradient: gradient.f_view_(shape.as_slice())? });
                 }
-                Ok((LayerUse::Always, made.try_into().map_err(|_| lost)?))
+                Ok((LayerUse(None), made.try_into().map_err(|_| lost)?))
             }
             PartSource::Streamed(window, thread) => {
                 let (mut made, mut streamed) = (Vec::with_capacity(N), Vec::with_capacity(N));
@@ -190,7 +183,7 @@ impl<'a> StepParts<'a> {
                     present: None,
                     gradients: None,
                 };
-                Ok((LayerUse::Between(streamed), made.try_into().map_err(|_| lost)?))
+                Ok((LayerUse(Some(streamed)), made.try_into().map_err(|_| lost)?))
             }
         }
     }
@@ -199,34 +192,22 @@ impl<'a> StepParts<'a> {
 impl LayerUse {
     /// Before the layer's part of a forward. Waits for its values.
     pub(super) fn forward(&mut self) -> Result<(), ModelError> {
-        match self {
-            Self::Always => Ok(()),
-            Self::Between(layer) => layer.begin(),
-        }
+        self.0.as_mut().map_or(Ok(()), StreamedLayer::begin)
     }
 
     /// After the layer's part of a forward.
     pub(super) fn forward_done(&mut self) -> Result<(), ModelError> {
-        match self {
-            Self::Always => Ok(()),
-            Self::Between(layer) => layer.end(),
-        }
+        self.0.as_mut().map_or(Ok(()), StreamedLayer::end)
     }
 
     /// Before the layer's part of a backward. Waits for its values, and gives memory for its gradients, which holds anything.
     pub(super) fn backward(&mut self) -> Result<(), ModelError> {
-        match self {
-            Self::Always => Ok(()),
-            Self::Between(layer) => layer.begin().and_then(|()| layer.begin_gradients()),
-        }
+        self.0.as_mut().map_or(Ok(()), |layer| layer.begin().and_then(|()| layer.begin_gradients()))
     }
 
     /// After the layer's part of a backward: its gradients are whole.
     pub(super) fn backward_done(&mut self) -> Result<(), ModelError> {
-        match self {
-            Self::Always => Ok(()),
-            Self::Between(layer) => layer.end().and_then(|()| layer.give_gradients()),
-        }
+        self.0.as_mut().map_or(Ok(()), |layer| layer.end().and_then(|()| layer.give_gradients()))
     }
 }
 

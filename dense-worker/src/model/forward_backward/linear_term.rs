@@ -5,9 +5,9 @@ use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
 use super::layer::{LayerUse, StepParts};
-use super::matrix::{values, values_mut};
 use crate::model::ModelError;
-use crate::model::mlp::LinearLayer;
+use crate::model::layers::LinearLayer;
+use crate::model::weights::{values, values_mut};
 
 #[derive(Debug)]
 pub(super) struct LinearTerm {

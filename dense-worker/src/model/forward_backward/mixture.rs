@@ -12,10 +12,10 @@ use zagros_zip::ZipEq;
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
 use super::layer::{LayerUse, StepParts};
-use super::matrix::Matrix;
 use super::product::LayerProducts;
 use super::stack::LayerStack;
 use crate::model::ModelError;
+use crate::model::weights::Matrix;
 
 /// Has memory for one chunk.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl ExpertMixture {
         let shape = [gate.size()[0], gate.size()[1]];
         let (present, [gate]) = parts.next_layer([gate])?;
         let products = LayerProducts::new(gate.value, shape, None, parts)?;
-        let (experts, matrix) = (products.output_count(), |columns| Matrix::dense(parts.row_count(), columns));
+        let (experts, matrix) = (products.output_count(), |columns| Matrix::dense(parts.rows, columns));
         Ok(Self {
             present,
             gate: products,
@@ -67,7 +67,7 @@ impl ExpertMixture {
         rows: usize,
         by: SampleBlocks,
     ) -> Result<(), ModelError> {
-        let (count, width) = (self.shares.column_count(), self.output.column_count());
+        let (count, width) = (self.shares.columns, self.output.columns);
         self.present.forward()?;
         self.gate.forward(x, &mut self.shares.rows(rows)?, by)?;
         self.present.forward_done()?;
@@ -102,7 +102,7 @@ impl ExpertMixture {
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        let (count, width) = (self.shares.column_count(), self.output.column_count());
+        let (count, width) = (self.shares.columns, self.output.columns);
         let (shares, d_output) = (self.shares.values(rows), self.d_output.values(rows));
         let d_shares = self.d_shares.values_mut(rows);
         for (expert, stack) in experts.enumerate() {
@@ -129,7 +129,7 @@ impl ExpertMixture {
         self.present.backward()?;
         self.gate.weight_gradient(&slopes, x, &mut self.d_gate, progress)?;
         progress.finished(self.d_gate.numel());
-        self.gate.add_input_gradient(&slopes, d_x, progress.blocks)?;
+        self.gate.input_gradient(&slopes, d_x, progress.blocks, true)?;
         self.present.backward_done()
     }
 }

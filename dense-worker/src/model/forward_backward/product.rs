@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use super::ChunkProgress;
 use super::blocks::SampleBlocks;
 use super::layer::StepParts;
-use super::matrix::{LINE, Matrix};
+use crate::model::weights::{LINE, Matrix};
 use crate::model::{ModelError, int};
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl LayerProducts {
         let half = match half {
             Some(kind) => {
                 let empty = |size: &[i64]| Tensor::f_zeros(size, (kind, Device::Cpu));
-                let (copy, rows) = (empty(&shape)?, int(parts.row_count()));
+                let (copy, rows) = (empty(&shape)?, int(parts.rows));
                 let (input, slopes) = (empty(&[rows, shape[1]])?, empty(&[rows, shape[0]])?);
                 Some(HalfCopies { transposed: copy.f_tr()?, weight: copy, input, slopes })
             }
@@ -143,58 +143,37 @@ impl LayerProducts {
         Ok(())
     }
 
-    /// Adds slopes·W to `d_input`, as [`Self::input_gradient`].
-    pub(super) fn add_input_gradient(
-        &mut self,
-        slopes: &Tensor,
-        d_input: &Tensor,
-        by: SampleBlocks,
-    ) -> Result<(), ModelError> {
-        match &self.half {
-            None => {
-                let weight = self.of_last_inputs(&self.weight, d_input)?;
-                by.for_each_block([slopes, d_input], |[slopes, d_input], _| {
-                    let _ = d_input.f_addmm_(slopes, &weight)?;
-                    Ok(())
-                })
-            }
-            Some(half) => {
-                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
-                let weight = self.of_last_inputs(&half.weight, d_input)?;
-                let _ = d_input.shallow_clone().f_add_(&product(&slopes, &weight)?)?;
-                Ok(())
-            }
-        }
-    }
-
     /// The columns of a weight for the last inputs, as many as `d_input` has.
     fn of_last_inputs(&self, weight: &Tensor, d_input: &Tensor) -> Result<Tensor, ModelError> {
         let wanted = d_input.size()[1];
         Ok(weight.f_narrow(1, self.shape[1] - wanted, wanted)?)
     }
 
-    /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
-    /// `d_input` has columns.
+    /// `d_input` = slopes·W, or with `adds` that is added to it, with the slopes of the last [`Self::weight_gradient`], for the last
+    /// inputs: as many as `d_input` has columns.
     pub(super) fn input_gradient(
         &mut self,
         slopes: &Tensor,
         d_input: &Tensor,
         by: SampleBlocks,
+        adds: bool,
     ) -> Result<(), ModelError> {
-        match &self.half {
-            None => {
-                let weight = self.of_last_inputs(&self.weight, d_input)?;
-                by.for_each_block([slopes, d_input], |[slopes, d_input], _| {
-                    let _ = slopes.f_mm_out(d_input, &weight)?;
-                    Ok(())
-                })
-            }
-            Some(half) => {
-                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
-                let weight = self.of_last_inputs(&half.weight, d_input)?;
-                Ok(d_input.shallow_clone().f_copy_(&product(&slopes, &weight)?)?)
-            }
+        let Some(half) = &self.half else {
+            let weight = self.of_last_inputs(&self.weight, d_input)?;
+            return by.for_each_block([slopes, d_input], |[slopes, d_input], _| {
+                let _ = if adds { d_input.f_addmm_(slopes, &weight)? } else { slopes.f_mm_out(d_input, &weight)? };
+                Ok(())
+            });
+        };
+        let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
+        let product = product(&slopes, &self.of_last_inputs(&half.weight, d_input)?)?;
+        let mut d_input = d_input.shallow_clone();
+        if adds {
+            let _ = d_input.f_add_(&product)?;
+        } else {
+            d_input.f_copy_(&product)?;
         }
+        Ok(())
     }
 }
 
@@ -237,7 +216,8 @@ mod tests {
 
     use super::super::TraversalPurpose;
     use super::*;
-    use crate::model::loss::{MeanLoss, TargetLosses};
+    use crate::model::layers::UnitDropout;
+    use crate::model::training::{MeanLoss, TargetLosses};
 
     #[test]
     fn rounded_values_multiply_as_bf16_do() {
@@ -257,10 +237,12 @@ mod tests {
             let mean = MeanLoss { losses: &losses, factor: 1.0 };
             for (earlier, last) in [(false, false), (true, true)] {
                 let (blocks, purpose) = (SampleBlocks::TRAINING, TraversalPurpose::Training);
-                let progress = ChunkProgress { mean, earlier, last, blocks, purpose, on_gradients: &mut |_| () };
+                let dropout = &mut UnitDropout::new(0.0, 0, 0);
+                let progress =
+                    ChunkProgress { mean, earlier, last, blocks, purpose, dropout, on_gradients: &mut |_| () };
                 products.weight_gradient(&slopes, &input, &mut d_weight, &progress).unwrap();
             }
-            products.input_gradient(&slopes, &d_input, SampleBlocks::TRAINING).unwrap();
+            products.input_gradient(&slopes, &d_input, SampleBlocks::TRAINING, false).unwrap();
             [output, d_weight, d_input]
         };
         for (rounded, half) in all(Kind::Float).iter().zip_eq(&all(Kind::BFloat16)) {

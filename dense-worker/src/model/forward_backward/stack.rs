@@ -7,13 +7,12 @@ use zagros_zip::ZipEq;
 
 use super::blocks::SampleBlocks;
 use super::layer::{LayerSlice, LayerUse, SlicedLayer, StepParts};
-use super::matrix::{Matrix, values, values_mut};
 use super::product::LayerProducts;
 use super::{BatchShare, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::device::has_units;
-use crate::model::dropout::UnitDropout;
-use crate::model::mlp::Mlp;
+use crate::model::layers::{Mlp, UnitDropout, apply_mask};
+use crate::model::weights::{Matrix, values, values_mut};
 
 /// Has memory for one chunk.
 #[derive(Debug)]
@@ -79,10 +78,10 @@ impl LayerStack {
         let all: Vec<_> = mlps.into_iter().flat_map(of_mlp).collect();
         let (last, segment) = (all.len().saturating_sub(1), parts.segment_length(all.len()));
         let widest = all.iter().map(|(_, weight, ..)| weight.size()[0]).max().unwrap_or(1);
-        let inner = || Matrix::dense(parts.row_count(), usize::try_from(widest).unwrap_or(1));
+        let inner = || Matrix::dense(parts.rows, usize::try_from(widest).unwrap_or(1));
         let inner: Vec<Matrix> = (1..segment).map(|_| inner()).collect::<Result<_, _>>()?;
         for (index, (mlp, weight, bias, activate)) in all.into_iter().enumerate() {
-            let (rows, width) = (parts.row_count(), usize::try_from(weight.size()[0]).unwrap_or(0));
+            let (rows, width) = (parts.rows, usize::try_from(weight.size()[0]).unwrap_or(0));
             let number = if activate && dropout { parts.next_dropout() } else { 0 };
             let SlicedLayer { slices, bias } = parts.sliced_layer(weight, bias)?;
             let slice = |slice| WeightSlice::new(slice, half(mlp.precision_of(activate)), parts);
@@ -127,7 +126,7 @@ impl LayerStack {
             let output = layer.forward(&input, rows, by)?;
             layer.mask.clear();
             if let Some(dropout) = dropout.as_deref_mut().filter(|_| layer.activate) {
-                dropout.draw_factors(layer.number, rows * layer.output.column_count(), &mut layer.mask);
+                dropout.draw_factors(layer.number, rows * layer.output.columns, &mut layer.mask);
                 apply_mask(layer.output.values_mut(rows), &layer.mask);
             }
             input = output;
@@ -147,30 +146,18 @@ impl LayerStack {
     }
 
     /// From the network's last input to the loss, and back to `d_input`, which has a column for each of the last inputs.
-    /// Writes the outputs of `share`. Returns the sum of its losses.
+    /// Writes the outputs of `share`. Returns the sum of its losses. A network may add `beside` to the logits: `[samples]`, or nothing.
+    /// [`Self::d_logits`] holds its slopes then.
     pub(super) fn through_loss(
-        &mut self,
-        (input, d_input): (&Matrix, Option<&Matrix>),
-        share: &mut BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
-        self.through_loss_beside(&[], (input, d_input), share, progress, dropout)
-    }
-
-    /// As [`Self::through_loss`], for a network that adds `beside` to the logits: `[samples]`, or nothing. [`Self::d_logits`] holds
-    /// its slopes then.
-    pub(super) fn through_loss_beside(
         &mut self,
         beside: &[f32],
         (input, d_input): (&Matrix, Option<&Matrix>),
         share: &mut BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
     ) -> Result<f64, ModelError> {
         let rows = share.samples;
         let input = input.rows(rows)?;
-        self.forward(&input, rows, progress.blocks, Some(dropout))?;
+        self.forward(&input, rows, progress.blocks, Some(&mut *progress.dropout))?;
         share.logits.copy_from_slice(self.output(rows));
         if !beside.is_empty() {
             share.logits.iter_mut().zip_eq(beside).for_each(|(logit, term)| *logit += term);
@@ -193,7 +180,7 @@ impl LayerStack {
         self.layers.last_mut().map_or(&mut [], |layer| layer.d_output.values_mut(rows))
     }
 
-    /// d loss / d logits after [`Self::through_loss_beside`].
+    /// d loss / d logits after [`Self::through_loss`].
     pub(super) fn d_logits(&self, rows: usize) -> &[f32] {
         self.layers.last().map_or(&[], |layer| layer.d_output.values(rows))
     }
@@ -206,7 +193,7 @@ impl LayerStack {
     }
 
     pub(super) fn output_width(&self) -> usize {
-        self.layers.last().map_or(0, |layer| layer.output.column_count())
+        self.layers.last().map_or(0, |layer| layer.output.columns)
     }
 
     pub(super) fn output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
@@ -307,14 +294,9 @@ impl StackLayer {
             let slopes = slice.columns(&self.d_output.rows(rows)?)?;
             slice.products.weight_gradient(&slopes, input, &mut slice.d_weight, progress)?;
             progress.finished(slice.d_weight.numel() + if index == last { self.d_bias.numel() } else { 0 });
-            match d_input {
-                InputSlopes::Unread => {}
-                InputSlopes::Written(into) if index == last => {
-                    slice.products.input_gradient(&slopes, into, progress.blocks)?;
-                }
-                InputSlopes::Written(to) | InputSlopes::Added(to) => {
-                    slice.products.add_input_gradient(&slopes, to, progress.blocks)?;
-                }
+            if let InputSlopes::Written(to) | InputSlopes::Added(to) = d_input {
+                let adds = index < last || matches!(d_input, InputSlopes::Added(_));
+                slice.products.input_gradient(&slopes, to, progress.blocks, adds)?;
             }
             slice.present.backward_done()?;
         }
@@ -323,7 +305,7 @@ impl StackLayer {
 
     /// From d loss / d output to d loss / d product. The sum of its columns is the bias's gradient.
     fn undo_activation(&mut self, rows: usize, earlier: bool) {
-        let width = self.output.column_count();
+        let width = self.output.columns;
         let slopes = self.d_output.values_mut(rows);
         apply_mask(slopes, &self.mask);
         let d_bias = values_mut(&mut self.d_bias);
@@ -365,11 +347,4 @@ fn add_bias(values: &mut [f32], bias: &[f32], activate: bool) {
             }
         },
     );
-}
-
-/// Multiplies by what dropout drew. An empty mask drops nothing.
-fn apply_mask(values: &mut [f32], mask: &[f32]) {
-    if !mask.is_empty() {
-        values.iter_mut().zip_eq(mask).for_each(|(value, factor)| *value *= factor);
-    }
 }

@@ -10,13 +10,11 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::blocks::SampleBlocks;
 use super::layer::StepParts;
-use super::streamed_exchange::StreamedExchange;
 use super::threads::{most_samples, share_sizes};
-use super::window::LayerWindow;
 use super::{BatchShare, ChunkProgress, ForwardBackward, TraversalPurpose};
-use crate::model::dropout::UnitDropout;
-use crate::model::loss::{MeanLoss, TargetLosses, mean_over};
-use crate::model::scoring::BLOCK;
+use crate::model::layers::UnitDropout;
+use crate::model::streamed::{LayerWindow, StreamedExchange};
+use crate::model::training::{BLOCK, MeanLoss, TargetLosses, mean_over};
 use crate::model::{DenseNetwork, InputShape, ModelError};
 
 /// Threads that make a step together, each with a share of the batch.
@@ -121,7 +119,7 @@ impl StreamedThreads {
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
 
-    /// Outputs of samples, `[samples, outputs]`, by blocks as [`crate::model::scoring`] has them. `numeric` has `columns` values a
+    /// Outputs of samples, `[samples, outputs]`, by blocks as [`crate::model::training::scoring`] has them. `numeric` has `columns` values a
     /// sample, and `embeddings` `width`.
     pub(in crate::model) fn score(
         &mut self,
@@ -207,9 +205,9 @@ impl StreamedThread {
         let _no_grad = tch::no_grad_guard();
         let StreamedTraversal { purpose, blocks, mean } = traversal;
         let on_gradients: &mut dyn FnMut(usize) = &mut |_| ();
-        let mut progress = ChunkProgress { mean, earlier: false, last: true, blocks, purpose, on_gradients };
         let dropout = if purpose == TraversalPurpose::Training { &mut self.dropout } else { &mut self.keep };
-        self.step.0.chunk(share, &mut progress, dropout)
+        let mut progress = ChunkProgress { mean, earlier: false, last: true, blocks, purpose, dropout, on_gradients };
+        self.step.0.chunk(share, &mut progress)
     }
 }
 

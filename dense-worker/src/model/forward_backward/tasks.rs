@@ -1,17 +1,16 @@
-//! A chunk through the networks of several labels ([`crate::model::tasks`]) and back.
+//! A chunk through the networks of several labels ([`TasksNetwork`]) and back.
 
 use tch::Tensor;
 use zagros_zip::ZipEq;
 
 use super::blocks::SampleBlocks;
 use super::layer::StepParts;
-use super::matrix::Matrix;
 use super::mixture::ExpertMixture;
 use super::stack::{InputSlopes, LayerStack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::UnitDropout;
-use crate::model::mlp::Mlp;
-use crate::model::tasks::{self, ExpertGate, TasksNetwork};
+use crate::model::layers::{Mlp, UnitDropout};
+use crate::model::networks::{ExpertGate, PleLevel, SharedLayers, TasksNetwork};
+use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -58,20 +57,20 @@ impl TasksForwardBackward {
     ) -> Result<Option<Self>, ModelError> {
         let inputs = shape.numeric + shape.width();
         let shared = match &network.shared {
-            tasks::SharedLayers::Bottom(None) => SharedStacks::Nothing,
-            tasks::SharedLayers::Bottom(Some(bottom)) => SharedStacks::Bottom(LayerStack::new(bottom, true, parts)?),
-            tasks::SharedLayers::Mmoe(experts, gates) => {
+            SharedLayers::Bottom(None) => SharedStacks::Nothing,
+            SharedLayers::Bottom(Some(bottom)) => SharedStacks::Bottom(LayerStack::new(bottom, true, parts)?),
+            SharedLayers::Mmoe(experts, gates) => {
                 if experts.iter().any(|expert| expert.input_count() == 0) {
                     return Ok(None);
                 }
                 let none: Vec<Vec<Mlp>> = gates.iter().map(|_| Vec::new()).collect();
                 SharedStacks::Levels(vec![ExpertLevel::new((experts, &none), gates, None, parts)?])
             }
-            tasks::SharedLayers::Ple(levels) => {
+            SharedLayers::Ple(levels) => {
                 if levels.iter().flat_map(|level| &level.shared).any(|expert| expert.input_count() == 0) {
                     return Ok(None);
                 }
-                let level = |level: &tasks::PleLevel| {
+                let level = |level: &PleLevel| {
                     ExpertLevel::new((&level.shared, &level.own), &level.gates, level.shared_gate.as_ref(), parts)
                 };
                 SharedStacks::Levels(levels.iter().map(level).collect::<Result<_, _>>()?)
@@ -81,8 +80,8 @@ impl TasksForwardBackward {
             network.towers.iter().map(|tower| LayerStack::new(tower, true, parts)).collect::<Result<_, _>>()?;
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(parts.row_count(), inputs)?,
-            d_input: Matrix::aligned(parts.row_count(), inputs)?,
+            input: Matrix::aligned(parts.rows, inputs)?,
+            d_input: Matrix::aligned(parts.rows, inputs)?,
             shared,
             towers,
             d_logits: Vec::new(),
@@ -161,18 +160,13 @@ impl ChunkStep for TasksForwardBackward {
         self.towers.iter_mut().try_for_each(LayerStack::refresh)
     }
 
-    fn chunk(
-        &mut self,
-        share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let rows = share.samples;
         self.input.put_side_by_side(rows, (share.numeric, self.numeric), share.embeddings);
         self.d_input.values_mut(rows).fill(0.0);
-        let read = self.forward_shared(rows, progress.blocks, dropout)?;
+        let read = self.forward_shared(rows, progress.blocks, progress.dropout)?;
         for (tower, read) in self.towers.iter_mut().zip_eq(&read) {
-            tower.forward(read, rows, progress.blocks, Some(dropout))?;
+            tower.forward(read, rows, progress.blocks, Some(&mut *progress.dropout))?;
         }
         let outputs = share.logits.len() / rows;
         let mut start = 0;

@@ -4,11 +4,10 @@ use zagros_zip::ZipEq;
 
 use super::layer::StepParts;
 use super::{BatchShare, ForwardBackward};
-use crate::model::FinalGradients;
-use crate::model::dropout::UnitDropout;
-use crate::model::flat::FlatParameters;
-use crate::model::loss::{MeanLoss, TargetLosses, mean_over};
-use crate::model::{DenseNetwork, InputShape, ModelError};
+use crate::model::layers::UnitDropout;
+use crate::model::training::{MeanLoss, TargetLosses, mean_over};
+use crate::model::weights::FlatParameters;
+use crate::model::{DenseNetwork, FinalGradients, InputShape, ModelError};
 
 /// The fewest samples for a thread: waking it takes as long as a few samples.
 const LEAST: usize = 64;

@@ -1,14 +1,13 @@
-//! A chunk through Wide & Deep ([`crate::model::wide_deep`]) and back.
+//! A chunk through Wide & Deep ([`crate::model::networks::wide_deep`]) and back.
 
 use zagros_zip::ZipEq;
 
 use super::layer::StepParts;
 use super::linear_term::LinearTerm;
-use super::matrix::Matrix;
 use super::stack::LayerStack;
 use super::{BatchShare, ChunkProgress, ChunkStep};
-use crate::model::dropout::UnitDropout;
-use crate::model::wide_deep::WideDeep;
+use crate::model::networks::WideDeep;
+use crate::model::weights::Matrix;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -34,8 +33,8 @@ impl WideDeepForwardBackward {
             numeric,
             dims: shape.embeddings.clone(),
             wide,
-            input: Matrix::aligned(parts.row_count(), inputs)?,
-            d_input: (inputs > numeric).then(|| Matrix::aligned(parts.row_count(), inputs - numeric)).transpose()?,
+            input: Matrix::aligned(parts.rows, inputs)?,
+            d_input: (inputs > numeric).then(|| Matrix::aligned(parts.rows, inputs - numeric)).transpose()?,
             wide_logits: Vec::new(),
             deep: LayerStack::new(&network.deep, true, parts)?,
         })
@@ -47,14 +46,9 @@ impl ChunkStep for WideDeepForwardBackward {
         self.deep.refresh()
     }
 
-    fn chunk(
-        &mut self,
-        mut share: BatchShare<'_>,
-        progress: &mut ChunkProgress<'_>,
-        dropout: &mut UnitDropout,
-    ) -> Result<f64, ModelError> {
+    fn chunk(&mut self, mut share: BatchShare<'_>, progress: &mut ChunkProgress<'_>) -> Result<f64, ModelError> {
         let Self { numeric, dims, wide, input, d_input, wide_logits, deep } = self;
-        let (rows, stride, numeric, width) = (share.samples, input.row_stride(), *numeric, dims.iter().sum::<usize>());
+        let (rows, stride, numeric, width) = (share.samples, input.stride, *numeric, dims.iter().sum::<usize>());
         wide_logits.clear();
         wide_logits.resize(rows, 0.0);
         for (sample, (into, logit)) in
@@ -72,7 +66,7 @@ impl ChunkStep for WideDeepForwardBackward {
         if let Some(wide) = wide {
             wide.add_to(wide_logits, share.numeric)?;
         }
-        let loss = deep.through_loss_beside(wide_logits, (input, d_input.as_ref()), &mut share, progress, dropout)?;
+        let loss = deep.through_loss(wide_logits, (input, d_input.as_ref()), &mut share, progress)?;
         if progress.ends_at_outputs() {
             return Ok(loss);
         }
@@ -80,7 +74,7 @@ impl ChunkStep for WideDeepForwardBackward {
         if let Some(wide) = wide {
             wide.backward(slopes, share.numeric, progress)?;
         }
-        let deep_slopes = d_input.as_ref().map(|d_input| (d_input.values(rows), d_input.row_stride()));
+        let deep_slopes = d_input.as_ref().map(|d_input| (d_input.values(rows), d_input.stride));
         for (sample, slope) in slopes.iter().enumerate() {
             let (mut into, mut start) = (&mut share.gradients[sample * width..][..width], 0);
             for dim in dims.iter() {

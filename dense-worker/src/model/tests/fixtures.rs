@@ -108,6 +108,12 @@ pub(super) fn with_sequences(mut job: Job, sequences: &[(usize, usize, PadSide)]
     job
 }
 
+fn attention(pairs: &[(&str, &str)]) -> Vec<AttentionPair> {
+    let pair =
+        |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
+    pairs.iter().map(pair).collect()
+}
+
 /// The network whose pairs are of the sequence and the target of these numbers of columns.
 pub(super) fn a_din(
     pairs: &[(&str, &str)],
@@ -116,10 +122,7 @@ pub(super) fn a_din(
     softmax: bool,
     hidden: &[i64],
 ) -> Model {
-    let pair =
-        |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
-    let (attention_hidden, hidden) = (attention_hidden.to_vec(), hidden.to_vec());
-    let attention = pairs.iter().map(pair).collect();
+    let (attention, attention_hidden, hidden) = (attention(pairs), attention_hidden.to_vec(), hidden.to_vec());
     Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout: 0.0 }
 }
 
@@ -143,9 +146,7 @@ pub(super) fn a_bst(
     causal: bool,
     hidden: &[i64],
 ) -> Model {
-    let pair =
-        |(sequence, target): &(&str, &str)| AttentionPair { sequence: (*sequence).into(), target: (*target).into() };
-    let (attention, hidden) = (pairs.iter().map(pair).collect(), hidden.to_vec());
+    let (attention, hidden) = (attention(pairs), hidden.to_vec());
     Model::Bst { attention, layers, heads, ffn, causal, hidden, dropout: 0.0 }
 }
 

@@ -5,10 +5,7 @@ use zagros_zip::ZipEq;
 
 use super::fixtures::a_din;
 use crate::model::DenseModel;
-use crate::testing::{job, sequence};
-
-/// Numbers, vectors and labels of two samples.
-const BATCH: (&[f32], &[f32], &[f32]) = (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
+use crate::testing::{BATCH, job, sequence, weights};
 
 fn networks() -> [Model; 2] {
     // Without autograd, and with it.
@@ -114,12 +111,6 @@ fn dropped_values_are_zeros_to_the_network_and_get_no_gradient() {
         let first = |mut model: DenseModel| model.backward(BATCH.0, BATCH.1, BATCH.2).unwrap();
         assert_eq!(first(built(&network, dropping)), first(built(&network, dropping)));
     }
-}
-
-fn weights(model: &DenseModel) -> Vec<f32> {
-    let mut weights = vec![0.0; model.weight_count()];
-    model.copy_weights(&mut weights).unwrap();
-    weights
 }
 
 #[test]

@@ -13,7 +13,7 @@ use zagros_zip::{ZipEq, number_from};
 use super::*;
 use crate::model::forward_backward::CHUNK;
 use crate::model::{DenseModel, GradientLimit, LayerStore, LayerValues, PendingLayer, SequenceShape, StepOutput};
-use crate::testing::job;
+use crate::testing::{job, weights};
 
 mod autograd;
 
@@ -125,8 +125,14 @@ fn streamed(mut job: Job) -> Job {
     job
 }
 
+/// A network with streamed weights, and where they are.
+fn far_model(job: &Job) -> (DenseModel, Arc<TileTables>) {
+    let store = TileTables::new(job);
+    (DenseModel::with_streamed_weights(job, store.clone()).unwrap(), store)
+}
+
 fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
-    let [numeric, mut embeddings, labels] = super::super::tests::samples(job, batch, seed);
+    let [numeric, mut embeddings, labels] = crate::model::forward_backward::tests::samples(job, batch, seed);
     let shape = InputShape::new(job);
     for (index, sample) in embeddings.chunks_exact_mut(shape.width().max(1)).enumerate() {
         for SequenceShape { offset, dim, sequence } in &shape.sequences {
@@ -138,15 +144,11 @@ fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
 
 /// Steps of both, and that all they give and learn has the same bits.
 fn check(job: Job, batch: usize) {
-    let tiles = streamed(job.clone());
-    let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
-    let mut far = DenseModel::with_streamed_weights(&tiles, store.clone()).unwrap();
-    let mut weights = vec![0.0; resident.weight_count()];
+    let (mut far, store) = far_model(&streamed(job.clone()));
     for (seed, size) in [(1, batch), (2, batch.div_ceil(2)), (3, batch)] {
         let [numeric, embeddings, labels] = samples(&job, size, seed);
-        resident.copy_weights(&mut weights).unwrap();
-        assert!(bits(&store.all()) == bits(&weights), "before step {seed} of {:?}", job.model);
+        assert!(bits(&store.all()) == bits(&weights(&resident)), "before step {seed} of {:?}", job.model);
         let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
         let found = far.step(&numeric, &embeddings, &labels).unwrap();
         assert!(found == expected, "step {seed} of {:?}: {}", job.model, difference(&found, &expected));
@@ -155,8 +157,7 @@ fn check(job: Job, batch: usize) {
             assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{found}, not {expected}");
         }
     }
-    resident.copy_weights(&mut weights).unwrap();
-    assert!(bits(&store.all()) == bits(&weights), "{:?}", job.model);
+    assert!(bits(&store.all()) == bits(&weights(&resident)), "{:?}", job.model);
     assert_eq!(far.weight_count(), 0);
 }
 
@@ -230,8 +231,7 @@ fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
 fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
     let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8, 8], dropout: 0.0 }, 64, 1));
     job.train.memory = Some(1);
-    let store = TileTables::new(&job);
-    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
+    let (mut model, store) = far_model(&job);
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     model.step(&numeric, &embeddings, &labels).unwrap();
     let log = store.log.lock().unwrap().clone();
@@ -247,17 +247,13 @@ fn a_deep_tower_has_the_gradients_of_resident_weights_in_every_layer() {
     let mut job = sized_job(3, &[6, 6, 6], Model::Ffnn { hidden: vec![128; 62], dropout: 0.0 }, 4096, 2);
     job.dense_optimizer = DenseOptimizer::Sgd { lr: 1e20, momentum: 0.0, weight_decay: 0.0 };
     job.train.memory = Some(1);
-    let tiles = streamed(job.clone());
-    let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
-    let mut far = DenseModel::with_streamed_weights(&tiles, store.clone()).unwrap();
+    let (mut far, store) = far_model(&streamed(job.clone()));
     let first: Vec<Vec<f32>> = (0..63).map(|layer| store.read(layer)).collect();
     let [numeric, embeddings, labels] = samples(&job, 4096, 1);
     let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
     assert!(far.step(&numeric, &embeddings, &labels).unwrap() == expected);
-    let mut weights = vec![0.0; resident.weight_count()];
-    resident.copy_weights(&mut weights).unwrap();
-    assert!(bits(&store.all()) == bits(&weights));
+    assert!(bits(&store.all()) == bits(&weights(&resident)));
     for (layer, before) in number_from(0, &first) {
         assert!(store.read(layer) != *before, "layer {layer} has learned");
     }
@@ -288,9 +284,8 @@ fn a_layer_in_slices_learns_the_same() {
         tiles.train.memory = Some(1);
         let names: Vec<String> = tiles.worker_layers().into_iter().map(|layer| layer.name).collect();
         assert!(names.windows(2).any(|pair| pair[0] == pair[1]), "a layer is cut: {names:?}");
-        let store = TileTables::new(&tiles);
         let mut resident = DenseModel::new(&job).unwrap();
-        let mut far = DenseModel::with_streamed_weights(&tiles, store.clone()).unwrap();
+        let (mut far, store) = far_model(&tiles);
         for seed in 1..4 {
             let [numeric, embeddings, labels] = samples(&job, 300, seed);
             let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
@@ -299,9 +294,7 @@ fn a_layer_in_slices_learns_the_same() {
             assert_close(&found.logits, &expected.logits, &job.model);
             assert_close(&found.gradients, &expected.gradients, &job.model);
         }
-        let mut weights = vec![0.0; resident.weight_count()];
-        resident.copy_weights(&mut weights).unwrap();
-        assert_close(&store.all(), &weights, &job.model);
+        assert_close(&store.all(), &weights(&resident), &job.model);
     }
 }
 
@@ -315,8 +308,7 @@ fn assert_close(found: &[f32], expected: &[f32], model: &Model) {
 fn a_worker_has_one_slice_after_another() {
     let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![512, 256], dropout: 0.0 }, 64, 1));
     job.train.memory = Some(1);
-    let store = TileTables::new(&job);
-    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
+    let (mut model, store) = far_model(&job);
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     model.step(&numeric, &embeddings, &labels).unwrap();
     let log = store.log.lock().unwrap().join(", ");
@@ -353,10 +345,8 @@ fn a_step_is_clipped_by_its_norm_or_skipped_as_a_whole() {
 /// Steps of both, of which one with a number that is not finite changes nothing.
 fn check_skipped(mut job: Job, numbers: &[Option<f32>]) {
     job.train.updates.non_finite = NonFinitePolicy::Skip;
-    let tiles = streamed(job.clone());
-    let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
-    let mut far = DenseModel::with_streamed_weights(&tiles, store.clone()).unwrap();
+    let (mut far, store) = far_model(&streamed(job.clone()));
     for (seed, bad) in number_from(1, numbers) {
         let [mut numeric, embeddings, labels] = samples(&job, 64, seed);
         numeric[5] = bad.unwrap_or(numeric[5]);
@@ -366,9 +356,7 @@ fn check_skipped(mut job: Job, numbers: &[Option<f32>]) {
         assert_eq!(expected.is_err(), bad.is_some());
         assert_eq!(found.is_err(), bad.is_some(), "{found:?}");
         assert_eq!(store.all() == old_weights, bad.is_some(), "a batch that is skipped changes nothing");
-        let mut weights = vec![0.0; resident.weight_count()];
-        resident.copy_weights(&mut weights).unwrap();
-        assert!(bits(&store.all()) == bits(&weights), "after step {seed}");
+        assert!(bits(&store.all()) == bits(&weights(&resident)), "after step {seed}");
     }
 }
 
@@ -383,8 +371,7 @@ fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
 #[test]
 fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
     let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 1));
-    let store = TileTables::new(&job);
-    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
+    let (mut model, store) = far_model(&job);
     for seed in 1..3 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
         store.log.lock().unwrap().clear();
@@ -397,8 +384,7 @@ fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
 #[test]
 fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
     let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 2));
-    let store = TileTables::new(&job);
-    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
+    let (mut model, store) = far_model(&job);
     let [mut numeric, embeddings, labels] = samples(&job, 64, 1);
     let old_weights = store.all();
     numeric[5] = f32::INFINITY;

@@ -100,10 +100,8 @@ fn embedded_numbers_learn_the_same_bits_layer_by_layer() {
 fn experts_without_layers_learn_the_same_up_to_rounding() {
     let experts = Model::Mmoe { experts: 3, layers: ExpertLayers { hidden: vec![], tower: vec![5], dropout: 0.0 } };
     let job = plain(experts);
-    let tiles = streamed(job.clone());
-    let store = TileTables::new(&tiles);
-    let (mut resident, mut far) =
-        (DenseModel::new(&job).unwrap(), DenseModel::with_streamed_weights(&tiles, store).unwrap());
+    let mut resident = DenseModel::new(&job).unwrap();
+    let (mut far, _) = far_model(&streamed(job.clone()));
     for seed in 0..100 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
         let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
@@ -118,8 +116,7 @@ fn a_step_by_autograd_pulls_each_layer_twice_but_the_last_once() {
     let job = streamed(plain(wukong(1, 2)));
     let names: Vec<String> = job.streamed_layers().into_iter().map(|layer| layer.name).collect();
     assert_eq!(names, ["bottom.0", "bottom.1", "fmb_projection.0", "fmb_0.0", "fmb_0.1", "lcb.0", "top.0", "top.1"]);
-    let store = TileTables::new(&job);
-    let mut model = DenseModel::with_streamed_weights(&job, store.clone()).unwrap();
+    let (mut model, store) = far_model(&job);
     for seed in 1..3 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
         store.log.lock().unwrap().clear();
@@ -140,7 +137,7 @@ fn a_step_by_autograd_is_skipped_as_a_whole() {
 #[test]
 fn weights_that_are_not_in_use_are_not_there() {
     let job = streamed(plain(wukong(1, 2)));
-    let model = DenseModel::with_streamed_weights(&job, TileTables::new(&job)).unwrap();
+    let (model, _) = far_model(&job);
     let StepCompute::StreamedAutograd(variables) = &model.compute else { unreachable!("wukong has autograd alone") };
     assert!(variables.are_away());
     assert_eq!(model.weight_count(), 0);

@@ -1,0 +1,460 @@
+//! The run: coordinator, servers and workers, whose calls are lost, repeated and late, and whose processes die.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome, SplitOrder};
+use zagros_protocol::RunId;
+use zagros_protocol::control::{CompleteRequest, DataFile, ScaleRequest};
+use zagros_worker_core::{Action, LoopEnd};
+use zagros_zip::number_from;
+
+use super::SeededDice;
+use super::coordinator::JournaledCoordinator;
+use super::server::{BucketNumber, PushId, PushPart, RunServer, ServerProcess};
+use super::worker::{BatchId, SplitId, WorkerProcess};
+
+pub(crate) const BUCKETS: u32 = 8;
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
+/// No history is longer: one that is hangs.
+const LONGEST: Duration = Duration::from_secs(4000);
+/// One call in so many is lost, one answer in so many, and one call in so many comes again later.
+const LOST: u64 = 12;
+const LATE: u64 = 10;
+/// Servers that a run ever has.
+const SERVERS: usize = 4;
+
+/// What a history is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HistoryPlan {
+    pub(crate) seed: u64,
+    pub(crate) workers: u32,
+    pub(crate) servers: u32,
+    pub(crate) epochs: u32,
+    /// Splits of an epoch.
+    pub(crate) splits: u64,
+    /// Processes that are killed.
+    pub(crate) kills: u32,
+    /// How often the number of servers changes.
+    pub(crate) scales: u32,
+}
+
+/// A message that was on its way for long.
+pub(crate) enum LateMessage {
+    ToCoordinator(Box<CoreInput>),
+    Push(usize, PushPart),
+}
+
+pub(crate) struct RunWorld {
+    pub(crate) plan: HistoryPlan,
+    pub(crate) dice: SeededDice,
+    pub(crate) now: Duration,
+    pub(crate) coordinator: JournaledCoordinator,
+    coordinator_due: Option<Duration>,
+    pub(crate) servers: Vec<RunServer>,
+    wanted: u32,
+    /// By index; `None` while it is dead.
+    pub(crate) workers: Vec<Option<WorkerProcess>>,
+    due: Vec<Option<Duration>>,
+    late: Vec<(Duration, LateMessage)>,
+    pub(crate) instances: u64,
+    kills_left: u32,
+    scales_left: u32,
+    /// Steps of the run when a worker was last killed: with four groups in a row that make no step, a run ends.
+    steps_at_kill: u64,
+    kills_while_saving: u32,
+    pub(crate) ledger: OracleLedger,
+    pub(crate) did: FaultCounts,
+}
+
+/// What the oracle knows.
+#[derive(Debug, Default)]
+pub(crate) struct OracleLedger {
+    pub(crate) made: BTreeMap<PushId, BTreeSet<BucketNumber>>,
+    pub(crate) acknowledged: BTreeSet<(PushId, BucketNumber)>,
+    /// Who trained on a batch: slot and incarnation.
+    pub(crate) trained: BTreeMap<BatchId, Vec<(u32, u32)>>,
+    pub(crate) completed: BTreeMap<SplitId, (u32, u32)>,
+    pub(crate) killed: BTreeSet<(u32, u32)>,
+    pub(crate) is_saved: bool,
+}
+
+/// What happened, so that a test sees that something did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FaultCounts {
+    pub(crate) killed_workers: u32,
+    /// After the last step.
+    pub(crate) killed_at_end: u32,
+    pub(crate) killed_servers: u32,
+    pub(crate) killed_coordinators: u32,
+    pub(crate) half_pushes: u32,
+    pub(crate) moves: u32,
+    pub(crate) late: u32,
+    pub(crate) duplicates: u32,
+}
+
+impl FaultCounts {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.killed_workers += more.killed_workers;
+        self.killed_at_end += more.killed_at_end;
+        self.killed_servers += more.killed_servers;
+        self.killed_coordinators += more.killed_coordinators;
+        self.half_pushes += more.half_pushes;
+        self.moves += more.moves;
+        self.late += more.late;
+        self.duplicates += more.duplicates;
+    }
+
+    /// Whether each kind of fault has happened often.
+    pub(crate) fn saw_everything(self) -> bool {
+        let Self { killed_workers, killed_at_end, killed_servers, killed_coordinators, .. } = self;
+        let Self { half_pushes, moves, late, duplicates, .. } = self;
+        let kills = [killed_workers, killed_at_end, killed_servers, killed_coordinators];
+        let all = [kills, [half_pushes, moves, late, duplicates]].concat();
+        all.iter().all(|count| *count > 50)
+    }
+}
+
+impl RunWorld {
+    pub(crate) fn play(plan: HistoryPlan) -> Self {
+        let mut world = Self::new(plan);
+        while !world.is_over() {
+            assert!(world.now < LONGEST, "seed {}: no end: {}", plan.seed, world.describe());
+            world.turn();
+        }
+        world
+    }
+
+    fn new(plan: HistoryPlan) -> Self {
+        let config = CoreConfig {
+            run: RunId(1),
+            job: "simulation".to_owned(),
+            servers: plan.servers,
+            workers: plan.workers,
+            min_workers: plan.workers,
+            max_workers: plan.workers,
+            fixed_workers: None,
+            buckets: BUCKETS,
+            epochs: plan.epochs,
+            fixed_splits: false,
+            order: SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 },
+            asynchronous: false,
+            staleness: 4,
+            checkpoint_every: None,
+            lease: LEASE,
+            timeout: LEASE * 1000,
+            fingerprint: 1,
+        };
+        Self {
+            plan,
+            dice: SeededDice::new(plan.seed),
+            now: Duration::ZERO,
+            coordinator: JournaledCoordinator::new(config),
+            coordinator_due: None,
+            servers: (0..SERVERS).map(|_| RunServer::default()).collect(),
+            wanted: plan.servers,
+            workers: (0..plan.workers).map(|_| None).collect(),
+            due: vec![Some(Duration::ZERO); plan.workers as usize],
+            late: Vec::new(),
+            instances: 0,
+            kills_left: plan.kills,
+            scales_left: plan.scales,
+            steps_at_kill: 0,
+            kills_while_saving: 0,
+            ledger: OracleLedger::default(),
+            did: FaultCounts::default(),
+        }
+    }
+
+    pub(crate) fn files(&self) -> Vec<DataFile> {
+        let file = |number: u64| DataFile { path: format!("{number}"), bytes: 3, splittable: false, fingerprint: 0 };
+        (0..self.plan.splits).map(file).collect()
+    }
+
+    fn is_over(&self) -> bool {
+        self.workers.iter().all(|worker| worker.as_ref().is_some_and(|worker| worker.has_left))
+    }
+
+    fn turn(&mut self) {
+        self.now += Duration::from_millis(1 + self.dice.below(12));
+        self.deliver_late();
+        self.start_what_is_due();
+        self.break_something();
+        let actors = (SERVERS + self.workers.len()) as u64;
+        let chosen = self.dice.below(actors) as usize;
+        if chosen < SERVERS { self.server_turn(chosen) } else { self.worker_turn(chosen - SERVERS) }
+    }
+
+    /// Makes a call of the coordinator. `None` if the call or its answer is lost, or there is no process. A copy may come later.
+    pub(crate) fn ask<A>(
+        &mut self,
+        input: CoreInput,
+        call: impl FnOnce(&mut zagros_coordinator_core::Core, Duration) -> A,
+    ) -> Option<A> {
+        if self.dice.one_in(LOST) {
+            return None;
+        }
+        let (now, copy) = (self.now, input.clone());
+        let answer = self.coordinator.take(now, input, |core| call(core, now));
+        if answer.is_some() && self.dice.one_in(LATE) {
+            self.later(LateMessage::ToCoordinator(Box::new(copy)));
+        }
+        answer.filter(|_| !self.dice.one_in(LOST))
+    }
+
+    /// Whether a message, or the answer to it, is lost.
+    pub(crate) fn loses(&mut self) -> bool {
+        self.dice.one_in(LOST)
+    }
+
+    /// A copy of a push that may come later.
+    pub(crate) fn copy_of_push(&mut self, server: usize, part: &PushPart) {
+        if self.dice.one_in(LATE) {
+            self.later(LateMessage::Push(server, part.clone()));
+        }
+    }
+
+    fn later(&mut self, message: LateMessage) {
+        let due = self.now + Duration::from_millis(self.dice.below(6000));
+        self.late.push((due, message));
+    }
+
+    fn deliver_late(&mut self) {
+        let now = self.now;
+        let due: Vec<(Duration, LateMessage)> = self.late.extract_if(.., |(due, _)| *due <= now).collect();
+        for (_, message) in due {
+            self.did.late += 1;
+            match message {
+                LateMessage::ToCoordinator(input) => match *input {
+                    CoreInput::Complete(request) => self.complete_late(&request),
+                    input => self.coordinator.take_late(now, input),
+                },
+                LateMessage::Push(server, part) => {
+                    self.push_to(server, &part);
+                }
+            }
+        }
+    }
+
+    /// A report of complete splits that was on its way for long counts, too.
+    fn complete_late(&mut self, request: &CompleteRequest) {
+        let now = self.now;
+        let taken =
+            self.coordinator.take(now, CoreInput::Complete(request.clone()), |core| core.complete(now, request));
+        if let Some(Ok(_)) = taken {
+            let slot = MemberSlot::from_member(request.member).expect("a member");
+            self.note_completed((request.epoch, request.splits[0]), (slot.index, request.incarnation));
+        }
+    }
+
+    pub(crate) fn note_completed(&mut self, split: SplitId, by: (u32, u32)) {
+        let known = *self.ledger.completed.entry(split).or_insert(by);
+        assert_eq!(known, by, "{split:?} is completed twice");
+    }
+
+    fn start_what_is_due(&mut self) {
+        let now = self.now;
+        if self.coordinator_due.is_some_and(|due| due <= now) {
+            self.coordinator_due = None;
+            self.coordinator.restart(now);
+        }
+        for index in 0..SERVERS {
+            let server = &self.servers[index];
+            let is_missing = server.process.is_none() && server.due.is_none() && (index as u32) < self.wanted;
+            if is_missing || server.due.is_some_and(|due| due <= now) {
+                self.instances += 1;
+                let process = ServerProcess::new(self.instances);
+                let server = &mut self.servers[index];
+                (server.process, server.due) = (Some(process), None);
+                if server.lineage == 0 {
+                    server.lineage = self.instances;
+                }
+            }
+        }
+        for index in 0..self.workers.len() {
+            if self.due[index].is_some_and(|due| due <= now) {
+                self.due[index] = None;
+                self.instances += 1;
+                self.workers[index] = Some(WorkerProcess::new(self.instances));
+            }
+        }
+    }
+
+    fn break_something(&mut self) {
+        if self.scales_left > 0
+            && self.dice.one_in(150)
+            && self.workers.iter().flatten().any(WorkerProcess::has_trained)
+        {
+            let servers = 1 + self.dice.below(SERVERS as u64) as u32;
+            let request = ScaleRequest { servers, workers: 0 };
+            if let Some(Ok(_)) = self.ask(CoreInput::Scale(request), |core, now| core.scale(now, &request)) {
+                self.wanted = servers;
+                self.scales_left -= 1;
+            }
+        }
+        // The end is short, so more happens in it.
+        let is_ending = self.workers.iter().flatten().any(|worker| matches!(worker.at, Action::Save { .. }));
+        if self.kills_left == 0 || !self.dice.one_in(if is_ending { 15 } else { 60 }) {
+            return;
+        }
+        match self.dice.below(3) {
+            0 => self.kill_coordinator(),
+            1 => {
+                let index = self.dice.below(SERVERS as u64) as usize;
+                if self.servers[index].process.is_some() {
+                    self.kills_left -= 1;
+                    self.kill_server(index);
+                }
+            }
+            _ => self.kill_some_worker(),
+        }
+    }
+
+    fn kill_coordinator(&mut self) {
+        if self.coordinator.is_up() {
+            self.kills_left -= 1;
+            self.did.killed_coordinators += 1;
+            self.coordinator.kill();
+            self.coordinator_due = Some(self.pause(7000));
+        }
+    }
+
+    pub(crate) fn kill_server(&mut self, index: usize) {
+        self.did.killed_servers += 1;
+        self.servers[index].process = None;
+        // Its log is there, whether it has joined with it or not.
+        self.servers[index].is_known = true;
+        self.servers[index].due = Some(self.pause(5000));
+    }
+
+    pub(crate) fn may_die_half_way(&mut self) -> bool {
+        self.kills_left > 0 && self.dice.one_in(40)
+    }
+
+    pub(crate) fn died_half_way(&mut self, server: usize) {
+        self.kills_left = self.kills_left.saturating_sub(1);
+        self.did.half_pushes += 1;
+        self.kill_server(server);
+    }
+
+    fn pause(&mut self, most: u64) -> Duration {
+        self.now + Duration::from_millis(self.dice.below(most))
+    }
+
+    /// A worker with the state stays, and a step was made since the last loss. At the end there are no more steps: two workers may die
+    /// while the model is saved, and any afterwards.
+    fn kill_some_worker(&mut self) {
+        let index = self.dice.below(self.workers.len() as u64) as usize;
+        if self.workers[index].as_ref().is_some_and(|worker| worker.has_left) {
+            return;
+        }
+        let steps = self.workers.iter().flatten().map(|worker| worker.steps).max().unwrap_or(0);
+        let saves = |worker: &WorkerProcess| matches!(worker.at, Action::Save { .. });
+        let is_saving = self.workers.iter().flatten().any(saves);
+        let stays = |(other, worker): (usize, &Option<WorkerProcess>)| {
+            other != index && worker.as_ref().is_some_and(|worker| worker.has_trained())
+        };
+        let is_over = self.workers.iter().flatten().any(|worker| worker.ending.is_some());
+        let may_be_missed = if is_saving { self.kills_while_saving < 2 } else { steps > self.steps_at_kill };
+        if is_over || self.workers.iter().enumerate().any(stays) && may_be_missed {
+            self.steps_at_kill = steps;
+            self.kills_while_saving += u32::from(is_saving);
+            self.did.killed_at_end += u32::from(is_saving || is_over);
+            self.kills_left -= 1;
+            self.did.killed_workers += 1;
+            self.kill_worker(index);
+        }
+    }
+
+    pub(crate) fn kill_worker(&mut self, index: usize) {
+        self.share_the_last_step(index);
+        if let Some(worker) = self.workers[index].take() {
+            self.ledger.killed.insert((index as u32, worker.incarnation));
+        }
+        self.due[index] = Some(self.pause(3000));
+    }
+
+    /// A worker has heard that another process has its slot: it ends, and is started again.
+    pub(crate) fn fence_worker(&mut self, index: usize) {
+        self.kill_worker(index);
+    }
+
+    /// What is wrong at the end of a history: nothing.
+    pub(crate) fn check(&mut self) {
+        let endings: Vec<Option<LoopEnd>> = self.workers.iter().flatten().map(|worker| worker.ending).collect();
+        assert!(endings.iter().all(|ending| *ending == Some(LoopEnd::Finished)), "{endings:?}");
+        self.check_rows();
+        self.check_samples();
+        if !self.coordinator.is_up() {
+            self.coordinator.restart(self.now);
+        }
+        assert_eq!(self.coordinator.outcome(), Some(RunOutcome::Finished));
+    }
+
+    fn check_rows(&mut self) {
+        if !self.coordinator.is_up() {
+            self.coordinator.restart(self.now);
+        }
+        let placement = self.coordinator.placement(self.now).expect("it is up");
+        let owners: Vec<u32> =
+            placement.owners.as_chunks::<4>().0.iter().map(|owner| u32::from_le_bytes(*owner)).collect();
+        for (bucket, owner) in number_from(0_u32, &owners) {
+            let owner = *owner;
+            let rows = self.servers[owner as usize].tables.rows.get(&bucket).cloned().unwrap_or_default();
+            let mut seen = BTreeSet::new();
+            for id in &rows {
+                assert!(seen.insert(*id), "push {id:?} is in bucket {bucket} twice");
+                assert!(self.ledger.made.get(id).is_some_and(|made| made.contains(&bucket)), "no worker made {id:?}");
+            }
+            let lost: Vec<_> =
+                self.ledger.acknowledged.iter().filter(|(id, of)| *of == bucket && !seen.contains(id)).collect();
+            assert!(lost.is_empty(), "bucket {bucket} at server {owner} has lost {lost:?}");
+        }
+    }
+
+    /// Each batch of each split counts once: it was trained on by the process that completed the split, and else only by processes
+    /// that were killed.
+    fn check_samples(&self) {
+        let ledger = &self.ledger;
+        assert_eq!(
+            ledger.completed.len() as u64,
+            u64::from(self.plan.epochs) * self.plan.splits,
+            "{:?}",
+            ledger.completed
+        );
+        for (batch, trainers) in &ledger.trained {
+            let completer = ledger.completed[&(batch.0, batch.1)];
+            let counted = trainers.iter().filter(|trainer| **trainer == completer).count();
+            assert_eq!(counted, 1, "batch {batch:?} of a split of {completer:?} was trained on by {trainers:?}");
+            let others = trainers.iter().filter(|trainer| **trainer != completer);
+            others
+                .for_each(|other| assert!(ledger.killed.contains(other), "{batch:?} was trained on by {other:?}, too"));
+        }
+        for split in ledger.completed.keys() {
+            let batches = (0..super::calls::batches_of(*split))
+                .filter(|number| ledger.trained.contains_key(&(split.0, split.1, *number)));
+            assert_eq!(batches.count() as u64, super::calls::batches_of(*split), "batches of {split:?} are missing");
+        }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        let workers = self.workers.iter().flatten().map(|worker| {
+            let state = worker.training.as_ref().map(zagros_worker_core::TrainingLoop::state);
+            let WorkerProcess { member, incarnation, at, pushes, stream, open, in_flight, has_left, .. } = worker;
+            format!(
+                "worker {member} ({incarnation}) at {at:?} in {state:?}, left: {has_left}, {} pushes, to read {stream:?}, holds {open:?}, {in_flight:?}",
+                pushes.len()
+            )
+        });
+        let servers = self.servers.iter().map(|server| match &server.process {
+            Some(process) => format!(
+                "server of generation {}, {:?}, {:?}, half {:?}",
+                process.generation, process.incoming, process.outgoing, server.tables.partial
+            ),
+            None => "no process".to_owned(),
+        });
+        let completed = format!("complete: {:?}", self.ledger.completed);
+        workers.chain(servers).chain([completed]).collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,408 @@
+//! The model: what drivers, coordinator and collective do for the machines of a run.
+
+mod calls;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use zagros_worker_core::{
+    Action, BarrierDecision, EarlyStopRule, Event, GroupFailure, LoopConfig, LoopEnd, TrainingLoop, TrainingPolicy,
+};
+use zagros_zip::ZipEq;
+
+/// More events than any run of these sizes takes.
+const MOST_EVENTS: u32 = 40_000;
+
+/// What a run is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoopPlan {
+    pub(crate) seed: u64,
+    pub(crate) policy: TrainingPolicy,
+    pub(crate) workers: usize,
+    pub(crate) epochs: u32,
+    /// Splits of an epoch. A split is one batch.
+    pub(crate) splits: u32,
+    pub(crate) max_steps: Option<u64>,
+    pub(crate) evaluate_every: Option<u64>,
+    pub(crate) early_stop: Option<EarlyStopRule>,
+    pub(crate) checkpoint_every: Option<u64>,
+    pub(crate) losses: u32,
+    pub(crate) late_joiner: bool,
+    pub(crate) stops: bool,
+    pub(crate) leaver: bool,
+}
+
+type BatchId = (u32, u32);
+
+impl LoopPlan {
+    pub(crate) fn batches(&self) -> BTreeSet<BatchId> {
+        (0..self.epochs).flat_map(|epoch| (0..self.splits).map(move |split| (epoch, split))).collect()
+    }
+}
+
+/// What the coordinator knows of a split.
+#[derive(Clone, Copy, PartialEq)]
+enum SplitState {
+    Free,
+    Held(usize),
+    Done,
+}
+
+struct LoopWorker {
+    training: TrainingLoop,
+    at: Action,
+    epoch: u32,
+    steps: u64,
+    evaluated: Option<u64>,
+    /// Read and not trained on.
+    stream: VecDeque<BatchId>,
+    batch: Option<BatchId>,
+    in_flight: Option<BatchId>,
+    /// Trained on, and its push is not acknowledged.
+    unacknowledged: Vec<BatchId>,
+    stop: bool,
+    leaves: bool,
+    heard: u64,
+    rank: u32,
+    generation: u64,
+    ending: Option<LoopEnd>,
+}
+
+pub(crate) struct LoopWorld {
+    plan: LoopPlan,
+    random: u64,
+    /// By index; `None` is not started.
+    workers: Vec<Option<LoopWorker>>,
+    splits: BTreeMap<u32, Vec<SplitState>>,
+    pushed: BTreeSet<BatchId>,
+    generation: u64,
+    /// The newest group in which a worker was lost.
+    broken: u64,
+    barrier: u64,
+    expected: usize,
+    losses_left: u32,
+    losses_made: u32,
+    events: u32,
+    /// Of asynchronous workers: steps by index at the last vote, and those of processes that have gone since.
+    voted: BTreeMap<usize, u64>,
+    gone: u64,
+}
+
+impl LoopWorld {
+    pub(crate) fn run(plan: LoopPlan) -> Self {
+        let (random, losses_left) = (plan.seed | 1, plan.losses);
+        let mut world = Self {
+            plan,
+            random,
+            workers: (0..plan.workers).map(|_| None).collect(),
+            splits: BTreeMap::new(),
+            pushed: BTreeSet::new(),
+            generation: 0,
+            broken: 0,
+            barrier: 0,
+            expected: 0,
+            losses_left,
+            losses_made: 0,
+            events: 0,
+            voted: BTreeMap::new(),
+            gone: 0,
+        };
+        let late = usize::from(plan.late_joiner);
+        (0..plan.workers - late).for_each(|index| world.start(index, false));
+        while !world.is_over() {
+            world.events += 1;
+            assert!(world.events < MOST_EVENTS, "stuck: {:?}", world.states());
+            world.go_on();
+        }
+        world
+    }
+
+    pub(crate) fn endings(&self) -> Vec<LoopEnd> {
+        self.workers.iter().flatten().filter_map(|worker| worker.ending).collect()
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.endings().iter().any(|ending| matches!(ending, LoopEnd::Failed(_)))
+    }
+
+    pub(crate) fn pushed(&self) -> BTreeSet<BatchId> {
+        self.pushed.clone()
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.workers.iter().flatten().map(|worker| worker.steps).max().unwrap_or(0)
+    }
+
+    /// Steps of the run, as the first of the asynchronous workers counts them.
+    pub(crate) fn steps_of_all(&self) -> u64 {
+        let own = self.workers[0].as_ref().map_or(0, |worker| worker.steps);
+        own + self.others_steps(0)
+    }
+
+    fn states(&self) -> Vec<String> {
+        self.workers
+            .iter()
+            .flatten()
+            .map(|worker| format!("{:?} at {:?}", worker.training.state(), worker.at))
+            .collect()
+    }
+
+    /// Xorshift64.
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) % below
+    }
+
+    fn is_over(&self) -> bool {
+        self.workers.iter().flatten().all(|worker| worker.ending.is_some())
+            && (self.workers.iter().all(Option::is_some) || self.workers.iter().flatten().count() > 0)
+    }
+
+    fn start(&mut self, index: usize, is_replacement: bool) {
+        let plan = self.plan;
+        let config = LoopConfig {
+            policy: plan.policy,
+            from_memory: false,
+            epochs: plan.epochs,
+            max_steps: plan.max_steps,
+            evaluate_every: plan.evaluate_every,
+            early_stop: plan.early_stop,
+            has_held_out: true,
+            resets_rows: !plan.policy.is_asynchronous(),
+            keeps_checkpoints: true,
+            checkpoint_every: plan.checkpoint_every.filter(|_| index == 0),
+            is_replacement,
+        };
+        self.expected = self.expected.max(self.workers.iter().flatten().count() - self.left() + 1);
+        let mut training = TrainingLoop::new(config);
+        let actions = training.start();
+        let action = *actions.last().expect("a first action");
+        self.workers[index] = Some(LoopWorker {
+            training,
+            at: action,
+            epoch: 0,
+            steps: 0,
+            evaluated: None,
+            stream: VecDeque::new(),
+            batch: None,
+            in_flight: None,
+            unacknowledged: Vec::new(),
+            stop: false,
+            leaves: false,
+            heard: self.barrier,
+            rank: 0,
+            generation: 0,
+            ending: None,
+        });
+    }
+
+    /// Workers that have left are expected no more.
+    fn left(&self) -> usize {
+        self.endings().iter().filter(|ending| **ending == LoopEnd::Left).count()
+    }
+
+    fn live(&self) -> Vec<usize> {
+        let is_live = |worker: &Option<LoopWorker>| worker.as_ref().is_some_and(|worker| worker.ending.is_none());
+        (0..self.workers.len()).filter(|index| is_live(&self.workers[*index])).collect()
+    }
+
+    fn worker(&mut self, index: usize) -> &mut LoopWorker {
+        self.workers[index].as_mut().expect("started")
+    }
+
+    fn go_on(&mut self) {
+        self.inject_faults();
+        let live = self.live();
+        let Some(index) = live.get(self.draw(live.len().max(1) as u64) as usize).copied() else { return };
+        let action = self.worker(index).at;
+        let has_anyone_ended = self.endings().len() > self.left();
+        if matches!(action, Action::Form { .. }) && has_anyone_ended || self.has_failed() && self.draw(4) == 0 {
+            // The coordinator has ended the run.
+            return self.report(index, Event::Failed);
+        }
+        if !self.is_collective(&action) {
+            let event = self.perform(index, action);
+            return self.report(index, event);
+        }
+        if !matches!(action, Action::Form { .. }) && (self.is_broken(index) || self.is_outdated()) {
+            return self.lose_call(index);
+        }
+        let waiting = live.iter().filter(|other| {
+            let pending_action = self.workers[**other].as_ref().expect("live").at;
+            self.is_collective(&pending_action)
+        });
+        if waiting.count() == live.len() && self.is_complete(&live) {
+            self.perform_together(&live);
+        }
+    }
+
+    /// Whether all whom a call waits for take part in it.
+    fn is_complete(&self, live: &[usize]) -> bool {
+        let forming = |index: &usize| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. });
+        let forms = live.iter().filter(|index| forming(index)).count();
+        if forms > 0 && forms < live.len() && self.plan.policy.is_asynchronous() {
+            return false;
+        }
+        if forms > 0 && forms < live.len() {
+            // The others hear that their group is no more once they call it.
+            return live.iter().any(|index| !forming(index) && !self.is_broken(*index)) && self.newest_is_of(live);
+        }
+        forms == 0 || live.len() == self.expected
+    }
+
+    /// Whether asynchronous workers have a newer group than theirs to go to: the coordinator forms one as soon as no worker is
+    /// missing and one asks.
+    pub(super) fn is_outdated(&self) -> bool {
+        let live = self.live();
+        let forms = |index: &usize| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. });
+        self.plan.policy.is_asynchronous() && live.len() == self.expected && live.iter().any(forms)
+    }
+
+    /// A late worker waits in `Form`; those of the group go on without it until they have agreed to regroup.
+    fn newest_is_of(&self, live: &[usize]) -> bool {
+        let action_of = |index: &usize| self.workers[*index].as_ref().expect("live").at;
+        live.iter()
+            .filter(|index| matches!(action_of(index), Action::Form { .. }))
+            .all(|index| self.workers[*index].as_ref().expect("live").generation == 0)
+    }
+
+    /// No worker joins asynchronous workers before they have started.
+    fn all_have_trained(&self) -> bool {
+        self.workers.iter().flatten().all(|worker| worker.training.rank_progress().has_trained)
+    }
+
+    fn inject_faults(&mut self) {
+        if let Some(index) = self.workers.iter().position(Option::is_none)
+            && self.draw(20) == 0
+            && self.live().len() + self.left() + 1 == self.workers.len()
+            && (self.plan.policy.is_group() || self.all_have_trained())
+        {
+            self.start(index, self.generation > 0 && self.losses_made > 0);
+        }
+        let live = self.live();
+        if live.is_empty() {
+            return;
+        }
+        let index = live[self.draw(live.len() as u64) as usize];
+        if self.plan.stops && self.draw(60) == 0 {
+            self.worker(index).stop = true;
+        }
+        if self.plan.leaver && self.draw(30) == 0 {
+            self.let_go(index);
+        }
+        let may_lose =
+            self.losses_left > 0 && live.len() == self.plan.workers && self.workers.iter().all(Option::is_some);
+        let others_have_trained = live
+            .iter()
+            .filter(|other| **other != index)
+            .all(|other| self.workers[*other].as_ref().expect("live").training.rank_progress().has_trained);
+        // A worker with the state stays.
+        let stays = |other: &usize| *other != index && !self.workers[*other].as_ref().expect("live").leaves;
+        if may_lose && others_have_trained && live.iter().any(stays) && self.draw(12) == 0 {
+            self.lose(index);
+        }
+    }
+
+    /// The coordinator lets one worker go that has trained, but not the first, which reports.
+    fn let_go(&mut self, index: usize) {
+        let is_wanted = self.workers.iter().flatten().any(|worker| worker.leaves);
+        let has_trained = self.worker(index).training.rank_progress().has_trained;
+        if index > 0 && has_trained && !is_wanted && self.live().len() == self.workers.len() {
+            self.worker(index).leaves = true;
+        }
+    }
+
+    /// A worker is gone. Where it was in a step, some of the others may have made that.
+    fn lose(&mut self, index: usize) {
+        (self.losses_left, self.losses_made) = (self.losses_left - 1, self.losses_made + 1);
+        let live = self.live();
+        let is_step = |world: &Self, other: &usize| {
+            matches!(world.workers[*other].as_ref().expect("live").at, Action::Step { .. })
+        };
+        if self.plan.policy.is_group() && !self.is_broken(index) && live.iter().all(|other| is_step(self, other)) {
+            for other in live.iter().copied().filter(|other| *other != index) {
+                if self.draw(2) == 0 {
+                    let event = self.step(other, None);
+                    self.report(other, event);
+                }
+            }
+        }
+        if self.plan.policy.is_asynchronous() {
+            self.answer_some(index, &live);
+        }
+        self.broken = self.generation;
+        for splits in self.splits.values_mut() {
+            splits
+                .iter_mut()
+                .filter(|split| **split == SplitState::Held(index))
+                .for_each(|split| *split = SplitState::Free);
+        }
+        self.workers[index] = None;
+    }
+
+    /// A worker is gone in a call of all. Some of the others may have heard its result.
+    fn answer_some(&mut self, lost: usize, live: &[usize]) {
+        let call = self.worker(lost).at;
+        let is_answered =
+            matches!(call, Action::Vote(_) | Action::CloseEpoch { .. } | Action::Evaluate | Action::Checkpoint);
+        let same = |world: &Self, other: &usize| {
+            let worker = world.workers[*other].as_ref().expect("live");
+            std::mem::discriminant(&worker.at) == std::mem::discriminant(&call) && !world.is_broken(*other)
+        };
+        if !is_answered || live.len() < self.expected || !live.iter().all(|other| same(self, other)) {
+            return;
+        }
+        let events = self.events_of_all(live);
+        for (other, event) in live.iter().copied().zip_eq(events) {
+            // Where some leave, the coordinator keeps the result for a worker that has missed it.
+            let is_kept = matches!(event, Event::BarrierDecided { decision: BarrierDecision::Regroup, .. });
+            if other != lost && (is_kept || self.draw(2) == 0) {
+                self.report(other, event);
+            }
+        }
+    }
+
+    fn is_broken(&self, index: usize) -> bool {
+        self.workers[index].as_ref().is_some_and(|worker| worker.generation > 0 && worker.generation <= self.broken)
+    }
+
+    /// A call of a group that is no more.
+    fn lose_call(&mut self, index: usize) {
+        let worker = self.worker(index);
+        if let Action::Step { batch: true, .. } = worker.at {
+            worker.in_flight = worker.batch.take();
+        }
+        let loss = GroupFailure { generation: worker.generation, about_others: true, stop_requested: worker.stop };
+        self.report(index, Event::Lost(loss));
+    }
+
+    fn report(&mut self, index: usize, event: Event) {
+        let actions = self.worker(index).training.on_event(event);
+        let (last, before) = actions.split_last().expect("actions follow");
+        assert!(before.iter().all(|action| !action.has_reply()), "{actions:?}");
+        for action in before {
+            match action {
+                Action::AskForBarrier(number) => self.barrier = self.barrier.max(*number),
+                // A worker of a group without splits of its own has no stream.
+                Action::StartRound { stream: false, .. } => {
+                    assert!(self.worker(index).stream.is_empty() || self.worker(index).stop)
+                }
+                _ => {}
+            }
+        }
+        self.worker(index).at = *last;
+        if let Action::End(ending) = last {
+            self.worker(index).ending = Some(*ending);
+            if *ending == LoopEnd::Left {
+                let holds = self.splits.values().flatten().any(|split| *split == SplitState::Held(index));
+                assert!(!holds, "worker {index} leaves with splits");
+                self.expected -= 1;
+            }
+            if matches!(ending, LoopEnd::Failed(_)) {
+                // The coordinator counts it as lost.
+                self.broken = self.generation;
+            }
+        }
+    }
+}

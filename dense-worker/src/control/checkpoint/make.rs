@@ -1,0 +1,214 @@
+//! Making a checkpoint: training stands still until its content is fixed, and goes on while the files are written.
+//!
+//! What fails here fails the checkpoint, never training: the last good one stays, and everyone hears of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tokio_util::task::AbortOnDropHandle;
+use tracing::warn;
+use zagros_coordinator_client::Waiting;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
+
+use super::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
+use crate::control::data::control_error;
+use crate::control::save::{on_all, save_rows};
+use crate::control::trainer::Trainer;
+use crate::error::WorkerError;
+use crate::event::WorkerEvent;
+use crate::progress::OverallMeasures;
+use crate::report::files::run_blocking;
+
+impl Trainer {
+    /// Makes a checkpoint of this moment, all workers together. The caller holds a place in the window, so that
+    /// in mode `sync` no batch is looked up meanwhile.
+    ///
+    /// # Errors
+    /// When training itself cannot go on: a push fails, or another worker is lost.
+    pub(crate) async fn make_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+        if self.run.job.checkpoint.keep == 0 {
+            return Ok(());
+        }
+        self.drain(epoch).await?;
+        let mine = (self.resume_cursor(), self.tracker.overall.clone());
+        let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
+        if self.group.leads()
+            && let Err(error) = self.lead_checkpoint_of_all(epoch, workers).await
+        {
+            self.run.metrics.checkpoint_failures.inc();
+            let step = self.tracker.steps_of_all();
+            warn!(%error, step, newest = self.checkpoints.newest_step(), "no checkpoint was made; training goes on");
+        }
+        // Only now may anyone push again.
+        if self.group.rank.is_some() {
+            self.wait_for_all().await?;
+        }
+        Ok(())
+    }
+
+    /// Asynchronous workers wait for the content of the checkpoint at the coordinator.
+    async fn lead_checkpoint_of_all(
+        &mut self,
+        epoch: u32,
+        workers: Vec<(ResumeCursor, OverallMeasures)>,
+    ) -> Result<(), WorkerError> {
+        if !self.group.is_asynchronous() {
+            return self.lead_checkpoint(epoch, workers).await;
+        }
+        let ballots = self.ballots.clone();
+        ballots.on_the_way(self.lead_checkpoint(epoch, workers)).await
+    }
+
+    /// After the last step: makes one more where training is to continue later, and waits for what is being written.
+    pub(crate) async fn final_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+        self.checkpoints.finish_writing().await;
+        self.make_checkpoint(epoch).await?;
+        self.checkpoints.finish_writing().await;
+        Ok(())
+    }
+
+    /// A run whose model and summary are written needs no checkpoint any more, and where it saves no model no kept
+    /// state either.
+    pub(crate) async fn delete_checkpoints(&mut self) {
+        self.checkpoints.finish_writing().await;
+        if let Err(error) = self.try_delete_checkpoints().await {
+            warn!(%error, "old checkpoints are still there");
+        }
+    }
+
+    async fn try_delete_checkpoints(&mut self) -> Result<(), WorkerError> {
+        if let Some(folder) = self.checkpoints.folder.clone() {
+            run_blocking("checkpoints", move || delete_all(&folder)).await??;
+        }
+        if self.run.job.output.save_model { Ok(()) } else { self.scoring.model.delete_states().await }
+    }
+
+    fn resume_cursor(&self) -> ResumeCursor {
+        let (order, next_seq) = (self.stream.position.order, self.stream.next_seq);
+        let contents = self.stream.contents.clone();
+        ResumeCursor { rest: self.stream.position.stream_remainder(), order, next_seq, contents }
+    }
+
+    async fn lead_checkpoint(
+        &mut self,
+        epoch: u32,
+        workers: Vec<(ResumeCursor, OverallMeasures)>,
+    ) -> Result<(), WorkerError> {
+        self.checkpoints.last = Instant::now();
+        let Some(checkpoints) = self.checkpoints.folder.clone() else { return Ok(()) };
+        if !self.checkpoints.is_free().await {
+            let newest = self.checkpoints.newest_step();
+            warn!(newest, "the checkpoint before is still being written; this one is skipped");
+            return Ok(());
+        }
+        let started = Instant::now();
+        let step = self.tracker.steps_of_all();
+        let folder = self.checkpoints.prepare_folder(folder_of(&checkpoints, step), step).await?;
+        let training = self.training(epoch, workers).await?;
+        // All gradients are in the rows now.
+        self.pull_weights().await?;
+        let parts = self
+            .run
+            .dense
+            .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
+        let (weights, optimizer) = parts.await??;
+        let capture = |index, server| {
+            let waiting = Waiting::new("checkpoint", WaitKind::Servers, "its snapshot of the rows").with_server(index);
+            let waiting = self.run.metrics.waits.begin_wait(waiting);
+            let saved = save_rows(server, &folder, SaveStage::Capture);
+            async move { saved.await.inspect(|_| drop(waiting)) }
+        };
+        let (servers, _) = on_all(&*self.run.client, capture).await?;
+        let pause = started.elapsed();
+        self.run.metrics.checkpoint_pause_seconds.observe(pause.as_secs_f64());
+        let writing = CapturedCheckpoint {
+            job: Arc::clone(&self.run.job),
+            step,
+            samples: self.tracker.samples_of_all(),
+            checkpoints,
+            folder,
+            weights,
+            optimizer,
+            training,
+            servers,
+            keep: self.checkpoints.keep,
+        };
+        let (observer, metrics) = (Arc::clone(&self.run.observer), self.run.metrics.clone());
+        let (complete, membership) = (Arc::clone(&self.checkpoints.complete), Arc::clone(&self.run.membership));
+        let written = tokio::spawn(async move {
+            match writing.write().await {
+                Ok(rows) => {
+                    metrics.checkpoint_written(step);
+                    complete.store(step, Ordering::Release);
+                    membership.update_progress(|progress| progress.checkpoint_step = step);
+                    let seconds = started.elapsed().as_secs_f64();
+                    observer.observe(&WorkerEvent::Checkpoint {
+                        step,
+                        rows,
+                        pause_seconds: pause.as_secs_f64(),
+                        seconds,
+                    });
+                    Ok(())
+                }
+                Err(error) => {
+                    metrics.checkpoint_failures.inc();
+                    Err(error)
+                }
+            }
+        });
+        self.checkpoints.under_way = Some(AbortOnDropHandle::new(written));
+        Ok(())
+    }
+
+    async fn training(
+        &self,
+        epoch: u32,
+        workers: Vec<(ResumeCursor, OverallMeasures)>,
+    ) -> Result<TrainingPosition, WorkerError> {
+        let (mut readers, measures): (Vec<ResumeCursor>, _) = workers.into_iter().unzip();
+        let contents = readers.iter_mut().flat_map(|reader| std::mem::take(&mut reader.contents)).collect();
+        let known = TrainingPosition { readers, measures, contents, ..self.training_position(epoch) };
+        Ok(known.placed_at(&self.position(epoch).await?))
+    }
+
+    /// What this worker knows of training, without where the data is.
+    pub(crate) fn training_position(&self, epoch: u32) -> TrainingPosition {
+        TrainingPosition {
+            format: FORMAT,
+            tracker: self.tracker.state(),
+            epoch,
+            files: self.checkpoints.files.clone(),
+            plan: Vec::new(),
+            done: Vec::new(),
+            bad_rows: self.run.completer.bad_rows(),
+            readers: Vec::new(),
+            contents: BTreeMap::new(),
+            measures: Vec::new(),
+            evaluated: self.scoring.evaluated,
+            of_epochs: self.scoring.of_epochs.clone(),
+            choice: self.scoring.model.choice_state(),
+        }
+    }
+
+    /// Which splits are complete, by the coordinator. One that is away for a while is asked again.
+    async fn position(&self, epoch: u32) -> Result<Position, WorkerError> {
+        let request =
+            PositionRequest { member: self.run.splits.member, incarnation: self.run.splits.incarnation, epoch };
+        let deadline = Deadline::from_now(self.run.job.cluster.timeout);
+        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+        let ask = || async {
+            let asked = deadline.bound(self.run.splits.control.position(request)).await;
+            asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
+        };
+        let waiting = Waiting::new("checkpoint", WaitKind::Coordinator, "the position of the run");
+        let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(self.run.job.cluster.timeout));
+        match Backoff::default().retry(deadline, is_away, ask).await {
+            Ok(answer) => Ok(answer.position.unwrap_or_default()),
+            Err(refusal) => Err(control_error(&*self.run.splits.control, "tell the position", deadline, refusal)),
+        }
+    }
+}

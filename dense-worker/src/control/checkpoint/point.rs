@@ -1,0 +1,324 @@
+//! A checkpoint on disk: where it is, and whether a job may go on from it: whether the rows that it was trained on are still
+//! the same.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tracing::warn;
+use zagros_ingest::{BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart};
+use zagros_job::{Job, KeyChange, Overrides};
+use zagros_store::Folder;
+
+use super::folders::{CheckpointRoot, complete, delete_all};
+use super::position::{FORMAT, FileSize, TrainingPosition};
+use crate::control::save::{JOB, Manifest};
+use crate::error::{ExitClass, WorkerError};
+use crate::report::{RunFolder, RunLock};
+
+/// Bytes of files written since that are read again at most.
+const MOST_COMPARED: u64 = 1 << 30;
+
+/// Beside the model.
+pub(crate) const TRAINING: &str = "training.json";
+
+#[derive(Clone, Debug)]
+pub struct ResumePoint {
+    folder: Folder,
+    pub(crate) training: TrainingPosition,
+    /// As it was trained, standardisation fitted.
+    job: Job,
+}
+
+#[derive(Debug)]
+pub struct LastRun {
+    pub folder: RunFolder,
+    /// Keeps other processes from doing the same.
+    pub lock: RunLock,
+    pub point: ResumePoint,
+}
+
+/// What earlier runs of a job's name have left for it.
+#[derive(Debug)]
+pub enum EarlierRun {
+    /// Nothing: there is none, or the last one is over.
+    Nothing,
+    GoOn(LastRun),
+    /// Runs that were interrupted and learned otherwise; the newest checkpoint of the last of them.
+    Differs(ResumePoint),
+}
+
+/// What is wanted of a checkpoint, besides that it is intact.
+type PointFilter<'a> = &'a dyn Fn(&ResumePoint) -> bool;
+
+enum NewestPoint {
+    Intact(ResumePoint),
+    /// Not what was wanted, and so not read any further.
+    Unwanted(ResumePoint),
+}
+
+impl ResumePoint {
+    /// The newest intact checkpoint of a run of this job: every file of it was read and compared. Those that are damaged
+    /// are reported and skipped.
+    ///
+    /// # Errors
+    /// When there are some and none is intact, or the job's `checkpoint.folder` cannot be read.
+    pub fn find_newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
+        let newest = Self::newest_in(&CheckpointRoot::new(job)?.of_run(run), &|_| true)?;
+        Ok(newest.map(|(NewestPoint::Intact(point) | NewestPoint::Unwanted(point))| point))
+    }
+
+    fn newest_in(checkpoints: &Folder, wanted: PointFilter<'_>) -> Result<Option<NewestPoint>, WorkerError> {
+        let mut damaged: Vec<WorkerError> = Vec::new();
+        for (_, folder) in complete(checkpoints)?.into_iter().rev() {
+            match Self::open(folder).and_then(|point| point.compared(wanted)) {
+                Ok(newest) => {
+                    damaged.iter().for_each(|error| warn!(%error, "a checkpoint is damaged; an earlier one is taken"));
+                    return Ok(Some(newest));
+                }
+                // Of a store that does not answer nothing is known.
+                Err(error) if error.exit_class() != ExitClass::Data => return Err(error),
+                Err(error) => damaged.push(error),
+            }
+        }
+        none_intact(checkpoints, &damaged)
+    }
+
+    /// With every file of it compared with what was saved, where it is wanted.
+    fn compared(self, wanted: PointFilter<'_>) -> Result<NewestPoint, WorkerError> {
+        if !wanted(&self) {
+            return Ok(NewestPoint::Unwanted(self));
+        }
+        Manifest::read(&self.folder)?.check_files(&self.folder)?;
+        Ok(NewestPoint::Intact(self))
+    }
+
+    /// The run of this job's name that was started last and came to no end, with its newest checkpoint. Runs that
+    /// another process is at now, such as ended before their first checkpoint, and such as learned otherwise than this
+    /// job does are skipped; the latter not where `changed` runs may go on. A run of another machine, whose
+    /// checkpoints lie where this one reaches them, gets a folder here.
+    pub fn of_last_run(job: &Job, changed: bool) -> Result<EarlierRun, WorkerError> {
+        let root = CheckpointRoot::new(job)?;
+        let wanted = |point: &Self| changed || !point.changed_keys(job).iter().any(KeyChange::is_learning);
+        let mut earlier = EarlierRun::Nothing;
+        for folder in RunFolder::of_job(job, &root.run_names()?)?.into_iter().rev() {
+            let checkpoints = root.of_run(&folder);
+            let is_here = folder.path().is_dir();
+            if !is_here {
+                if complete(&checkpoints)?.is_empty() {
+                    continue;
+                }
+                folder.ensure_exists()?;
+            }
+            let Some(lock) = folder.try_lock()? else { continue };
+            if folder.is_complete() {
+                delete_left_over(&checkpoints);
+                if changed || !folder.learned_otherwise(job) {
+                    return Ok(earlier);
+                }
+                continue;
+            }
+            match Self::newest_in(&checkpoints, &wanted)? {
+                Some(NewestPoint::Intact(point)) => return Ok(EarlierRun::GoOn(LastRun { folder, lock, point })),
+                Some(NewestPoint::Unwanted(point)) if matches!(earlier, EarlierRun::Nothing) => {
+                    earlier = EarlierRun::Differs(point);
+                }
+                // It ended without one that was to be kept; there is nothing to go on with.
+                None if folder.summary_file().is_file() && !folder.learned_otherwise(job) => return Ok(earlier),
+                Some(NewestPoint::Unwanted(_)) | None => {}
+            }
+        }
+        Ok(earlier)
+    }
+
+    /// The folder of a run that starts from nothing: the newest of the job's name, also where checkpoints of others lie
+    /// elsewhere.
+    pub fn new_run(job: &Job) -> Result<RunFolder, WorkerError> {
+        RunFolder::create_after(job, &CheckpointRoot::new(job)?.run_names()?)
+    }
+
+    fn open(folder: Folder) -> Result<Self, WorkerError> {
+        let wrong = |reason: String| WorkerError::SavedModel { folder: folder.to_string(), reason };
+        let manifest = Manifest::read(&folder)?;
+        let text = manifest.read_file(&folder, TRAINING)?;
+        let training: TrainingPosition =
+            serde_json::from_slice(&text).map_err(|error| wrong(format!("{TRAINING} is damaged ({error})")))?;
+        if training.format != FORMAT {
+            let found = training.format;
+            return Err(wrong(format!("{TRAINING} has format {found}, this release reads format {FORMAT}")));
+        }
+        let text = String::from_utf8(manifest.read_file(&folder, JOB)?)
+            .map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
+        let path = PathBuf::from(format!("{folder}/{JOB}"));
+        let job = Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
+        Ok(Self { folder, training, job })
+    }
+
+    #[must_use]
+    pub fn step(&self) -> u64 {
+        self.training.tracker.steps
+    }
+
+    /// Epoch over the data that it is in, from 0.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.training.epoch
+    }
+
+    #[must_use]
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    #[must_use]
+    pub fn changed_keys(&self, job: &Job) -> Vec<KeyChange> {
+        job.changes_since(&self.job)
+    }
+
+    /// Steps of an epoch, as the run counted them where its job gives steps in epochs.
+    #[must_use]
+    pub fn epoch_steps(&self) -> Option<u64> {
+        self.job.train.epoch_steps
+    }
+
+    /// Takes over what was fitted to the data, and checks that it is the same data.
+    pub(crate) fn prepare(&self, job: &mut Job, files: &[FileSize]) -> Result<(), WorkerError> {
+        if let Some(reason) = self.training.other_files(files) {
+            let reason = format!("the data has changed since: {reason}; start over with --fresh");
+            return Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason });
+        }
+        job.features = self.job.features.clone();
+        Ok(())
+    }
+
+    /// Reads again what was trained on of files that were written since, and checks that it is the same.
+    pub(crate) fn compare_rows(&self, job: &Job, files: &[FileSize]) -> Result<(), WorkerError> {
+        let splits = self.training.splits_to_compare(files, MOST_COMPARED);
+        let Some(SplitTask { path, start, end, .. }) = changed_split(job, splits)? else { return Ok(()) };
+        let reason = format!(
+            "the data has changed since: the rows at bytes {start} to {end} of {} are others than those that were trained on; \
+             start over with --fresh",
+            path.display()
+        );
+        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
+    }
+}
+
+/// No checkpoint, or an error where there are some and each is damaged.
+fn none_intact(checkpoints: &Folder, damaged: &[WorkerError]) -> Result<Option<NewestPoint>, WorkerError> {
+    let Some(newest) = damaged.first() else { return Ok(None) };
+    let reason = format!(
+        "none of the {} checkpoint(s) here is intact, so this run cannot go on; the newest: {newest}; start over with \
+         --fresh, or put the files there again as they were",
+        damaged.len()
+    );
+    Err(WorkerError::SavedModel { folder: checkpoints.to_string(), reason })
+}
+
+/// Of a run that is over: its process ended before it had deleted them.
+fn delete_left_over(checkpoints: &Folder) {
+    if let Err(error) = delete_all(checkpoints) {
+        warn!(%error, "checkpoints of a run that is over are still there");
+    }
+}
+
+struct SplitList(VecDeque<SplitTask>);
+
+impl SplitSource for SplitList {
+    fn next(&mut self) -> Result<Option<SplitTask>, String> {
+        Ok(self.0.pop_front())
+    }
+}
+
+/// The first split whose rows have another hash than the one beside it.
+pub(super) fn changed_split(job: &Job, splits: Vec<(SplitTask, u64)>) -> Result<Option<SplitTask>, IngestError> {
+    if splits.is_empty() {
+        return Ok(None);
+    }
+    let bytes: u64 = splits.iter().map(|(task, _)| task.end.saturating_sub(task.start)).sum();
+    tracing::info!(splits = splits.len(), bytes, "files were written since the checkpoint; comparing rows");
+    let mut job = job.clone();
+    (job.data.shuffle_rows, job.data.max_bad_rows) = (0, u64::MAX);
+    let options = StreamOptions {
+        part: DataPart::Train,
+        epoch: 0,
+        start: StreamStart::default(),
+        bad_rows: 0,
+        cancel: Arc::default(),
+    };
+    let tasks = SplitList(splits.iter().map(|(task, _)| task.clone()).collect());
+    for batch in BatchStream::open(&job, options, Box::new(tasks))? {
+        for end in batch?.completes {
+            let other = splits.iter().find(|(task, content)| task.id == end.split && *content != end.content);
+            if let Some((task, _)) = other {
+                return Ok(Some(task.clone()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const ROWS: u64 = 20_000;
+
+    fn job(folder: &Path) -> Job {
+        let text = "[data]\nformat = 'delimited'\ntrain = 'rows.csv'\ntest_fraction = 0.1\n\
+                    [features]\nlabel = 'click'\nnumeric = ['age']\ncategorical = ['city']\n[model]\nkind = 'ffnn'\n";
+        Job::parse(text, &folder.join("job.toml"), &Overrides::none()).unwrap()
+    }
+
+    /// Rows whose label and values a function of their number and of the usual values changes, and always so many bytes.
+    fn write(folder: &Path, change: impl Fn(u64, [u64; 3]) -> [u64; 3]) -> u64 {
+        let row = |row: u64| {
+            let [click, age, city] = change(row, [row % 2, row % 89, row * 7 % 1_000]);
+            format!("{click},{age:02},c{city:03}\n")
+        };
+        let text = "click,age,city\n".to_owned() + &(0..ROWS).map(row).collect::<String>();
+        std::fs::write(folder.join("rows.csv"), &text).unwrap();
+        text.len() as u64
+    }
+
+    #[test]
+    fn rows_that_changed_in_a_file_of_the_same_size_are_found_and_the_same_rows_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, bytes) = (job(folder.path()), write(folder.path(), |_, values| values));
+        let task = |id: u64| {
+            let (start, end) = (id * bytes / 32, (id + 1) * bytes / 32);
+            (SplitTask { id, path: job.data.train[0].clone(), start, end }, 0)
+        };
+        let mut splits: Vec<_> = (0..32).map(task).collect();
+        let first = |splits: &[(SplitTask, u64)]| changed_split(&job, splits.to_vec()).unwrap().map(|task| task.id);
+        // What a run has noted is what it finds: one split after the other is given its hash.
+        for index in 0..splits.len() {
+            assert_eq!(first(&splits), Some(index as u64));
+            splits[index].1 = read(&job, &splits[index].0);
+        }
+        assert_eq!(first(&splits), None);
+        assert_eq!(write(folder.path(), |_, values| values), bytes);
+        assert_eq!(first(&splits), None, "the same rows, written again");
+        let middle = |row: u64| (9_680..10_320).contains(&row);
+        write(folder.path(), |row, [click, age, city]| [click, if middle(row) { 88 - age } else { age }, city]);
+        assert_eq!(first(&splits), Some(15), "3.2 % of the file in its middle");
+        let is_kept = |row: u64| row.is_multiple_of(30);
+        write(folder.path(), |row, [click, age, city]| [if is_kept(row) { click } else { 1 - click }, age, city]);
+        assert_eq!(first(&splits), Some(0), "96.6 % of the labels");
+    }
+
+    fn read(job: &Job, task: &SplitTask) -> u64 {
+        let options = StreamOptions {
+            part: DataPart::Train,
+            epoch: 1,
+            start: StreamStart::default(),
+            bad_rows: 0,
+            cancel: Arc::default(),
+        };
+        let tasks = SplitList(VecDeque::from([task.clone()]));
+        let mut batches = BatchStream::open(job, options, Box::new(tasks)).unwrap();
+        batches.find_map(|batch| Some(batch.unwrap().completes.first()?.content)).unwrap()
+    }
+}

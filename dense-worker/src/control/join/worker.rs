@@ -1,0 +1,406 @@
+//! A worker from start to end: look at the data, join, train, save, leave.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use zagros_collective::Rendezvous;
+use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
+use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
+use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, detect_writings, fingerprint_files};
+use zagros_job::{FeatureStatistic, Job};
+use zagros_plumbing::Shutdown;
+use zagros_plumbing::metrics::{Opts, watch_disk};
+use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
+use zagros_protocol::datapath::Access;
+use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
+use zagros_zip::ZipEq;
+
+use super::start_model::StartModel;
+use super::waits::{SlowServers, StatusReport};
+use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
+use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState, ask_to_leave_first};
+use crate::control::evaluate::{
+    HeldOutParts, MeasuredParts, ModelChoice, ScoringState, compare_types, find_held_out, look_at_files,
+};
+use crate::control::group::{BarrierCalls, GroupBallots, GroupSession};
+use crate::control::save::wire_encoding;
+use crate::control::step::{LossWatch, TrainingTracker};
+use crate::control::trainer::{RunContext, Trainer};
+use crate::datapath::dense::DenseThread;
+use crate::datapath::push::PendingPushes;
+use crate::datapath::server_weights::ServerWeights;
+use crate::error::{ExitClass, WorkerError};
+use crate::event::{Observer, ObserverList, SilentObserver, WorkerEvent};
+use crate::metrics::WorkerMetrics;
+use crate::report::files::run_blocking;
+use crate::report::{MeasureRecorder, RunFolder};
+use crate::summary::{RunSummary, TrainingOutcome};
+
+/// How long a worker has to end by itself once the run is over: what it does then may be all but done.
+const NOTICE: Duration = Duration::from_secs(2);
+
+pub struct Worker {
+    pub job: Job,
+    /// The coordinator, across gRPC or in this process.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches an embedding server, across gRPC or in this process.
+    pub connect: Connect,
+    /// Position among the workers: 0 .. workers − 1.
+    pub index: u32,
+    /// The process that was in its place before is known to be gone: its lease need not run out first.
+    pub supersede: bool,
+    /// How it meets the other workers; a job of one worker needs none.
+    pub rendezvous: Option<Arc<dyn Rendezvous>>,
+    pub registry: Registry,
+    pub waits: Waits,
+    pub observer: Arc<dyn Observer>,
+    /// Where measures, summary and model are written; nothing is written without one, nor by another worker than the
+    /// first.
+    pub folder: Option<RunFolder>,
+    /// Where an earlier process of this run was; for the first worker.
+    pub resume: Option<ResumePoint>,
+    pub shutdown: Shutdown,
+}
+
+#[derive(Clone, Debug)]
+pub enum WorkerInput {
+    /// The job's training files, in splits that the coordinator deals out.
+    Files,
+    /// These, once per epoch: for benchmarks. No evaluation.
+    Preloaded(Arc<Vec<Batch>>),
+}
+
+struct WorkerData {
+    input: WorkerInput,
+    files: Vec<FileInfo>,
+    fingerprints: Vec<u64>,
+    held_out: HeldOutParts,
+    measured: Vec<FeatureStatistic>,
+    /// The model that the run starts from, if this is the first worker.
+    start: Option<StartModel>,
+}
+
+impl Worker {
+    /// The only worker of a job, in the process of its coordinator and servers. It sends no reports, writes nothing, and does
+    /// not resume. The caller sets the fields that differ.
+    #[must_use]
+    pub fn without_peers(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
+        Self {
+            job,
+            control,
+            connect,
+            index: 0,
+            supersede: false,
+            rendezvous: None,
+            registry,
+            waits: Waits::default(),
+            observer: Arc::new(SilentObserver),
+            folder: None,
+            resume: None,
+            shutdown: Shutdown::new(),
+        }
+    }
+
+    /// Trains on the job's files.
+    ///
+    /// # Errors
+    /// The first cause of whatever went wrong. The run is left with that cause; the reading thread, which may be in
+    /// the middle of a disk read, ends soon after.
+    pub async fn run(self) -> Result<RunSummary, WorkerError> {
+        self.run_on(WorkerInput::Files).await
+    }
+
+    pub async fn run_on(mut self, input: WorkerInput) -> Result<RunSummary, WorkerError> {
+        // One worker tells of all.
+        self.folder = self.folder.filter(|_| self.index == 0);
+        self.resume = self.resume.filter(|_| self.index == 0);
+        // Before fitting: what every role must agree on is the job as given.
+        let fingerprint = self.job.fingerprint();
+        let data = self.look_at_data(input).await?;
+        self.record().await?;
+        let mut metrics = WorkerMetrics::new(&self.registry);
+        metrics.waits = self.waits.clone();
+        metrics.set_promises(&self.job, self.folder.is_some());
+        if let Some(folder) = &self.folder {
+            watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
+        }
+        let dense = DenseThread::start(&self.job, metrics.clone()).await?;
+        let membership = Arc::new(self.join(fingerprint, &data).await?);
+        membership.report_waits(self.waits.clone());
+        let _departure = ask_to_leave_first(&self.job, self.index, &mut self.shutdown, &membership);
+        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
+        let trained = tokio::select! {
+            biased;
+            trained = self.know_and_train(data, metrics, dense, Arc::clone(&membership)) => trained,
+            reason = cut_off(stop) => Err(reason),
+        };
+        let left = match &trained {
+            Ok(RunSummary { outcome: TrainingOutcome::Left, .. }) => {
+                membership.leave(control::Outcome::Interrupted, "was asked to end").await
+            }
+            // The first worker still saves what all have trained, and the run goes on until it says how it ended.
+            Ok(_) if self.index > 0 => membership.leave(control::Outcome::Finished, "").await,
+            _ => membership.leave(outcome(&trained), &reason(&trained)).await,
+        };
+        if let (Err(error), true) = (left, trained.is_ok()) {
+            tracing::warn!(%error, "the coordinator was not informed of the end");
+        }
+        trained
+    }
+
+    async fn look_at_data(&mut self, input: WorkerInput) -> Result<WorkerData, WorkerError> {
+        if let WorkerInput::Preloaded(batches) = &input {
+            // The coordinator counts bytes. It does not deal these batches out.
+            let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
+            let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
+            let (held_out, measured) = (HeldOutParts::default(), Vec::new());
+            return Ok(WorkerData {
+                input,
+                files: vec![memory],
+                fingerprints: vec![0],
+                held_out,
+                measured,
+                start: None,
+            });
+        }
+        let job = Arc::new(self.job.clone());
+        let held_out = find_held_out(Arc::clone(&job)).await?;
+        let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
+        compare_types(Arc::clone(&job), &files, &held_out).await?;
+        let looked_at = files.clone();
+        let fingerprints = run_blocking("fingerprints", move || fingerprint_files(&looked_at)).await??;
+        if self.folder.is_some() {
+            let (job, files) = (Arc::clone(&job), files.clone());
+            // What is wrong with the rows is said when they are trained on.
+            self.job.data.written =
+                run_blocking("writings", move || detect_writings(&job, &files)).await?.unwrap_or_default();
+        }
+        let measured = self.job.features.unmeasured_statistics();
+        if let Some(point) = &self.resume {
+            let now = sizes(&files, &fingerprints);
+            point.prepare(&mut self.job, &now)?;
+            let (point, job) = (point.clone(), self.job.clone());
+            run_blocking("rows", move || point.compare_rows(&job, &now)).await??;
+        }
+        let start = match self.index == 0 && self.resume.is_none() {
+            true => StartModel::open(&self.job).await?,
+            false => None,
+        };
+        if let Some(start) = &start {
+            start.fix_statistics(&mut self.job);
+        }
+        Ok(WorkerData { input, files, fingerprints, held_out, measured, start })
+    }
+
+    /// Writes the resolved job, and from now on the measures, into the run folder.
+    async fn record(&mut self) -> Result<(), WorkerError> {
+        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let job = self.job.clone();
+        let start = move || folder.write_job(&job).and_then(|()| MeasureRecorder::start(&folder));
+        let recorder = Arc::new(run_blocking("recorder", start).await??);
+        self.observer = Arc::new(ObserverList(vec![Arc::clone(&self.observer), recorder]));
+        Ok(())
+    }
+
+    async fn join(&self, fingerprint: u64, data: &WorkerData) -> Result<Membership, WorkerError> {
+        self.observer.observe(&WorkerEvent::WaitingFor(self.control.name().to_owned()));
+        let request = JoinRequest {
+            role: Role::DenseWorker.into(),
+            index: self.index,
+            address: self.rendezvous.as_ref().map(|barrier| barrier.address().to_owned()).unwrap_or_default(),
+            instance: rand::random(),
+            job_fingerprint: fingerprint,
+            protocol_version: PROTOCOL_VERSION,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            files: data.files.iter().zip_eq(&data.fingerprints).map(data_file).collect(),
+            position: self.resume.as_ref().map(|point| point.training.reported_position()),
+            supersede: self.supersede,
+            ..JoinRequest::default()
+        };
+        let timeout = self.job.cluster.timeout;
+        Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)
+    }
+
+    async fn know_and_train(
+        &mut self,
+        data: WorkerData,
+        metrics: WorkerMetrics,
+        dense: DenseThread,
+        membership: Arc<Membership>,
+    ) -> Result<RunSummary, WorkerError> {
+        self.know_transforms(&data.measured, &membership).await?;
+        self.train(data, metrics, dense, membership).await
+    }
+
+    async fn train(
+        &self,
+        data: WorkerData,
+        metrics: WorkerMetrics,
+        dense: DenseThread,
+        membership: Arc<Membership>,
+    ) -> Result<RunSummary, WorkerError> {
+        let client = self.reach_servers(&membership).await?;
+        let writer = (tile_writer(membership.member_id()), membership.incarnation());
+        dense.stream_by(Access::Train, || self.client_of(writer)).await?;
+        let total_bytes = data.files.iter().map(|file| file.bytes).sum();
+        let input = data.input.clone();
+        let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
+        let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
+        let _report = StatusReport::start(&client, &membership, &self.waits, folder);
+        let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
+        let (client, window) = (Arc::clone(&trainer.run.client), trainer.stream.window.clone());
+        let (places, observer) = (self.job.staleness() + 1, Arc::clone(&self.observer));
+        let _slow = SlowServers::watch(client, window, places, &self.registry, observer);
+        let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
+        self.observer.observe(&WorkerEvent::Started { total_bytes, epochs, steps_hint });
+        if let WorkerInput::Preloaded(batches) = input {
+            trainer.stream.preloaded = Some(batches);
+        }
+        let outcome = trainer.train(self.resume.as_ref()).await;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let error = trainer.explain_loss(error).await;
+                return Err(trainer.with_best_state(error).await);
+            }
+        };
+        if outcome == TrainingOutcome::Interrupted
+            && let Some(reason) = trainer.run.stop.drained_because().await
+        {
+            tracing::info!("{reason}: training was stopped for it");
+        }
+        match trainer.saved.take() {
+            Some(summary) => Ok(summary),
+            // It leaves a run that goes on.
+            None => trainer.summary(outcome, &Ok(None)).await,
+        }
+    }
+
+    async fn reach_servers(&self, membership: &Membership) -> Result<Arc<EmbeddingClient>, WorkerError> {
+        self.observer.observe(&WorkerEvent::WaitingFor("the embedding servers".to_owned()));
+        let timeout = self.job.cluster.timeout;
+        let waiting = Waiting::new("training loop", WaitKind::Members, "the embedding servers").with_timeout(timeout);
+        let joining = self.waits.begin_wait(waiting);
+        wait_for_placement(&*self.control, timeout, &self.shutdown).await?;
+        drop(joining);
+        let (member, incarnation) = (membership.member_id(), membership.incarnation());
+        let client = self.client_of((member, incarnation)).with_metrics(&self.registry);
+        client.refresh_placement().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
+        let servers = u32::try_from(client.known_servers().len()).unwrap_or(u32::MAX);
+        self.observer.observe(&WorkerEvent::Joined { member, incarnation, servers });
+        Ok(Arc::new(client))
+    }
+
+    fn client_of(&self, (writer, incarnation): (u64, u32)) -> EmbeddingClient {
+        let config =
+            ClientConfig { writer, incarnation, wire: wire_encoding(&self.job), timeout: self.job.cluster.timeout };
+        EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect))
+    }
+
+    fn trainer(
+        &self,
+        data: WorkerData,
+        metrics: WorkerMetrics,
+        dense: DenseThread,
+        membership: Arc<Membership>,
+        client: Arc<EmbeddingClient>,
+        weights: Option<TableIds>,
+    ) -> Result<Trainer, WorkerError> {
+        let job = Arc::new(self.job.clone());
+        let root = CheckpointRoot::new(&job)?;
+        let checkpoints = self.folder.as_ref().map(|run| root.of_run(run));
+        let timeout = job.cluster.timeout;
+        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
+        let splits = SplitClient {
+            control: Arc::clone(&self.control),
+            member: membership.member_id(),
+            incarnation: membership.incarnation(),
+            files: paths(&data.files),
+            timeout,
+            stop: stop.clone(),
+            waits: self.waits.clone(),
+            asked: Arc::default(),
+        };
+        let pushes = PendingPushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
+        let window = StalenessWindow::new(job.staleness());
+        Ok(Trainer {
+            group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
+            stream: StreamState::new(pushes, window, weights),
+            scoring: ScoringState {
+                calibrators: None,
+                calibrated: None,
+                held_out: data.held_out,
+                evaluated: None,
+                of_epochs: Vec::new(),
+                measured: MeasuredParts::default(),
+                model: ModelChoice::new(&job, checkpoints.clone()),
+            },
+            tracker: TrainingTracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            loss: LossWatch::new(&job),
+            checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
+            barrier_calls: BarrierCalls::new(membership.subscribe()),
+            ballots: GroupBallots::new(&splits),
+            start: data.start,
+            saved: None,
+            run: RunContext {
+                folder: self.folder.clone(),
+                completer: SplitCompleter::start(Arc::clone(&self.control), timeout, self.waits.clone()),
+                observer: Arc::clone(&self.observer),
+                job,
+                client,
+                dense,
+                metrics,
+                membership,
+                stop,
+                splits,
+            },
+        })
+    }
+}
+
+/// Resolves once the run is over, or this worker is fenced, and it has not noticed for a while: it waits for a process that
+/// is gone now.
+async fn cut_off(mut stop: StopSignal) -> WorkerError {
+    let reason = stop.run_ended().await;
+    tokio::time::sleep(NOTICE).await;
+    reason
+}
+
+fn paths(files: &[FileInfo]) -> Arc<Vec<PathBuf>> {
+    Arc::new(files.iter().map(|file| file.path.clone()).collect())
+}
+
+fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {
+    let size = |(file, fingerprint): (&FileInfo, &u64)| FileSize {
+        path: file.path.clone(),
+        bytes: file.bytes,
+        fingerprint: Some(*fingerprint),
+        changed: changed_at(file),
+    };
+    files.iter().zip_eq(fingerprints).map(size).collect()
+}
+
+fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {
+    let FileInfo { path, bytes, splittable } = file;
+    DataFile { path: path.display().to_string(), bytes: *bytes, splittable: *splittable, fingerprint: *fingerprint }
+}
+
+/// As the coordinator is reported: an interrupted run did not fail.
+pub(crate) fn outcome(trained: &Result<RunSummary, WorkerError>) -> control::Outcome {
+    match trained {
+        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => control::Outcome::Finished,
+        Ok(_) => control::Outcome::Interrupted,
+        Err(error) if error.exit_class() == ExitClass::Interrupted => control::Outcome::Interrupted,
+        Err(_) => control::Outcome::Failed,
+    }
+}
+
+fn reason(trained: &Result<RunSummary, WorkerError>) -> String {
+    match trained {
+        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => String::new(),
+        Ok(_) => WorkerError::Interrupted.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,435 @@
+//! A trained model in its folder: `dense.safetensors`, one file of rows per embedding server, `job.toml`,
+//! `manifest.json`.
+//!
+//! What the manifest says, and why it comes last: [`super::manifest`].
+
+use std::sync::Arc;
+
+use zagros_embedding_client::Shard;
+use zagros_job::{Job, Target, WeightStore};
+use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
+use zagros_store::{Folder, StoreError};
+
+use super::calibrators;
+use super::calibrators::ModelCalibrators;
+use super::manifest::{FileRecord, MANIFEST, Manifest};
+use super::row_servers::{RowServers, on_all};
+use crate::datapath::dense::{DenseStage, DenseThread};
+use crate::error::WorkerError;
+use crate::event::Evaluation;
+use crate::model::ModelError;
+use crate::report::RunFolder;
+use crate::report::files::run_blocking;
+use crate::summary::TrainingOutcome;
+
+pub(crate) const DENSE: &str = "dense.safetensors";
+pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
+pub(crate) const MODEL: &str = "model";
+/// The resolved job, by which the model can be used where its run folder is not.
+pub const JOB: &str = "job.toml";
+
+/// How the names of files end while they are written to a disk.
+const UNFINISHED: &str = ".tmp";
+/// Bytes that a network may need beyond twice those that are saved of it, before it is built. Taking its weights then tells which tensor
+/// does not fit.
+const TOLERATED: u64 = 64 << 20;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TrainedModel<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) outcome: TrainingOutcome,
+    pub(crate) steps: u64,
+    pub(crate) samples: u64,
+    pub(crate) evaluation: Option<Evaluation>,
+    pub(crate) validation: Option<Evaluation>,
+    pub(crate) calibrators: Option<&'a ModelCalibrators>,
+}
+
+/// What becomes of the rows that servers hold when others are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadMode {
+    /// There are none.
+    IntoEmpty,
+    /// They are forgotten.
+    Replace,
+}
+
+/// Where the model of a run goes, and how the run's summary names that: in the run folder by the name in it, else in
+/// full.
+pub(crate) fn model_place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
+    let Some(parent) = &job.output.model_folder else {
+        return Ok((Folder::on_disk(run.model_folder()), MODEL.to_owned()));
+    };
+    // Requests to a store take as long as the job is patient.
+    let parent = Folder::open(parent, job.cluster.timeout)?;
+    let parent = match parent.path().map(std::path::absolute) {
+        // Who looks for it later is somewhere else.
+        Some(Ok(path)) => Folder::on_disk(path),
+        _ => parent,
+    };
+    let folder = parent.join(&run.name()).join(MODEL);
+    let reported = folder.to_string();
+    Ok((folder, reported))
+}
+
+/// Writes the model below `folder`, which every embedding server must reach under the same name.
+pub(crate) async fn save(
+    folder: &Folder,
+    trained: TrainedModel<'_>,
+    dense: &DenseThread,
+    servers: &dyn RowServers,
+) -> Result<Manifest, WorkerError> {
+    let folder = prepare_folder(folder.clone()).await?;
+    // The optimiser's state is for runs that start from this model.
+    let state = |dense: &mut DenseStage| {
+        Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?))
+    };
+    let (weights, optimizer) = dense.call(state).await??;
+    let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
+    write_files(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
+}
+
+#[derive(Debug)]
+pub(crate) struct WrittenModel {
+    /// Files that the worker writes itself, by name: the dense network's weights among them. Not written yet.
+    pub(crate) own: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) saved: Vec<SaveResponse>,
+}
+
+/// Writes the worker's own files and the job, and the manifest last (invariant CK-1), which says by what each file is
+/// known (invariant CK-4).
+pub(crate) async fn write_files(
+    folder: &Folder,
+    trained: TrainedModel<'_>,
+    WrittenModel { mut own, saved }: WrittenModel,
+) -> Result<Manifest, WorkerError> {
+    own.push((JOB, trained.job.to_toml().into_bytes()));
+    own.extend(trained.calibrators.map(ModelCalibrators::to_file));
+    let of_servers = || saved.iter().flat_map(|saved| &saved.files);
+    let mut files: Vec<FileRecord> = of_servers().map(FileRecord::of_server).collect();
+    let row_files = of_servers().map(|file| file.name.clone()).collect();
+    let target = folder.clone();
+    let write_own = move || -> Result<Vec<FileRecord>, StoreError> {
+        let write =
+            |(name, content): &(&str, Vec<u8>)| target.write(name, content).map(|()| FileRecord::new(name, content));
+        own.iter().map(write).collect()
+    };
+    files.extend(run_blocking("model files", write_own).await??);
+    let manifest = Manifest {
+        manifest_sha256: String::new(),
+        format: Manifest::FORMAT,
+        job: trained.job.name.clone(),
+        fingerprint: fingerprint(trained.job),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        outcome: trained.outcome,
+        steps: trained.steps,
+        samples: trained.samples,
+        dense: DENSE.to_owned(),
+        rows: saved.iter().map(|saved| saved.rows).sum(),
+        row_files,
+        files,
+        evaluation: trained.evaluation,
+        validation: trained.validation,
+        written: trained.job.data.written.clone(),
+    };
+    let ((manifest, text), target) = (manifest.into_sealed(), folder.clone());
+    run_blocking("model files", move || target.write(MANIFEST, &text)).await??;
+    Ok(manifest)
+}
+
+/// Makes the folder and takes away an older manifest, so that at no time one describes other files, and files that a process which was
+/// killed did not finish.
+pub(crate) async fn prepare_folder(folder: Folder) -> Result<Folder, WorkerError> {
+    let make = move || {
+        // Servers have their own working directories.
+        let folder = folder.make()?;
+        folder.delete_file(MANIFEST)?;
+        if folder.path().is_some() {
+            let unfinished = folder.file_names()?.into_iter().filter(|name| name.ends_with(UNFINISHED));
+            unfinished.into_iter().try_for_each(|name| folder.delete_file(&name))?;
+        }
+        Ok(folder)
+    };
+    run_blocking("model files", make).await?
+}
+
+pub(crate) async fn save_rows(
+    server: Arc<dyn Shard>,
+    folder: &Folder,
+    stage: SaveStage,
+) -> Result<SaveResponse, WorkerError> {
+    let saved =
+        server.save(SaveRequest { folder: folder.to_string(), stage: stage.into(), ..SaveRequest::default() }).await;
+    let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
+    saved.map_err(refused)
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SavedModel {
+    pub(crate) folder: Folder,
+    pub(crate) manifest: Manifest,
+}
+
+impl SavedModel {
+    pub(crate) async fn open(folder: &Folder) -> Result<Self, WorkerError> {
+        let folder = folder.clone();
+        run_blocking("model files", move || Self::read(&folder)).await?
+    }
+
+    fn read(folder: &Folder) -> Result<Self, WorkerError> {
+        let manifest = Manifest::read(folder)?;
+        // Servers have their own working directories.
+        Ok(Self { folder: folder.make()?, manifest })
+    }
+
+    pub(crate) fn is_in(folder: &Folder) -> Result<bool, StoreError> {
+        folder.has_file(MANIFEST)
+    }
+
+    /// One of its files, compared with what was saved.
+    pub(crate) async fn read_file(&self, name: &str) -> Result<Vec<u8>, WorkerError> {
+        let (folder, manifest, name) = (self.folder.clone(), self.manifest.clone(), name.to_owned());
+        run_blocking("model files", move || manifest.read_file(&folder, &name)).await?
+    }
+
+    pub(crate) async fn read_calibrators(&self, targets: &[Target]) -> Result<Option<ModelCalibrators>, WorkerError> {
+        if !self.manifest.has(calibrators::FILE) {
+            return Ok(None);
+        }
+        let read = ModelCalibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
+        let wrong = |reason| WorkerError::SavedModel { folder: self.folder.to_string(), reason };
+        read.map(Some).map_err(wrong)
+    }
+
+    /// Compares the network of a job with the bytes that are saved of it, before it takes memory: the job in the folder of a model may
+    /// be another user's.
+    pub(crate) async fn check_network(&self, job: &Job) -> Result<(), WorkerError> {
+        let Some(weights) = job.dense_parameters() else { return Ok(()) };
+        let tiles = Some(&self.manifest.row_files).filter(|_| job.train.weights == WeightStore::Streamed);
+        let mut saved = 0_u64;
+        for name in tiles.into_iter().flatten().chain([&self.manifest.dense]) {
+            let (folder, file) = (self.folder.clone(), name.clone());
+            let bytes = run_blocking("model files", move || file_bytes(&folder, &file)).await?;
+            saved += match bytes {
+                Ok(bytes) => bytes,
+                // Reading it says what is wrong with it.
+                Err(_) => self.read_file(name).await?.len() as u64,
+            };
+        }
+        let needed = weights.saturating_mul(size_of::<f32>() as u64);
+        if needed <= saved.saturating_mul(2).saturating_add(TOLERATED) {
+            return Ok(());
+        }
+        let reason = format!(
+            "the network of the job has {needed} bytes of weights, and {saved} are saved; use the job that the model was trained with"
+        );
+        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
+    }
+
+    /// Gives weights and rows to whom they belong. Each server compares the files that it takes rows from with what was
+    /// saved, before it takes any.
+    pub(crate) async fn load(
+        &self,
+        dense: &DenseThread,
+        servers: &dyn RowServers,
+        how: LoadMode,
+    ) -> Result<(), WorkerError> {
+        let weights = self.read_file(&self.manifest.dense).await?;
+        let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
+        taken.map_err(|error| WorkerError::SavedModel {
+            folder: self.folder.to_string(),
+            reason: format!("{}: {error}", self.manifest.dense),
+        })?;
+        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, how)).await?;
+        let loaded: u64 = loaded.iter().sum();
+        if loaded == self.manifest.rows {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} rows were saved, but the embedding servers took {loaded}; is a file missing, or were they not empty?",
+            self.manifest.rows
+        );
+        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
+    }
+
+    async fn load_rows(&self, server: Arc<dyn Shard>, how: LoadMode) -> Result<u64, WorkerError> {
+        let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
+        let loaded = server
+            .load(LoadRequest { folder, files, replace: how == LoadMode::Replace, ..LoadRequest::default() })
+            .await;
+        let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
+        loaded.map(|loaded| loaded.rows).map_err(refused)
+    }
+}
+
+fn file_bytes(folder: &Folder, name: &str) -> std::io::Result<u64> {
+    let (folder, file) = folder.locate_file(name).unwrap_or_else(|| (folder.clone(), name));
+    folder.open_file(file).map(|(_, bytes)| bytes)
+}
+
+pub(crate) fn fingerprint(job: &Job) -> String {
+    format!("{:016x}", job.fingerprint())
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use zagros_job::Model;
+
+    use std::fs;
+
+    use zagros_fakes::FakeShard;
+    use zagros_protocol::{BucketMap, Generation};
+
+    use super::*;
+    use crate::metrics::WorkerMetrics;
+    use crate::testing::{WorkerShard, job};
+
+    fn disk(folder: &tempfile::TempDir) -> Folder {
+        Folder::on_disk(folder.path())
+    }
+
+    fn server(index: u32) -> FakeShard {
+        FakeShard::new(index, BucketMap::split_evenly(Generation(1), 16, 2))
+    }
+
+    fn shards() -> Vec<Arc<dyn Shard>> {
+        (0..2).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard::from(server(index))) }).collect()
+    }
+
+    async fn dense(seed: u64) -> (Job, DenseThread) {
+        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        job.train.seed = seed;
+        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
+        (job, dense)
+    }
+
+    async fn weights(dense: &DenseThread) -> Vec<u8> {
+        dense.call(|dense| dense.model.to_safetensors()).await.unwrap().unwrap()
+    }
+
+    fn trained(job: &Job) -> TrainedModel<'_> {
+        TrainedModel {
+            job,
+            outcome: TrainingOutcome::Finished,
+            steps: 5,
+            samples: 40,
+            evaluation: None,
+            validation: None,
+            calibrators: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_saved_model_loads() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, first) = dense(1).await;
+        let manifest = save(&disk(&folder), trained(&job), &first, &shards()).await.unwrap();
+        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
+        assert_eq!(saved.manifest, manifest);
+        let (_, second) = dense(2).await;
+        assert_ne!(weights(&second).await, weights(&first).await);
+        saved.load(&second, &shards(), LoadMode::IntoEmpty).await.unwrap();
+        assert_eq!(weights(&second).await, weights(&first).await);
+    }
+
+    #[tokio::test]
+    async fn a_failed_save_leaves_no_manifest_not_even_an_older_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, dense) = dense(1).await;
+        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(server(0).failing_to_save()))];
+        let error = save(&disk(&folder), trained(&job), &dense, &failing).await.unwrap_err().to_string();
+        assert!(error.contains("embedding server 0 (fake) could not save its rows: disk full"), "{error}");
+        assert!(!folder.path().join(MANIFEST).exists());
+        let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
+        assert!(error.contains("no model here"), "{error}");
+    }
+
+    /// A process that was killed while it wrote leaves its temporary file.
+    #[tokio::test]
+    async fn what_a_killed_save_left_goes_with_the_next_save() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join("rows-0.bin.0123456789abcdef.tmp");
+        fs::write(&left, "half of the rows").unwrap();
+        let (job, dense) = dense(1).await;
+        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        assert!(!left.exists());
+        assert!(SavedModel::open(&disk(&folder)).await.is_ok());
+    }
+
+    /// The job of a model may be another user's: here it has 4 TB of weights, beside a file of some bytes.
+    #[tokio::test]
+    async fn a_network_that_is_far_larger_than_its_file_is_refused_before_it_is_built() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut job, dense) = dense(1).await;
+        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        // The fake servers write none.
+        for shard in 0..shards().len() {
+            fs::write(folder.path().join(format!("rows-{shard}.zrows")), "rows").unwrap();
+        }
+        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
+        saved.check_network(&job).await.unwrap();
+        let widths = || vec![1_000_000, 1_000_000];
+        let networks = [
+            Model::Ffnn { hidden: widths(), dropout: 0.0 },
+            Model::Dlrm { bottom: vec![2], top: widths(), dropout: 0.0 },
+            Model::DeepFm { hidden: widths(), dropout: 0.0 },
+            Model::WideDeep { hidden: widths(), dropout: 0.0 },
+        ];
+        for weights in [WeightStore::Resident, WeightStore::Streamed] {
+            job.train.weights = weights;
+            for model in networks.clone() {
+                job.model = model;
+                let error = saved.check_network(&job).await.unwrap_err().to_string();
+                assert!(error.contains("bytes of weights") && error.contains("use the job"), "{error}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_model_goes_into_its_run_or_below_the_folder_that_the_job_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut job, dense) = dense(1).await;
+        job.output.folder = folder.path().join("runs");
+        let run = RunFolder::create(&job).unwrap();
+        let (own, reported) = model_place(&job, &run).unwrap();
+        assert_eq!((own.path(), reported.as_str()), (Some(run.model_folder().as_path()), "model"));
+        let elsewhere = folder.path().join("elsewhere");
+        job.output.model_folder = Some(elsewhere.display().to_string());
+        let (model, reported) = model_place(&job, &run).unwrap();
+        save(&model, trained(&job), &dense, &shards()).await.unwrap();
+        assert_eq!(std::path::Path::new(&reported), elsewhere.join(run.name()).join("model"));
+        assert!(std::path::Path::new(&reported).join(MANIFEST).is_file());
+        let saved = fs::read_to_string(std::path::Path::new(&reported).join(JOB)).unwrap();
+        assert!(saved.contains(&format!("model_folder = \"{}\"", elsewhere.display())), "{saved}");
+        job.output.model_folder = Some("below".to_owned());
+        assert!(std::path::Path::new(&model_place(&job, &run).unwrap().1).is_absolute());
+        job.output.model_folder = Some("gs://models".to_owned());
+        assert!(model_place(&job, &run).unwrap_err().to_string().contains("only s3:// and file://"));
+    }
+
+    #[tokio::test]
+    async fn rows_that_went_missing_are_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, dense) = dense(1).await;
+        let shards = shards();
+        save(&disk(&folder), trained(&job), &dense, &shards).await.unwrap();
+        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
+        let error = saved.load(&dense, &shards[..1].to_vec(), LoadMode::Replace).await.unwrap_err().to_string();
+        assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn another_format_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, dense) = dense(1).await;
+        let mut manifest = save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        manifest.format = 2;
+        fs::write(folder.path().join(MANIFEST), manifest.into_sealed().1).unwrap();
+        let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
+        assert!(error.contains("this release reads format 1"), "{error}");
+        fs::write(folder.path().join(MANIFEST), b"{").unwrap();
+        assert!(SavedModel::open(&disk(&folder)).await.unwrap_err().to_string().contains("is damaged"));
+    }
+}

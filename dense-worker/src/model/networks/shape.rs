@@ -1,0 +1,153 @@
+//! The network's input for one sample: numeric values, vectors, and after them sequences.
+//!
+//! ```text
+//! │ e₁ … e_F │ s₁ at position 1 … at position L₁, real positions │ s₂ … │
+//! ```
+//!
+//! A sequence has a vector for each of its L positions and, as one more value, the number of positions that are real. The others
+//! are padding: zeros whose gradients go nowhere. So a batch is one matrix of f32, whatever its features are.
+
+use tch::{Kind, Tensor};
+use zagros_job::{Categorical, Job, PadSide, Sequence};
+
+use crate::model::{ModelError, int};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputShape {
+    pub numeric: usize,
+    /// Values of the vector of each categorical feature that is not a sequence, in feature order.
+    pub embeddings: Vec<usize>,
+    /// The sequences, in feature order.
+    pub sequences: Vec<SequenceShape>,
+    /// The sequences that the network compares with a target.
+    pub attention: Vec<AttentionShape>,
+}
+
+/// The place of a sequence in a sample's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceShape {
+    /// Index of its first value.
+    pub offset: usize,
+    pub dim: usize,
+    /// Number of positions, and the side of the padding.
+    pub sequence: Sequence,
+}
+
+/// A sequence and the vector that it is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionShape {
+    pub sequence: SequenceShape,
+    /// Index of the first value of the target's vector, which has as many values as one of the sequence.
+    pub target: usize,
+}
+
+impl InputShape {
+    #[must_use]
+    pub fn new(job: &Job) -> Self {
+        let dim = |feature: &Categorical| job.tables[feature.table].dim;
+        let features = &job.features.categorical;
+        let vectors: Vec<&Categorical> =
+            features.iter().filter(|feature| feature.values.sequence().is_none()).collect();
+        let mut end = vectors.iter().map(|feature| dim(feature)).sum();
+        let mut sequences = Vec::new();
+        let mut columns = Vec::new();
+        for (feature, sequence) in features.iter().filter_map(|f| Some((f, f.values.sequence()?))) {
+            let shape = SequenceShape { offset: end, dim: dim(feature), sequence: *sequence };
+            end += sequence.input_width(shape.dim);
+            sequences.push(shape);
+            columns.push(&feature.name);
+        }
+        // The loader has checked that both are there.
+        let pair = |pair: &zagros_job::AttentionPair| {
+            let sequence = sequences[columns.iter().position(|column| **column == pair.sequence)?];
+            let target = vectors.iter().position(|feature| feature.name == pair.target)?;
+            Some(AttentionShape { sequence, target: vectors[..target].iter().map(|feature| dim(feature)).sum() })
+        };
+        Self {
+            numeric: job.features.numeric_inputs(),
+            embeddings: vectors.iter().map(|feature| dim(feature)).collect(),
+            attention: job.model.attention_pairs().iter().filter_map(pair).collect(),
+            sequences,
+        }
+    }
+
+    /// Feature vectors and sequences side by side.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        let sequences = self.sequences.iter().map(|shape| shape.sequence.input_width(shape.dim));
+        self.vectors_width() + sequences.sum::<usize>()
+    }
+
+    /// ΣD: feature vectors side by side, without sequences.
+    #[must_use]
+    pub fn vectors_width(&self) -> usize {
+        self.embeddings.iter().sum()
+    }
+
+    /// The one dim of all tables, which `model` needs.
+    pub(super) fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
+        let what = "the network needs a categorical feature and has none";
+        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
+        match self.embeddings.iter().find(|dim| **dim != first) {
+            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
+            None => Ok(first),
+        }
+    }
+}
+
+impl SequenceShape {
+    /// The vectors of a batch's input, `[batch, L, D]`.
+    pub(super) fn position_vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+        let (length, dim) = (self.sequence.length, self.dim);
+        let values = input.f_narrow(1, int(self.offset), int(length * dim))?;
+        Ok(values.f_reshape([input.size()[0], int(length), int(dim)])?)
+    }
+
+    /// `[batch, L]` of bool.
+    pub(super) fn real_positions(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+        let (length, dim) = (self.sequence.length, self.dim);
+        let count = input.f_narrow(1, int(self.offset + length * dim), 1)?.f_detach()?;
+        let position = Tensor::f_arange(int(length), (Kind::Float, input.device()))?.f_unsqueeze(0)?;
+        Ok(match self.sequence.pad {
+            PadSide::Right => position.f_lt_tensor(&count)?,
+            PadSide::Left => position.f_add(&count)?.f_ge(length as f64)?,
+        })
+    }
+}
+
+impl AttentionShape {
+    /// The target's vector, `[batch, D]`.
+    pub(super) fn target_vector(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(input.f_narrow(1, int(self.target), int(self.sequence.dim))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Model;
+
+    use super::*;
+    use crate::testing::{job, sequence};
+
+    fn shape(pad: PadSide) -> SequenceShape {
+        let model = Model::Ffnn { hidden: vec![], dropout: 0.0 };
+        let mut job = job(0, &[1, 2], model);
+        sequence(&mut job, 0, 3, pad);
+        InputShape::new(&job).sequences[0]
+    }
+
+    #[test]
+    fn a_sequence_finds_its_vectors_and_its_real_positions() {
+        // The vector of two values, three positions of one value, and their number; samples with 0, 1 and 3 real positions.
+        let input = Tensor::from_slice(&[
+            9.0_f32, 9.0, 0.0, 0.0, 0.0, 0.0, 9.0, 9.0, 5.0, 0.0, 0.0, 1.0, 9.0, 9.0, 1.0, 2.0, 3.0, 3.0,
+        ])
+        .reshape([3, 6]);
+        let real = |pad| Vec::<bool>::try_from(shape(pad).real_positions(&input).unwrap().reshape([-1])).unwrap();
+        assert_eq!(real(PadSide::Right), [false, false, false, true, false, false, true, true, true]);
+        assert_eq!(real(PadSide::Left), [false, false, false, false, false, true, true, true, true]);
+        let vectors = shape(PadSide::Left).position_vectors(&input).unwrap();
+        assert_eq!(vectors.size(), [3, 3, 1]);
+        assert_eq!(Vec::<f32>::try_from(vectors.get(2).reshape([-1])).unwrap(), [1.0, 2.0, 3.0]);
+    }
+}

@@ -1,0 +1,192 @@
+//! The weights of a network, and their gradients, each in one piece of memory. Code that updates, checks, keeps or sends
+//! them makes one loop over it. All weights are sent and received one after another, in the order of the gradients.
+
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
+use zagros_zip::ZipEq;
+
+use super::matrix::{values, values_mut};
+use crate::model::{DenseModel, LabelledSamples, ModelError, StepOutput, expect, int};
+
+/// One buffer with a view for each variable, in the variables' order.
+#[derive(Debug)]
+pub(crate) struct FlatParameters {
+    all: Tensor,
+    views: Vec<Tensor>,
+    /// A copy in the machine's memory, if the buffer is on a device. All code but libtorch reads and writes the copy.
+    mirror: Option<Tensor>,
+}
+
+impl FlatParameters {
+    /// Moves all variables into one piece of memory. Holders of a variable see the new memory. A copy without gradient that
+    /// was made before does not.
+    pub(crate) fn from_weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+        let mut variables = variables.trainable_variables();
+        let mut flat = Self::shaped_like(&variables, mirrored)?;
+        for (variable, view) in variables.iter_mut().zip_eq(&flat.views) {
+            view.shallow_clone().f_copy_(&variable.f_detach()?)?;
+            variable.f_set_data(view)?;
+        }
+        flat.download()?;
+        Ok(flat)
+    }
+
+    /// Makes every variable's gradient a view of one buffer. It stays one: gradients are set to zero, never dropped.
+    pub(crate) fn from_gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+        let variables = variables.trainable_variables();
+        let gradients = Self::shaped_like(&variables, mirrored)?;
+        for (variable, view) in variables.iter().zip_eq(&gradients.views) {
+            // A gradient exists only after a backward. Then it can get other memory.
+            variable.f_sum(Kind::Float)?.f_backward()?;
+            variable.f_grad()?.f_set_data(view)?;
+        }
+        Ok(gradients)
+    }
+
+    pub(crate) fn with_same_shape(&self) -> Result<Self, ModelError> {
+        Self::shaped_like(&self.views, false)
+    }
+
+    fn shaped_like(tensors: &[Tensor], mirrored: bool) -> Result<Self, ModelError> {
+        let count: usize = tensors.iter().map(Tensor::numel).sum();
+        let zeros = |device| Tensor::f_zeros([int(count)], (Kind::Float, device));
+        let all = zeros(tensors.first().map_or(Device::Cpu, Tensor::device))?;
+        let mirror = mirrored.then(|| zeros(Device::Cpu)).transpose()?;
+        let (mut views, mut start) = (Vec::new(), 0);
+        for tensor in tensors {
+            let length = int(tensor.numel());
+            views.push(all.f_narrow(0, start, length)?.f_view_(tensor.size())?);
+            start += length;
+        }
+        Ok(Self { all, views, mirror })
+    }
+
+    pub(crate) fn views(&self) -> impl Iterator<Item = Tensor> {
+        self.views.iter().map(Tensor::shallow_clone)
+    }
+
+    pub(crate) fn set_to_zero(&mut self) -> Result<(), ModelError> {
+        let _ = self.all.f_zero_()?;
+        self.download()
+    }
+
+    /// Copies the mirror, if there is one, to the buffer.
+    pub(crate) fn upload(&self) -> Result<(), ModelError> {
+        if let Some(mirror) = &self.mirror {
+            self.all.shallow_clone().f_copy_(mirror)?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work` while the variables have these values, or their own without any.
+    pub(crate) fn with_values<T>(
+        &self,
+        values: Option<&[f32]>,
+        work: impl FnOnce() -> Result<T, ModelError>,
+    ) -> Result<T, ModelError> {
+        self.upload()?;
+        let Some(values) = values else { return work() };
+        let own = Tensor::f_from_slice(self.values())?;
+        self.all.shallow_clone().f_copy_(&Tensor::f_from_slice(values)?)?;
+        let done = work();
+        self.all.shallow_clone().f_copy_(&own)?;
+        done
+    }
+
+    /// Copies the buffer to the mirror, if there is one.
+    pub(crate) fn download(&mut self) -> Result<(), ModelError> {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.f_copy_(&self.all)?;
+        }
+        Ok(())
+    }
+
+    /// Variable after variable.
+    pub(crate) fn values(&self) -> &[f32] {
+        // Streamed weights are elsewhere.
+        if self.views.is_empty() { &[] } else { values(self.mirror.as_ref().unwrap_or(&self.all)) }
+    }
+
+    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
+        if self.views.is_empty() { &mut [] } else { values_mut(self.mirror.as_mut().unwrap_or(&mut self.all)) }
+    }
+}
+
+impl DenseModel {
+    /// # Errors
+    /// When `into` has another length than [`Self::weight_count`].
+    pub fn copy_weights(&self, into: &mut [f32]) -> Result<(), ModelError> {
+        expect("dense weights", self.weight_count(), into.len())?;
+        into.copy_from_slice(self.weights.values());
+        Ok(())
+    }
+
+    /// Takes these weights. The optimiser's state stays.
+    ///
+    /// # Errors
+    /// When their length is not [`Self::weight_count`]: nothing is taken then.
+    pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), ModelError> {
+        expect("dense weights", self.weight_count(), weights.len())?;
+        self.weights.values_mut().copy_from_slice(weights);
+        Ok(())
+    }
+
+    /// A step without its update: forward, backward and clipping. The caller reads the gradients with
+    /// [`Self::gradients`] and makes the update. Inputs as for [`Self::step`].
+    pub fn gradients_of(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
+        let output = self.backward_whole(samples)?;
+        let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));
+        clipped.map_err(|error| self.skipped(error))?;
+        self.made()?;
+        Ok(output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Model;
+
+    use super::*;
+    use crate::testing::{BATCH, job, weights};
+
+    fn model(clip_norm: Option<f64>) -> DenseModel {
+        let mut job = job(1, &[2, 2], Model::Dlrm { bottom: vec![3], top: vec![4], dropout: 0.0 });
+        job.train.updates.clip_norm = clip_norm;
+        DenseModel::new(&job).unwrap()
+    }
+
+    /// One network's weights and gradients with an SGD step by hand, against the other network's weights after its own
+    /// step.
+    #[test]
+    fn an_update_by_the_caller_equals_the_networks_own() {
+        for clip_norm in [None, Some(0.05)] {
+            let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
+            for _ in 0..3 {
+                let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
+                assert_eq!(
+                    remote.gradients_of(LabelledSamples::unweighted(BATCH.0, BATCH.1, BATCH.2)).unwrap(),
+                    expected
+                );
+                let mut made = weights(&remote);
+                made.iter_mut().zip_eq(remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
+                remote.set_weights(&made).unwrap();
+                for (one, other) in weights(&local).iter().zip_eq(&made) {
+                    assert!((one - other).abs() < 1e-6, "{one} local, {other} remote");
+                }
+                // Start from the same bits again, so that losses stay equal.
+                remote.set_weights(&weights(&local)).unwrap();
+            }
+            let norm =
+                |model: &DenseModel| model.gradients().iter().map(|gradient| gradient * gradient).sum::<f32>().sqrt();
+            assert!(clip_norm.is_none_or(|limit| f64::from(norm(&remote)) < limit * 1.0001));
+        }
+    }
+
+    #[test]
+    fn weights_of_another_network_are_refused() {
+        let mut model = model(None);
+        let old_weights = weights(&model);
+        assert!(model.set_weights(&old_weights[1..]).is_err() && model.copy_weights(&mut [0.0; 2]).is_err());
+        assert_eq!(weights(&model), old_weights);
+    }
+}

@@ -1,0 +1,213 @@
+//! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
+
+use super::encoding::decode_fitting;
+use crate::model::layers::NumericEmbeddings;
+use crate::model::{DenseModel, DenseNetwork, ModelError};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SameInputs {
+    /// The numeric columns and their order.
+    pub numeric: bool,
+    /// The categorical columns, their order and dims.
+    pub categorical: bool,
+}
+
+impl SameInputs {
+    /// Whether a layer that reads both still means the same.
+    fn both(self) -> bool {
+        self.numeric && self.categorical
+    }
+}
+
+impl DenseNetwork {
+    fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
+        let is_of = |layer: &str| tensor.strip_prefix(layer).is_some_and(|rest| rest.starts_with('.'));
+        match self {
+            Self::Dlrm(_) if is_of("bottom.0") => same.numeric,
+            Self::Dlrm(_) if is_of("top.0") => same.categorical,
+            Self::Ffnn(_) if is_of("layers.0") => same.both(),
+            Self::Dcnv2(_) if tensor.starts_with("cross") || is_of("deep.0") || is_of("output.0") => same.both(),
+            Self::DeepFm(_) if is_of("first_order") || is_of("factors") => same.numeric,
+            Self::DeepFm(_) if is_of("deep.0") => same.both(),
+            Self::WideDeep(_) if is_of("wide") => same.numeric,
+            Self::WideDeep(_) if is_of("deep.0") => same.both(),
+            Self::Wukong(_) if is_of("bottom.0") => same.numeric,
+            // The layers that read the vectors in their order.
+            Self::Wukong(_)
+                if ["fmb_projection.0", "fmb_norm.0", "fmb_0.0", "lcb.0", "residual.0"].map(is_of).contains(&true) =>
+            {
+                same.categorical
+            }
+            // All layers of a gate: it reads features, and scales all of them.
+            Self::FinalMlp(_) if is_of("first.0") || is_of("second.0") || tensor.starts_with("gate_") => same.both(),
+            Self::Tasks(tasks) if tasks.reads_input(tensor) => same.both(),
+            Self::Din(_) | Self::Bst(_) if is_of("layers.0") => same.both(),
+            // A transformer belongs to a sequence and its target, as a unit does.
+            Self::Bst(_) if !tensor.starts_with("layers.") => same.categorical,
+            Self::Din(_) if ["attention_", "slopes_", "dice_"].iter().any(|unit| tensor.starts_with(unit)) => {
+                same.categorical
+            }
+            Self::TorchScript(_) => same.both(),
+            _ => true,
+        }
+    }
+}
+
+impl DenseModel {
+    /// Whether a tensor means the same if no more than `same` is equal.
+    #[must_use]
+    pub fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
+        self.network.keeps_meaning(tensor, same)
+    }
+
+    /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
+    /// inputs. Returns the names of the layers that keep their first weights.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, or libtorch fails.
+    pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
+        let network = &self.network;
+        let keeps =
+            |name: &str| if NumericEmbeddings::is_one(name) { same.numeric } else { network.keeps_meaning(name, same) };
+        let others = decode_fitting(bytes, &self.variables, keeps)?;
+        self.weights_taken()?;
+        let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
+        let mut layers: Vec<String> = others.iter().map(layer).collect();
+        layers.dedup();
+        Ok(layers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::{AttentionActivation, AttentionPair, ExpertLayers, Model, PadSide, StreamGates};
+
+    use super::*;
+    use crate::testing::{job, sequence};
+
+    const ALL: SameInputs = SameInputs { numeric: true, categorical: true };
+
+    fn dlrm() -> Model {
+        Model::Dlrm { bottom: vec![3], top: vec![8], dropout: 0.0 }
+    }
+
+    fn layers() -> ExpertLayers {
+        ExpertLayers { hidden: vec![3, 3], tower: vec![2], dropout: 0.0 }
+    }
+
+    fn ple() -> Model {
+        let (levels, shared_experts, task_experts) = (2, 1, 1);
+        Model::Ple { levels, shared_experts, task_experts, layers: layers() }
+    }
+
+    fn wukong() -> Model {
+        let (fmb_hidden, bottom, top) = (vec![3], vec![3], vec![3]);
+        Model::Wukong { layers: 2, fmb: 2, lcb: 2, rank: 2, fmb_hidden, bottom, top, dropout: 0.0 }
+    }
+
+    fn finalmlp() -> Model {
+        let gate = StreamGates { hidden: vec![3], first: vec!["C0".into()], second: vec![] };
+        let (first, second) = (vec![3, 2], vec![2]);
+        Model::FinalMlp { first, second, heads: 2, gate: Some(gate), dropout: 0.0 }
+    }
+
+    fn model(dims: &[usize], model: Model, seed: u64) -> DenseModel {
+        let mut job = job(2, dims, model);
+        job.train.seed = seed;
+        DenseModel::new(&job).unwrap()
+    }
+
+    #[test]
+    fn equal_inputs_take_every_weight() {
+        let trained = model(&[4, 4], dlrm(), 1).to_safetensors().unwrap();
+        let mut network = model(&[4, 4], dlrm(), 2);
+        assert_ne!(network.to_safetensors().unwrap(), trained);
+        assert_eq!(network.start_from(&trained, ALL).unwrap(), [""; 0]);
+        assert_eq!(network.to_safetensors().unwrap(), trained);
+    }
+
+    #[test]
+    fn layers_that_read_other_inputs_or_have_another_shape_keep_their_first_weights() {
+        let trained = model(&[4, 4], dlrm(), 1).to_safetensors().unwrap();
+        let other_tables = SameInputs { categorical: false, ..ALL };
+        assert_eq!(model(&[4, 4], dlrm(), 2).start_from(&trained, other_tables).unwrap(), ["top.0"]);
+        let other_columns = SameInputs { numeric: false, ..ALL };
+        assert_eq!(model(&[4, 4], dlrm(), 2).start_from(&trained, other_columns).unwrap(), ["bottom.0"]);
+        // One more table: the first layer above the interactions is wider.
+        assert_eq!(model(&[4, 4, 4], dlrm(), 2).start_from(&trained, other_tables).unwrap(), ["top.0"]);
+        // Another network has nothing of it.
+        let ffnn = || Model::Ffnn { hidden: vec![3], dropout: 0.0 };
+        assert_eq!(model(&[4, 4], ffnn(), 2).start_from(&trained, ALL).unwrap(), ["layers.0", "layers.1"]);
+        assert!(model(&[4, 4], dlrm(), 2).start_from(b"damaged", ALL).is_err());
+    }
+
+    /// A layer that is not named here would be taken with the columns of other features.
+    #[test]
+    fn every_network_names_the_layers_that_read_inputs() {
+        let networks = [
+            (dlrm(), vec!["bottom.0", "top.0"]),
+            (Model::Ffnn { hidden: vec![3], dropout: 0.0 }, vec!["layers.0"]),
+            (Model::DeepFm { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "factors", "first_order.0"]),
+            (Model::WideDeep { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "wide.0"]),
+            (Model::SharedBottom { bottom: vec![3], tower: vec![2], dropout: 0.0 }, vec!["bottom.0"]),
+            (Model::SharedBottom { bottom: vec![], tower: vec![2], dropout: 0.0 }, vec!["tower_0.0"]),
+            (Model::Mmoe { experts: 2, layers: layers() }, vec!["expert_0.0", "expert_1.0", "gate.0"]),
+            (ple(), vec!["level_0_gate.0", "level_0_shared_0.0", "level_0_shared_gate.0", "level_0_target_0_0.0"]),
+            (wukong(), vec!["bottom.0", "fmb_0.0", "fmb_norm.0", "fmb_projection.0", "lcb.0", "residual.0"]),
+            (finalmlp(), vec!["first.0", "gate_first.0", "gate_first.1", "gate_second", "second.0"]),
+        ];
+        let none = SameInputs { numeric: false, categorical: false };
+        for (of, expected) in networks {
+            let trained = model(&[4, 4], of.clone(), 1).to_safetensors().unwrap();
+            assert_eq!(model(&[4, 4], of, 2).start_from(&trained, none).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn embedded_numbers_begin_anew_with_other_columns() {
+        let model = |seed| {
+            let mut job = job(2, &[4, 4], dlrm());
+            job.features.numeric_embedding = Some(zagros_job::NumericEmbedding::default());
+            job.train.seed = seed;
+            DenseModel::new(&job).unwrap()
+        };
+        let trained = model(1).to_safetensors().unwrap();
+        let mut network = model(2);
+        assert_eq!(network.start_from(&trained, ALL).unwrap(), [""; 0]);
+        assert_eq!(network.to_safetensors().unwrap(), trained);
+        let other_columns = SameInputs { numeric: false, ..ALL };
+        assert_eq!(model(2).start_from(&trained, other_columns).unwrap(), ["bottom.0", "numeric_embedding"]);
+    }
+
+    #[test]
+    fn networks_of_sequences_name_the_layers_that_read_them() {
+        let attention = vec![AttentionPair { sequence: "C1".into(), target: "C0".into() }];
+        let (hidden, dropout) = (vec![3], 0.0);
+        let din = Model::Din {
+            attention: attention.clone(),
+            attention_hidden: vec![3],
+            activation: AttentionActivation::Prelu,
+            softmax: false,
+            hidden: hidden.clone(),
+            dropout,
+        };
+        let bst = Model::Bst { attention, layers: 1, heads: 2, ffn: 3, causal: false, hidden, dropout };
+        let model = |model: &Model, seed| {
+            let mut job = job(2, &[4, 4], model.clone());
+            job.features.categorical[1].table = 0;
+            sequence(&mut job, 1, 3, PadSide::Left);
+            job.train.seed = seed;
+            DenseModel::new(&job).unwrap()
+        };
+        for (of, own) in [(din, "attention_0.0"), (bst, "query_0.0")] {
+            let trained = model(&of, 1).to_safetensors().unwrap();
+            assert_eq!(model(&of, 2).start_from(&trained, ALL).unwrap(), [""; 0]);
+            let numbers = SameInputs { numeric: false, ..ALL };
+            assert_eq!(model(&of, 2).start_from(&trained, numbers).unwrap(), ["layers.0"]);
+            let tables = SameInputs { categorical: false, ..ALL };
+            let kept = model(&of, 2).start_from(&trained, tables).unwrap();
+            assert!(kept.contains(&"layers.0".into()) && kept.contains(&own.into()), "{kept:?}");
+            assert!(!kept.contains(&"layers.1".into()), "{kept:?}");
+        }
+    }
+}
