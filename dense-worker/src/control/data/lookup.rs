@@ -206,4 +206,3 @@ async fn from_stream(prefetch: &mut Option<RowPrefetch>) -> Option<Result<Fetche
         None => None,
     }
 }
-

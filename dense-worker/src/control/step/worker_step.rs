@@ -185,4 +185,3 @@ impl Trainer {
         WorkerError::LossWithoutSense { step: self.tracker.steps, what, loss }
     }
 }
-

@@ -53,12 +53,7 @@ impl Dcnv2ForwardBackward {
             })),
             (deep, _) => AfterCross::Stacked(LayerStack::from_mlps(deep.iter().chain([&dcnv2.output]), true, parts)?),
         };
-        Ok(Self {
-            numeric: shape.numeric,
-            cross,
-            d_crossed: Matrix::aligned(parts.rows, width)?,
-            after: after_cross,
-        })
+        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.rows, width)?, after: after_cross })
     }
 }
 
