@@ -23,7 +23,7 @@ nccl: setup-cuda ## build zagros with the feature nccl, and test what can be tes
 
 build: setup ## build the programs: zagros, and zagros-server without libtorch
 	@test -x $(ZAGROS) || echo "building zagros in release; the first time takes a few minutes"
-	@cargo build --release -p zagros -p zagros-server
+	@cargo build --release -p zagros -p zagros-shell
 
 train: build ## train on generated data, or DATA=/path/to/criteo/train.txt
 ifdef DATA

@@ -11,7 +11,7 @@ use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
 use crate::args::{DenseModel, MatrixPrecision, TrainArgs};
 use zagros_calibrate::meter::{MeterWindow, StepMeter};
 use zagros_calibrate::workload;
-use zagros_launch::EmbeddedCluster;
+use zagros_shell::launch::EmbeddedCluster;
 
 #[derive(Debug, Serialize)]
 struct TrainFigures {

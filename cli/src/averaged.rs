@@ -13,10 +13,10 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use crate::predictions::PredictionError;
 use zagros_dense_worker::ScoredRows;
 use zagros_eval::TargetForm;
 use zagros_ingest::InputRows;
-use zagros_predictions::PredictionError;
 use zagros_zip::{ZipEq, number_from};
 
 /// Bytes of a record before the scores.

@@ -21,9 +21,9 @@ use indicatif::HumanCount;
 use zagros_dense_worker::{EvaluateCommand, Evaluation, RunSummary, TrainingOutcome, Worker, WorkerError};
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
-use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::durable;
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
+use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, OrFailure, note, out};
 use zagros_store::Folder;
 

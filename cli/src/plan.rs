@@ -8,9 +8,9 @@ use zagros_job::{
     AttentionPair, CrossStructure, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint,
     Table, TestPart, TimeBound, ValidationPart, WeightStore,
 };
-use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
+use zagros_shell::launch::LogDisk;
 use zagros_shell::{Exit, Failure, OrFailure, describe_threads, out};
 
 use crate::memory::MemoryNeed;

@@ -3,7 +3,7 @@
 //! ```text
 //!  speed of two sizes ─► plan within --budget (family.json) ─► zagros train JOB --set model.size=… (a process for each size and seed)
 //!                                                                    │ log loss after 1/8, 1/4, 1/2 and all of the rows
-//!  report.html, scaling-law.json ◄── verification.json ◄── next size ◄── forecast.json ◄── zagros_scaling: law, interval
+//!  report.html, scaling-law.json ◄── verification.json ◄── next size ◄── forecast.json ◄── zagros_experiments: law, interval
 //! ```
 //!
 //! The run folders hold what was measured, and the plan says which runs there are. So the same command goes on after any end, and trains
@@ -17,8 +17,8 @@ mod report;
 mod setup;
 
 use tokio::time::Instant;
+use zagros_experiments::scaling::{Family, ForecastDecision};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_scaling::{Family, ForecastDecision};
 use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
 
 use self::analysis::{FamilyAnalysis, FamilyPlan, ForecastVerification};

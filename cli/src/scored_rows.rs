@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use zagros_init::{InitError, describe_format, rows_format};
+use crate::init::{InitError, describe_format, rows_format};
 use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, Job, PredictRows};
 use zagros_shell::{Exit, Failure, note, parse_job};
 

@@ -20,9 +20,9 @@ use std::time::Duration;
 use rustix::process::Pid;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use zagros_experiments::sweep::{NextAction, Sweep, SweepRecord, TrialTask};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
-use zagros_sweep::{NextAction, Sweep, SweepRecord, TrialTask};
 
 use self::journal::SweepJournal;
 use self::setup::SweepSetup;

@@ -13,12 +13,12 @@ use indicatif::HumanBytes;
 use tokio::sync::watch::Sender;
 use zagros_dense_worker::ResumePoint;
 use zagros_job::Job;
-use zagros_launch::{
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
+use zagros_plumbing::process::cpu_time_of_children;
+use zagros_shell::launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
     Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable_address,
 };
-use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
-use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{
     Announcement, Exit, Failure, Logging, OrFailure, ProcessChange, ProcessRecord, UP, is_key_given, load_job,
     load_job_for, machine_of_job, note, share_cores, watch_signals_twice,

@@ -12,7 +12,7 @@ use zagros_transport::RoleKey;
 
 use super::proxy::{LineProxy, NetworkLine, RunningProxy};
 use crate::program;
-use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
+use zagros_shell::launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct RunResult {

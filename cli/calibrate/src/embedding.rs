@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
-use zagros_launch::{ChildOutput, EmbeddedCluster, LaunchPlan, RoleAddresses, RowFolders, Supervisor};
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
+use zagros_shell::launch::{ChildOutput, EmbeddedCluster, LaunchPlan, RoleAddresses, RowFolders, Supervisor};
 use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 

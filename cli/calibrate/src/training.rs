@@ -6,7 +6,7 @@ use zagros_cost::{DenseRates, DenseWork, IdCosts, StepCosts};
 use zagros_dense_worker::{Worker, WorkerInput};
 use zagros_ingest::Batch;
 use zagros_job::Job;
-use zagros_launch::EmbeddedCluster;
+use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, OrFailure};
 
 use crate::meter::{MeterWindow, StepMeter};

@@ -14,6 +14,7 @@ mod credentials;
 pub mod dashboard;
 mod exit;
 mod folders;
+pub mod launch;
 mod live;
 mod local_run;
 mod port;

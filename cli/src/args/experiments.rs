@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
+use zagros_experiments::sweep::Metric;
 use zagros_job::ModelSize;
-use zagros_sweep::Metric;
 
 use super::{JobArgs, at_least_one};
 

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::predictions::PredictionFormat;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use zagros_predictions::PredictionFormat;
 use zagros_table::WeightType;
 
 use super::at_least_one;

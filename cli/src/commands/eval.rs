@@ -7,8 +7,8 @@ use indicatif::HumanCount;
 use owo_colors::OwoColorize;
 use zagros_dense_worker::{EvaluateCommand, ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance};
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
-use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::lifecycle::Shutdown;
+use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, OrFailure, out, print_answer, watch_signals};
 
 use crate::args::EvalArgs;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use zagros_init::{InitError, infer_sketch, job_text, read_sample};
+use crate::init::{InitError, infer_sketch, job_text, read_sample};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrFailure, err, load_job, print_answer};
 

@@ -9,7 +9,7 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, out, watch_signals};
 
 use crate::args::{LogRole, LogsArgs};
-use zagros_launch::LOG_FOLDER;
+use zagros_shell::launch::LOG_FOLDER;
 
 use crate::logs::{self, LogLevel, LogLine, LogSource};
 

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::predictions::{
+    PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
+};
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_dense_worker::{Manifest, Observer, PredictCommand, ScoredRows, WorkerEvent, target_form};
 use zagros_eval::TargetForm;
 use zagros_ingest::{FileInfo, InputRows};
 use zagros_job::{Job, PredictRows, STDIN, Target, TargetKind};
-use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_predictions::{
-    PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
-};
+use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, err, note, print_answer, watch_signals};
 use zagros_zip::ZipEq;
 

@@ -20,7 +20,7 @@ use crate::resume::{ResumeChoice, RunStart};
 use crate::saved;
 use crate::steps;
 use crate::terminal::Terminal;
-use zagros_launch::EmbeddedCluster;
+use zagros_shell::launch::EmbeddedCluster;
 
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let mut args = args;

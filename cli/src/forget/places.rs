@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_dense_worker::{MANIFEST, RunFolder, RunLock};
 use zagros_job::{Job, Overrides};
-use zagros_launch::RowFolders;
+use zagros_shell::launch::RowFolders;
 use zagros_shell::{Announcement, Exit, Failure, err};
 use zagros_store::Folder;
 

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use zagros_plumbing::disk;
-use zagros_scaling::{
+use zagros_experiments::scaling::{
     ComputeOptimum, Family, ForecastPlan, ForecastTarget, Law, LossForecast, Measurements, RunCost, last_value,
     line_in_log_compute,
 };
+use zagros_plumbing::disk;
 use zagros_shell::{Exit, Failure, OrFailure, write_file};
 
 use super::member::{FamilyMember, MemberPoint};
@@ -116,7 +116,8 @@ impl FamilyAnalysis {
     /// Best sizes for compute budgets around the trained ones.
     pub(super) fn optima(&self) -> Vec<ComputeOptimum> {
         let (Some(law), Some(measured)) = (self.chosen_law(), &self.measured) else { return Vec::new() };
-        let most = measured.as_slice().iter().map(zagros_scaling::Measurement::training_flop).fold(0.0, f64::max);
+        let most =
+            measured.as_slice().iter().map(zagros_experiments::scaling::Measurement::training_flop).fold(0.0, f64::max);
         BUDGETS.iter().filter_map(|times| law.optimum(times * most)).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! The charts of a family: what is above the floor against size, samples and compute, and lines of equal loss.
 
+use zagros_experiments::scaling::{Law, LawCell, Measurements};
 use zagros_plumbing::chart::{LogChart, LogMark, LogSeries};
-use zagros_scaling::{Law, LawCell, Measurements};
 
 use super::analysis::FamilyAnalysis;
 

@@ -10,8 +10,8 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use zagros_experiments::scaling::{Measurement, MemberRun, RunCost};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_scaling::{Measurement, MemberRun, RunCost};
 use zagros_shell::{Exit, Failure, OrFailure, note};
 
 use super::setup::{FamilySetup, FamilySize, size_set};

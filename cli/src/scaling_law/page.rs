@@ -1,9 +1,9 @@
 //! The page of a family, `report.html`: one file that opens offline.
 
 use indicatif::{HumanCount, HumanDuration};
+use zagros_experiments::scaling::{ComputeOptimum, LawCandidate};
 use zagros_plumbing::chart::LogChart;
 use zagros_plumbing::chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
-use zagros_scaling::{ComputeOptimum, LawCandidate};
 use zagros_shell::{Failure, write_file};
 
 use super::analysis::{FamilyAnalysis, FamilyPlan};
@@ -123,8 +123,8 @@ fn runs(points: &[MemberPoint]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zagros_experiments::scaling::{Family, Measurement, RunCost};
     use zagros_job::{Job, ModelSize};
-    use zagros_scaling::{Family, Measurement, RunCost};
 
     use super::super::analysis::ForecastVerification;
     use super::super::setup::FamilySize;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{HumanCount, HumanDuration};
 use serde_json::{Value, json};
-use zagros_scaling::{ForecastDecision, LawCell, LossForecast};
+use zagros_experiments::scaling::{ForecastDecision, LawCell, LossForecast};
 use zagros_shell::{Failure, note, out};
 
 use super::analysis::{FORECAST, FamilyAnalysis, FamilyPlan, ForecastVerification, KeptForecast, write_json};

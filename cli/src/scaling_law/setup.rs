@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use zagros_experiments::scaling::FamilyRequest;
 use zagros_ingest::find_files;
 use zagros_job::threads::core_count;
 use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
-use zagros_scaling::FamilyRequest;
 use zagros_shell::{Exit, Failure, OrFailure, load_job, note};
 
 use crate::args::ScalingLawArgs;

@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use zagros_experiments::sweep::{Metric, Rungs, Sampler, Sweep, SweepRecord};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrFailure};
-use zagros_sweep::{Metric, Rungs, Sampler, Sweep, SweepRecord};
 
 use super::setup::SweepSetup;
 use crate::train_process::learning_changes;

@@ -3,10 +3,10 @@
 use indicatif::{HumanCount, HumanDuration};
 use owo_colors::OwoColorize;
 use serde_json::{Value, json};
+use zagros_experiments::sweep::{Metric, Sampler, Sweep, SweepRecord, Trial, TrialMeasures, TrialState};
 use zagros_plumbing::chart::html::{escape_html, render_document, render_facts, render_table};
 use zagros_plumbing::chart::{Chart, ChartSeries};
 use zagros_shell::{Failure, load_job, note, out, write_file};
-use zagros_sweep::{Metric, Sampler, Sweep, SweepRecord, Trial, TrialMeasures, TrialState};
 use zagros_zip::ZipEq;
 
 use super::setup::{SweepSetup, unit_name};
@@ -225,8 +225,11 @@ fn page(setup: &SweepSetup, sweep: &Sweep) -> String {
 }
 
 fn lead(setup: &SweepSetup, sweep: &Sweep) -> String {
-    let failed =
-        sweep.trials().iter().filter(|trial| matches!(trial.state, zagros_sweep::TrialState::Failed(_))).count();
+    let failed = sweep
+        .trials()
+        .iter()
+        .filter(|trial| matches!(trial.state, zagros_experiments::sweep::TrialState::Failed(_)))
+        .count();
     let failed = if failed == 0 { String::new() } else { format!(", {failed} of them failed") };
     let plan = &setup.plan;
     format!("{} of {} trials{failed}; searched: {}", sweep.trials().len(), plan.trials, setup.texts.join(", "))

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPlan, Values};
 use zagros_job::threads::core_count;
 use zagros_job::{Job, ValidationPart};
 use zagros_shell::{Exit, Failure, load_job};
-use zagros_sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPlan, Values};
 use zagros_zip::ZipEq;
 
 use crate::args::SweepArgs;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use zagros_dense_worker::{Evaluation, RunFolder};
-use zagros_sweep::{RungUnit, Rungs, TrialMeasures, TrialTask, Values};
+use zagros_experiments::sweep::{RungUnit, Rungs, TrialMeasures, TrialTask, Values};
 
 use super::setup::SweepSetup;
 use crate::page::RunRecord;

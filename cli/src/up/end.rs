@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use zagros_dense_worker::{RunFolder, RunSummary};
-use zagros_launch::{RoleName, RunConsole};
 use zagros_plumbing::ask::ask_with;
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::Announcement;
+use zagros_shell::launch::{RoleName, RunConsole};
 use zagros_transport::Credentials;
 
 use crate::page;

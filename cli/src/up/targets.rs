@@ -11,7 +11,7 @@ use zagros_job::Job;
 use zagros_plumbing::durable;
 use zagros_shell::{Announcement, Failure};
 
-use zagros_launch::{RoleName, WantedRoles};
+use zagros_shell::launch::{RoleName, WantedRoles};
 
 /// How often roles that have not announced themselves are looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -126,7 +126,7 @@ fn write(file: &Path, groups: &[Value]) -> io::Result<()> {
 mod tests {
     use super::*;
     use zagros_job::Overrides;
-    use zagros_launch::WantedWorkers;
+    use zagros_shell::launch::WantedWorkers;
 
     fn job() -> Job {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\nservers = 1\ntimeout_seconds = 20\n";

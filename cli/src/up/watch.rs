@@ -9,10 +9,10 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::sync::watch;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_launch::{RoleName, RunConsole, WantedRoles};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::StatusRequest;
 use zagros_shell::dashboard::{self, DashboardEnd, WatchedRun};
+use zagros_shell::launch::{RoleName, RunConsole, WantedRoles};
 use zagros_shell::{Announcement, Exit, Failure, OrFailure};
 use zagros_transport::Credentials;
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use zagros_embedding_client::BatchRows;
-use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::Deadline;
+use zagros_shell::launch::EmbeddedCluster;
 use zagros_zip::ZipEq;
 
 use super::*;

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_launch::{
+use zagros_plumbing::Shutdown;
+use zagros_shell::launch::{
     ChildProcess, GracePeriods, InPlaceLimit, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, WorkerLoss,
     is_complete,
 };
-use zagros_plumbing::Shutdown;
 use zagros_shell::{Announcement, Exit, Failure};
 
 use crate::link::{LinkName, RoundLinks};

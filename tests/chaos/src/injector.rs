@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use zagros_job::Job;
-use zagros_launch::RoleName;
 use zagros_plumbing::Shutdown;
 use zagros_protocol::RefusalKind;
 use zagros_protocol::control::ScaleStatus;
+use zagros_shell::launch::RoleName;
 
 use crate::link::{LinkName, LinkState, RoundLinks};
 use crate::processes::{RoundProcesses, allow_writes, signal};

@@ -12,8 +12,8 @@ mod set;
 
 use std::path::Path;
 
-use zagros_launch::RoleName;
 use zagros_shell::Announcement;
+use zagros_shell::launch::RoleName;
 
 pub(crate) use connection::LinkState;
 pub(crate) use set::RoundLinks;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getpid, kill_process, prlimit};
 use zagros_job::Job;
-use zagros_launch::{RoleName, WorkerLoss};
 use zagros_plumbing::durable;
 use zagros_shell::Announcement;
+use zagros_shell::launch::{RoleName, WorkerLoss};
 
 #[derive(Debug)]
 pub(crate) struct RoundProcesses {

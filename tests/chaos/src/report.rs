@@ -176,7 +176,7 @@ fn clock(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zagros_launch::RoleName;
+    use zagros_shell::launch::RoleName;
 
     use super::*;
     use crate::schedule::FaultTarget;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use zagros_job::{AdmissionPolicy, Initializer, Job, RateSchedule, TableOptimizer, TableSettings, WeightType};
-use zagros_launch::{RoleName, WorkerLoss};
 use zagros_shell::Failure;
+use zagros_shell::launch::{RoleName, WorkerLoss};
 
 use crate::FaultKind;
 use crate::link::LinkName;

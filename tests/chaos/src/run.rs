@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RowFolders, RunConsole, WorkerLoss};
 use zagros_plumbing::Shutdown;
+use zagros_shell::launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RowFolders, RunConsole, WorkerLoss};
 use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 
@@ -124,7 +124,7 @@ impl ChaosRun<'_> {
             job: self.job,
             credentials: plan.credentials(),
             timeout: self.job.cluster.timeout,
-            wanted: tokio::sync::watch::Sender::new(zagros_launch::WantedRoles::default()),
+            wanted: tokio::sync::watch::Sender::new(zagros_shell::launch::WantedRoles::default()),
         };
         let cluster = RoundCluster {
             plan,

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_job::Job;
-use zagros_launch::{RoleName, WantedRoles};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{ScaleRequest, ScaleStatus, StatusRequest};
 use zagros_shell::Announcement;
+use zagros_shell::launch::{RoleName, WantedRoles};
 use zagros_transport::Credentials;
 
 const PERIOD: Duration = Duration::from_millis(300);

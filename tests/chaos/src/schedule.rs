@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
-use zagros_launch::RoleName;
+use zagros_shell::launch::RoleName;
 
 use crate::FaultKind;
 use crate::link::LinkName;

@@ -106,8 +106,8 @@ async fn reach(name: LinkName, run: &Path, mut gate: LinkGate) -> Option<TcpStre
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use zagros_launch::RoleName;
     use zagros_shell::Announcement;
+    use zagros_shell::launch::RoleName;
 
     use super::*;
 

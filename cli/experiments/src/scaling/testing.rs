@@ -1,0 +1,36 @@
+//! Measurements of a planted law, for tests.
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::scaling::law::Law;
+use crate::scaling::measurement::{Measurement, Measurements};
+
+pub(crate) fn normal(chance: &mut Pcg64) -> f64 {
+    let (one, other): (f64, f64) = (chance.random(), chance.random());
+    (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+}
+
+/// Each size with each seed, measured after each number of samples. `noise` has the deviation of a run, which all its measurements share,
+/// and that of each measurement, nats.
+pub(crate) fn planted(
+    law: &Law,
+    sizes: &[f64],
+    samples: &[f64],
+    seeds: u64,
+    noise: (f64, f64),
+    seed: u64,
+) -> Measurements {
+    let mut chance = Pcg64::seed_from_u64(seed);
+    let mut measured = Vec::new();
+    for parameters in sizes {
+        for seed in 1..=seeds {
+            let run = noise.0 * normal(&mut chance);
+            for samples in samples {
+                let loss = law.loss(*parameters, *samples) + run + noise.1 * normal(&mut chance);
+                measured.push(Measurement { parameters: *parameters, samples: *samples, seed, loss });
+            }
+        }
+    }
+    Measurements::new(measured).unwrap()
+}

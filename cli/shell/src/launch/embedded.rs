@@ -1,0 +1,84 @@
+//! A cluster inside this process: a coordinator and the embedding servers of a job, reached by calls instead of sockets.
+//!
+//! `zagros train`, `zagros eval` and `zagros-bench` work with it.
+
+use std::sync::Arc;
+
+use crate::{Failure, OrFailure};
+use zagros_coordinator::LocalCoordinator;
+use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
+use zagros_embedding_client::{Connect, Shard};
+use zagros_embedding_server::{EmbeddingService, LocalShard};
+use zagros_job::Job;
+use zagros_plumbing::Shutdown;
+use zagros_plumbing::metrics::Registry;
+use zagros_protocol::control::{JoinRequest, Role};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
+
+/// A coordinator and its embedding servers, which have joined.
+pub struct EmbeddedCluster {
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches a server. The memberships of the servers live as long as this does.
+    pub connect: Connect,
+    pub registry: Registry,
+}
+
+impl EmbeddedCluster {
+    /// Starts a coordinator and as many embedding servers as the job has.
+    pub async fn start(job: &Job) -> Result<Self, Failure> {
+        let registry = Registry::new();
+        let control: Arc<dyn ControlPlane> = LocalCoordinator::new(job, &registry);
+        let servers = EmbeddedServers::start(job, Arc::clone(&control), &registry).await?;
+        Ok(Self { control, connect: servers.connect(), registry })
+    }
+}
+
+/// The embedding servers of one process, after they joined and got a placement.
+struct EmbeddedServers {
+    shards: Vec<Arc<dyn Shard>>,
+    members: Vec<Membership>,
+}
+
+impl EmbeddedServers {
+    async fn start(job: &Job, control: Arc<dyn ControlPlane>, registry: &Registry) -> Result<Self, Failure> {
+        let mut services = Vec::new();
+        let mut members = Vec::new();
+        for index in 0..job.cluster.servers {
+            services.push(EmbeddingService::new(job, ServerIndex(index), registry).or_internal()?);
+            members.push(join(job, index, Arc::clone(&control)).await?);
+        }
+        let placement = wait_for_placement(control.as_ref(), job.cluster.timeout, &Shutdown::new()).await;
+        let placement = placement.or_internal()?;
+        let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).or_internal()?;
+        let map = Arc::new(map);
+        for service in &services {
+            service.set_placement(Arc::clone(&map));
+        }
+        let shards = services.into_iter().map(|service| Arc::new(LocalShard::new(service)) as Arc<dyn Shard>).collect();
+        Ok(Self { shards, members })
+    }
+
+    /// The connection of a worker to the servers. It keeps their memberships alive.
+    fn connect(self) -> Connect {
+        Arc::new(move |entry| {
+            let _kept_alive = &self.members;
+            let shard = self.shards.get(entry.index as usize).cloned();
+            shard.ok_or_else(|| Refusal::invalid(format!("no embedded server {}", entry.index)))
+        })
+    }
+}
+
+async fn join(job: &Job, index: u32, control: Arc<dyn ControlPlane>) -> Result<Membership, Failure> {
+    let request = JoinRequest {
+        role: Role::EmbeddingServer.into(),
+        index,
+        address: format!("embedded:{index}"),
+        instance: u64::from(std::process::id()),
+        job_fingerprint: job.fingerprint(),
+        protocol_version: PROTOCOL_VERSION,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        ..JoinRequest::default()
+    };
+    let joined = Membership::join(control, request, job.cluster.timeout, &Shutdown::new()).await;
+    joined.or_internal()
+}

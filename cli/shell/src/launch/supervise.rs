@@ -1,0 +1,424 @@
+//! Watches the children: ends when the workers are done, or with the first one that died and is not started again.
+
+use std::collections::BTreeMap;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::{Exit, Failure};
+use futures::future::{FutureExt, select_all};
+use rustix::process::Pid;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use zagros_plumbing::{Deadline, Shutdown};
+
+use crate::launch::child::{ChildProcess, RoleName};
+use crate::launch::console::RunConsole;
+use crate::launch::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, WorkerLosses, limit_text};
+use crate::launch::wanted::{self, WantedRoles};
+
+/// Time for a coordinator that learned of a failure to end the members.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub struct Supervisor {
+    pub(crate) children: Vec<ChildProcess>,
+    pub(crate) timeout: Duration,
+    pub(crate) console: RunConsole,
+    /// Requested by a person who does not wait for an orderly end.
+    pub(crate) hurry: Shutdown,
+    /// Children that are started again after a pause, by their place.
+    due: Vec<(usize, Instant)>,
+    /// Restarts in place of each child, by its place.
+    in_place: BTreeMap<usize, InPlaceRestarts>,
+    /// How often a child is started again in place.
+    limit: InPlaceLimit,
+    worker_losses: WorkerLosses,
+    /// What the run is to have, announced again and again. `None` if that never changes.
+    wanted: Option<watch::Receiver<WantedRoles>>,
+    /// How many dense workers the run is to have, once a scale request has asked for a number.
+    pub(crate) workers_wanted: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchEnd {
+    Done,
+    /// The run must stop. Every child still runs.
+    StopRequested,
+}
+
+impl Supervisor {
+    /// A supervisor without children. `timeout` bounds a requested end.
+    pub fn new(timeout: Duration) -> Self {
+        Self {
+            children: Vec::new(),
+            timeout,
+            console: RunConsole::default(),
+            hurry: Shutdown::new(),
+            due: Vec::new(),
+            in_place: BTreeMap::new(),
+            limit: InPlaceLimit::default(),
+            worker_losses: WorkerLosses::default(),
+            wanted: None,
+            workers_wanted: None,
+        }
+    }
+
+    /// Starts children again in place as `limit` says.
+    pub fn limited_by(self, limit: InPlaceLimit) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Starts and ends processes as this announces, again and again.
+    pub fn following_roles(self, wanted: watch::Receiver<WantedRoles>) -> Self {
+        Self { wanted: Some(wanted), ..self }
+    }
+
+    /// Kills the running children once `hurry` is requested.
+    pub fn hurried_by(self, hurry: Shutdown) -> Self {
+        Self { hurry, ..self }
+    }
+
+    pub fn reporting_to(self, console: RunConsole) -> Self {
+        Self { console, ..self }
+    }
+
+    pub fn add_child(&mut self, child: ChildProcess) {
+        self.children.push(child);
+    }
+
+    /// Servers that were ever started.
+    pub fn server_count(&self) -> u32 {
+        self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_))).count() as u32
+    }
+
+    /// The dense worker that something else than the run has ended, in words.
+    pub fn lost_worker(&mut self) -> Option<String> {
+        // Another worker may have failed because of it, and was seen to end first.
+        for child in &mut self.children {
+            child.try_ended();
+        }
+        let lost = self.children.iter().find(|child| child.is_lost_worker());
+        lost.map(|child| format!("{} {}", child.role.display_name(), child.describe_end()))
+    }
+
+    /// Whether every dense worker was lost at about the same time, in words.
+    pub fn lost_all_workers(&self) -> Option<String> {
+        let index = |child: &ChildProcess| match child.role {
+            RoleName::DenseWorker(index) => Some(index),
+            RoleName::Coordinator | RoleName::EmbeddingServer(_) => None,
+        };
+        let are_lost = self.worker_losses.has_all(self.children.iter().filter_map(index), self.timeout);
+        are_lost.then(|| "all dense workers were lost at once, and the dense network with them".to_owned())
+    }
+
+    fn note_loss(&mut self, index: usize) {
+        if let (true, RoleName::DenseWorker(worker)) =
+            (self.children[index].is_lost_worker(), self.children[index].role)
+        {
+            self.worker_losses.record_loss(worker);
+        }
+    }
+
+    pub fn server_pids(&self) -> Vec<Pid> {
+        let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));
+        servers.filter_map(ChildProcess::pid).collect()
+    }
+
+    /// Returns once every worker is done, or with an error about the first child that died.
+    pub async fn watch(&mut self) -> Result<(), Failure> {
+        let start = &|role: RoleName| {
+            let what = format!("{} is not started again", role.display_name());
+            Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
+        };
+        let restarts = RestartBudget::without_restarts(start);
+        self.watch_and_restart(&Shutdown::new(), restarts).await.map(|_| ())
+    }
+
+    /// As [`Self::watch`], but lost processes are started again as `restarts` says, and a request for `shutdown` is an end,
+    /// too.
+    pub async fn watch_and_restart(
+        &mut self,
+        shutdown: &Shutdown,
+        mut restarts: RestartBudget<'_>,
+    ) -> Result<WatchEnd, Failure> {
+        while self.workers_running() {
+            let next = self.due.iter().map(|(_, at)| *at).min();
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => {
+                    // The workers need every server for their last checkpoint.
+                    self.start_due(None, &restarts)?;
+                    return Ok(WatchEnd::StopRequested);
+                }
+                index = next_to_end(&mut self.children) => {
+                    self.note_loss(index);
+                    let is_survived = is_success(self.children[index].ended)
+                        || self.is_released(&self.children[index])
+                        || self.restart_in_place(index, &restarts)
+                        || self.restart_worker(index, &mut restarts)?
+                        || self.goes_on(index, restarts.least);
+                    if !is_survived {
+                        let cause = self.cause(index).await;
+                        return Err(self.children[cause].end_failure().await);
+                    }
+                }
+                wanted = wanted::next(&mut self.wanted) => self.follow(wanted, &restarts)?,
+                () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            }
+            self.start_due(Some(Instant::now()), &restarts)?;
+        }
+        Ok(WatchEnd::Done)
+    }
+
+    /// Plans the restart of a child that comes back with what it held; answers whether it does.
+    fn restart_in_place(&mut self, index: usize, restarts: &RestartBudget<'_>) -> bool {
+        let child = &self.children[index];
+        if !(restarts.is_in_place)(child.role) || !child.is_lost() {
+            return false;
+        }
+        let (name, how, now) = (child.role.display_name(), child.describe_end(), Instant::now());
+        let Some(pause) = self.in_place.entry(index).or_default().next(now, self.limit) else {
+            self.console.print_warning(format!("{name} {how}; it was started again {} and still ends", limit_text()));
+            return false;
+        };
+        let when = if pause.is_zero() { "now".to_owned() } else { format!("in {pause:?}") };
+        self.console.print_warning(format!("{name} {how}; starting it again in place {when}, the others wait for it"));
+        self.due.push((index, now + pause));
+        true
+    }
+
+    /// Starts the children that are due at a moment, or all of those that are to be started.
+    fn start_due(&mut self, now: Option<Instant>, restarts: &RestartBudget<'_>) -> Result<(), Failure> {
+        let is_due = |at: Instant| now.is_none_or(|now| at <= now);
+        let (due, later) = self.due.iter().copied().partition(|(_, at)| is_due(*at));
+        self.due = later;
+        let due: Vec<(usize, Instant)> = due;
+        for (index, _) in due {
+            self.children[index] = (restarts.start)(self.children[index].role)?;
+        }
+        Ok(())
+    }
+
+    /// Puts another process into the place of a dense worker that was lost; answers whether it did.
+    fn restart_worker(&mut self, index: usize, restarts: &mut RestartBudget<'_>) -> Result<bool, Failure> {
+        let child = &self.children[index];
+        if restarts.left == 0 || !child.is_lost_worker() {
+            return Ok(false);
+        }
+        restarts.left -= 1;
+        let (role, how, left) = (child.role, child.describe_end(), restarts.left);
+        let name = role.display_name();
+        self.console.print_warning(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
+        self.children[index] = (restarts.start)(role)?;
+        Ok(true)
+    }
+
+    /// Whether the run continues, or has ended well, without a lost worker.
+    fn goes_on(&self, index: usize, least: usize) -> bool {
+        let child = &self.children[index];
+        let (name, how) = (child.role.display_name(), child.describe_end());
+        if !matches!(child.role, RoleName::DenseWorker(1..)) {
+            return false;
+        }
+        let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
+        if first.is_some_and(|first| is_success(first.ended)) {
+            self.console.print_warning(format!("{name} {how} after training; the run does not need it any more"));
+            return true;
+        }
+        let runs = |child: &&ChildProcess| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
+        let left = self.children.iter().filter(runs).count();
+        let goes_on = child.is_lost_worker() && left >= least;
+        if goes_on {
+            self.console.print_warning(format!(
+                "{name} {how}; {left} workers are left and continue without it (cluster.min_workers = {least})"
+            ));
+        }
+        goes_on
+    }
+
+    /// The child whose death ended the run, when child `first` was seen dead first. A coordinator that learns of a failed
+    /// worker also fails, and sometimes ends before that worker.
+    async fn cause(&mut self, first: usize) -> usize {
+        let relays = |child: &ChildProcess| {
+            let code = child.ended.and_then(|status| status.code());
+            child.role == RoleName::Coordinator && code == Some(i32::from(Exit::Cluster.code()))
+        };
+        if !relays(&self.children[first]) {
+            return first;
+        }
+        let deadline = Deadline::from_now(self.timeout.min(GRACE));
+        while let Ok(next) = tokio::time::timeout(deadline.time_left(), next_to_end(&mut self.children)).await {
+            if !is_success(self.children[next].ended) {
+                return next;
+            }
+        }
+        first
+    }
+
+    pub(crate) fn workers_running(&self) -> bool {
+        self.children.iter().any(|child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none())
+    }
+}
+
+/// A successful end. A server or the coordinator ends so once it learns that the run is over. That may be before the worker
+/// that reported the end has printed its report.
+pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
+    ended.is_some_and(|status| status.success())
+}
+
+pub(crate) async fn next_to_end(children: &mut [ChildProcess]) -> usize {
+    let running = children.iter_mut().enumerate().filter(|(_, child)| child.ended.is_none());
+    let waits: Vec<_> = running
+        .map(|(index, child)| {
+            async move {
+                child.wait().await;
+                index
+            }
+            .boxed()
+        })
+        .collect();
+    if waits.is_empty() {
+        return std::future::pending().await;
+    }
+    select_all(waits).await.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::launch::child::ChildEnvironment;
+    use crate::launch::prefix::ChildOutput;
+
+    fn child(role: RoleName, program: &str, arguments: &[&str]) -> ChildProcess {
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        ChildProcess::start(
+            program.as_ref(),
+            role,
+            (&arguments, ChildEnvironment::default()),
+            PathBuf::new(),
+            &ChildOutput::default(),
+        )
+        .unwrap()
+    }
+
+    /// Restarts of dense workers alone.
+    fn workers(
+        left: u32,
+        least: usize,
+        start: &dyn Fn(RoleName) -> Result<ChildProcess, Failure>,
+    ) -> RestartBudget<'_> {
+        RestartBudget { left, least, ..RestartBudget::without_restarts(start) }
+    }
+
+    /// Restarts of embedding servers alone.
+    fn servers(start: &dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> RestartBudget<'_> {
+        let is_in_place = &|role| matches!(role, RoleName::EmbeddingServer(_));
+        RestartBudget { is_in_place, ..RestartBudget::without_restarts(start) }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_comes_back_with_its_rows_is_started_again_in_place_unless_it_ends_for_good() {
+        let ends = |how: &str| child(RoleName::EmbeddingServer(1), "sh", &["-c", how]);
+        for (how, is_good) in [("kill -9 $$", true), ("exit 4", true), ("exit 2", false), ("exit 143", false)] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            let started = std::cell::Cell::new(0);
+            supervisor.add_child(ends(how));
+            supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["2"]));
+            // It is killed twice more.
+            let start = |role: RoleName| {
+                started.set(started.get() + 1);
+                assert_eq!(role, RoleName::EmbeddingServer(1));
+                Ok(if started.get() < 3 { ends("kill -9 $$") } else { child(role, "sleep", &["60"]) })
+            };
+            let ended = supervisor.watch_and_restart(&Shutdown::new(), servers(&start)).await;
+            assert_eq!((ended.is_ok(), started.get()), (is_good, if is_good { 3 } else { 0 }), "{how}");
+            let said = supervisor.console.last_lines().join("\n");
+            assert_eq!(said.contains("starting it again in place now"), is_good, "{said}");
+            supervisor.stop_all().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_well_before_its_worker_ends_no_run_but_one_that_fails_does() {
+        for (server, is_good) in [("true", true), ("false", false)] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add_child(child(RoleName::EmbeddingServer(0), server, &[]));
+            supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["1"]));
+            let ended = supervisor.watch().await;
+            assert_eq!(ended.is_ok(), is_good, "{server}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_coordinator_is_not_the_cause_unless_it_was_killed() {
+        for (end, named) in [("exit 4", "dense worker 0"), ("kill -9 $$", "coordinator")] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add_child(child(RoleName::Coordinator, "sh", &["-c", end]));
+            supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "sleep 0.5; exit 3"]));
+            let message = format!("{:?}", supervisor.watch().await.unwrap_err());
+            assert!(
+                message.contains(&format!("{named} "))
+                    && message.contains("ended with exit code 3") == (named != "coordinator"),
+                "{message}"
+            );
+        }
+        let mut supervisor = Supervisor::new(Duration::from_millis(10));
+        supervisor.add_child(child(RoleName::Coordinator, "sh", &["-c", "exit 4"]));
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["60"]));
+        let message = format!("{:?}", supervisor.watch().await.unwrap_err());
+        assert!(message.contains("coordinator ended with exit code 4"), "{message}");
+        supervisor.stop_all().await;
+    }
+
+    #[tokio::test]
+    async fn a_killed_worker_restarts_as_often_as_allowed() {
+        let killed = |index| child(RoleName::DenseWorker(index), "sh", &["-c", "kill -9 $$"]);
+        for (restarts, is_good) in [(2, true), (1, false)] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            let started = std::cell::Cell::new(0);
+            supervisor.add_child(killed(0));
+            supervisor.add_child(child(RoleName::DenseWorker(1), "sleep", &["2"]));
+            // The second of them lives.
+            let start = |role: RoleName| {
+                started.set(started.get() + 1);
+                assert_eq!(role, RoleName::DenseWorker(0));
+                Ok(if started.get() < 2 { killed(0) } else { child(RoleName::DenseWorker(0), "true", &[]) })
+            };
+            let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(restarts, 9, &start)).await;
+            assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
+            supervisor.stop_all().await;
+        }
+        // A fenced worker restarts too.
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
+        let start = |role: RoleName| Ok(child(role, "true", &[]));
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(1, 9, &start)).await;
+        assert!(ended.is_ok());
+        // A worker that fails by itself does not.
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
+        let start = |_: RoleName| panic!("it was started again");
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(9, 9, &start)).await;
+        assert!(ended.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_missed_by_nobody_where_enough_are_left_or_the_first_has_finished() {
+        let start = |_: RoleName| panic!("it was started again");
+        let ended = async |first: &'static [&'static str], second: &str, least: usize| {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add_child(child(RoleName::DenseWorker(0), "sh", first));
+            supervisor.add_child(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
+            let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(0, least, &start)).await;
+            supervisor.stop_all().await;
+            ended.is_ok()
+        };
+        assert!(ended(&["-c", "sleep 1"], "kill -9 $$", 1).await, "one is enough");
+        assert!(!ended(&["-c", "sleep 60"], "kill -9 $$", 2).await);
+        assert!(!ended(&["-c", "sleep 60"], "exit 4", 1).await, "it was not lost, it failed");
+        assert!(!ended(&["-c", "kill -9 $$"], "sleep 60", 1).await, "the first is always needed");
+        assert!(ended(&["-c", "exit 0"], "sleep 0.5; exit 4", 2).await, "the first has saved the model");
+    }
+}

@@ -1,0 +1,213 @@
+//! The job file of a sketch.
+
+mod features;
+
+use std::fmt::{self, Write};
+use std::path::Path;
+
+use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
+
+use crate::init::{ColumnKind, DataLayout, LabelForm, NewestParts, PartBound, Sketch, TextDialect};
+
+/// The parts that are the same for all data.
+const MODEL: &str = "
+[embedding]
+dim = 16                       # of tables that name no `dim`
+
+[model]
+";
+
+/// Categorical features from which on crosses of them are worth a comparison (docs/adr/0006).
+const MANY_CATEGORIES: usize = 8;
+
+#[must_use]
+pub(crate) fn job_text(sketch: &Sketch, data: &Path) -> String {
+    let mut text = String::new();
+    write_all(&mut text, sketch, data).expect("a String takes any text");
+    text
+}
+
+fn write_all(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
+    write_head(text, sketch)?;
+    write_data(text, sketch, data)?;
+    write_label(text, sketch)?;
+    write_weight(text, sketch)?;
+    write_numeric(text, sketch)?;
+    write_history(text, sketch)?;
+    write_categorical(text, sketch)?;
+    write_dropped(text, sketch)?;
+    write_model(text, sketch)
+}
+
+fn write_model(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    let metric = match sketch.label.kind {
+        LabelForm::Click { .. } => "auc",
+        LabelForm::Classes { .. } => "logloss",
+        LabelForm::Regression { .. } => "mse",
+    };
+    text.push_str(MODEL);
+    if sketch.categorical_columns().count() >= MANY_CATEGORIES {
+        text.push_str("# UNSURE: of many categories a network may learn more by crosses, `kind = \"dcnv2\"`, in more time. Compare the two.\n");
+    }
+    text.push_str("kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md\n");
+    text.push_str("hidden = [256, 128]\ndropout = 0.3\n");
+    text.push_str("\n[train]\nbatch_size = 1024\nepochs = 20                    # at most\n");
+    writeln!(
+        text,
+        "early_stop = {{ metric = \"{metric}\", patience = 3 }}  # evaluations without a better one; the best state is saved"
+    )
+}
+
+fn write_head(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    let part = match (sketch.is_whole, sketch.is_spread) {
+        (true, _) => "all",
+        (false, true) => "a sample of",
+        (false, false) => "the first",
+    };
+    let files = if sketch.files > 1 { format!(" of {} files", sketch.files) } else { String::new() };
+    let rows = sketch.rows;
+    writeln!(
+        text,
+        "# Written by `zagros init` from {part} {rows} rows{files}. Lines with UNSURE are guesses: check them."
+    )?;
+    text.push_str("# docs/job-file.md describes every key.\n");
+    Ok(())
+}
+
+fn write_data(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
+    let format = match sketch.layout {
+        DataLayout::Criteo => "criteo",
+        DataLayout::Delimited(_) => "delimited",
+        DataLayout::Parquet => "parquet",
+        DataLayout::Arrow => "arrow",
+        DataLayout::Jsonl => "jsonl",
+    };
+    writeln!(text, "\n[data]\nformat = {format:?}\ntrain = {}", quoted(&data.to_string_lossy()))?;
+    match &sketch.newest {
+        Some(newest) => write_newest(text, sketch, newest)?,
+        None => write_shares(text, sketch)?,
+    }
+    text.push_str("shuffle_rows = 100_000         # files are often sorted; a batch should not be\n");
+    if let DataLayout::Delimited(dialect) = &sketch.layout {
+        write_dialect(text, sketch, dialect)?;
+    }
+    let mut missing: Vec<&str> = sketch.columns.iter().flat_map(|column| column.missing.iter().copied()).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    if !missing.is_empty() && sketch.layout != DataLayout::Criteo {
+        let marks: Vec<String> = missing.into_iter().map(quoted).collect();
+        writeln!(text, "missing = [{}]", marks.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Parts by time: scores of the newest rows are what scores of rows to come will be.
+fn write_newest(text: &mut String, sketch: &Sketch, newest: &NewestParts) -> fmt::Result {
+    let name = &sketch.columns[newest.column].name;
+    if newest.is_guess {
+        writeln!(
+            text,
+            "# UNSURE: {} is taken as the time of a row. If it is not, hold out random rows instead:",
+            comment(name)
+        )?;
+        text.push_str("# test_fraction = 0.1 and validation_share = 0.1 in place of the next three keys.\n");
+    }
+    if !newest.others.is_empty() {
+        let others = comment(&newest.others.join(", "));
+        writeln!(text, "# UNSURE: these columns are times as well: {others}.")?;
+    }
+    let bound = |bound: &PartBound| match bound {
+        PartBound::Number(number) => number.to_string(),
+        PartBound::Text(text) => quoted(text),
+    };
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    writeln!(
+        text,
+        "time_column = {}  # the newest rows are held out, because rows to come are newer still",
+        quoted(name)
+    )?;
+    let (validation, test) = (percent(newest.validation_share), percent(newest.test_share));
+    writeln!(
+        text,
+        "validation_from = {}  # about {validation} of the rows; decide when to stop",
+        bound(&newest.validation_from)
+    )?;
+    writeln!(text, "test_from = {}  # about {test} of the rows; scored once, in the end", bound(&newest.test_from))
+}
+
+/// Random parts, and why they are not by time.
+fn write_shares(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    text.push_str("test_fraction = 0.1            # rows that a hash chooses; or `test = \"FILE\"`\n");
+    text.push_str("validation_share = 0.1         # decides when to stop\n");
+    for column in sketch.feature_columns().filter(|column| matches!(column.kind, ColumnKind::Time(_))) {
+        let name = comment(&column.name);
+        if sketch.is_spread {
+            writeln!(
+                text,
+                "# UNSURE: {name} is a time, but does not divide the rows into old and new ones; both parts are random."
+            )?;
+        } else {
+            writeln!(
+                text,
+                "# UNSURE: {name} is a time, and both parts are random: only the start of a compressed file was looked at, which does"
+            )?;
+            text.push_str("# not say what is new. To score the newest rows, set `time_column`, `validation_from` and `test_from` instead.\n");
+        }
+    }
+    Ok(())
+}
+
+fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &TextDialect) -> fmt::Result {
+    if dialect.has_comments {
+        text.push_str("comment = \"#\"\n");
+    }
+    if dialect.ragged > 0 {
+        writeln!(
+            text,
+            "# UNSURE: {} rows of the sample do not have {} fields and stop the run, unless this is raised:\nmax_bad_rows = 0",
+            dialect.ragged, dialect.fields
+        )?;
+    }
+    writeln!(text, "delimiter = {}", quoted(&dialect.separator.to_string()))?;
+    writeln!(text, "header = {}", dialect.header)?;
+    if !dialect.header {
+        let names: Vec<String> = sketch.columns.iter().map(|column| quoted(&column.name)).collect();
+        text.push_str(
+            "# UNSURE: the first line looks like values, so the columns have numbers. Rename them here and below.\n",
+        );
+        writeln!(text, "columns = [{}]", names.join(", "))?;
+    }
+    if dialect.quoted_breaks {
+        text.push_str("quoted_breaks = true           # quoted fields hold line breaks\n");
+    }
+    if dialect.decimal_comma {
+        text.push_str("decimal = \",\"                  # 3,14 is a number\n");
+    }
+    if dialect.trim {
+        text.push_str("trim = true                    # blanks surround the fields\n");
+    }
+    Ok(())
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\t' => quoted.push_str("\\t"),
+            control if control.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(control))),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Text that cannot end the comment that it stands in.
+fn comment(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! Written jobs, each of which must be a valid one.
+
+use zagros_ingest::{ColumnFormat, RowSample, SampledColumn, SampledRows, ValueForm};
+use zagros_job::{Job, Overrides};
+
+use super::*;
+use crate::init::infer_sketch;
+
+fn checked(rows: SampledRows, is_spread: bool, label: Option<&str>) -> String {
+    let sample = RowSample { files: 1, names: Vec::new(), is_whole: is_spread, is_spread, rows };
+    let text = job_text(&infer_sketch(sample, label).unwrap(), Path::new("rows.csv"));
+    if let Err(errors) = Job::parse(&text, Path::new("job.toml"), &Overrides::default()) {
+        panic!("{errors:?}\n{text}");
+    }
+    text
+}
+
+/// 0 or 1, whatever the columns of the row are.
+fn chance(row: usize) -> usize {
+    row * 7_919 / 64 % 2
+}
+
+fn job(data: &str, label: Option<&str>) -> String {
+    checked(SampledRows::Lines(data.lines().map(str::to_owned).collect()), true, label)
+}
+
+fn rows() -> String {
+    let mut data = String::from("clicked,user_id,genres,year,timestamp,day\n");
+    for row in 0..40 {
+        let (label, user, genre) = (row % 2, row % 7, ["a|b", "b", "c|a", "a|b|c", "b|a"][row % 5]);
+        data +=
+            &format!("{label},{user},{genre},{},{},2026-11-{:02}\n", 1990 + row % 9, 964_982_224 + row, 1 + row % 28);
+    }
+    data
+}
+
+#[test]
+fn a_csv_with_a_header_becomes_a_valid_job_that_holds_out_the_newest_rows() {
+    let text = job(&rows(), None);
+    for part in [
+        r#"label = { column = "clicked", positive = ["1"], negative = ["0"] }"#,
+        r#"{ column = "genres", dim = 4, separator = "|", pooling = "mean" },  # 3 values"#,
+        "time_column = \"timestamp\"",
+        "validation_from = 964982256  # about 10.0 %",
+        "test_from = 964982260  # about 10.0 %",
+        "UNSURE: these columns are times as well: day",
+        "# Not a feature: day, because it is a time",
+        "# Not a feature: timestamp, because it is a time",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+}
+
+#[test]
+fn the_start_of_a_file_does_not_say_what_is_new() {
+    let lines = rows().lines().map(str::to_owned).collect();
+    let text = checked(SampledRows::Lines(lines), false, None);
+    assert!(text.contains(r#"{ column = "timestamp", standardise = true }"#), "{text}");
+    assert!(text.contains("test_fraction = 0.1") && text.contains("UNSURE: timestamp is a time"), "{text}");
+}
+
+#[test]
+fn a_csv_without_a_header_with_names_that_need_quotes_becomes_a_valid_job() {
+    let data: String = (0..40)
+        .map(|row| format!("{}, {}, ?, {}\n", row % 5, ["x\\", "y\""][row % 2], [">50K", "<=50K", "<=50K"][row % 3]))
+        .collect();
+    let text = job(&data, Some("c4"));
+    assert!(text.contains("header = false") && text.contains("trim = true"), "{text}");
+    assert!(text.contains(r#"missing = ["?"]"#) && text.contains("UNSURE: the rarer text"), "{text}");
+    assert!(text.contains("# Not a feature: c3, because it has one value"), "{text}");
+}
+
+#[test]
+fn columns_with_types_become_a_valid_job() {
+    let column = |name: &str, form, text: &dyn Fn(usize) -> String| SampledColumn {
+        name: name.into(),
+        form,
+        texts: (0..40).map(text).collect(),
+    };
+    let columns = vec![
+        column("paid", ValueForm::Bool, &|row| (row % 3 == 0).to_string()),
+        column("user.id", ValueForm::Number, &|row| (row % 7).to_string()),
+        column("tags", ValueForm::List, &|row| format!("t{}\u{1f}t{}", row % 4, row % 3)),
+        column("price", ValueForm::Number, &|row| if row == 3 { "NaN".into() } else { format!("{}.5", row % 30) }),
+        column("at", ValueForm::Time, &|row| format!("2026-11-23 00:{row:02}:00")),
+    ];
+    for format in [ColumnFormat::Parquet, ColumnFormat::Arrow, ColumnFormat::Jsonl] {
+        let unusable = vec![("blob".to_owned(), "it is compressed with LZO".to_owned())];
+        let text = checked(SampledRows::Columns { format, columns: columns.clone(), unusable }, true, Some("paid"));
+        for part in [
+            r#"label = { column = "paid", positive = ["true"], negative = ["false"] }"#,
+            r#"{ column = "tags", dim = 4, pooling = "mean" }"#,
+            r#"{ column = "user.id", dim = 8 }"#,
+            r#"missing = ["NaN"]"#,
+            r#"test_from = "2026-11-23 00:36:00""#,
+            "# Not a feature: blob, because the trainer cannot read it: it is compressed with LZO.",
+        ] {
+            assert!(text.contains(part), "no {part} in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn integers_that_may_be_ids_are_in_both_lists() {
+    let rows = (0..2_000).map(|row| format!("{},{},{}.5,{}\n", chance(row), 1_000 + row % 200, row, row % 150));
+    let text = job(&format!("clicked,C14,price,item\n{}", rows.collect::<String>()), None);
+    for part in [
+        "{ column = \"C14\", standardise = true },\n",
+        "{ column = \"C14\", dim = 32 },",
+        "{ column = \"item\", dim = 32 },",
+        "# UNSURE: amounts or ids? In both lists, here and below: C14.",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+    assert!(!text.contains("\"item\", standardise"), "{text}");
+}
+
+#[test]
+fn criteos_lines_have_the_features_of_the_same_rows_as_parquet() {
+    let cell = |row: usize, column: usize| match column {
+        0 => chance(row).to_string(),
+        _ if (row + column).is_multiple_of(9) => String::new(),
+        1..14 => {
+            let outlier = if column > 7 && row.is_multiple_of(50) { 100 } else { 1 };
+            (row * (column + 2) % (1 << column) * outlier).to_string()
+        }
+        _ => format!("{:08x}", 0x68fd_1e64 + row * column % (4 * column)),
+    };
+    let rows = 0..400;
+    let line = |row: usize| (0..40).map(|column| cell(row, column)).collect::<Vec<_>>().join("\t");
+    let criteo = checked(SampledRows::Lines(rows.clone().map(line).collect()), true, None);
+    let column = |(index, name): (usize, String)| SampledColumn {
+        name,
+        form: if index < 14 { ValueForm::Number } else { ValueForm::Text },
+        texts: rows.clone().map(|row| cell(row, index)).collect(),
+    };
+    let columns = zagros_ingest::criteo_columns().into_iter().enumerate().map(column).collect();
+    let format = ColumnFormat::Parquet;
+    let parquet = checked(SampledRows::Columns { format, columns, unusable: Vec::new() }, true, None);
+    assert_eq!(criteo.replace("\"criteo\"", "\"parquet\""), parquet);
+    for part in [
+        "format = \"criteo\"",
+        "kind = \"dcnv2\"",
+        "{ column = \"I13\", log = true, standardise = true },",
+        "{ column = \"I1\", dim = 4 },",
+        "{ column = \"C26\", dim = ",
+    ] {
+        assert!(criteo.contains(part), "no {part} in\n{criteo}");
+    }
+}
+
+#[test]
+fn numbers_and_classes_are_labels_with_their_losses() {
+    let data = |label: &dyn Fn(usize) -> String| {
+        let row = |row: usize| format!("{},c{},{}\n", label(row), row % 7, row % 30);
+        "y,city,age\n".to_owned() + &(0..60).map(row).collect::<String>()
+    };
+    let text = job(&data(&|row| format!("{}.5", row % 23)), Some("y"));
+    assert!(text.contains(r#"label = { column = "y", kind = "regression", loss = "mse" }"#), "{text}");
+    assert!(text.contains("metric = \"mse\""), "{text}");
+    let text = job(&data(&|row| row.pow(5).to_string()), Some("y"));
+    assert!(text.contains("loss = \"poisson\""), "{text}");
+    let text = job(&data(&|row| (1 + row % 5).to_string()), Some("y"));
+    assert!(text.contains(r#"kind = "classes", classes = ["1", "2", "3", "4", "5"]"#), "{text}");
+    assert!(text.contains("UNSURE: few whole numbers") && text.contains("metric = \"logloss\""), "{text}");
+    let text = job(&data(&|row| ["red", "green", "blue"][row % 3].to_owned()), Some("y"));
+    assert!(text.contains(r#"classes = ["blue", "green", "red"]"#) && !text.contains("whole numbers"), "{text}");
+}
+
+#[test]
+fn parts_of_dates_are_features_and_what_is_unsure_is_a_comment() {
+    let mut data = String::from("click,at,item,seen,weight\n");
+    for row in 0..400 {
+        let (item, seen) = (row * 7 % 40, format!("m{}|m{}|m{}", row % 40, row * 3 % 40, row * 11 % 40));
+        data += &format!(
+            "{},2026-11-{:02} {:02}:30:00,m{item},{seen},{}.5\n",
+            chance(row),
+            1 + row % 28,
+            row % 24,
+            row % 9
+        );
+    }
+    let text = job(&data, None);
+    for part in [
+        r#"{ column = "at", name = "at_hour", date = "hour", dim = 4 },"#,
+        r#"{ column = "at", name = "at_weekday", date = "weekday", dim = 4 },"#,
+        "# Not a feature: at, because it is a time, and rows to come have later ones; its parts are features.",
+        "# UNSURE: if weight says how much a row counts",
+        "# weight = \"weight\"",
+        "# UNSURE: seen holds values of item.",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+}
+
+#[test]
+fn for_many_categories_another_network_is_named() {
+    let kind = |columns: usize| {
+        let names: Vec<String> = (0..columns).map(|column| format!("c{column}")).collect();
+        let row = |row: usize| {
+            let cells: Vec<String> = (0..columns).map(|column| format!("v{}", row * (column + 3) % 11)).collect();
+            format!("{},{}\n", row % 2, cells.join(","))
+        };
+        job(&(format!("y,{}\n", names.join(",")) + &(0..60).map(row).collect::<String>()), None)
+    };
+    assert!(!kind(7).contains("dcnv2"));
+    assert!(kind(8).contains("UNSURE: of many categories") && kind(8).contains("\nkind = \"ffnn\""));
+}
+
+#[test]
+fn quoted_line_breaks_are_a_key_of_the_job() {
+    let row = |row: usize| format!("{},\"a\nline {row}\",c{}\n", chance(row), row % 4);
+    let text = job(&("y,text,city\n".to_owned() + &(0..40).map(row).collect::<String>()), None);
+    assert!(text.contains("quoted_breaks = true"), "{text}");
+    assert!(text.contains("# Not a feature: text, because it differs"), "{text}");
+}
+
+#[test]
+fn a_table_of_very_many_values_is_bounded() {
+    let row = |row: usize| format!("{},{}\n", row % 2, if row < 9_000 { format!("u{row}") } else { "u1".to_owned() });
+    let lines =
+        ("y,user\n".to_owned() + &(0..10_000).map(row).collect::<String>()).lines().map(str::to_owned).collect();
+    let text = checked(SampledRows::Lines(lines), false, None);
+    assert!(text.contains("hash_size = 10000000"), "{text}");
+}
+
+#[test]
+fn a_column_that_tells_the_label_is_no_feature_and_a_comment_says_so() {
+    let row = |row: usize| format!("{},{},c{}\n", chance(row), 1 - chance(row), row % 4);
+    let rows: String = (0..60).map(row).collect();
+    let text = job(&format!("y,refunded,city\n{rows}"), None);
+    assert!(text.contains("# UNSURE: refunded alone tells the label"), "{text}");
+    assert!(text.contains("UNSURE: these columns could be the label as well: refunded."), "{text}");
+    assert!(!text.contains("\n    { column = \"refunded\""), "{text}");
+    let alone = job(
+        &format!(
+            "y,refunded\n{}",
+            (0..60).map(|row| format!("{},{}\n", chance(row), 1 - chance(row))).collect::<String>()
+        ),
+        None,
+    );
+    assert!(
+        alone.contains("Without it there would be no feature") && alone.contains("\n    { column = \"refunded\""),
+        "{alone}"
+    );
+}
+
+#[test]
+fn decimal_commas_are_numbers_and_a_key_of_the_job() {
+    let row = |row: usize| format!("{};{},{};c{}\n", 1 + chance(row), row % 13, row % 10, row % 4);
+    let text = job(&("y;price;city\n".to_owned() + &(0..60).map(row).collect::<String>()), None);
+    assert!(text.contains("decimal = \",\"") && text.contains("{ column = \"price\", standardise = true }"), "{text}");
+    assert!(text.contains("positive = [\"2\"], negative = [\"1\"]"), "{text}");
+    assert!(text.contains("UNSURE: the larger number is taken as positive."), "{text}");
+}
+
+#[test]
+fn a_long_tail_of_values_is_named() {
+    let row = |row: usize| format!("{},u{}\n", chance(row), if row < 2_000 { row } else { row % 100 });
+    let text = job(&("y,user\n".to_owned() + &(0..4_000).map(row).collect::<String>()), None);
+    assert!(text.contains("most values of these columns came once: user.") && text.contains("min_count = 2"), "{text}");
+}

@@ -1,0 +1,195 @@
+//! A sample: some rows of the data, in bounded memory, as columns of texts, whatever their format.
+
+use std::path::Path;
+
+use zagros_ingest::{
+    ColumnFormat, FileStart, RowSample, SampleLimits, SampledRows, ValueForm, criteo_columns, file_starts, sample_rows,
+};
+use zagros_zip::ZipEq;
+
+use crate::init::InitError;
+use crate::init::dialect::{DividedLines, TextDialect, first_fields};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DataLayout {
+    Delimited(TextDialect),
+    Criteo,
+    Parquet,
+    Arrow,
+    Jsonl,
+}
+
+#[derive(Debug)]
+pub(crate) struct SampleTable {
+    pub(crate) layout: DataLayout,
+    pub(crate) columns: Vec<TableColumn>,
+    pub(crate) rows: usize,
+    /// Columns that the trainer cannot read, and why.
+    pub(crate) unusable: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TableColumn {
+    pub(crate) name: String,
+    pub(crate) form: ValueForm,
+    pub(crate) texts: Vec<String>,
+}
+
+impl SampleTable {
+    pub(crate) fn from_sample(sample: RowSample) -> Result<Self, InitError> {
+        match sample.rows {
+            SampledRows::Lines(lines) => Self::of_lines(&lines),
+            SampledRows::Columns { format, columns, unusable } => {
+                let layout = match format {
+                    ColumnFormat::Parquet => DataLayout::Parquet,
+                    ColumnFormat::Arrow => DataLayout::Arrow,
+                    ColumnFormat::Jsonl => DataLayout::Jsonl,
+                };
+                let rows = columns.first().map_or(0, |column| column.texts.len());
+                let columns = columns.into_iter().map(|column| TableColumn {
+                    name: column.name,
+                    form: column.form,
+                    texts: column.texts,
+                });
+                Ok(Self { layout, columns: columns.collect(), rows, unusable })
+            }
+        }
+    }
+
+    fn of_lines(lines: &[String]) -> Result<Self, InitError> {
+        let DividedLines { dialect, names, rows } = DividedLines::from_lines(lines)?;
+        let is_criteo = is_criteo(&dialect, &rows);
+        let names = if is_criteo { criteo_columns() } else { names };
+        let mut columns: Vec<TableColumn> =
+            names.into_iter().map(|name| TableColumn { name, form: ValueForm::Text, texts: Vec::new() }).collect();
+        let count = rows.len();
+        for row in rows {
+            for (column, text) in columns.iter_mut().zip_eq(row) {
+                column.texts.push(text);
+            }
+        }
+        let layout = if is_criteo { DataLayout::Criteo } else { DataLayout::Delimited(dialect) };
+        Ok(Self { layout, columns, rows: count, unusable: Vec::new() })
+    }
+}
+
+/// Whether lines are Criteo's: a label, 13 integers, 26 categories of 8 hexadecimal digits; any but the label may be empty.
+fn is_criteo(dialect: &TextDialect, rows: &[Vec<String>]) -> bool {
+    let is_label = |text: &str| text == "0" || text == "1";
+    let is_integer = |text: &String| text.is_empty() || text.parse::<i64>().is_ok();
+    let is_hash =
+        |text: &String| text.is_empty() || text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    dialect.separator == '\t'
+        && dialect.fields == 40
+        && !dialect.header
+        && rows
+            .iter()
+            .all(|row| is_label(&row[0]) && row[1..14].iter().all(is_integer) && row[14..].iter().all(is_hash))
+}
+
+/// What is looked at: a second's work, and as many rows as tell what a column holds.
+const LIMITS: SampleLimits = SampleLimits { rows: 100_000, bytes: 32 << 20, files: 8 };
+
+/// Reads rows of a file, a folder, a pattern or objects in a store, in any format that can be trained on.
+pub(crate) fn read_sample(data: &Path) -> Result<RowSample, InitError> {
+    let paths = [data.to_path_buf()];
+    let unreadable = |source| InitError::Unreadable { data: data.into(), source: Box::new(source) };
+    let found = sample_rows(&paths, LIMITS).map_err(unreadable)?;
+    if let (SampledRows::Lines(_), 2..) = (&found.rows, found.files) {
+        same_columns(&file_starts(&paths).map_err(unreadable)?)?;
+    }
+    Ok(found)
+}
+
+/// Refuses text files whose first lines do not have the columns of most files: their lines together are no table.
+fn same_columns(starts: &[FileStart]) -> Result<(), InitError> {
+    let dialects = starts.iter().filter_map(|start| Some(DividedLines::from_lines(&start.lines).ok()?.dialect));
+    let mut kinds: Vec<(char, usize)> = dialects.map(|dialect| (dialect.separator, dialect.fields)).collect();
+    kinds.sort_unstable();
+    let Some(most) = kinds.chunk_by(|one, next| one == next).max_by_key(|equal| equal.len()) else { return Ok(()) };
+    let (separator, fields) = most[0];
+    let differs = |start: &&FileStart| first_fields(&start.lines, separator).is_some_and(|found| found != fields);
+    let others: Vec<String> = starts.iter().filter(differs).map(|start| start.path.display().to_string()).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let like = starts.iter().find(|start| !differs(start)).map(|start| start.path.clone()).unwrap_or_default();
+    Err(InitError::OtherColumns { others: others.join(", "), like, separator, fields })
+}
+
+/// Writes the numbers of columns whose numbers have a decimal comma, `3,14`, as files with semicolons or tabs between their
+/// fields often have them, with a point, and says whether there are such columns.
+pub(crate) fn with_points(columns: &mut [TableColumn], is_missing: impl Fn(&str) -> bool) -> bool {
+    let mut has_any = false;
+    for column in columns {
+        let mut present = column.texts.iter().filter(|text| !is_missing(text)).peekable();
+        let has_comma = column.texts.iter().any(|text| text.contains(','));
+        if has_comma && present.peek().is_some() && present.all(|text| is_number(text)) {
+            column.texts.iter_mut().for_each(|text| *text = text.replace(',', "."));
+            has_any = true;
+        }
+    }
+    has_any
+}
+
+pub(crate) fn has_commas(rows: &[Vec<String>], is_missing: impl Fn(&str) -> bool) -> bool {
+    let columns = rows.first().map_or(0, Vec::len);
+    (0..columns).any(|column| {
+        let mut present = rows.iter().filter_map(|row| row.get(column)).filter(|text| !is_missing(text)).peekable();
+        present.peek().is_some()
+            && present.clone().any(|text| text.contains(','))
+            && present.all(|text| is_number(text))
+    })
+}
+
+/// Digits with at most one comma between them.
+fn is_number(text: &str) -> bool {
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+    match text.split_once(',') {
+        Some((whole, fraction)) => is_digits(whole) && is_digits(fraction),
+        None => is_digits(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_text_file_without_the_columns_of_the_others_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("a.csv", "y,a\n1,2\n"), ("b.csv", "y,a\n0,\"x, y\"\n"), ("README.md", "Rows of a day\n")]
+        {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let error = read_sample(folder.path()).unwrap_err().to_string();
+        for part in ["README.md", "2 fields", "a.csv", "','"] {
+            assert!(error.contains(part), "{part} in {error}");
+        }
+        fs::remove_file(folder.path().join("README.md")).unwrap();
+        assert_eq!(read_sample(folder.path()).unwrap().files, 2);
+    }
+
+    fn column(texts: &[&str]) -> TableColumn {
+        let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+        TableColumn { name: "x".into(), form: ValueForm::Text, texts }
+    }
+
+    #[test]
+    fn a_column_of_numbers_with_commas_gets_points() {
+        let mut columns = [
+            column(&["3,14", "-2", "", "0,5"]),
+            column(&["a,b", "3,1", "", "1"]),
+            column(&["1,2,3", "1,2", "", "1"]),
+            column(&["3.5", "2", "", "1"]),
+            column(&["", "", "", ""]),
+        ];
+        assert!(with_points(&mut columns, str::is_empty));
+        let texts = columns.map(|column| column.texts.join(" "));
+        assert_eq!(texts, ["3.14 -2  0.5", "a,b 3,1  1", "1,2,3 1,2  1", "3.5 2  1", "   "]);
+        assert!(!with_points(&mut [column(&["3.5", "2"])], str::is_empty));
+    }
+}

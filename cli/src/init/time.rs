@@ -1,0 +1,145 @@
+//! Columns that hold a time.
+
+use std::collections::HashSet;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeForm {
+    EpochSeconds,
+    EpochMillis,
+    /// `2026-11-23`, with or without a time of day.
+    Iso,
+    /// `YYYYMMDDHH`, or `YYMMDDHH` as Avazu writes it.
+    DateHour,
+}
+
+impl TimeForm {
+    /// The form in which every value is a time, if there is one. Numbers count as times only in a column whose name says so.
+    pub(crate) fn infer<'a>(name: &str, values: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
+        let all = |form: fn(&str) -> bool| values.clone().next().is_some() && values.clone().all(form);
+        if all(is_iso) {
+            return Some(Self::Iso);
+        }
+        let name = name.to_ascii_lowercase();
+        let words = ["time", "date", "hour", "day"];
+        if !(words.iter().any(|word| name.contains(word)) || name == "ts" || name.ends_with("_at")) {
+            return None;
+        }
+        if all(is_date_hour) {
+            return Some(Self::DateHour);
+        }
+        if all(|value| value.parse::<f64>().is_ok_and(|time| (3e8..4e9).contains(&time))) {
+            return Some(Self::EpochSeconds);
+        }
+        all(|value| value.parse::<f64>().is_ok_and(|time| (3e11..4e12).contains(&time))).then_some(Self::EpochMillis)
+    }
+}
+
+impl TimeForm {
+    /// The parts of dates that can be features and differ between the values.
+    pub(crate) fn date_parts(self, values: &[&str]) -> Vec<&'static str> {
+        let moments: Option<Vec<DayHour>> = values.iter().map(|value| self.moment(value)).collect();
+        let Some(moments) = moments else { return Vec::new() };
+        let days: HashSet<&str> = moments.iter().map(|moment| moment.day.as_str()).collect();
+        let hours: HashSet<Option<u32>> = moments.iter().map(|moment| moment.hour).collect();
+        let parts = [("hour", hours.len() > 1 && !hours.contains(&None)), ("weekday", days.len() >= 7)];
+        parts.into_iter().filter(|(_, differs)| *differs).map(|(part, _)| part).collect()
+    }
+
+    /// The day and the hour of a time that the trainer reads as a date.
+    fn moment(self, value: &str) -> Option<DayHour> {
+        let unit = match self {
+            Self::DateHour => {
+                let (day, hour) = value.split_at_checked(value.len().checked_sub(2)?)?;
+                return Some(DayHour { day: day.to_owned(), hour: hour.parse().ok() });
+            }
+            Self::Iso => return iso_moment(value),
+            Self::EpochSeconds => 3_600,
+            Self::EpochMillis => 3_600_000,
+        };
+        let hours = value.parse::<i64>().ok()?.div_euclid(unit);
+        Some(DayHour { day: hours.div_euclid(24).to_string(), hour: u32::try_from(hours.rem_euclid(24)).ok() })
+    }
+}
+
+/// A day, however it is named, and an hour of it.
+struct DayHour {
+    day: String,
+    hour: Option<u32>,
+}
+
+/// `2026-11-23`, and behind a blank or `T` a time of day, which may have a fraction and an offset.
+fn iso_moment(value: &str) -> Option<DayHour> {
+    let number = |from: usize, to: usize| value.get(from..to)?.parse::<u32>().ok();
+    let is_day = is_iso(value) && (1..=12).contains(&number(5, 7)?) && (1..=31).contains(&number(8, 10)?);
+    let day = value.get(..10).filter(|_| is_day)?.to_owned();
+    let Some(rest) = value.get(10..).filter(|rest| !rest.is_empty()) else { return Some(DayHour { day, hour: None }) };
+    let has_time = rest.starts_with([' ', 'T']) && rest.get(3..4) == Some(":");
+    let hour =
+        number(11, 13).filter(|hour| has_time && *hour < 24 && number(14, 16).is_some_and(|minute| minute < 60))?;
+    Some(DayHour { day, hour: Some(hour) })
+}
+
+fn is_iso(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    bytes.len() >= 10
+        && bytes[..10].iter().enumerate().all(|(at, byte)| match at {
+            4 | 7 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+}
+
+fn is_date_hour(value: &str) -> bool {
+    if !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    let rest = match value.len() {
+        10 if value.starts_with("19") || value.starts_with("20") => &value[4..],
+        8 => &value[2..],
+        _ => return false,
+    };
+    let part = |at: usize| rest[at..at + 2].parse::<u32>().unwrap_or(99);
+    (1..=12).contains(&part(0)) && (1..=31).contains(&part(2)) && part(4) < 24
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time_form(name: &str, values: &[&str]) -> Option<TimeForm> {
+        TimeForm::infer(name, values.iter().copied())
+    }
+
+    #[test]
+    fn each_form_is_recognised() {
+        assert_eq!(time_form("timestamp", &["964982224", "1537109082"]), Some(TimeForm::EpochSeconds));
+        assert_eq!(time_form("event_time", &["1537109082123"]), Some(TimeForm::EpochMillis));
+        assert_eq!(time_form("x", &["2026-11-23", "2026-11-23T01:02:03Z"]), Some(TimeForm::Iso));
+        assert_eq!(time_form("hour", &["14102100", "14103023"]), Some(TimeForm::DateHour));
+        assert_eq!(time_form("hour", &["2014102100"]), Some(TimeForm::DateHour));
+    }
+
+    #[test]
+    fn parts_of_dates_that_differ_are_features() {
+        let hours: Vec<String> = (0..10).map(|n| format!("2026-11-{:02}T0{n}:15:00Z", 10 + n)).collect();
+        let hours: Vec<&str> = hours.iter().map(String::as_str).collect();
+        assert_eq!(TimeForm::Iso.date_parts(&hours), ["hour", "weekday"]);
+        assert_eq!(TimeForm::Iso.date_parts(&hours[..3]), ["hour"]);
+        assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23", "2026-11-24"]), [""; 0]);
+        assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23 00:00:00", "2026-11-23 01:00:00"]), ["hour"]);
+        for bad in ["2026-13-23 01:00:00", "2026-11-23 25:00:00", "2026-11-23 morning", "2026-11-23x"] {
+            assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23 00:00:00", bad]), [""; 0], "{bad}");
+        }
+        let seconds: Vec<String> = (0..10).map(|n| (1_795_459_500 + n * 100_000).to_string()).collect();
+        let seconds: Vec<&str> = seconds.iter().map(String::as_str).collect();
+        assert_eq!(TimeForm::EpochSeconds.date_parts(&seconds), ["hour", "weekday"]);
+        assert_eq!(TimeForm::DateHour.date_parts(&["14102100"]), [""; 0]);
+        assert_eq!(TimeForm::DateHour.date_parts(&["14102100", "14102123"]), ["hour"]);
+    }
+
+    #[test]
+    fn numbers_in_other_columns_are_no_times() {
+        assert_eq!(time_form("price", &["964982224"]), None);
+        assert_eq!(time_form("hours_per_week", &["40", "13"]), None);
+        assert_eq!(time_form("hour", &["14132100"]), None, "month 13");
+    }
+}
