@@ -36,6 +36,7 @@ mod plan;
 mod predict;
 mod quantize;
 mod resume;
+mod saved_before;
 mod saved_model;
 mod scale;
 mod scaling_law;

@@ -139,6 +139,11 @@ pub(crate) async fn take_part_in_run(
         let now = view.borrow_and_update().clone();
         let idle = idle.measure(service);
         if let Some(ended) = stop_reason(&now, idle, timeout) {
+            // A server that is released ends in another way than one whose run is over: its placement tells.
+            if matches!(ended, StopReason::RunOver(_)) && !serving.is_newest(&now) {
+                let fetched = fetch_placement(control, membership.lease()).await;
+                serving.adopt_fetched(service, &mut moves, &now, fetched);
+            }
             return ended;
         }
         if asked.is_some_and(|deadline| is_drained(&now, idle, deadline)) {
@@ -220,7 +225,13 @@ impl ServedPlacement {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use zagros_fakes::FakeControlPlane;
+    use zagros_protocol::control::{HeartbeatResponse, JoinRequest};
     use zagros_protocol::datapath::Access;
+    use zagros_protocol::{BucketMap, Generation, ServerIndex};
+    use zagros_transport::Credentials;
 
     use super::*;
     use crate::testing;
@@ -247,6 +258,30 @@ mod tests {
         assert_eq!(saving, Duration::ZERO);
         wait(5).await;
         assert_eq!(idle.measure(&service), Duration::from_secs(5));
+    }
+
+    /// The heartbeat that ends a server may be the first one that tells of the placement without it.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_released_knows_that_it_owns_nothing() {
+        let service = placed(1, 0);
+        let control = Arc::new(FakeControlPlane::default());
+        let buckets: Vec<u32> = (0..testing::BUCKETS).collect();
+        let map = BucketMap::split_evenly(Generation(1), testing::BUCKETS, 1).with_moved(&buckets, ServerIndex(1));
+        let placement = PlacementResponse { generation: 2, owners: map.pack_owners().into(), ..PlacementResponse::default() };
+        control.placement.respond(placement);
+        control.heartbeat.respond(HeartbeatResponse {
+            generation: 2,
+            stop: true,
+            reason: "released".to_owned(),
+            ..HeartbeatResponse::default()
+        });
+        let (stop, request) = (Shutdown::new(), JoinRequest::default());
+        let membership = Membership::join(control.clone(), request, TIMEOUT, &stop).await.unwrap();
+        let moves = MoveRunner::new(Arc::clone(&service), control.clone(), Credentials::Open, (7, 1));
+        assert!(!service.owns_nothing());
+        let ended = take_part_in_run(&service, control.as_ref(), &membership, moves, (TIMEOUT, &stop)).await;
+        assert_eq!(ended, StopReason::RunOver("released".to_owned()));
+        assert!(service.owns_nothing());
     }
 
     #[tokio::test(start_paused = true)]
