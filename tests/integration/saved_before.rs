@@ -5,7 +5,7 @@ use std::path::Path;
 use zagros_tests::repository;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const KILLED: &str = "runs/fixture-20261129-144959";
 /// The job of both runs; the killed one has more epochs and checkpoints.

@@ -7,10 +7,10 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use zagros_ingest::InputRows;
 
+use crate::predictions::file::part_name;
 use crate::predictions::{
     PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
 };
-use crate::predictions::file::part_name;
 
 const FORMATS: [(&str, PredictionFormat); 3] =
     [("s.csv", PredictionFormat::Csv), ("s.jsonl", PredictionFormat::Jsonl), ("s.parquet", PredictionFormat::Parquet)];

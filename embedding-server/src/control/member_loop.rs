@@ -267,7 +267,8 @@ mod tests {
         let control = Arc::new(FakeControlPlane::default());
         let buckets: Vec<u32> = (0..testing::BUCKETS).collect();
         let map = BucketMap::split_evenly(Generation(1), testing::BUCKETS, 1).with_moved(&buckets, ServerIndex(1));
-        let placement = PlacementResponse { generation: 2, owners: map.pack_owners().into(), ..PlacementResponse::default() };
+        let placement =
+            PlacementResponse { generation: 2, owners: map.pack_owners().into(), ..PlacementResponse::default() };
         control.placement.respond(placement);
         control.heartbeat.respond(HeartbeatResponse {
             generation: 2,
