@@ -37,7 +37,6 @@ mod predict;
 mod quantize;
 mod resume;
 mod saved_before;
-mod saved_before;
 mod saved_model;
 mod scale;
 mod scaling_law;
