@@ -58,7 +58,7 @@ unit: setup ## all tests
 test: setup ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests; one check: make test CHECK=lint
 	@python3 scripts/gate.py $(CHECK)
 
-nightly: programs ## what takes too long for every change: all benchmarks, many seeds, kills for an hour, a second torch
+nightly: programs ## what takes too long for every change: all benchmarks, many seeds, kills for an hour, damaged files, a second torch
 	@python3 scripts/gate.py --nightly $(CHECK)
 
 chaos: programs ## kill, stop and cut off processes for 20 minutes a mode; SEED=1

@@ -42,6 +42,7 @@ SIDE_LANE = [
 ]
 NIGHTLY = [
     ("chaos", "make chaos"),
+    ("damage", "make programs && python3 scripts/damage.py"),
     ("bench-all", "make bench-all"),
     ("seeds", f"{SEEDS} cargo test --release --workspace --exclude zagros-tests --quiet --lib --tests --no-fail-fast"),
     ("python-torch", "TORCH=2.13.0 make python"),

@@ -59,10 +59,11 @@ pub enum ServerError {
     )]
     OtherTables { index: u32, folder: PathBuf, difference: String },
     #[error(
-        "embedding server {index} has no cold tier in {} that belongs to its log: rows that had left memory are missing; restore \
-         the folder, or delete the folder of the log and resume the run from its newest checkpoint", folder.display()
+        "embedding server {index} has no cold tier in {} that belongs to its log in {}: rows that had left memory are missing; restore \
+         what was exchanged, or delete the folder of the log and resume the run from its newest checkpoint",
+        folder.display(), log.display()
     )]
-    OtherColdTier { index: u32, folder: PathBuf },
+    OtherColdTier { index: u32, folder: PathBuf, log: PathBuf },
     #[error("embedding server {index} cannot empty its tables")]
     Clear {
         index: u32,

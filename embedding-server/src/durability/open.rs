@@ -131,7 +131,7 @@ impl OpenedLog {
         let (mark, log) = (folder.join("log"), self.lineage.log.to_string());
         let is_kept = self.lineage.cold && self.has_rows;
         if is_kept && fs::read_to_string(&mark).ok().as_ref() != Some(&log) {
-            return Err(ServerError::OtherColdTier { index: index.0, folder });
+            return Err(ServerError::OtherColdTier { index: index.0, folder, log: log_folder(job, index) });
         }
         let content = if is_kept { StoreContent::Kept } else { StoreContent::New };
         let opened = tier::open(job, index, configs, content, registry)?;
