@@ -7,6 +7,7 @@ pub(crate) mod fields;
 pub(crate) mod hold_out;
 pub(crate) mod json;
 pub(crate) mod label;
+pub(crate) mod missing;
 pub(crate) mod number;
 pub(crate) mod numbers;
 pub(crate) mod object;

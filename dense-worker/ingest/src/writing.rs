@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zagros_job::{ColumnReading, Job, PredictRows, Values, WrittenForm};
 
-use crate::parse::bags::MissingTexts;
+use crate::parse::missing::MissingTexts;
 use crate::stdin::is_stdin;
 use crate::stream::{BatchStream, StreamOptions};
 use crate::{DataPart, FileInfo, IngestError, StreamStart, WholeFiles};

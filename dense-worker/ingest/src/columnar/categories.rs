@@ -11,7 +11,8 @@ use super::output::{BagCells, BagForm, ConvertedCell, ConvertedCells, IdCells, T
 use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::bad::FieldFault;
-use crate::parse::bags::{MissingTexts, ValueWeights};
+use crate::parse::bags::ValueWeights;
+use crate::parse::missing::MissingTexts;
 use crate::parse::sink::{BatchSink, RowSink};
 
 #[derive(Debug)]

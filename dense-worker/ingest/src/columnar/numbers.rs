@@ -11,7 +11,7 @@ use super::kind::ColumnValue;
 use super::output::{ColumnOutput, ConvertedCell, ConvertedCells, MOST_IDS, NO_ENTRY, ToNumber, ValueTexts};
 use crate::IngestError;
 use crate::parse::bad::FieldFault;
-use crate::parse::bags::MissingTexts;
+use crate::parse::missing::MissingTexts;
 use crate::parse::numbers::NumberCell;
 use crate::parse::sink::{BatchSink, RowSink};
 

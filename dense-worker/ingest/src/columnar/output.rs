@@ -10,8 +10,8 @@ use crate::category::date::date_part;
 use crate::category::reading::{CellReading, missing_id, range_index};
 use crate::hash_value;
 use crate::parse::bad::quoted_text;
-use crate::parse::bags::MissingTexts;
 use crate::parse::label::{LabelTexts, sample_weight};
+use crate::parse::missing::MissingTexts;
 use crate::parse::number::{MOST, parse_number};
 
 /// The most different faulty values of a block that are shown in a message.

@@ -3,7 +3,7 @@
 use memchr::memmem::Finder;
 use zagros_job::Numeric;
 
-use super::bags::MissingTexts;
+use super::missing::MissingTexts;
 use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;

@@ -4,7 +4,7 @@ use memchr::memmem::Finder;
 use zagros_job::{Categorical, ColumnPart, Features, Format, IdSource, Job};
 use zagros_zip::ZipEq;
 
-use super::bags::MissingTexts;
+use super::missing::MissingTexts;
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, LostRecord, quoted_text};
