@@ -158,7 +158,7 @@ fn a_killed_process_loses_no_row_that_was_written() {
     for least in [3, 20, 60, 200] {
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["kept::child_that_writes_until_it_is_killed", "--exact", "--nocapture"])
+            .args(["store::kept::child_that_writes_until_it_is_killed", "--exact", "--nocapture"])
             .env(CHILD, folder.path())
             .stdout(Stdio::piped())
             .spawn()
