@@ -59,12 +59,13 @@ impl JournaledCore {
         let (mut journal, recovered) = InputJournal::open(folder)?;
         let wall_ms = wall_ms();
         if let Some(recovered) = recovered {
-            let at = recovered.time.at + gap(&recovered, wall_ms);
+            let resumed_at = recovered.time.at + gap(&recovered, wall_ms);
             let why = why_over(&recovered, &config, wall_ms);
             if why.is_none() || *runs == JournalRuns::One {
                 let RecoveredCore { core, inputs, .. } = recovered;
                 info!(folder = %folder.display(), run = %core.config().run, inputs, "journal replayed");
-                return Self { runs: *runs, ..Self::with_base(core, Some(journal), at) }.continued(at, why);
+                return Self { runs: *runs, ..Self::with_base(core, Some(journal), resumed_at) }
+                    .continued(resumed_at, why);
             }
             warn!(folder = %folder.display(), "a new run begins: {}", why.unwrap_or_default());
         }
