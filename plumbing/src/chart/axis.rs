@@ -38,7 +38,7 @@ impl AxisRange {
     /// About `wanted` round values inside the range: multiples of 1, 2 or 5 times a power of ten.
     ///
     /// ```
-    /// use crate::chart::axis::AxisRange;
+    /// use zagros_plumbing::chart::axis::AxisRange;
     ///
     /// assert_eq!(AxisRange { low: 13.0, high: 97.0 }.round_ticks(5), [20.0, 40.0, 60.0, 80.0]);
     /// ```

@@ -134,8 +134,8 @@ impl LogAxes {
 /// where the range is less than a factor of two, evenly spaced values.
 ///
 /// ```
-/// use crate::chart::axis::AxisRange;
-/// use crate::chart::log_ticks;
+/// use zagros_plumbing::chart::axis::AxisRange;
+/// use zagros_plumbing::chart::log_ticks;
 ///
 /// let values = |low: f64, high: f64| -> Vec<f64> {
 ///     log_ticks(AxisRange { low: low.log10(), high: high.log10() }).into_iter().map(|log| (10_f64.powf(log) * 1e6).round() / 1e6).collect()
