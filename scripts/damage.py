@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damages the files of a killed run, one at a time, and starts the run again: a loss has to be said.
 
-    python3 scripts/damage.py [FOLDER]      all cases take about a quarter of an hour; FOLDER keeps what was left of the last one
+    python3 scripts/damage.py [FOLDER]      all cases take a few minutes; FOLDER keeps what was left of the last one
 
 Mode `sync` learns the same bits whatever was killed. So a run that ends well must equal the run that nobody disturbed, and any other
 run must name the file that was damaged, or its folder.
