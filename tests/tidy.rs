@@ -2,6 +2,7 @@
 
 mod circles;
 mod compose;
+mod counts;
 mod denials;
 mod dependencies;
 mod layers;

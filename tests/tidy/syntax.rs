@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Attribute, Item, UseTree};
-use zagros_tests::{read, repository};
+use zagros_tests::{read, repository, short};
 
 /// A module's path from the crate's root: `["tier", "evict"]`.
 pub(crate) type ModulePath = Vec<String>;
@@ -41,6 +41,12 @@ pub(crate) fn crates() -> Vec<CrateSyntax> {
     let folders = members.iter().map(|folder| repository().join(folder.as_str().expect("a member is text")));
     let roots = folders.flat_map(|folder| ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root)));
     roots.filter(|root| root.is_file()).map(|root| CrateSyntax::read(&root)).collect()
+}
+
+/// The files of all modules of the product.
+pub(crate) fn product_files() -> BTreeSet<PathBuf> {
+    let modules = crates().into_iter().flat_map(|syntax| syntax.modules.into_values());
+    modules.map(|module| module.file).filter(|file| !short(file).starts_with("tests/")).collect()
 }
 
 impl CrateSyntax {
@@ -183,14 +189,14 @@ fn add_imports(imports: &mut Vec<UsedName>, path: &mut Vec<String>, tree: &UseTr
     }
 }
 
-fn is_for_tests(attributes: &[Attribute]) -> bool {
+pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let is_test = |list: &syn::MetaList| list.tokens.to_string() == "test";
         attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(is_test)
     })
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Mod(item) => &item.attrs,
         Item::Use(item) => &item.attrs,

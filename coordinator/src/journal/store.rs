@@ -1,5 +1,6 @@
 //! The journal in its folder: appends, snapshots, recovery.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, Options, WriteBatch};
@@ -142,8 +143,30 @@ impl InputJournal {
         self.forget_end()?;
         self.db.delete(SNAPSHOT).map_err(|source| self.failed("written", source))?;
         let Self { db, folder, .. } = self;
+        // Away while it is still held: the next process may begin its own journal there as soon as it is not.
+        let moved = folder.with_extension("deleted");
+        let _ = std::fs::remove_dir_all(&moved);
+        let folder = if std::fs::rename(&folder, &moved).is_ok() { moved } else { folder };
         drop(db);
         std::fs::remove_dir_all(&folder).map_err(|source| JournalError::Folder { folder, doing: "deleted", source })
+    }
+
+    /// Deletes the journal that another process has left in a folder, in whatever state. `false` while that process holds it.
+    pub fn discard(folder: &Path) -> Result<bool, JournalError> {
+        match DB::destroy(&options(false), folder) {
+            // RocksDB has no kind of error for it.
+            Err(source) if source.as_ref().contains("lock") => return Ok(false),
+            destroyed => {
+                destroyed.map_err(|source| JournalError::Store { folder: folder.into(), doing: "deleted", source })?
+            }
+        }
+        // The end mark, and what is not RocksDB's.
+        match std::fs::remove_dir_all(folder) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(JournalError::Folder { folder: folder.into(), doing: "deleted", source })
+            }
+            _ => Ok(true),
+        }
     }
 
     fn write_snapshot(&mut self, core: &Core, time: JournalTime, mut batch: WriteBatch) -> Result<(), JournalError> {
@@ -320,7 +343,7 @@ pub enum JournalError {
     )]
     Store {
         folder: PathBuf,
-        /// `opened`, `read`, `written`.
+        /// `opened`, `read`, `written`, `deleted`.
         doing: &'static str,
         source: rocksdb::Error,
     },

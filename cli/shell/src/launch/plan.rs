@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::{Announcement, Exit, Failure, Logging, SECRET, SECRET_FILE, STATE_FILE};
+use zagros_coordinator::journal::InputJournal;
 use zagros_job::Job;
+use zagros_plumbing::Deadline;
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
@@ -14,6 +16,9 @@ use crate::launch::child::{ChildEnvironment, ChildProcess, RoleName};
 use crate::launch::prefix::ChildOutput;
 use crate::launch::row_folders::{LogDisk, RowFolders};
 use crate::launch::supervise::Supervisor;
+
+/// How often it is looked whether a coordinator of an earlier run has ended.
+const POLL: Duration = Duration::from_millis(50);
 
 pub struct LaunchPlan<'a> {
     /// The program that plays every role: `zagros`. A `zagros-server` beside it plays those that need no libtorch.
@@ -70,9 +75,7 @@ impl LaunchPlan<'_> {
     }
 
     pub async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
-        let journal = self.journal();
-        // Those of an earlier run in this folder.
-        let _ = std::fs::remove_dir_all(&journal);
+        self.discard_journal().await?;
         let _ = std::fs::remove_file(self.folder.join(STATE_FILE));
         let mut coordinator = self.start_role(
             RoleName::Coordinator,
@@ -82,6 +85,21 @@ impl LaunchPlan<'_> {
         let announced = coordinator.wait_announced(self.timeout).await;
         supervisor.add_child(coordinator);
         Ok(reachable_address(&announced?.address))
+    }
+
+    /// Deletes the journal of an earlier run in this folder. A coordinator whose parent was killed holds it until it has ended its run:
+    /// it would delete this run's.
+    async fn discard_journal(&self) -> Result<(), Failure> {
+        let stuck = |error| Failure::with_help(Exit::Storage, error, "delete this folder, or make it writable");
+        let (journal, deadline) = (self.journal(), Deadline::from_now(self.timeout));
+        while !InputJournal::discard(Path::new(&journal)).map_err(stuck)? {
+            if deadline.is_past() {
+                let what = format!("the coordinator of an earlier run still holds its journal in {journal}");
+                return Err(Failure::with_help(Exit::Cluster, what, "end that process, or wait until it has ended"));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// Starts the coordinator once more, where the one before listened: it continues the run by its journal.

@@ -100,6 +100,21 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
     assert!(!folder.exists());
 }
 
+/// A coordinator whose `zagros up` was killed ends a little later, and deletes its journal then.
+#[test]
+fn a_journal_is_discarded_only_once_no_process_holds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("journal");
+    assert!(InputJournal::discard(&folder).unwrap(), "nothing is there");
+    let (mut journal, _) = InputJournal::open(&folder).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
+    assert!(!InputJournal::discard(&folder).unwrap());
+    journal.append(journal_time(1), &CoreInput::Tick).unwrap();
+    drop(journal);
+    std::fs::write(folder.join("CURRENT"), "damaged").unwrap();
+    assert!(InputJournal::discard(&folder).unwrap() && !folder.exists());
+}
+
 #[test]
 fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
