@@ -4,9 +4,9 @@
 
 mod device;
 mod error;
-mod forward_backward;
 mod layers;
 mod networks;
+mod step;
 mod streamed;
 mod training;
 mod weights;
@@ -18,14 +18,15 @@ use tch::kind::Element;
 use tch::nn::VarStore;
 use tch::{Device, Tensor};
 use zagros_job::{Job, NonFinitePolicy, Precision};
+use zagros_network::{BatchShare, OutputLoss, UnitDropout};
 
 use device::DevicePlacement;
 pub(crate) use device::without_units;
 pub use error::ModelError;
-use forward_backward::{BatchShare, ComputeThreads, StreamedThreads};
-use layers::{LentBuffers, ModuleBuffers, NumericEmbeddings, UnitDropout, ValuesPlace};
+use layers::{LentBuffers, ModuleBuffers, NumericEmbeddings, ValuesPlace};
 pub use networks::{AttentionShape, InputShape, SequenceShape};
 use networks::{BuiltNetwork, DenseNetwork};
+use step::{ComputeThreads, StreamedThreads};
 pub use streamed::{GradientLimit, LayerStore, LayerValues, PendingLayer, TraversalPurpose};
 use streamed::{LayerWindow, StreamedExchange, StreamedVariables};
 pub use training::{FinalGradients, LabelledSamples};
@@ -129,10 +130,10 @@ impl DenseModel {
         let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = match (&exchange, by_autograd) {
             (Some(exchange), _) => {
-                let (window, size) = (&exchange.window, (job.train.threads, job.train.batch_size));
+                let window = &exchange.window;
                 let threads = match by_autograd {
                     true => None,
-                    false => StreamedThreads::from_network(&network, &shape, window, size, &losses, dropout)?,
+                    false => StreamedThreads::from_job(job, window, &losses, dropout)?,
                 };
                 match threads {
                     Some(threads) => StepCompute::Streamed(Box::new(RefCell::new(threads))),
@@ -140,7 +141,7 @@ impl DenseModel {
                 }
             }
             (None, true) => StepCompute::Autograd,
-            (None, false) => ComputeThreads::from_network(&network, &shape, &gradients, job.train.threads, dropout)?
+            (None, false) => ComputeThreads::from_job(job, job.train.threads, dropout)?
                 .map_or(StepCompute::Autograd, StepCompute::Threads),
         };
         let mut made = Self {
@@ -295,7 +296,8 @@ impl DenseModel {
                 };
                 let loss = match (&mut self.compute, &mut self.exchange) {
                     (StepCompute::Threads(threads), _) => {
-                        threads.run(share, &self.losses, &mut self.gradients, ready)?
+                        let values = (self.weights.values(), self.gradients.values_mut());
+                        threads.run(share, &self.losses, values, ready)?
                     }
                     (StepCompute::Streamed(threads), Some(exchange)) => {
                         threads.get_mut().train(share, &self.losses, (exchange, self.steps))?

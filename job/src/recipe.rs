@@ -55,7 +55,7 @@ pub(crate) fn table_dim(size: ModelSize) -> usize {
 /// The network of the job with `size` weights over its features, as near as the steps of the width allow.
 pub(crate) fn solve_widths(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
     let count = |width: u64| {
-        let weights = job.layout_of(&sized(job, size, width)).map_or(0, |layout| layout.parameter_count());
+        let weights = job.network_of(&sized(job, size, width)).map_or(0, |network| network.layout.parameter_count());
         (weights, weights as f64 / size.0 as f64)
     };
     let unit = match &job.model {

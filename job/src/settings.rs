@@ -10,7 +10,6 @@ mod dense;
 mod dense_layers;
 mod encoding;
 mod features;
-mod layout;
 mod meanings;
 mod mlp;
 mod model;
@@ -39,9 +38,8 @@ pub use dense::{DENSE_TABLE, ServerTable, is_dense_table};
 pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor};
 pub use encoding::{CategoryEncoding, EncodeBy, EncodingTable};
 pub use features::{ColumnPart, Features};
-pub use layout::{DenseLayout, DenseTensor, FirstValues, LayerDim, TensorRole};
-pub use mlp::{MlpActivation, MlpNorm, MlpSettings, StreamGates};
-pub use model::{CrossStructure, ExpertLayers, Model};
+pub use mlp::StreamGates;
+pub use model::{ExpertLayers, Model};
 pub use model_size::{LADDER, ModelSize};
 pub(crate) use numbers::{shorten, size};
 pub use numeric::{MinMax, Numeric, NumericEmbedding, Standardise};
@@ -49,7 +47,7 @@ pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use parametrization::{BASE_WIDTH, DenseSegment, Parametrization};
 pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};
 pub use schedule::{EpochCount, RateSchedule, StepCount};
-pub use sequence::{AttentionActivation, AttentionPair, KeptEnd, PadSide, Sequence};
+pub use sequence::{AttentionPair, KeptEnd, PadSide, Sequence};
 pub use statistics::{FeatureStatistic, MeasuredValue};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
@@ -57,6 +55,8 @@ pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, Tar
 pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore};
 pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
+pub use zagros_network::layout::{DenseLayout, DenseTensor, FirstValues, LayerDim, TensorRole};
+pub use zagros_network::settings::{AttentionActivation, CrossStructure, MlpActivation, MlpNorm, MlpSettings};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
     NonFinitePolicy, WeightType,

@@ -1,14 +1,12 @@
 //! The layers that networks are made of, and what lends them their weights and buffers.
 
 mod buffers;
-mod dropout;
 mod hidden;
 mod layer_calls;
 mod mlp;
 mod numeric_embedding;
 
 pub(super) use buffers::{ModuleBuffers, is_number};
-pub(super) use dropout::{UnitDropout, apply_mask};
 pub(super) use hidden::{Dice, LayerNorm, LentBuffers};
 pub(super) use layer_calls::{LayerCalls, LayerNumber};
 pub(super) use mlp::{LinearLayer, MadeBeside, Mlp, ValuesPlace, WeightBuilder, parse_widths};

@@ -8,5 +8,6 @@ mod window;
 pub(super) use exchange::StreamedExchange;
 pub use layer_values::LayerValues;
 pub(super) use variables::StreamedVariables;
-pub use window::{GradientLimit, LayerStore, PendingLayer, TraversalPurpose};
+pub use window::{GradientLimit, LayerStore, PendingLayer};
 pub(super) use window::{LayerWindow, UseNumber};
+pub use zagros_network::TraversalPurpose;

@@ -2,10 +2,9 @@
 
 mod encoding;
 mod flat;
-mod matrix;
+mod slices;
 mod start;
 mod state;
 
 pub(super) use flat::FlatParameters;
-pub(super) use matrix::{LINE, Matrix, values, values_mut};
 pub use start::SameInputs;

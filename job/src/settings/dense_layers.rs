@@ -15,8 +15,7 @@
 
 use zagros_table::Initializer;
 
-use super::layout::FirstValues;
-use super::{DenseSegment, Job};
+use super::{DenseSegment, FirstValues, Job};
 
 /// The most weights of a tile, 256 KiB: a row's own costs vanish, and the tiles of a layer still spread over servers. A
 /// row has at most 2¹⁶ weights.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{AttentionActivation, AttentionPair, StreamGates};
+use super::{AttentionActivation, AttentionPair, CrossStructure, StreamGates};
 
 /// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
 const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
@@ -315,18 +315,6 @@ enum HiddenWidths {
 enum WidthPreset {
     /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
     Persia,
-}
-
-/// How cross layers and deep MLP are connected (Wang et al. 2021, figure 1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(rename = "Structure")]
-pub enum CrossStructure {
-    /// The deep MLP reads the output of the cross layers.
-    #[default]
-    Stacked,
-    /// Both read the input, and one linear layer reads both outputs.
-    Parallel,
 }
 
 fn widths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {

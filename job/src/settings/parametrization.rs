@@ -15,7 +15,7 @@
 
 use serde::Serialize;
 
-use super::{DenseOptimizer, DenseTensor, ExpertLayers, Job, Model, TensorRole};
+use super::{DenseOptimizer, DenseTensor, ExpertLayers, Job, Model};
 
 /// The width of a network with `model.size`, at which µP changes nothing.
 pub const BASE_WIDTH: u32 = 128;
@@ -46,11 +46,12 @@ impl Job {
     #[must_use]
     pub fn dense_segments(&self) -> Option<Vec<DenseSegment>> {
         let multiplier = self.width_multiplier();
+        let is_sgd = matches!(self.dense_optimizer, DenseOptimizer::Sgd { .. });
         let mut start = 0;
         let segment = |tensor: DenseTensor| {
             let range = start..start + usize::try_from(tensor.len()).unwrap_or(usize::MAX);
             start = range.end;
-            let lr_factor = multiplier.powi(tensor.lr_power(&self.dense_optimizer));
+            let lr_factor = multiplier.powi(tensor.lr_power(is_sgd));
             let first_factor = multiplier.powf(tensor.first_power());
             DenseSegment { tensor, range, lr_factor, first_factor }
         };
@@ -63,29 +64,6 @@ impl Job {
         match (self.parametrization, self.model.main_width()) {
             (Parametrization::Mup { base_width }, Some(width)) => width as f64 / f64::from(base_width),
             (Parametrization::Mup { .. } | Parametrization::Standard, _) => 1.0,
-        }
-    }
-}
-
-impl DenseTensor {
-    /// The power of m in the factor of the learning rate.
-    fn lr_power(&self, optimizer: &DenseOptimizer) -> i32 {
-        let is_sgd = matches!(optimizer, DenseOptimizer::Sgd { .. });
-        match self.role {
-            TensorRole::Weight if is_sgd => self.outputs.power - self.inputs.power,
-            TensorRole::Weight => -self.inputs.power,
-            TensorRole::Bias | TensorRole::Scale if is_sgd => self.outputs.power,
-            TensorRole::Bias | TensorRole::Scale => 0,
-        }
-    }
-
-    /// The power of m in the factor of the first values.
-    fn first_power(&self) -> f64 {
-        let half = f64::from(self.inputs.power) / 2.0;
-        match self.role {
-            TensorRole::Weight if self.outputs.power == 0 => -half,
-            TensorRole::Bias => half,
-            TensorRole::Weight | TensorRole::Scale => 0.0,
         }
     }
 }

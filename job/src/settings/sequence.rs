@@ -54,22 +54,6 @@ pub struct AttentionPair {
     pub target: String,
 }
 
-/// The function between two layers of an attention unit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AttentionActivation {
-    /// max(0, x) + a·min(0, x) with a learned a for each unit, at first 0.25 (He et al. 2015).
-    #[default]
-    Prelu,
-    /// 1 / (1 + e^−x).
-    Sigmoid,
-    /// max(0, x).
-    Relu,
-    /// Dice: as `prelu`, but the bend is smooth and at the mean of the batch's real positions (Zhou et al. 2018, equation 5). Scores use
-    /// running statistics, which are part of the model. Mode `async` has none.
-    Dice,
-}
-
 impl Sequence {
     /// Values of one sample in the input of the network: `length` vectors of `dim` values, and the number of real positions.
     #[must_use]

@@ -17,9 +17,9 @@
 //! read gets its slopes in the order in which autograd would add them: from the last reader to the first.
 
 use tch::{Kind, Tensor};
+use zagros_network::UnitDropout;
 use zagros_zip::ZipEq;
 
-use super::dropout::UnitDropout;
 use crate::model::{ModelError, StreamedVariables, int};
 
 /// The number of a layer among the job's streamed layers. Anything in a network with its own weights.
@@ -80,10 +80,9 @@ impl<'n> LayerCalls<'n> {
     /// Drops units of a layer's output in training.
     pub(super) fn drop_units(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
         let Some(dropout) = &mut self.dropout else { return Ok(x) };
-        match dropout.next_factors(&x)? {
-            Some(factors) => self.part([&x, &factors], |[x, factors]| Ok(x.f_mul(factors)?)),
-            None => Ok(x),
-        }
+        let Some(factors) = dropout.next_factors(x.numel()) else { return Ok(x) };
+        let factors = Tensor::f_from_slice(&factors)?.f_reshape(x.size())?.f_to_device(x.device())?;
+        self.part([&x, &factors], |[x, factors]| Ok(x.f_mul(factors)?))
     }
 
     /// A function of `inputs` and a layer's weights. Its output has memory of its own, or that of an input. Each input has a row, or equally

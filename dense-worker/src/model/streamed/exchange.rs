@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::window::{LayerWindow, TraversalPurpose};
+use zagros_network::TraversalPurpose;
+
+use super::window::LayerWindow;
 use crate::model::ModelError;
 
 /// A worker's part in the steps of all workers.

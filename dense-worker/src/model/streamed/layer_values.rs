@@ -68,13 +68,22 @@ impl LayerValues {
         Ok(self)
     }
 
-    /// `[length]`, for libtorch to read or write while these values live.
-    pub(crate) fn as_tensor(&mut self) -> Result<Tensor, ModelError> {
-        let (data, size) = (self.as_mut_ptr().cast::<u8>(), [int(self.length)]);
+    /// `[length]`, for libtorch to read while these values live.
+    pub(crate) fn as_tensor(&self) -> Result<Tensor, ModelError> {
+        let (data, size) = (self.as_ptr().cast::<u8>(), [int(self.length)]);
         #[expect(unsafe_code, reason = "a copy of every layer that comes costs as much as its way here")]
         // SAFETY: the memory has `length` values of f32, is aligned for them, and stays where it is while these values live. All
         // holders of the tensor are variables of a layer in use: the layer takes it from them before it gives the values back.
-        // No code reads or writes the slice while libtorch uses the tensor.
+        // libtorch only reads it.
+        let tensor = unsafe { Tensor::f_from_blob(data, &size, &[1], Kind::Float, Device::Cpu) };
+        Ok(tensor?)
+    }
+
+    /// As [`Self::as_tensor`], to be written too.
+    pub(crate) fn as_tensor_mut(&mut self) -> Result<Tensor, ModelError> {
+        let (data, size) = (self.as_mut_ptr().cast::<u8>(), [int(self.length)]);
+        #[expect(unsafe_code, reason = "as above")]
+        // SAFETY: as above. No code reads or writes the slice while libtorch uses the tensor.
         let tensor = unsafe { Tensor::f_from_blob(data, &size, &[1], Kind::Float, Device::Cpu) };
         Ok(tensor?)
     }

@@ -43,9 +43,9 @@ impl StreamedVariables {
         work: impl FnOnce() -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
         let (number, values) = self.window.begin_use(THREAD, layer)?;
-        let done = self.set(layer, &values).and_then(|()| work());
-        drop(values);
+        let done = values.as_tensor().and_then(|values| self.set(layer, &values)).and_then(|()| work());
         self.take_away(layer)?;
+        drop(values);
         self.window.end_use(number)?;
         done
     }
@@ -61,7 +61,7 @@ impl StreamedVariables {
         let mut made = self.forward(layer, || work(&variables))?;
         let others = made.split_off(variables.len());
         let mut gradients = self.window.layer_memory(layer);
-        let all = gradients.as_tensor()?;
+        let all = gradients.as_tensor_mut()?;
         for (mut into, gradient) in self.parts(layer, &all)?.into_iter().zip_eq(made) {
             if gradient.defined() {
                 into.f_copy_(&gradient)?;

@@ -17,20 +17,12 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use tch::Tensor;
 use zagros_job::{Job, StreamedLayer};
+use zagros_network::TraversalPurpose;
 use zagros_zip::ZipEq;
 
 use super::layer_values::{LayerValues, SpareMemory};
 use crate::model::ModelError;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraversalPurpose {
-    /// Forward, loss and backward.
-    Training,
-    /// Forward alone: the outputs are written, and no gradient.
-    Scoring,
-}
 
 /// Where the weights of layers are.
 pub trait LayerStore: Send + Sync + Debug {
@@ -142,7 +134,7 @@ enum LayerPresence {
     Coming(Box<dyn PendingLayer>),
     /// A thread waits for it.
     Awaited,
-    Here(LayerValues),
+    Here(Arc<LayerValues>),
 }
 
 impl LayerWindow {
@@ -199,14 +191,14 @@ impl LayerWindow {
     }
 
     /// The weights of a layer, `[weights]`, for the next use of a thread. Waits for them.
-    pub(crate) fn begin_use(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
+    pub(crate) fn begin_use(&self, thread: usize, layer: usize) -> Result<(UseNumber, Arc<LayerValues>), ModelError> {
         let mut state = self.lock();
         let number = state.traversal.started[thread];
         state.traversal.started[thread] += 1;
         if state.is_learning {
             state.order().push(layer);
             let memory = self.layer_memory(layer);
-            state.held.insert(number, LayerPresence::Here(memory));
+            state.held.insert(number, LayerPresence::Here(Arc::new(memory)));
         }
         if state.order().get(number) != Some(&layer) {
             return Err(ModelError::Shape { what: "a layer is used in another order than before" });
@@ -219,11 +211,10 @@ impl LayerWindow {
                 return Err(ModelError::Thread);
             }
             match state.held.insert(number, LayerPresence::Awaited) {
-                Some(LayerPresence::Here(mut weights)) => {
-                    let view = weights.as_tensor()?;
-                    state.held.insert(number, LayerPresence::Here(weights));
+                Some(LayerPresence::Here(weights)) => {
+                    state.held.insert(number, LayerPresence::Here(Arc::clone(&weights)));
                     self.fetch(&mut state, number + 1);
-                    return Ok((number, view));
+                    return Ok((number, weights));
                 }
                 Some(LayerPresence::Awaited) => {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +256,7 @@ impl LayerWindow {
     ) -> Result<MutexGuard<'_, WindowState>, ModelError> {
         let fetched = pending.wait().inspect_err(|_| self.note_failure())?;
         let mut state = self.lock();
-        state.held.insert(number, LayerPresence::Here(fetched));
+        state.held.insert(number, LayerPresence::Here(Arc::new(fetched)));
         self.changed.notify_all();
         Ok(state)
     }

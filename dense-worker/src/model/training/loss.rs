@@ -9,6 +9,7 @@
 //! z = −ln(e^−a + e^−b + e^−(a+b)): what is learned, measured and predicted is z.
 
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
+use zagros_network::OutputLoss;
 use zagros_zip::ZipEq;
 
 #[derive(Clone, Debug)]
@@ -85,18 +86,29 @@ impl TargetLosses {
         Self { targets: losses, outputs }
     }
 
-    pub(crate) fn output_count(&self) -> usize {
+    fn finish_row(&self, outputs: &mut [f32]) {
+        for target in &self.targets {
+            if let LossKind::ClickGiven(given) = target.kind {
+                // A target that others are given is never given one itself, so its output is still its own.
+                outputs[target.first] = joint(outputs[given], outputs[target.first]).0;
+            }
+        }
+    }
+}
+
+impl OutputLoss for TargetLosses {
+    fn output_count(&self) -> usize {
         self.outputs
     }
 
-    pub(crate) fn target_count(&self) -> usize {
+    fn target_count(&self) -> usize {
         self.targets.len()
     }
 
     /// Sum of the losses of samples, each times its weight. Writes `factor` times its slope at each output. The outputs of a
     /// target that is given another one become its logits. `outputs` and `slopes` are `[samples, outputs]`, `labels` is
     /// `[samples, targets]`, and `weights` is `[samples]` or empty.
-    pub(crate) fn sum_losses(
+    fn sum_losses(
         &self,
         outputs: &mut [f32],
         (labels, weights): (&[f32], &[f32]),
@@ -126,18 +138,9 @@ impl TargetLosses {
     }
 
     /// Turns the outputs of the network into those that are measured and predicted, `[samples, outputs]`.
-    pub(crate) fn finish_outputs(&self, outputs: &mut [f32]) {
+    fn finish_outputs(&self, outputs: &mut [f32]) {
         if self.targets.iter().any(|target| matches!(target.kind, LossKind::ClickGiven(_))) {
             outputs.chunks_exact_mut(self.outputs).for_each(|row| self.finish_row(row));
-        }
-    }
-
-    fn finish_row(&self, outputs: &mut [f32]) {
-        for target in &self.targets {
-            if let LossKind::ClickGiven(given) = target.kind {
-                // A target that others are given is never given one itself, so its output is still its own.
-                outputs[target.first] = joint(outputs[given], outputs[target.first]).0;
-            }
         }
     }
 }

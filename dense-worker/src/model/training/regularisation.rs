@@ -5,7 +5,7 @@ use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use crate::model::InputShape;
-use crate::model::layers::{UnitDropout, apply_mask};
+use zagros_network::{UnitDropout, apply_mask};
 
 /// Another stream than those of the networks' dropouts.
 const STREAM: u64 = 1 << 20;

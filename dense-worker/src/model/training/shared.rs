@@ -1,7 +1,8 @@
 //! The dense gradients as workers share them: all gradients of a network one after another, in the order in which it made
 //! its weights. That order is the same on every worker.
 
-use crate::model::layers::UnitDropout;
+use zagros_network::UnitDropout;
+
 use crate::model::{DenseModel, DenseNetwork, LabelledSamples, ModelError, StepCompute, StreamedExchange};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and

@@ -10,7 +10,7 @@ use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
-use super::matrix::values;
+use super::slices::values;
 use crate::model::{DenseModel, ModelError};
 
 /// Reads the weights where they are: the file that this gives is the only copy.

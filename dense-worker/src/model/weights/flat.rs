@@ -5,7 +5,7 @@ use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
-use super::matrix::{values, values_mut};
+use super::slices::{values, values_mut};
 use crate::model::{DenseModel, LabelledSamples, ModelError, StepOutput, expect, int};
 
 /// One buffer with a view for each variable, in the variables' order.

@@ -1,7 +1,7 @@
 //! The tensors of a dense network in the order in which a worker holds them, without the network. Counts of weights and
 //! FLOP, and the rules of µP, are sums over it.
 
-use super::{MlpActivation, MlpNorm, MlpSettings};
+use crate::settings::{MlpActivation, MlpNorm, MlpSettings};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerDim {
@@ -76,6 +76,29 @@ impl DenseTensor {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// By µP (Yang et al. 2022, table 3): the power of the network's width in the factor of the learning rate, of SGD or of an optimiser
+    /// that divides by the size of gradients.
+    #[must_use]
+    pub fn lr_power(&self, is_sgd: bool) -> i32 {
+        match self.role {
+            TensorRole::Weight if is_sgd => self.outputs.power - self.inputs.power,
+            TensorRole::Weight => -self.inputs.power,
+            TensorRole::Bias | TensorRole::Scale if is_sgd => self.outputs.power,
+            TensorRole::Bias | TensorRole::Scale => 0,
+        }
+    }
+
+    /// By µP: the power of the network's width in the factor of the first values.
+    #[must_use]
+    pub fn first_power(&self) -> f64 {
+        let half = f64::from(self.inputs.power) / 2.0;
+        match self.role {
+            TensorRole::Weight if self.outputs.power == 0 => -half,
+            TensorRole::Bias => half,
+            TensorRole::Weight | TensorRole::Scale => 0.0,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -104,7 +127,7 @@ impl DenseLayout {
 
 /// Lists tensors as `Weights` of the dense worker makes them.
 #[derive(Debug)]
-pub(super) struct LayoutBuilder {
+pub(crate) struct LayoutBuilder {
     layout: DenseLayout,
     mlp: MlpSettings,
     uses: u64,
@@ -114,23 +137,23 @@ pub(super) struct LayoutBuilder {
 
 impl LayoutBuilder {
     /// `mlp` is what follows hidden layers.
-    pub(super) fn new(mlp: MlpSettings) -> Self {
+    pub(crate) fn new(mlp: MlpSettings) -> Self {
         Self { layout: DenseLayout::default(), mlp, uses: 1, layer: None }
     }
 
-    pub(super) fn into_layout(self) -> DenseLayout {
+    pub(crate) fn into_layout(self) -> DenseLayout {
         self.layout
     }
 
     /// The layers that `make` adds do without the job's norm and activation.
-    pub(super) fn with_plain_mlp<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn with_plain_mlp<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::take(&mut self.mlp);
         let made = make(self);
         self.mlp = chosen;
         made
     }
 
-    pub(super) fn each_of<T>(&mut self, uses: u64, make: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn each_of<T>(&mut self, uses: u64, make: impl FnOnce(&mut Self) -> T) -> T {
         let outer_uses = std::mem::replace(&mut self.uses, uses);
         let made = make(self);
         self.uses = outer_uses;
@@ -138,47 +161,47 @@ impl LayoutBuilder {
     }
 
     /// Tensors that are used together, as a layer of this name.
-    pub(super) fn one_layer<T>(&mut self, name: String, make: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn one_layer<T>(&mut self, name: String, make: impl FnOnce(&mut Self) -> T) -> T {
         self.layer = Some(name);
         let made = make(self);
         self.layer = None;
         made
     }
 
-    pub(super) fn count_products(&mut self, count: u64) {
+    pub(crate) fn count_products(&mut self, count: u64) {
         self.layout.products += count;
     }
 
-    pub(super) fn add_linear(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
+    pub(crate) fn add_linear(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
         self.add_matrix(stack, index, inputs, outputs);
         let bias = format!("{stack}.{index}.bias");
         self.tensor(bias, vec![outputs.size], TensorRole::Bias, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
 
-    pub(super) fn add_matrix(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
+    pub(crate) fn add_matrix(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
         let (name, shape) = (format!("{stack}.{index}.weight"), vec![outputs.size, inputs.size]);
         self.tensor(name, shape, TensorRole::Weight, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
 
-    pub(super) fn add_fixed(&mut self, name: &str, shape: &[u64], role: TensorRole, first: FirstValues) {
+    pub(crate) fn add_fixed(&mut self, name: &str, shape: &[u64], role: TensorRole, first: FirstValues) {
         let (inputs, outputs) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
         let extents = (LayerDim::fixed(inputs), LayerDim::fixed(outputs));
         self.tensor(name.to_owned(), shape.to_vec(), role, extents, first);
     }
 
-    pub(super) fn add_norm(&mut self, stack: &str, index: usize, width: LayerDim) {
+    pub(crate) fn add_norm(&mut self, stack: &str, index: usize, width: LayerDim) {
         for (name, first) in [("weight", 1.0), ("bias", 0.0)] {
             self.scale(format!("{stack}.{index}.{name}"), width, first);
         }
     }
 
     /// A factor for each value.
-    pub(super) fn add_slopes(&mut self, stack: &str, index: usize, width: LayerDim, first: f32) {
+    pub(crate) fn add_slopes(&mut self, stack: &str, index: usize, width: LayerDim, first: f32) {
         self.scale(format!("{stack}.{index}.weight"), width, first);
     }
 
     /// Norm and activation follow all but `last`. Returns what the last layer gives.
-    pub(super) fn add_mlp(
+    pub(crate) fn add_mlp(
         &mut self,
         name: &str,
         inputs: LayerDim,

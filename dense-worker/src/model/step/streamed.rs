@@ -4,18 +4,21 @@
 //! so that a layer's weights come twice per step: for the forward, and for the backward. The products are those of a resident
 //! network, so the results have the same bits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zagros_job::{Job, Precision};
+use zagros_network::{
+    BatchShare, LayerAccess, SampleBlocks, Step, StepError, StepForm, Traversal, TraversalPurpose, UnitDropout,
+};
 use zagros_zip::{ZipEq, number_from};
 
-use super::blocks::SampleBlocks;
-use super::layer::StepParts;
+use super::kernel::TorchKernel;
 use super::threads::{most_samples, share_sizes};
-use super::{BatchShare, ChunkProgress, ForwardBackward, TraversalPurpose};
-use crate::model::layers::UnitDropout;
-use crate::model::streamed::{LayerWindow, StreamedExchange};
+use super::{held_layers, step_form};
+use crate::model::streamed::{LayerWindow, StreamedExchange, UseNumber};
 use crate::model::training::{BLOCK, MeanLoss, TargetLosses, mean_over};
-use crate::model::{DenseNetwork, InputShape, ModelError};
+use crate::model::{InputShape, LayerValues, ModelError};
 
 /// Threads that make a step together, each with a share of the batch.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub(in crate::model) struct StreamedThreads {
 
 #[derive(Debug)]
 struct StreamedThread {
-    step: ForwardBackward,
+    step: Step,
     dropout: UnitDropout,
     keep: UnitDropout,
 }
@@ -42,19 +45,20 @@ struct StreamedTraversal<'a> {
 
 impl StreamedThreads {
     /// For batches of up to `batch` samples; `None` for networks that have only autograd.
-    pub(in crate::model) fn from_network(
-        network: &DenseNetwork,
-        shape: &InputShape,
+    pub(in crate::model) fn from_job(
+        job: &Job,
         window: &Arc<LayerWindow>,
-        (threads, batch): (usize, usize),
         losses: &TargetLosses,
         dropout: impl Fn(u64) -> UnitDropout,
     ) -> Result<Option<Self>, ModelError> {
-        let rows = most_samples(batch, threads).next_multiple_of(BLOCK);
+        let (threads, shape) = (job.train.threads, &InputShape::new(job));
+        let rows = most_samples(job.train.batch_size, threads).next_multiple_of(BLOCK);
+        let (Some(network), layers) = (job.network(), held_layers(&job.worker_layers())) else { return Ok(None) };
+        let form = step_form(&layers, rows, Precision::F32);
+        let form = StepForm { is_streamed: true, recomputes: window.recomputes, ..form };
         let mut made = Vec::with_capacity(threads);
         for thread in 0..threads {
-            let mut parts = StepParts::for_streamed(window, thread, rows);
-            let Some(step) = ForwardBackward::from_network(network, shape, &mut parts)? else { return Ok(None) };
+            let Some(step) = Step::new(&network, form)? else { return Ok(None) };
             made.push(StreamedThread { step, dropout: dropout(thread as u64), keep: UnitDropout::new(0.0, 0, 0) });
         }
         let mut all = Self { window: Arc::clone(window), threads: made, rows };
@@ -173,14 +177,16 @@ impl StreamedThreads {
         let (lead, others) = self.threads[..busy].split_at_mut(1);
         let first = shares.next().ok_or(ModelError::Thread)?;
         let results = std::thread::scope(|scope| {
-            let work = |thread: &mut StreamedThread, share| {
-                thread.run(traversal, share).inspect_err(|_| window.note_failure())
+            let work = |(index, thread): (usize, &mut StreamedThread), share| {
+                let layers = WindowLayers { window, thread: index, present: BTreeMap::new() };
+                thread.run(traversal, share, layers).inspect_err(|_| window.note_failure())
             };
             let mut running = Vec::new();
-            for (thread, share) in others.iter_mut().zip_eq(shares) {
+            for (thread, share) in others.iter_mut().enumerate().zip_eq(shares) {
+                let thread = (thread.0 + 1, thread.1);
                 running.push(scope.spawn(move || work(thread, share)));
             }
-            let mut results = vec![work(&mut lead[0], first)];
+            let mut results = vec![work((0, &mut lead[0]), first)];
             results.extend(running.into_iter().map(|thread| thread.join().unwrap_or(Err(ModelError::Thread))));
             results
         });
@@ -199,15 +205,89 @@ impl StreamedThreads {
 }
 
 impl StreamedThread {
-    fn run(&mut self, traversal: StreamedTraversal<'_>, share: BatchShare<'_>) -> Result<f64, ModelError> {
+    fn run(
+        &mut self,
+        traversal: StreamedTraversal<'_>,
+        share: BatchShare<'_>,
+        mut layers: WindowLayers<'_>,
+    ) -> Result<f64, ModelError> {
         // The parallelism is between shares. libtorch counts its threads by calling thread.
         tch::set_num_threads(1);
         let _no_grad = tch::no_grad_guard();
-        let StreamedTraversal { purpose, blocks, mean } = traversal;
-        let on_gradients: &mut dyn FnMut(usize) = &mut |_| ();
+        let StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor } } = traversal;
         let dropout = if purpose == TraversalPurpose::Training { &mut self.dropout } else { &mut self.keep };
-        let mut progress = ChunkProgress { mean, earlier: false, last: true, blocks, purpose, dropout, on_gradients };
-        self.step.0.chunk(share, &mut progress)
+        let chunk = share.samples;
+        let traversal = Traversal { purpose, blocks, chunk, loss: losses, factor, kernel: &TorchKernel };
+        Ok(self.step.run(share, &traversal, dropout, &mut layers)?)
+    }
+}
+
+/// The layers of a thread, which are here only while they are used.
+struct WindowLayers<'a> {
+    window: &'a LayerWindow,
+    thread: usize,
+    /// By layer: those in use.
+    present: BTreeMap<usize, PresentLayer>,
+}
+
+struct PresentLayer {
+    number: UseNumber,
+    weights: Arc<LayerValues>,
+    /// Within a backward.
+    gradients: Option<LayerValues>,
+}
+
+impl WindowLayers<'_> {
+    fn begin(&mut self, layer: usize, gradients: Option<LayerValues>) -> Result<(), StepError> {
+        let (number, weights) = self.window.begin_use(self.thread, layer).map_err(lost)?;
+        self.present.insert(layer, PresentLayer { number, weights, gradients });
+        Ok(())
+    }
+
+    fn end(&mut self, layer: usize) -> Result<Option<LayerValues>, StepError> {
+        let PresentLayer { number, weights, gradients } =
+            self.present.remove(&layer).ok_or_else(|| lost(ModelError::Thread))?;
+        drop(weights);
+        self.window.end_use(number).map_err(lost)?;
+        Ok(gradients)
+    }
+}
+
+fn lost(error: ModelError) -> StepError {
+    StepError::Layer(Box::new(error))
+}
+
+impl LayerAccess for WindowLayers<'_> {
+    fn begin_forward(&mut self, layer: usize) -> Result<(), StepError> {
+        self.begin(layer, None)
+    }
+
+    fn end_forward(&mut self, layer: usize) -> Result<(), StepError> {
+        self.end(layer).map(drop)
+    }
+
+    fn begin_backward(&mut self, layer: usize) -> Result<(), StepError> {
+        self.begin(layer, Some(self.window.layer_memory(layer)))
+    }
+
+    fn note_final(&mut self, _: usize) {}
+
+    fn end_backward(&mut self, layer: usize) -> Result<(), StepError> {
+        match self.end(layer)? {
+            Some(gradients) => self.window.give_gradients(self.thread, layer, gradients).map_err(lost),
+            None => Ok(()),
+        }
+    }
+
+    fn weights(&self, layer: usize) -> &[f32] {
+        self.present.get(&layer).map_or(&[], |present| &present.weights)
+    }
+
+    fn gradients(&mut self, layer: usize) -> (&[f32], &mut [f32]) {
+        match self.present.get_mut(&layer) {
+            Some(PresentLayer { weights, gradients: Some(gradients), .. }) => (weights, gradients),
+            Some(_) | None => (&[], &mut []),
+        }
     }
 }
 

@@ -1,13 +1,18 @@
 //! The threads of a step: each takes a share of the batch, and then a share of adding up the gradients.
 
+use zagros_job::Job;
+use zagros_network::{
+    AlignedValues, BatchShare, FlatLayers, HeldLayer, SampleBlocks, Step, Traversal, TraversalPurpose, UnitDropout,
+};
 use zagros_zip::ZipEq;
 
-use super::layer::StepParts;
-use super::{BatchShare, ForwardBackward};
-use crate::model::layers::UnitDropout;
+use super::kernel::TorchKernel;
+use super::{held_layers, step_form};
 use crate::model::training::{MeanLoss, TargetLosses, mean_over};
-use crate::model::weights::FlatParameters;
-use crate::model::{DenseNetwork, FinalGradients, InputShape, ModelError};
+use crate::model::{FinalGradients, ModelError};
+
+/// Samples per chunk. With fewer, the products copy the weights more often; with more, a chunk leaves the cache.
+pub(crate) const CHUNK: usize = 1024;
 
 /// The fewest samples for a thread: waking it takes as long as a few samples.
 const LEAST: usize = 64;
@@ -16,43 +21,37 @@ const LEAST: usize = 64;
 /// product. The result of a step depends on their number by rounding (and dropout), and on nothing else of them.
 #[derive(Debug)]
 pub(in crate::model) struct ComputeThreads {
+    layers: Vec<HeldLayer>,
     lead: ComputeThread,
     /// Each with the gradients of its step.
-    others: Vec<(ComputeThread, FlatParameters)>,
+    others: Vec<(ComputeThread, AlignedValues)>,
 }
 
 #[derive(Debug)]
 struct ComputeThread {
-    step: ForwardBackward,
+    step: Step,
     dropout: UnitDropout,
 }
 
 impl ComputeThreads {
-    /// `None` for networks that have only autograd. Steps write to `gradients`.
-    pub(in crate::model) fn from_network(
-        network: &DenseNetwork,
-        shape: &InputShape,
-        gradients: &FlatParameters,
+    /// `None` for networks that have only autograd.
+    pub(in crate::model) fn from_job(
+        job: &Job,
         threads: usize,
         dropout: impl Fn(u64) -> UnitDropout,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(step) =
-            ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut gradients.views()))?
-        else {
-            return Ok(None);
-        };
+        let (Some(network), Some(layers)) = (job.network(), job.dense_layers()) else { return Ok(None) };
+        let layers = held_layers(&layers);
+        let weights = layers.last().map_or(0, |layer| layer.range.end);
+        let made = || Step::new(&network, step_form(&layers, CHUNK, job.train.precision));
+        let Some(step) = made()? else { return Ok(None) };
         let lead = ComputeThread { step, dropout: dropout(0) };
         let mut others = Vec::new();
         for index in 1..threads {
-            let own = gradients.with_same_shape()?;
-            let Some(step) =
-                ForwardBackward::from_network(network, shape, &mut StepParts::for_resident(&mut own.views()))?
-            else {
-                return Ok(None);
-            };
-            others.push((ComputeThread { step, dropout: dropout(index as u64) }, own));
+            let Some(step) = made()? else { return Ok(None) };
+            others.push((ComputeThread { step, dropout: dropout(index as u64) }, AlignedValues::zeros(weights)));
         }
-        Ok(Some(Self { lead, others }))
+        Ok(Some(Self { layers, lead, others }))
     }
 
     /// Drops other units from now on. `dropout` makes each thread's.
@@ -68,44 +67,48 @@ impl ComputeThreads {
         self.others.iter_mut().for_each(|(thread, _)| thread.dropout.draw_for(step));
     }
 
-    /// Forward and backward. The variables' gradients are then those of the mean loss of the batch, which is returned. If
+    /// Forward and backward. The gradients are then those of the mean loss of the batch, which is returned. If
     /// one thread makes the step, `ready` gets the last layers' gradients while the first layers' are not computed yet.
     pub(in crate::model) fn run(
         &mut self,
         mut batch: BatchShare<'_>,
         losses: &TargetLosses,
-        gradients: &mut FlatParameters,
+        (weights, gradients): (&[f32], &mut [f32]),
         ready: FinalGradients<'_>,
     ) -> Result<f32, ModelError> {
         let samples = batch.samples;
         let (weight, factor) = mean_over(batch.weights, samples);
         let mean = MeanLoss { losses, factor };
         let mut sizes = share_sizes(samples, self.others.len() + 1);
-        let Self { lead, others } = self;
+        let Self { layers, lead, others } = self;
+        let layers = &layers[..];
         let first = batch.split_off(sizes.next().unwrap_or(samples));
-        let (alone, mut from) = (batch.samples == 0, gradients.values().len());
-        let mut finished = |weights: usize| {
-            from -= weights;
+        let alone = batch.samples == 0;
+        let mut on_final = |from: usize, values: &[f32]| {
             if alone {
-                ready(from, &gradients.values()[from..]);
+                ready(from, values);
             }
         };
         let (sum, busy) = std::thread::scope(|scope| {
             let mut running = Vec::new();
             // A thread without samples would add gradients of an earlier batch.
             let busy = sizes.len();
-            for ((thread, _), size) in others[..busy].iter_mut().zip_eq(sizes) {
+            for ((thread, own), size) in others[..busy].iter_mut().zip_eq(sizes) {
                 let share = batch.split_off(size);
-                running.push(scope.spawn(move || thread.run(share, mean, &mut |_| ())));
+                running.push(scope.spawn(move || {
+                    let on_final = &mut |_: usize, _: &[f32]| ();
+                    thread.run(share, mean, FlatLayers { layers, weights, gradients: own, on_final })
+                }));
             }
-            let mut sum = lead.run(first, mean, &mut finished)?;
+            let own = FlatLayers { layers, weights, gradients: &mut *gradients, on_final: &mut on_final };
+            let mut sum = lead.run(first, mean, own)?;
             for thread in running {
                 sum += thread.join().unwrap_or(Err(ModelError::Thread))?;
             }
             Ok::<_, ModelError>((sum, busy))
         })?;
-        let parts: Vec<&[f32]> = others.iter().take(busy).map(|(_, own)| own.values()).collect();
-        add_up(gradients.values_mut(), &parts);
+        let parts: Vec<&[f32]> = others.iter().take(busy).map(|(_, own)| &own[..]).collect();
+        add_up(gradients, &parts);
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
 }
@@ -115,11 +118,16 @@ impl ComputeThread {
         &mut self,
         share: BatchShare<'_>,
         mean: MeanLoss<'_>,
-        finished: &mut dyn FnMut(usize),
+        mut layers: FlatLayers<'_>,
     ) -> Result<f64, ModelError> {
         // The parallelism is between shares. libtorch counts its threads by calling thread.
         tch::set_num_threads(1);
-        self.step.run(share, mean, &mut self.dropout, finished)
+        let _no_grad = tch::no_grad_guard();
+        let MeanLoss { losses, factor } = mean;
+        let (purpose, blocks) = (TraversalPurpose::Training, SampleBlocks::TRAINING);
+        let traversal = Traversal { purpose, blocks, chunk: CHUNK, loss: losses, factor, kernel: &TorchKernel };
+        self.step.refresh(&layers)?;
+        Ok(self.step.run(share, &traversal, &mut self.dropout, &mut layers)?)
     }
 }
 

@@ -1,0 +1,23 @@
+//! Dense networks: blocks that are wired together ([`wiring`]), each with its tensors ([`layout`]) and its forward and backward
+//! ([`step`]). A network is a file of [`networks`] that wires blocks.
+//!
+//! The crate makes no matrix product itself and holds no weights: [`ProductKernel`] and [`LayerAccess`] do.
+
+mod dropout;
+mod error;
+mod kernel;
+pub mod layout;
+mod matrix;
+pub mod networks;
+pub mod settings;
+mod step;
+pub mod wiring;
+
+pub use dropout::{UnitDropout, apply_mask};
+pub use error::StepError;
+pub use kernel::{ProductKernel, RoundedProducts};
+pub use matrix::{AlignedValues, LINE, Matrix, View, ViewMut};
+pub use step::{
+    BatchShare, ChunkPass, FlatLayers, HeldLayer, LayerAccess, OutputLoss, SampleBlocks, Step, StepForm,
+    TraversalPurpose,
+};

@@ -1,0 +1,330 @@
+//! Makes a step of a network: memory for what its blocks give, and who writes which slopes.
+
+use zagros_zip::ZipEq;
+
+use super::cross::CrossStep;
+use super::factors::{FactorFieldsStep, FirstValuesStep, SecondOrderStep};
+use super::fusion::FusionStep;
+use super::interactions::InteractionsStep;
+use super::join::{JoinStep, JoinedColumns, NumbersStep, SumStep};
+use super::layers::HeldLayer;
+use super::linear_term::LinearTermStep;
+use super::mixture::MixtureStep;
+use super::stack::MlpStep;
+use super::{BlockStep, BlockValues, NUMBERS, ReadValue, SlopeUse, Step, VECTORS};
+use crate::matrix::{AlignedValues, Matrix};
+use crate::wiring::{Block, Columns, Network, NetworkInputs, Value};
+use crate::{ProductKernel, StepError};
+
+/// What a step is made for.
+#[derive(Clone, Copy)]
+pub struct StepForm<'a> {
+    /// The most samples of a chunk.
+    pub rows: usize,
+    /// The layers in the order of the weights.
+    pub layers: &'a [HeldLayer],
+    /// Whether layers come and go, so that nothing as large as a layer may stay.
+    pub is_streamed: bool,
+    /// Whether a stack keeps some outputs only, and computes the others again.
+    pub recomputes: bool,
+    /// Whether hidden layers have products in bf16.
+    pub rounds: bool,
+    pub kernel: &'a dyn ProductKernel,
+}
+
+/// Gives blocks their layers.
+pub(super) struct StepBuilder<'a> {
+    pub(super) form: StepForm<'a>,
+    inputs: &'a NetworkInputs,
+    next: usize,
+    /// Layers with dropout so far.
+    dropouts: usize,
+}
+
+/// A layer, or a slice of its outputs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LayerSlice {
+    pub(super) layer: usize,
+    pub(super) start: usize,
+    pub(super) outputs: usize,
+}
+
+impl StepBuilder<'_> {
+    /// The next layer, in the order of the tensors.
+    pub(super) fn next_layer(&mut self) -> usize {
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub(super) fn next_dropout(&mut self) -> usize {
+        self.dropouts += 1;
+        self.dropouts - 1
+    }
+
+    /// The slices of the next layer, whose weight is `[outputs, inputs]`. The last one has the bias.
+    pub(super) fn next_slices(&mut self, outputs: usize, inputs: usize) -> Vec<LayerSlice> {
+        let (mut slices, mut start) = (Vec::new(), 0);
+        while start < outputs {
+            let layer = self.next_layer();
+            let held = self.form.layers.get(layer).map_or(outputs, |held| held.first / inputs.max(1));
+            let count = held.clamp(1, outputs - start);
+            slices.push(LayerSlice { layer, start, outputs: count });
+            start += count;
+        }
+        slices
+    }
+
+    /// The length of the segments of a stack of so many layers: one layer of each keeps its output. About as many segments as layers in
+    /// a segment take the least memory.
+    pub(super) fn segment_length(&self, layers: usize) -> usize {
+        if self.form.recomputes { layers.isqrt().max(1) } else { 1 }
+    }
+}
+
+/// Who reads which value, from the last block to the first.
+struct SlopeUses {
+    /// Whether the slopes of a block are of use.
+    wanted: Vec<bool>,
+    written: Vec<bool>,
+    /// Of the vectors: their first values, and the others.
+    vectors_written: [bool; 2],
+    clears_vectors: bool,
+}
+
+impl SlopeUses {
+    fn new(network: &Network) -> Self {
+        let Network { blocks, inputs, .. } = network;
+        let mut wanted = vec![true; blocks.len()];
+        (wanted[NUMBERS], wanted[VECTORS]) = (false, inputs.dims.iter().sum::<usize>() > 0);
+        for (index, block) in blocks.iter().enumerate() {
+            if let Block::Join(parts) = block {
+                wanted[index] = parts.iter().any(|part| wanted[column_value(*part).block]);
+            }
+        }
+        let reads_all = |block: &Block| match block {
+            Block::Join(parts) => {
+                parts.iter().any(|part| matches!(part, Columns::All(value) if value.block == VECTORS))
+            }
+            Block::Interactions { .. } => true,
+            _ => false,
+        };
+        let reads_part = |block: &Block| match block {
+            Block::Join(parts) => parts.iter().any(|part| matches!(part, Columns::WithoutFirst(_))),
+            Block::FirstValues | Block::FactorFields { .. } => true,
+            _ => false,
+        };
+        let clears_vectors = blocks.iter().any(reads_all) && blocks.iter().any(reads_part);
+        Self { wanted, written: vec![false; blocks.len()], vectors_written: [clears_vectors; 2], clears_vectors }
+    }
+
+    fn read(&mut self, value: Value) -> ReadValue {
+        let written = std::mem::replace(&mut self.written[value.block], true);
+        let slopes = match (self.wanted[value.block], written) {
+            (false, _) => SlopeUse::Unread,
+            (true, false) => SlopeUse::Written,
+            (true, true) => SlopeUse::Added,
+        };
+        ReadValue { value, slopes }
+    }
+
+    /// Of the vectors: their first values, the others, or all.
+    fn read_vectors(&mut self, first: bool, others: bool) -> SlopeUse {
+        let parts = [(first, 0), (others, 1)].into_iter().filter(|(is_read, _)| *is_read);
+        let mut written = false;
+        for (_, part) in parts {
+            written |= std::mem::replace(&mut self.vectors_written[part], true);
+        }
+        match (self.wanted[VECTORS], written) {
+            (false, _) => SlopeUse::Unread,
+            (true, false) => SlopeUse::Written,
+            (true, true) => SlopeUse::Added,
+        }
+    }
+}
+
+fn column_value(columns: Columns) -> Value {
+    match columns {
+        Columns::All(value) | Columns::WithoutFirst(value) => value,
+    }
+}
+
+/// The values that a block reads besides the vectors, in the order in which its backward gives their slopes.
+fn read_values(block: &Block) -> Vec<Value> {
+    match block {
+        Block::Numbers | Block::Vectors | Block::FirstValues | Block::Autograd => Vec::new(),
+        Block::Join(parts) => {
+            parts.iter().map(|part| column_value(*part)).filter(|value| value.block != VECTORS).collect()
+        }
+        Block::Sum(values) => values.clone(),
+        Block::Mlp(mlp) => vec![mlp.input],
+        Block::Interactions { dense, .. } => dense.iter().copied().collect(),
+        Block::Cross { input, .. } | Block::LinearTerm(input) => vec![*input],
+        Block::FactorFields { numbers, .. } => numbers.iter().copied().collect(),
+        Block::SecondOrder { fields, .. } => vec![*fields],
+        Block::Mixture { input, experts } => experts.iter().chain([input]).copied().collect(),
+        Block::Fusion { first, second, .. } => vec![*first, *second],
+    }
+}
+
+/// Whether a value of this width has rows that start at cache lines.
+fn is_aligned(block: &Block) -> bool {
+    matches!(block, Block::Join(_) | Block::Interactions { .. } | Block::Cross { .. } | Block::FactorFields { .. })
+}
+
+impl Step {
+    /// `None` for networks with a block that only autograd computes.
+    ///
+    /// # Errors
+    /// When the library has no such products.
+    pub fn new(network: &Network, form: StepForm<'_>) -> Result<Option<Self>, StepError> {
+        let Network { blocks, inputs, output, .. } = network;
+        if blocks.contains(&Block::Autograd) {
+            return Ok(None);
+        }
+        let mut uses = SlopeUses::new(network);
+        let reads: Vec<(Vec<ReadValue>, SlopeUse)> = {
+            let of_block = |block: &Block| {
+                let vectors = vectors_use(block, &mut uses);
+                (read_values(block).into_iter().map(|value| uses.read(value)).collect(), vectors)
+            };
+            let mut reads: Vec<_> = blocks.iter().rev().map(of_block).collect();
+            reads.reverse();
+            reads
+        };
+        let mut builder = StepBuilder { form, inputs, next: 0, dropouts: 0 };
+        let (mut steps, mut values) = (Vec::with_capacity(blocks.len()), Vec::with_capacity(blocks.len()));
+        let widths = block_widths(network);
+        for (index, (block, (reads, vectors))) in blocks.iter().zip_eq(reads).enumerate() {
+            let is_dense = !is_aligned(block) || index == output.block;
+            let matrix = |columns| {
+                if is_dense { Matrix::dense(form.rows, columns) } else { Matrix::aligned(form.rows, columns) }
+            };
+            let unread = unread_columns(network, index);
+            let has_values = index != VECTORS;
+            values.push(BlockValues {
+                output: if has_values { matrix(widths[index]) } else { Matrix::default() },
+                slopes: if has_values && uses.wanted[index] {
+                    matrix(widths[index] - unread)
+                } else {
+                    Matrix::default()
+                },
+            });
+            steps.push(builder.block_step(block, (reads, vectors), unread, widths[index])?);
+        }
+        let scratch = [AlignedValues::default(), AlignedValues::default()];
+        Ok(Some(Self { values, blocks: steps, output: output.block, clears_vectors: uses.clears_vectors, scratch }))
+    }
+}
+
+fn vectors_use(block: &Block, uses: &mut SlopeUses) -> SlopeUse {
+    match block {
+        Block::Join(parts) => {
+            let all = parts.iter().any(|part| matches!(part, Columns::All(value) if value.block == VECTORS));
+            let others = parts.iter().any(|part| matches!(part, Columns::WithoutFirst(_)));
+            if all || others { uses.read_vectors(all, true) } else { SlopeUse::Unread }
+        }
+        Block::Interactions { .. } => uses.read_vectors(true, true),
+        Block::FirstValues => uses.read_vectors(true, false),
+        Block::FactorFields { .. } => uses.read_vectors(false, true),
+        _ => SlopeUse::Unread,
+    }
+}
+
+/// Values that each block gives.
+fn block_widths(network: &Network) -> Vec<usize> {
+    let mut widths = vec![0; network.blocks.len()];
+    (widths[NUMBERS], widths[VECTORS]) = (network.inputs.numbers, network.inputs.dims.iter().sum());
+    for (index, block) in network.blocks.iter().enumerate() {
+        let width_of = |value: &Value| widths[value.block];
+        widths[index] = match block {
+            Block::Numbers | Block::Vectors => widths[index],
+            Block::Join(parts) => parts.iter().map(|part| joined_width(*part, &network.inputs.dims, &widths)).sum(),
+            Block::Sum(values) => values.first().map_or(0, width_of),
+            Block::Mlp(mlp) => mlp.widths.last().copied().unwrap_or(0),
+            Block::Interactions { dense, vectors, dim } => {
+                vectors * vectors.saturating_sub(1) / 2 + if dense.is_some() { *dim } else { 0 }
+            }
+            Block::Cross { input, .. } => width_of(input),
+            Block::FactorFields { numbers, dim } => {
+                (numbers.as_ref().map_or(0, width_of) + network.inputs.dims.len()) * (dim - 1)
+            }
+            Block::FirstValues | Block::SecondOrder { .. } | Block::LinearTerm(_) => 1,
+            Block::Mixture { experts, .. } => experts.first().map_or(0, width_of),
+            Block::Fusion { .. } => network.inputs.outputs.iter().sum(),
+            Block::Autograd => 0,
+        };
+    }
+    widths
+}
+
+fn joined_width(part: Columns, dims: &[usize], widths: &[usize]) -> usize {
+    match part {
+        Columns::All(value) => widths[value.block],
+        Columns::WithoutFirst(value) => widths[value.block] - dims.len(),
+    }
+}
+
+/// The first columns of a join whose slopes are of no use: numbers, where one MLP alone reads it.
+fn unread_columns(network: &Network, index: usize) -> usize {
+    let Block::Join(parts) = &network.blocks[index] else { return 0 };
+    let readers: Vec<&Block> =
+        network.blocks.iter().filter(|block| read_values(block).iter().any(|value| value.block == index)).collect();
+    let starts_with_numbers = matches!(parts.first(), Some(Columns::All(value)) if value.block == NUMBERS);
+    match readers[..] {
+        [Block::Mlp(_)] if starts_with_numbers => network.inputs.numbers,
+        _ => 0,
+    }
+}
+
+impl StepBuilder<'_> {
+    fn block_step(
+        &mut self,
+        block: &Block,
+        (reads, vectors): (Vec<ReadValue>, SlopeUse),
+        unread: usize,
+        width: usize,
+    ) -> Result<Option<Box<dyn BlockStep>>, StepError> {
+        let dims = &self.inputs.dims;
+        let first = reads.first().copied();
+        Ok(Some(match (block, first) {
+            (Block::Numbers, _) => Box::new(NumbersStep),
+            (Block::Vectors | Block::Autograd, _) => return Ok(None),
+            (Block::Join(parts), _) => {
+                let mut reads = reads.into_iter();
+                let part = |part: &Columns| match part {
+                    Columns::All(value) if value.block == VECTORS => Some(JoinedColumns::Vectors { slopes: vectors }),
+                    Columns::All(_) => reads.next().map(JoinedColumns::Value),
+                    Columns::WithoutFirst(_) => Some(JoinedColumns::WithoutFirst { slopes: vectors }),
+                };
+                Box::new(JoinStep { parts: parts.iter().filter_map(part).collect(), dims: dims.clone(), unread })
+            }
+            (Block::Sum(_), _) => Box::new(SumStep { reads }),
+            (Block::FirstValues, _) => Box::new(FirstValuesStep { dims: dims.clone(), slopes: vectors }),
+            (Block::FactorFields { dim, .. }, numbers) => {
+                let layer = numbers.map(|_| self.next_layer());
+                let (numbers, features) = (self.inputs.numbers, self.inputs.dims.len());
+                Box::new(FactorFieldsStep { layer, numbers, features, dim: *dim, slopes: vectors })
+            }
+            (Block::Interactions { vectors: count, dim, .. }, dense) => {
+                Box::new(InteractionsStep::new(dense, (*count, *dim), vectors))
+            }
+            (Block::Mlp(mlp), Some(input)) => {
+                let inputs = input.value.columns();
+                Box::new(MlpStep::new(mlp, (input, inputs), self)?)
+            }
+            (Block::Cross { layers, rank, .. }, Some(input)) => {
+                Box::new(CrossStep::new(input, (*layers, *rank), width, self)?)
+            }
+            (Block::SecondOrder { factors, .. }, Some(fields)) => Box::new(SecondOrderStep::new(fields, *factors)),
+            (Block::LinearTerm(_), Some(input)) => Box::new(LinearTermStep { input, layer: self.next_layer() }),
+            (Block::Mixture { experts, .. }, _) => {
+                let (experts, input) = reads.split_at(experts.len());
+                Box::new(MixtureStep::new(input[0], experts.to_vec(), width, self)?)
+            }
+            (Block::Fusion { heads, .. }, Some(first)) => {
+                Box::new(FusionStep::new([first, reads[1]], *heads, width, self)?)
+            }
+            (_, None) => return Ok(None),
+        }))
+    }
+}

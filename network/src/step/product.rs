@@ -1,0 +1,170 @@
+//! The matrix products of a layer, in f32 or in bf16.
+
+use zagros_zip::ZipEq;
+
+use super::blocks::SampleBlocks;
+use super::{ChunkPass, StepBuilder};
+use crate::matrix::{LINE, Matrix, View, ViewMut};
+use crate::{ProductKernel, RoundedProducts, StepError};
+
+#[derive(Debug)]
+pub(super) struct LayerProducts {
+    /// Of the weight.
+    outputs: usize,
+    inputs: usize,
+    sum: SumMemory,
+    rounded: Option<Box<dyn RoundedProducts>>,
+}
+
+/// Where the weight's gradient is while chunks add to it.
+#[derive(Debug)]
+enum SumMemory {
+    /// In the gradient itself.
+    Gradient,
+    /// In a matrix of its own, whose rows start at cache lines: they are written a fifth faster.
+    Aligned(Matrix),
+    /// As before, made for each batch: nothing as large as a streamed layer stays.
+    AlignedForBatch(Option<Matrix>),
+}
+
+/// How the products of a chunk are made.
+#[derive(Clone, Copy)]
+pub(super) struct ProductPass<'a> {
+    pub(super) kernel: &'a dyn ProductKernel,
+    pub(super) blocks: SampleBlocks,
+    /// Whether earlier chunks of the batch left gradients.
+    pub(super) earlier: bool,
+    pub(super) last: bool,
+}
+
+impl ProductPass<'_> {
+    /// `out` = a·b, or with `adds` that is added to it, by blocks of rows.
+    pub(super) fn multiply_rows(
+        self,
+        a: View<'_>,
+        b: View<'_>,
+        mut out: ViewMut<'_>,
+        adds: bool,
+    ) -> Result<(), StepError> {
+        for (start, rows) in self.blocks.row_ranges(a.rows) {
+            self.kernel.multiply(a.narrow_rows(start, rows), b, out.reborrow().narrow_rows(start, rows), adds)?;
+        }
+        Ok(())
+    }
+
+    /// Adds slopesᵀ·input, block by block, to that of earlier chunks.
+    pub(super) fn add_gradient(self, slopes: View<'_>, input: View<'_>, mut sum: ViewMut<'_>) -> Result<(), StepError> {
+        for (block, (start, rows)) in self.blocks.row_ranges(slopes.rows).enumerate() {
+            let (slopes, input) = (slopes.narrow_rows(start, rows), input.narrow_rows(start, rows));
+            self.kernel.multiply(slopes.transposed(), input, sum.reborrow(), self.earlier || block > 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl LayerProducts {
+    /// For a weight `[outputs, inputs]`; with `rounds`, in bf16.
+    pub(super) fn new(
+        [outputs, inputs]: [usize; 2],
+        rounds: bool,
+        builder: &StepBuilder<'_>,
+    ) -> Result<Self, StepError> {
+        let rounded = rounds.then(|| builder.form.kernel.rounded([outputs, inputs], builder.form.rows)).transpose()?;
+        let is_wide = inputs > LINE && !inputs.is_multiple_of(LINE);
+        let sum = match (rounded.is_none() && is_wide, builder.form.is_streamed) {
+            (false, _) => SumMemory::Gradient,
+            (true, false) => SumMemory::Aligned(Matrix::aligned(outputs, inputs)),
+            (true, true) => SumMemory::AlignedForBatch(None),
+        };
+        Ok(Self { outputs, inputs, sum, rounded })
+    }
+
+    pub(super) fn output_count(&self) -> usize {
+        self.outputs
+    }
+
+    /// Weights of `[outputs, inputs]`.
+    pub(super) fn weight_count(&self) -> usize {
+        self.outputs * self.inputs
+    }
+
+    /// Reads the changed weight. Call it before each batch.
+    pub(super) fn refresh(&mut self, weight: &[f32]) -> Result<(), StepError> {
+        self.rounded.as_mut().map_or(Ok(()), |rounded| rounded.refresh(weight))
+    }
+
+    /// `output` = `input`·Wᵀ.
+    pub(super) fn forward(
+        &mut self,
+        weight: &[f32],
+        input: View<'_>,
+        output: ViewMut<'_>,
+        pass: ProductPass<'_>,
+    ) -> Result<(), StepError> {
+        match &mut self.rounded {
+            None => {
+                let weight = View::dense(weight, (self.outputs, self.inputs));
+                pass.multiply_rows(input, weight.transposed(), output, false)
+            }
+            Some(rounded) => rounded.forward(input, output),
+        }
+    }
+
+    /// Adds slopesᵀ·input to that of earlier chunks. After the last chunk, `gradient` holds the whole sum. `input` is that
+    /// of the last [`Self::forward`].
+    pub(super) fn weight_gradient(
+        &mut self,
+        slopes: View<'_>,
+        input: View<'_>,
+        gradient: &mut [f32],
+        pass: ProductPass<'_>,
+    ) -> Result<(), StepError> {
+        if let Some(rounded) = &mut self.rounded {
+            return rounded.weight_gradient(slopes, gradient, pass.earlier);
+        }
+        let (outputs, inputs) = (self.outputs, self.inputs);
+        let sum = match &mut self.sum {
+            SumMemory::Gradient => {
+                return pass.add_gradient(slopes, input, ViewMut::dense(gradient, (outputs, inputs)));
+            }
+            SumMemory::Aligned(sum) => sum,
+            SumMemory::AlignedForBatch(sum) => sum.get_or_insert_with(|| Matrix::aligned(outputs, inputs)),
+        };
+        pass.add_gradient(slopes, input, sum.view_mut(outputs))?;
+        if pass.last {
+            let stride = sum.stride;
+            for (into, row) in gradient.chunks_exact_mut(inputs).zip_eq(sum.values(outputs).chunks_exact(stride)) {
+                into.copy_from_slice(&row[..inputs]);
+            }
+            if let SumMemory::AlignedForBatch(sum) = &mut self.sum {
+                *sum = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// `d_input` = slopes·W, or with `adds` that is added to it, with the slopes of the last [`Self::weight_gradient`], for the last
+    /// inputs: as many as `d_input` has columns.
+    pub(super) fn input_gradient(
+        &mut self,
+        weight: &[f32],
+        slopes: View<'_>,
+        d_input: ViewMut<'_>,
+        adds: bool,
+        pass: ProductPass<'_>,
+    ) -> Result<(), StepError> {
+        if let Some(rounded) = &mut self.rounded {
+            return rounded.input_gradient(d_input, adds);
+        }
+        let weight = View::dense(weight, (self.outputs, self.inputs));
+        let weight = weight.narrow_columns(self.inputs - d_input.columns, d_input.columns);
+        pass.multiply_rows(slopes, weight, d_input, adds)
+    }
+}
+
+impl<'a> ChunkPass<'a> {
+    pub(super) fn products(&self) -> ProductPass<'a> {
+        let Self { kernel, blocks, earlier, last, .. } = self;
+        ProductPass { kernel: *kernel, blocks: *blocks, earlier: *earlier, last: *last }
+    }
+}
