@@ -343,11 +343,8 @@ mod tests {
             }
         }
         let mut reader = BlockReader::new(Arc::new(fixture::criteo()), Box::new(Broken), 64, Arc::default());
-        let error = reader.next_block(Vec::new()).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "cannot get the next split of the data: the coordinator at 10.0.0.1:7700 did not answer for 30s"
-        );
+        let expected = "cannot get the next split of the data: the coordinator at 10.0.0.1:7700 did not answer for 30s";
+        assert_eq!(reader.next_block(Vec::new()).unwrap_err().to_string(), expected);
     }
 
     #[test]
