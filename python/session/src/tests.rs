@@ -46,6 +46,12 @@ impl TrainedCluster {
         (batch, rows)
     }
 
+    /// Pushes a gradient of this value for each row of a batch.
+    fn train(&self, ids: &[u64], value: f32) {
+        let (batch, rows) = self.batch(ids, BatchAccess::Train);
+        self.session.push(vec![(&batch, gradients(&rows, value))], 0).unwrap();
+    }
+
     fn read(&self, ids: &[u64]) -> Vec<f32> {
         self.session.flush(PATIENT).unwrap();
         self.batch(ids, BatchAccess::Read).1.tables.remove(0)
@@ -60,10 +66,8 @@ fn gradients(rows: &BatchRows, value: f32) -> BatchRows {
 #[test]
 fn gradients_reach_the_rows_once_and_the_run_ends_well() {
     let cluster = trained(0);
-    assert_eq!(
-        cluster.session.tables(),
-        [("a", 1), ("b", 2)].map(|(name, dim)| SessionTable { name: name.into(), dim })
-    );
+    let tables = [("a", 1), ("b", 2)].map(|(name, dim)| SessionTable { name: name.into(), dim });
+    assert_eq!(cluster.session.tables(), tables);
     for _ in 0..3 {
         let (batch, rows) = cluster.batch(&[5, 9, 5], BatchAccess::Train);
         assert_eq!((batch.id_positions(), rows.tables[0].len()), (&[vec![0, 1, 0], vec![0]][..], 2));
@@ -156,18 +160,14 @@ fn the_failure_of_a_worker_is_what_the_others_hear() {
 #[test]
 fn rows_are_saved_and_loaded_in_the_place_of_others() {
     let cluster = trained(0);
-    let train = |ids: &[u64]| {
-        let (batch, rows) = cluster.batch(ids, BatchAccess::Train);
-        cluster.session.push(vec![(&batch, gradients(&rows, 1.0))], 0).unwrap();
-    };
-    train(&[1, 2]);
+    cluster.train(&[1, 2], 1.0);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let refused = cluster.session.save_rows("/proc/none", PATIENT).unwrap_err().to_string();
     assert!(refused.contains("could not save its rows") && refused.contains("check the folder"), "{refused}");
     let saved = cluster.session.save_rows(path, PATIENT).unwrap();
     assert_eq!((saved.rows, saved.files.len()), (3, 2));
-    train(&[2, 3]);
+    cluster.train(&[2, 3], 1.0);
     assert_eq!(cluster.session.load_rows(path, saved.files, PATIENT).unwrap(), 3);
     assert_eq!(cluster.read(&[1, 2, 3]), [-1.0, -1.0, 0.0]);
 }
@@ -189,8 +189,7 @@ fn a_refused_push_is_forgotten_once_rows_were_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let saved = cluster.session.save_rows(path, PATIENT).unwrap();
-    let (batch, rows) = cluster.batch(&[1], BatchAccess::Train);
-    cluster.session.push(vec![(&batch, gradients(&rows, f32::NAN))], 0).unwrap();
+    cluster.train(&[1], f32::NAN);
     let refused = cluster.session.flush(PATIENT).unwrap_err().to_string();
     assert!(refused.contains("push was refused") && refused.contains("embedding.non_finite"), "{refused}");
     cluster.session.load_rows(path, saved.files, PATIENT).unwrap();
@@ -235,11 +234,11 @@ fn a_caller_that_does_not_want_to_wait_gets_its_batch_released() {
 
 #[tokio::test]
 async fn a_malformed_address_and_a_malformed_secret_are_reported() {
-    let wrong =
-        RunReach::over_grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
-    assert!(wrong.contains("64 hexadecimal digits"), "{wrong}");
-    let wrong = RunReach::over_grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
-    assert!(wrong.contains("cannot reach no where"), "{wrong}");
+    let cases = [("127.0.0.1:1", Some("xyz"), "64 hexadecimal digits"), ("no where", None, "cannot reach no where")];
+    for (address, secret, problem) in cases {
+        let wrong = RunReach::over_grpc(address, secret, std::time::Duration::from_secs(1)).err().unwrap().to_string();
+        assert!(wrong.contains(problem), "{wrong}");
+    }
 }
 
 #[test]
