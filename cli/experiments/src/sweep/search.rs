@@ -235,10 +235,6 @@ mod tests {
         SweepPlan { space, sampler, seed: 1, trials, metric: Metric::Auc, rungs }
     }
 
-    fn failed(trial: usize) -> SweepRecord {
-        SweepRecord::Failed { trial, reason: "diverged".to_owned() }
-    }
-
     fn scored(task: TrialTask, auc: f64) -> SweepRecord {
         let measures = TrialMeasures { auc: Some(auc), ..TrialMeasures::default() };
         SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps: 1, seconds: 1.0 }
@@ -271,7 +267,7 @@ mod tests {
         let mut sweep = Sweep::new(plan(&["a=1,2", "b=3,4"], Sampler::Grid, 0, None));
         let aucs = [0.6, 0.8, 0.8, 0.7];
         let tasks = run(&mut sweep, &mut Vec::new(), |_, task| match task.trial {
-            3 => failed(3),
+            3 => SweepRecord::Failed { trial: 3, reason: "diverged".to_owned() },
             trial => scored(task, aucs[trial]),
         });
         assert_eq!(tasks.iter().map(|task| task.trial).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -283,7 +279,7 @@ mod tests {
     fn the_best_of_each_rung_go_on_and_a_failed_one_does_not() {
         let mut sweep = Sweep::new(plan(&["a=1..100"], Sampler::Random, 9, Some(900)));
         let tasks = run(&mut sweep, &mut Vec::new(), |_, task| match (task.trial, task.rung) {
-            (8, 1) => failed(8),
+            (8, 1) => SweepRecord::Failed { trial: 8, reason: "diverged".to_owned() },
             (trial, _) => scored(task, trial as f64 / 10.0),
         });
         let trials_at = |rung| tasks.iter().filter(|task| task.rung == rung).map(|task| task.trial).collect::<Vec<_>>();
@@ -317,7 +313,8 @@ mod tests {
     #[test]
     fn a_sweep_whose_trials_all_fail_ends() {
         let mut sweep = Sweep::new(plan(&["a=1,2,3,4"], Sampler::Grid, 0, Some(9)));
-        assert_eq!(run(&mut sweep, &mut Vec::new(), |_, task| failed(task.trial)).len(), 4);
+        let failed = |_: &Sweep, task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
+        assert_eq!(run(&mut sweep, &mut Vec::new(), failed).len(), 4);
         assert_eq!((sweep.best_trial(), sweep.ranked_trials()), (None, vec![0, 1, 2, 3]));
     }
 
@@ -332,7 +329,7 @@ mod tests {
             let sampler = if tpe { Sampler::Tpe } else { Sampler::Random };
             let plan = plan(&["a=1..50", "b=x,y"], sampler, trials, halving.then_some(100));
             let outcome = |_: &Sweep, task: TrialTask| match aucs[task.trial] {
-                0 => failed(task.trial),
+                0 => SweepRecord::Failed { trial: task.trial, reason: "diverged".to_owned() },
                 auc => scored(task, f64::from(auc) / 10.0),
             };
             let (mut whole, mut records) = (Sweep::new(plan.clone()), Vec::new());

@@ -310,14 +310,13 @@ mod tests {
     #[test]
     fn paths_lead_into_objects() {
         let columns = ["user.id", "user.geo.city", "user"];
-        for (line, expected) in [
-            (r#"{"user":{"id":7,"geo":{"city":"Bern","zip":3000}}}"#, &["7", "'Bern'"][..]),
-            (r#"{"user.id":8,"user":{"geo.city":"Basel"}}"#, &["8", "'Basel'"]),
-            (r#"{"user":null}"#, &["-", "-"]),
-            (r#"{"user":"me"}"#, &["-", "-", "'me'"]),
-        ] {
-            assert_eq!(read(&columns[..expected.len()], line).unwrap(), expected, "{line}");
-        }
+        assert_eq!(
+            read(&columns[..2], r#"{"user":{"id":7,"geo":{"city":"Bern","zip":3000}}}"#).unwrap(),
+            ["7", "'Bern'"]
+        );
+        assert_eq!(read(&columns[..2], r#"{"user.id":8,"user":{"geo.city":"Basel"}}"#).unwrap(), ["8", "'Basel'"]);
+        assert_eq!(read(&columns[..2], r#"{"user":null}"#).unwrap(), ["-", "-"]);
+        assert_eq!(read(&columns, r#"{"user":"me"}"#).unwrap(), ["-", "-", "'me'"]);
     }
 
     #[test]
@@ -325,19 +324,20 @@ mod tests {
         let bad = |line: &str| read(&["a"], line).unwrap_err();
         let array = "1: found invalid type: sequence, expected a JSON object in \"[1]\" (write an object on each line: `jq -c '.[]' FILE`)";
         assert_eq!(bad("[1]"), array);
-        for (line, reason) in [
-            (r#"{"b":1,"a":NaN}"#, "JSON has no NaN and no Infinity: write null"),
-            (r#"{"b":1,"a":Infinity}"#, "JSON has no NaN and no Infinity: write null"),
-            (r#"{"b":1,"a":-Infinity}"#, "JSON has no NaN and no Infinity: write null"),
-            (r#"{"a": True}"#, "json.dumps"),
-            (r#"{"a":1"#, "6: found EOF while parsing an object"),
-            (r#"{"a":1} x"#, "trailing characters"),
-            (r#"{"a":{"b":1}}"#, "column \"a\" is an object"),
-            (r#"{"a":[[1]]}"#, "column \"a\" is an array of other things"),
-            ("1,2,x", "invalid type: integer"),
-        ] {
-            assert!(bad(line).contains(reason), "{line}: {}", bad(line));
+        for none in ["NaN", "Infinity", "-Infinity"] {
+            let text = bad(&format!("{{\"b\":1,\"a\":{none}}}"));
+            assert!(text.contains("JSON has no NaN and no Infinity: write null"), "{text}");
         }
+        assert!(bad(r#"{"a": True}"#).contains("json.dumps"), "{}", bad(r#"{"a": True}"#));
+        assert!(bad(r#"{"a":1"#).starts_with("6: found EOF while parsing an object"), "{}", bad(r#"{"a":1"#));
+        assert!(bad(r#"{"a":1} x"#).contains("trailing characters"), "{}", bad(r#"{"a":1} x"#));
+        assert!(bad(r#"{"a":{"b":1}}"#).contains("column \"a\" is an object"), "{}", bad(r#"{"a":{"b":1}}"#));
+        assert!(
+            bad(r#"{"a":[[1]]}"#).contains("column \"a\" is an array of other things"),
+            "{}",
+            bad(r#"{"a":[[1]]}"#)
+        );
+        assert!(bad("1,2,x").contains("invalid type: integer"), "{}", bad("1,2,x"));
     }
 
     proptest! {
