@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
-use zagros_fakes::s3::{FakeS3, S3Fault};
+
 use zagros_job::{
     Categorical, DataOrder, DataSettings, DelimitedFormat, DenseOptimizer, Features, Format, Initializer, Job, Mode,
     Model, Numeric, PoolAt, Pooling, Table, TableOptimizer, TableSettings, TestPart, TrainSettings, ValidationPart,
@@ -113,13 +113,6 @@ pub(crate) fn read_thirds(job: &Job, path: &str) -> Result<Vec<Batch>, IngestErr
     let path = PathBuf::from(path);
     let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
     stream(job, StreamOptions::new(DataPart::All), cut(&path, vec![bytes / 3, bytes * 2 / 3])).collect()
-}
-
-/// The error of a store that allows no more requests for this object once it has been found.
-pub(crate) fn denied_error(job: &Job, store: &FakeS3, object: &str) -> IngestError {
-    let found = find_files(job, &[format!("s3:/{object}").into()]).unwrap();
-    store.inject_fault(S3Fault::Denies, &format!("GET {object}"), 1_000);
-    BatchStream::open_files(job, DataPart::All, &found).unwrap().collect::<Result<Vec<_>, _>>().unwrap_err()
 }
 
 /// All samples in one batch, without the fields that depend on how they were assembled.

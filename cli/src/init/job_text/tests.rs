@@ -198,13 +198,6 @@ fn for_many_categories_another_network_is_named() {
 }
 
 #[test]
-fn quoted_line_breaks_are_a_key_of_the_job() {
-    let row = |row: usize| format!("{},\"a\nline {row}\",c{}\n", chance(row), row % 4);
-    let text = job_of_rows("y,text,city", 40, row);
-    assert_parts(&text, &["quoted_breaks = true", "# Not a feature: text, because it differs"]);
-}
-
-#[test]
 fn a_table_of_very_many_values_is_bounded() {
     let row = |row: usize| format!("{},{}\n", row % 2, if row < 9_000 { format!("u{row}") } else { "u1".to_owned() });
     let lines =

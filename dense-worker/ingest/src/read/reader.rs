@@ -347,16 +347,6 @@ mod tests {
         assert_eq!(reader.next_block(Vec::new()).unwrap_err().to_string(), expected);
     }
 
-    #[test]
-    fn every_split_ends_with_its_id() {
-        let (_folder, path) = fixture::file("a\nb\n");
-        let tasks = vec![task(7, &path, 0, 2), task(8, &path, 1, 2), task(9, &path, 2, 99)];
-        let blocks = blocks(fixture::criteo(), tasks, 64).unwrap();
-        let found: Vec<_> = blocks.iter().map(|block| (lines(block), block.completes)).collect();
-        let none: &[u8] = b"";
-        assert_eq!(found, [(&b"a\n"[..], None), (none, Some(7)), (none, Some(8)), (b"b\n", None), (none, Some(9))]);
-    }
-
     proptest! {
         #[test]
         fn bytes_add_up_and_lines_know_their_number(

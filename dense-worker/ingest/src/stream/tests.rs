@@ -81,16 +81,6 @@ fn too_many_bad_rows_are_listed_with_their_lines() {
 }
 
 #[test]
-fn tolerated_bad_rows_are_skipped_and_counted() {
-    let (_folder, path) = fixture::file(with_bad_line());
-    let mut job = fixture::criteo();
-    job.data.max_bad_rows = 1;
-    let mut stream = open(&job, DataPart::All, whole(&path), BLOCK_BYTES);
-    assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6);
-    assert_eq!(stream.stats().bad_rows, 1);
-}
-
-#[test]
 fn a_share_of_the_rows_may_be_malformed() {
     let (_folder, path) = fixture::file(with_bad_line());
     let mut job = fixture::criteo();
@@ -129,23 +119,6 @@ fn malformed_rows_of_earlier_streams_count() {
     assert_eq!(read(3).unwrap(), 1);
     let error = read(4).unwrap_err().to_string();
     assert!(error.starts_with("5 malformed rows") && error.contains("data.txt:6:"), "{error}");
-}
-
-#[test]
-fn a_line_of_a_hundred_megabytes_is_a_bad_row_and_takes_little_memory() {
-    let (folder, path) = fixture::file(criteo_text(2));
-    let line = std::fs::File::create(folder.path().join("long")).unwrap();
-    line.set_len(100 << 20).unwrap();
-    std::fs::write(folder.path().join("after"), format!("\n{}", criteo_text(2))).unwrap();
-    let mut all = std::fs::File::options().append(true).open(&path).unwrap();
-    for part in ["long", "after"] {
-        std::io::copy(&mut std::fs::File::open(folder.path().join(part)).unwrap(), &mut all).unwrap();
-    }
-    let mut job = fixture::criteo();
-    (job.data.max_bad_rows, job.data.max_line_bytes) = (1, 1 << 16);
-    let mut stream = open(&job, DataPart::All, whole(&path), BLOCK_BYTES);
-    assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 4);
-    assert_eq!(stream.stats().bad_rows, 1);
 }
 
 #[test]
@@ -201,28 +174,6 @@ fn a_stream_ends_after_an_error() {
     let mut stream = open(&fixture::criteo(), DataPart::All, whole(Path::new("no/file")), BLOCK_BYTES);
     assert!(matches!(stream.next(), Some(Err(IngestError::Unreadable { .. }))));
     assert!(stream.next().is_none());
-}
-
-#[test]
-fn train_and_test_part_are_all_rows() {
-    let (_folder, path) = fixture::file(criteo_text(100));
-    let mut job = fixture::criteo();
-    job.data.test = TestPart::Fraction(0.5);
-    let size = |part| sizes(&batches(&job, part, whole(&path), 512).unwrap()).iter().sum::<usize>();
-    assert_eq!((size(DataPart::Train) + size(DataPart::Test), size(DataPart::All)), (100, 100));
-}
-
-#[test]
-fn epochs_are_shuffled_differently_and_repeatably() {
-    let (_folder, path) = fixture::file(criteo_text(64));
-    let mut job = fixture::criteo();
-    job.data.shuffle_rows = 40;
-    let read = |epoch| {
-        let options = StreamOptions { epoch, ..StreamOptions::new(DataPart::Train) };
-        samples(&fixture::stream(&job, options, whole(&path)).map(Result::unwrap).collect::<Vec<_>>())
-    };
-    assert_eq!(read(0), read(0));
-    assert_ne!(read(0), read(1));
 }
 
 proptest! {

@@ -13,8 +13,7 @@ use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
 use zagros_ingest::{
     Batch, BatchStream, DataPart, IngestError, LIST_SEPARATOR, SampleLimits, SampledRows, SplitTask, StreamCursor,
-    StreamOptions, StreamStart, ValueForm, check_first_rows, check_same_types, find_files, hash_value, inspect_columns,
-    sample_rows, validate_rows,
+    StreamOptions, StreamStart, ValueForm, check_first_rows, check_same_types, find_files, sample_rows, validate_rows,
 };
 use zagros_job::{Job, PredictRows};
 
@@ -237,15 +236,6 @@ fn bad_rows_have_their_row_group_and_row() {
 }
 
 #[test]
-fn columns_are_summed_up_as_those_of_text() {
-    let twins = Twins::new(1_000, 90, &small_pages);
-    let (text, columns) =
-        (inspect_columns(&twins.job("delimited", ""), None).unwrap(), inspect_columns(&twins.parquet(), None).unwrap());
-    assert_eq!(text, columns);
-    assert_eq!(inspect_columns(&twins.parquet(), Some(37)).unwrap().rows, 37);
-}
-
-#[test]
 fn a_column_that_is_missing_or_has_another_shape_is_named() {
     let twins = Twins::new(20, 5, &WriterProperties::builder);
     let refused = |change: &dyn Fn(&mut Job)| {
@@ -315,14 +305,6 @@ fn a_column_that_changed_its_type_between_files_is_refused() {
     let differ = check_same_types(&job, &train, &held_out).unwrap_err().to_string();
     assert_eq!(differ, error);
     check_same_types(&job, &train, &train).unwrap();
-}
-
-#[test]
-fn ids_are_the_hashes_of_texts() {
-    let (_twins, job) = with_rows(&[Row::new(1)], "");
-    let found = samples(&read(&job, DataPart::All).unwrap());
-    let ids: Vec<u64> = found.categorical.iter().map(|column| column.ids[0]).collect();
-    assert_eq!(ids, ["c1", "t7", "995003", "true", "2024-10-05"].map(|text| hash_value(text.as_bytes())));
 }
 
 /// The parts by time are the same rows as those of the CSV file, and each row is in one of them.

@@ -10,7 +10,7 @@ use ::arrow_ipc::writer::{FileWriter, StreamWriter};
 use zagros_fakes::s3::FakeS3;
 use zagros_job::{ColumnarFormat, Format, Job, PoolAt, Pooling, Values};
 
-use crate::fixture::{self, denied_error, read_thirds as read, samples};
+use crate::fixture::{self, read_thirds as read, samples};
 use crate::source::use_store;
 
 const ROWS: usize = 30_000;
@@ -73,15 +73,6 @@ fn an_object_gives_the_batches_of_a_file_and_only_used_columns_are_fetched() {
         let requests = store.request_log().len() - earlier_requests;
         assert!((BATCHES * 4..BATCHES * 6 + 10).contains(&requests), "{requests} requests");
     }
-}
-
-#[test]
-fn what_the_store_says_is_the_error() {
-    let store = FakeS3::start("arrow-bad");
-    use_store("s3://arrow-bad", &store);
-    store.put_object("a", arrow());
-    let denied = denied_error(&job(), &store, "/arrow-bad/a").to_string();
-    assert!(denied.contains("(AccessDenied)"), "{denied}");
 }
 
 #[test]

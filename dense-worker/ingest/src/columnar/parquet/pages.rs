@@ -180,12 +180,12 @@ mod tests {
     use ::parquet::file::properties::WriterProperties;
     use ::parquet::file::writer::SerializedFileWriter;
     use ::parquet::schema::parser::parse_message_type;
-    use zagros_fakes::s3::FakeS3;
+    use zagros_fakes::s3::{FakeS3, S3Fault};
     use zagros_job::{ColumnarFormat, Format, Job};
 
-    use crate::IngestError;
-    use crate::fixture::{self, denied_error, read_thirds as read};
+    use crate::fixture::{self, read_thirds as read};
     use crate::source::use_store;
+    use crate::{BatchStream, DataPart, IngestError, find_files};
 
     const SCHEMA: &str = "message rows { required int32 click; required int32 age; required binary city (UTF8);
         required binary tags (UTF8); required binary unused (UTF8); }";
@@ -260,7 +260,10 @@ mod tests {
             assert!(error.contains(expected), "{key}: {error}");
         }
         store.put_object("a", content);
-        let denied = denied_error(&job, &store, "/parquet-bad/a");
+        let found = find_files(&job, &["s3://parquet-bad/a".into()]).unwrap();
+        store.inject_fault(S3Fault::Denies, "GET /parquet-bad/a", 1_000);
+        let stream = BatchStream::open_files(&job, DataPart::All, &found).unwrap();
+        let denied = stream.collect::<Result<Vec<_>, _>>().unwrap_err();
         assert!(matches!(denied, IngestError::Store { .. }), "{denied}");
         assert!(denied.to_string().contains("(AccessDenied); check AWS_ACCESS_KEY_ID"), "{denied}");
     }
