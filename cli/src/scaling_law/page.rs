@@ -197,21 +197,4 @@ mod tests {
         assert!(text.contains("No law: ") && !text.contains("<figure>"), "{text}");
         assert!(none.problem.is_some_and(|problem| problem.contains("needs 3 measurements")));
     }
-
-    /// What was forecast before the next size was started stays, whatever is measured later.
-    #[test]
-    fn a_forecast_stays_once_the_next_size_is_started() {
-        let (setup, plan, mut first, folder) = family(0.45);
-        first.keep_forecast(&setup).unwrap();
-        let (.., mut other, _other) = family(0.5);
-        other.keep_forecast(&setup).unwrap();
-        assert_ne!(first.forecast, other.forecast, "nothing was started");
-        std::fs::create_dir(folder.path().join("size-2.56m-seed-1")).unwrap();
-        first.keep_forecast(&setup).unwrap();
-        assert_eq!(first.forecast, other.forecast);
-        // The plan is read again, but not by another family.
-        assert_eq!(FamilyPlan::read(&setup).unwrap(), Some(plan));
-        let changed = FamilySetup { seeds: 3, ..setup };
-        assert!(format!("{:?}", FamilyPlan::read(&changed).unwrap_err()).contains("--folder FOLDER"));
-    }
 }

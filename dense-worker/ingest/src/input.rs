@@ -201,21 +201,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_header_may_have_a_field_less() {
-        let labelled = fixture::criteo_text(20);
-        let unlabelled: String =
-            labelled.lines().map(|line| line.split_once('\t').unwrap().1.to_owned() + "\n").collect();
-        let job = predicting(fixture::criteo(), &["C1"], true);
-        let (labelled, unlabelled) = (read(&job, &labelled, 0), read(&job, &unlabelled, 0));
-        let fields = |batches: &[Batch]| {
-            let fields = |batch: &Batch| (batch.numeric.clone(), batch.categorical.clone(), batch.input.clone());
-            batches.iter().map(fields).collect::<Vec<_>>()
-        };
-        assert_eq!(fields(&labelled), fields(&unlabelled));
-        assert_eq!(labelled.iter().map(|batch| batch.size).sum::<usize>(), 20);
-    }
-
-    #[test]
     fn a_stream_that_starts_later_has_the_same_later_batches() {
         let line = |n: u64| match n {
             30..34 | 58.. => format!("{n},bad,c,t\n"),
@@ -242,25 +227,6 @@ mod tests {
             if *good { rows.end_sample() } else { rows.end_malformed() }
         }
         rows
-    }
-
-    #[test]
-    fn malformed_rows_keep_their_place_or_are_skipped() {
-        let fill = |keep| {
-            let mut rows = InputRows::new(2, keep);
-            [b"a", b"b"].into_iter().for_each(|key| rows.push_key(key));
-            rows.end_sample();
-            rows.push_key(b"c");
-            rows.end_malformed();
-            [&b"d"[..], b""].into_iter().for_each(|key| rows.push_key(key));
-            rows.end_sample();
-            let shown =
-                |row: InputRow<'_>| (row.sample, [0, 1].map(|c| String::from_utf8_lossy(row.key(c)).into_owned()));
-            rows.iter().map(shown).collect::<Vec<_>>()
-        };
-        let row = |sample, keys: [&str; 2]| (sample, keys.map(str::to_owned));
-        assert_eq!(fill(true), [row(Some(0), ["a", "b"]), row(None, ["c", ""]), row(Some(1), ["d", ""])]);
-        assert_eq!(fill(false), [row(Some(0), ["a", "b"]), row(Some(1), ["d", ""])]);
     }
 
     proptest! {

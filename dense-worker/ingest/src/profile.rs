@@ -247,14 +247,6 @@ mod tests {
         assert_eq!(profiled(&text, None, 100_000, 3), found);
     }
 
-    /// Days are compared across processes.
-    #[test]
-    fn a_profile_is_read_as_it_was_written() {
-        let found = profiled("1,2.25,Basel,a|b\n0,0.1,Bern,a\n", None, 100, 1);
-        let text = serde_json::to_string(&found).unwrap();
-        assert_eq!(serde_json::from_str::<DataProfile>(&text).unwrap(), found);
-    }
-
     #[test]
     fn numbers_have_bins_of_about_equal_size() {
         let sample: Vec<f64> = (0..100).map(f64::from).collect();
