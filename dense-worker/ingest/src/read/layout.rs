@@ -135,29 +135,19 @@ impl ColumnPositions {
         let find = |column: &String| column_position(path, names, column);
         let categories = features.category_features();
         let categorical = categories.iter().flat_map(|feature| features.source_columns(feature));
+        let targets = features.targets.iter().filter(|_| predict.is_none());
+        let time = job.data.time_column().filter(|_| predict.is_none());
         Ok(Self {
             fields: names.len(),
-            labels: label_positions(
-                predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))),
-            )?,
+            labels: targets.map(|target| find(&target.column)).collect::<Result<_, _>>()?,
             weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             numeric: features.number_features().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: categorical.map(|column| column_position(path, names, column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
-            time: if predict.is_none() {
-                job.data.time_column().map(|column| column_position(path, names, column)).transpose()?
-            } else {
-                None
-            },
+            time: time.map(|column| column_position(path, names, column)).transpose()?,
         })
     }
-}
-
-fn label_positions(
-    places: Option<impl Iterator<Item = Result<usize, IngestError>>>,
-) -> Result<Vec<usize>, IngestError> {
-    places.into_iter().flatten().collect()
 }
 
 /// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
