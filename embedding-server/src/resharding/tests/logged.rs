@@ -9,9 +9,7 @@ use crate::testing::FaultyDisk;
 /// No push comes to a new server, so nothing else than the chunks themselves waits for the disk.
 #[test]
 fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
-    let (folder, disk) = (tempfile::tempdir().unwrap(), Arc::<FaultyDisk>::default());
-    let mut job = job_with(2, "durability = \"process\"");
-    job.output.folder = folder.path().join("runs");
+    let ((_folder, job), disk) = (logged_job(2), Arc::<FaultyDisk>::default());
     let host = LogHost { disk: Arc::clone(&disk) as _, ..LogHost::default() };
     let service = EmbeddingService::open_on_host(&job, ServerIndex(1), &Registry::new(), host).unwrap();
     let target = LocalMove::from_placement(Arc::clone(&service), &placement(1, Some(7))).unwrap();

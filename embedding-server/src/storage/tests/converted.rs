@@ -1,27 +1,18 @@
 //! Rows with narrow weights, and loads of another run's model whose weights are in another number format.
 
-use zagros_job::{Job, WeightType};
+use std::collections::BTreeMap;
 
 use super::*;
-use crate::testing::{self, DIM};
 
 /// The second table has weights of this format.
 fn services_with(servers: u32, element: WeightType) -> Vec<Arc<EmbeddingService>> {
-    changed(
-        servers,
-        match element {
-            WeightType::F32 => |_| (),
-            WeightType::F16 => |job| job.tables[1].element = WeightType::F16,
-            WeightType::Bf16 => |job| job.tables[1].element = WeightType::Bf16,
-            WeightType::Int8 => |job| job.tables[1].element = WeightType::Int8,
-        },
-    )
+    let mut job = job(servers);
+    job.tables[1].element = element;
+    (0..servers).map(|index| placed_at(&job, index)).collect()
 }
 
 fn start_from(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
-    let files = files.iter().map(|name| FileDigest { name: name.clone(), ..FileDigest::default() }).collect();
-    let folder = folder.display().to_string();
-    let request = LoadRequest { folder, files, replace: true, other_run: true, ..LoadRequest::default() };
+    let request = LoadRequest { other_run: true, ..load_request(folder, unchecked(files)) };
     storage::load(service, &request).map(|response| response.rows)
 }
 
