@@ -366,19 +366,18 @@ mod tests {
             assert_eq!((head.table, head.stripe, head.width), (1, 2, 3));
             assert_eq!(record, LogRecord::Rows(origin, rows.clone()));
         }
-        let read = |draft: RecordDraft<'_>| read_back(&draft).1;
-        let removed = RecordDraft::ids(RecordKind::Removed, [0, 1], &[1, 2, 3]);
-        assert_eq!(read(removed), LogRecord::Removed(vec![1, 2, 3]));
-        assert_eq!(read(RecordDraft::ids(RecordKind::Seen, [0, 1], &[4, 4])), LogRecord::Seen(vec![4, 4]));
-        assert_eq!(
-            read(RecordDraft::counts_added([0, 1], &[6, 7], &[1, 2])),
-            LogRecord::CountsAdded(vec![6, 7], vec![1, 2])
-        );
-        assert_eq!(read(RecordDraft::sketch_added([0, 1], 7, &[3, 2, 1])), LogRecord::SketchAdded(7, vec![3, 2, 1]));
-        assert_eq!(read(RecordDraft::mark(RecordKind::Cleared)), LogRecord::Cleared);
-        assert_eq!(read(RecordDraft::mark(RecordKind::LoadStarted)), LogRecord::LoadStarted);
-        assert_eq!(read(RecordDraft::mark(RecordKind::LoadComplete)), LogRecord::LoadComplete);
-        assert_eq!(read(RecordDraft::end(77)), LogRecord::End(77));
+        for (draft, expected) in [
+            (RecordDraft::ids(RecordKind::Removed, [0, 1], &[1, 2, 3]), LogRecord::Removed(vec![1, 2, 3])),
+            (RecordDraft::ids(RecordKind::Seen, [0, 1], &[4, 4]), LogRecord::Seen(vec![4, 4])),
+            (RecordDraft::counts_added([0, 1], &[6, 7], &[1, 2]), LogRecord::CountsAdded(vec![6, 7], vec![1, 2])),
+            (RecordDraft::sketch_added([0, 1], 7, &[3, 2, 1]), LogRecord::SketchAdded(7, vec![3, 2, 1])),
+            (RecordDraft::mark(RecordKind::Cleared), LogRecord::Cleared),
+            (RecordDraft::mark(RecordKind::LoadStarted), LogRecord::LoadStarted),
+            (RecordDraft::mark(RecordKind::LoadComplete), LogRecord::LoadComplete),
+            (RecordDraft::end(77), LogRecord::End(77)),
+        ] {
+            assert_eq!(read_back(&draft).1, expected);
+        }
         for tiles in [TileUpdate::AtOnce, TileUpdate::Stage, TileUpdate::Commit { factor: 0.5 }] {
             assert_eq!(tiles_of(tiles_word(tiles)), tiles);
         }
@@ -389,10 +388,8 @@ mod tests {
         assert_eq!(read_back(&draft).1, LogRecord::Pending(gradient.clone()));
         for groups in [vec![], vec![0, 7]] {
             let draft = RecordDraft::commit(&ORIGIN, 4, time, &groups);
-            assert_eq!(
-                read_back(&draft).1,
-                LogRecord::Commit { origin: ORIGIN, step: 4, time, groups: groups.clone() }
-            );
+            let commit = LogRecord::Commit { origin: ORIGIN, step: 4, time, groups: groups.clone() };
+            assert_eq!(read_back(&draft).1, commit);
         }
         let step_rows = StepRowBatch { step: 7, ids: vec![3, 4], before: vec![1, 2, 3, 4], sums: vec![0.5; 6] };
         let (head, record) = read_back(&RecordDraft::step_rows([1, 2], &step_rows.as_slices()));
@@ -407,14 +404,6 @@ mod tests {
         let counts = FrequencyCounts { ids: vec![9], counts: vec![2], cells: vec![1, 2, 3] };
         let draft = RecordDraft::stripe_counts([0, 1], 99, &counts);
         assert_eq!(read_back(&draft).1, LogRecord::StripeCounts { lsn: 99, counts: counts.clone() });
-    }
-
-    #[test]
-    fn kinds_have_numbers_of_their_own() {
-        for (kind, number, name) in RecordKind::ALL {
-            assert_eq!((RecordKind::from_number(number), kind.number(), kind.name()), (Some(kind), number, name));
-        }
-        assert_eq!(RecordKind::from_number(0), None);
     }
 
     #[test]

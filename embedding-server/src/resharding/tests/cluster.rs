@@ -377,9 +377,9 @@ async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
                 && copying.as_ref().is_none_or(|(id, _)| *id != plan.id)
             {
                 let previous = copying.take();
-                let (cluster, server) = (Arc::clone(&cluster), Arc::clone(&server));
-                let calls = Arc::new(Calls { cluster, plan: (plan.id, plan.source), server });
                 let (service, id) = (Arc::clone(&server.service), plan.id);
+                let (cluster, server) = (Arc::clone(&cluster), Arc::clone(&server));
+                let calls = Arc::new(Calls { cluster, server, plan: (plan.id, plan.source) });
                 let copying_now = async move {
                     if let Some((_, previous)) = previous {
                         let _ = previous.await;
