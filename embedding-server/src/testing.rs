@@ -22,7 +22,7 @@ use zagros_rows::log::{LogDisk, SystemDisk};
 use zagros_table::RowBatch;
 
 use crate::datapath::RequestTimes;
-use crate::{EmbeddingService, datapath};
+use crate::{EmbeddingService, ServerError, datapath};
 
 /// Values per row of both tables.
 pub(crate) const DIM: u32 = 4;
@@ -88,6 +88,12 @@ pub(crate) fn placed_at(job: &Job, index: u32) -> Arc<EmbeddingService> {
     let service = EmbeddingService::new(job, ServerIndex(index), &Registry::new()).unwrap();
     service.set_placement(even_map(job.cluster.servers));
     service
+}
+
+/// A server with 1 MiB of memory, before it has a placement.
+pub(crate) fn limited(folder: &Path, registry: &Registry) -> Result<Arc<EmbeddingService>, ServerError> {
+    let cluster = format!("memory = \"1MiB\"\ncold_folder = {folder:?}");
+    EmbeddingService::new(&job_with(1, &cluster), ServerIndex(0), registry)
 }
 
 /// Segments and ids of a request for rows of [`DIM`] values.

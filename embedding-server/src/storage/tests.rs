@@ -292,14 +292,6 @@ fn files_are_named_not_found_and_not_followed_elsewhere() {
     assert!(notes.message.contains("is not a file of rows"), "{notes}");
 }
 
-#[test]
-fn a_folder_that_cannot_be_made_is_named() {
-    let (folder, files, service) = small();
-    let request = save_request(&folder.path().join(&files[0]).join("below"));
-    let refusal = storage::save(&service, &request, |_| ()).unwrap_err();
-    assert!(refusal.message.contains("cannot create") && refusal.message.contains("below"), "{refusal}");
-}
-
 fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let mut job = job(servers);
     change(&mut job);
