@@ -201,10 +201,10 @@ mod tests {
         shard.save(SaveRequest::default()).await.unwrap();
         let attempts = flaky.save_attempts.lock().unwrap().clone();
         assert!(matches!(attempts[..], [a, b, c, d] if a == b && b == c && c != d && a != 0), "{attempts:?}");
-        for failures in [[Unavailable; 2], [Unavailable; 2]] {
-            fail(&flaky, &failures);
+        for _ in 0..2 {
+            fail(&flaky, &[Unavailable; 2]);
             shard.describe(DescribeRequest {}).await.unwrap();
-            fail(&flaky, &failures);
+            fail(&flaky, &[Unavailable; 2]);
             shard.load(LoadRequest { replace: true, ..LoadRequest::default() }).await.unwrap();
         }
     }

@@ -132,16 +132,13 @@ fn tile_update(request: &PushRequest) -> Result<TileUpdate, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bytes::Bytes;
-    use zagros_plumbing::Deadline;
     use zagros_protocol::RefusalKind;
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::encode_values;
 
     use super::*;
-    use crate::testing::{DIM, HeldGate, bags, job, placed, placed_with, push, push_of, read};
+    use crate::testing::{DIM, bags, job, placed, placed_with, push, push_of, read};
 
     /// `item` uses SGD with learning rate 1: a row is its first value minus the sum of its gradients.
     const ITEM: u32 = 1;
@@ -198,25 +195,6 @@ mod tests {
         assert_eq!(read(&service, &[(ITEM, &[5, 6])]), first);
         assert!(pushed(&service, &good));
         assert_eq!(read(&service, &[(ITEM, &[5, 6])]), less(&first, 0.25));
-    }
-
-    /// Invariant DP-2.
-    #[test]
-    fn a_push_whose_sender_gave_up_at_the_gate_is_refused_by_name_and_may_be_sent_again() {
-        let service = placed(1, 0);
-        let first = read(&service, &[(ITEM, &[5])]);
-        let request = push_of(&[(ITEM, &[5])], 1, 0.5);
-        let held = HeldGate::new(&service);
-        let times = RequestTimes::new(Deadline::from_now(Duration::from_millis(100)));
-        let refusal = super::push(&service, &request, times).unwrap_err();
-        drop(held);
-        assert_eq!(refusal.kind, RefusalKind::Deadline);
-        let why =
-            "embedding server 0: the request waited for a snapshot of the tables, which waits for earlier requests";
-        assert!(refusal.message.starts_with(why), "{refusal}");
-        assert_eq!(read(&service, &[(ITEM, &[5])]), first);
-        assert!(pushed(&service, &request), "what was not applied is no duplicate");
-        assert_eq!(read(&service, &[(ITEM, &[5])]), less(&first, 0.5));
     }
 
     #[test]

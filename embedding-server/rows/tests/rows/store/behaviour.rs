@@ -286,17 +286,6 @@ fn an_index_at_its_limit_takes_no_more_rows_and_says_what_to_do() {
 }
 
 #[test]
-fn nothing_is_left_in_the_folder() {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = folder.path().join("cold");
-    let store = scratch(&inside);
-    store.write(0, &[7], &rows(0, &[7], 0)).unwrap();
-    assert_eq!(segments(&inside).len(), 1);
-    drop(store);
-    assert!(!inside.exists());
-}
-
-#[test]
 fn a_view_outlives_its_store() {
     let folder = tempfile::tempdir().unwrap();
     let store = scratch(folder.path());
