@@ -47,21 +47,12 @@ pub(super) struct RecoverySummary {
     pub(super) is_partial: bool,
 }
 
+#[derive(Debug, thiserror::Error)]
 enum RecordError {
-    Log(LogError),
-    Table(TableError),
-}
-
-impl From<LogError> for RecordError {
-    fn from(error: LogError) -> Self {
-        Self::Log(error)
-    }
-}
-
-impl From<TableError> for RecordError {
-    fn from(error: TableError) -> Self {
-        Self::Table(error)
-    }
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Table(#[from] TableError),
 }
 
 /// Puts the rows of a log into empty tables, its pushes into empty windows.

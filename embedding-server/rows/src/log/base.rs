@@ -298,9 +298,7 @@ impl BasePartDraft {
 
     /// Ends it, on the disk.
     pub fn finish(mut self) -> Result<PartSize, LogError> {
-        let end = RecordDraft::end(self.records);
-        debug_assert_eq!(end.kind, RecordKind::End);
-        self.append(&end)?;
+        self.append(&RecordDraft::end(self.records))?;
         let failed = |error| LogError::io("write", &self.path)(error);
         self.file.flush().map_err(failed)?;
         self.file.get_ref().sync_all().map_err(LogError::io("sync", &self.path))?;
