@@ -97,11 +97,8 @@ impl LogReplay<'_> {
         tail.cut_torn_end()?;
         if found.cleared.is_some() {
             // What the cold tier has of before the clear.
-            self.tables.clear().map_err(|error| LogError::Damaged {
-                path: folder.to_owned(),
-                offset: 0,
-                problem: error.to_string(),
-            })?;
+            let damaged = |problem: String| LogError::Damaged { path: folder.to_owned(), offset: 0, problem };
+            self.tables.clear().map_err(|error| damaged(error.to_string()))?;
         }
         // Rows are put in at the time at which the process ended: at an earlier one, they would seem to be of the future.
         self.tables.advance_clock(found.time.steps, found.time.seconds);
