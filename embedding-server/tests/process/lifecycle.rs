@@ -9,6 +9,7 @@ use zagros_plumbing::StopMeaning;
 use zagros_protocol::control::{Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
+use zagros_transport::refusal_of;
 
 use crate::fake::{BUCKETS, Process, ScriptedRun, away, job, wait};
 
@@ -101,6 +102,8 @@ async fn it_stops_waiting_for_a_coordinator_when_asked_to() {
     coordinator.change(|state| state.refuse_join = Some(away()));
     let process = Process::start(coordinator.clone()).await;
     coordinator.until("it tried to join", |state| state.joined.is_some()).await;
+    let refusal = refusal_of(process.client().lookup(no_rows(1)).await.unwrap_err());
+    assert!(refusal.kind.is_retryable() && refusal.message.contains("has not joined a run yet"), "{refusal}");
     process.shutdown.request();
     process.ended().await.unwrap();
 }
