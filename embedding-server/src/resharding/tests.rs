@@ -307,7 +307,7 @@ fn window_groups_survive_the_process() {
         let buckets = (0..BUCKETS).filter(|bucket| bucket % 3 == group).collect();
         let windows = vec![WindowImage { writer: 9, incarnation: 1, applied: vec![[seq, seq]] }];
         let group = WindowGroup { group, buckets, windows };
-        service.log.as_ref().unwrap().window_group(&group);
+        service.log.as_ref().unwrap().writer.append_window_group(&group);
         service.windows.restore_group(&group);
     };
     let service = start();
