@@ -272,32 +272,7 @@ fn bounds(schema: &Json) -> NumberBounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Calls `visit` with the path of every key of the job file.
-    fn each_field(shape: &ValueShape, path: &str, visit: &mut impl FnMut(&str, &TableField)) {
-        let mut fields = |prefix: &str, fields: &[TableField]| {
-            for field in fields {
-                let path = format!("{prefix}.{}", field.name);
-                visit(&path, field);
-                each_field(&field.shape, &path, visit);
-            }
-        };
-        match shape {
-            ValueShape::Table(all) => fields(path, all),
-            ValueShape::Tagged { variants, .. } => {
-                variants.iter().for_each(|variant| fields(&format!("{path}({})", variant.kind), &variant.fields));
-            }
-            ValueShape::Named(item) | ValueShape::List { item, .. } => each_field(item, &format!("{path}[]"), visit),
-            ValueShape::Either(shapes) => shapes.iter().for_each(|shape| each_field(shape, path, visit)),
-            _ => {}
-        }
-    }
-
-    fn fields() -> Vec<(String, TableField)> {
-        let mut fields = Vec::new();
-        each_field(&job_shape(), "job", &mut |path, field| fields.push((path.to_owned(), field.clone())));
-        fields
-    }
+    use crate::fixture::job_fields as fields;
 
     #[test]
     fn every_key_is_found_and_understood() {

@@ -77,7 +77,7 @@ impl JobResolver<'_> {
 mod tests {
     use zagros_table::{EvictionPolicy, Ttl};
 
-    use crate::fixture::{DELIMITED, job, problems};
+    use crate::fixture::{DELIMITED, assert_problems_with, job};
     use crate::settings::{
         AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinitePolicy, RateSchedule, Table,
         WeightType,
@@ -102,22 +102,15 @@ mod tests {
     #[test]
     fn every_kind_has_a_name() {
         let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
-        let (warmup, decay) = (5.into(), 9.into());
-        assert_eq!(
-            schedule("kind = 'linear', decay = 9"),
-            RateSchedule::Linear { warmup: 0.into(), decay, floor: 0.0 }
-        );
+        let (none, warmup, decay) = (0.into(), 5.into(), 9.into());
+        assert_eq!(schedule("kind = 'linear', decay = 9"), RateSchedule::Linear { warmup: none, decay, floor: 0.0 });
         let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
         assert_eq!(cosine, RateSchedule::Cosine { warmup, decay, floor: 0.5 });
-        assert_eq!(
-            schedule("kind = 'step', every = 3"),
-            RateSchedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }
-        );
+        let step = RateSchedule::Step { warmup: none, every: 3.into(), factor: 0.5 };
+        assert_eq!(schedule("kind = 'step', every = 3"), step);
         let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
-        assert_eq!(
-            admission("kind = 'count'"),
-            AdmissionPolicy::Count { threshold: 2, counter: FrequencyCounter::Exact }
-        );
+        let exact = AdmissionPolicy::Count { threshold: 2, counter: FrequencyCounter::Exact };
+        assert_eq!(admission("kind = 'count'"), exact);
         let counter = FrequencyCounter::CountMin { error: 0.25, failure: 0.01 };
         let sketch = admission("kind = 'count', min_count = 7, counter = 'count_min', error = 0.25");
         assert_eq!(sketch, AdmissionPolicy::Count { threshold: 7, counter });
@@ -128,28 +121,22 @@ mod tests {
     fn a_table_differs_in_single_keys() {
         let common = "[embedding]\nelement = 'bf16'\nevict = { kind = 'lfu' }\nsmall_norm = 0.5\nvictims = 'drop'\n";
         let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
+        let policy = |order| EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
         let order = EvictionOrder::Lfu { half_life: 10_000 };
-        let expected = EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
-        assert_eq!((a.element, a.eviction_policy()), (WeightType::Bf16, expected));
-        assert_eq!(
-            (b.element, b.eviction_policy()),
-            (WeightType::F16, EvictionPolicy { order: EvictionOrder::Lru, ..expected })
-        );
+        assert_eq!((a.element, a.eviction_policy()), (WeightType::Bf16, policy(order)));
+        assert_eq!((b.element, b.eviction_policy()), (WeightType::F16, policy(EvictionOrder::Lru)));
     }
 
     #[test]
     fn rules_of_retention_go_together() {
-        let common = "[embedding]\nevict = { kind = 'lfu' }\nttl_seconds = 5\nsmall_norm = 0.5\n";
-        let expected = [
-            "`embedding` orders eviction by steps, but its time to live is in seconds",
-            "`embedding.small_norm` sends rows to disk, which needs `cluster.memory`",
-        ];
-        assert_eq!(problems(DELIMITED, &text(common)), expected);
-        let own = "[tables.b]\nsmall_norm = 0.5\n";
-        let expected = ["`tables.b.small_norm` sends rows to disk, which needs `cluster.memory`"];
-        assert_eq!(problems(DELIMITED, &text(own)), expected);
-        assert_eq!(tables(&format!("{own}victims = 'drop'\n"))[1].small_norm, 0.5);
-        assert_eq!(tables(&format!("{own}[cluster]\nmemory = '1GiB'\n"))[1].small_norm, 0.5);
+        let rows = r#"
+            [embedding]; evict = { kind = 'lfu' }; ttl_seconds = 5; small_norm = 0.5 => `embedding` orders eviction by steps, but its time to live is in seconds & `embedding.small_norm` sends rows to disk, which needs `cluster.memory`
+            [tables.b]; small_norm = 0.5                   => `tables.b.small_norm` sends rows to disk, which needs `cluster.memory`
+            [tables.b]; small_norm = 0.5; victims = 'drop' => fine
+            [tables.b]; small_norm = 0.5; [cluster]; memory = '1GiB' => fine
+            [tables.b]; ttl_steps = 1; ttl_seconds = 1     => `tables.b.ttl_steps` and `tables.b.ttl_seconds` exclude each other
+        "#;
+        assert_problems_with(DELIMITED, text, rows);
     }
 
     #[test]
@@ -160,7 +147,5 @@ mod tests {
         assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);
         assert_eq!(ttl("ttl_seconds = 9"), [Some(Ttl::Steps(7)), Some(Ttl::Seconds(9))]);
         assert_eq!(ttl("ttl_steps = 0"), [Some(Ttl::Steps(7)), None]);
-        let both = problems(DELIMITED, &text("[tables.b]\nttl_steps = 1\nttl_seconds = 1\n"));
-        assert_eq!(both, ["`tables.b.ttl_steps` and `tables.b.ttl_seconds` exclude each other"]);
     }
 }

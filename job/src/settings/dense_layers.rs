@@ -201,7 +201,7 @@ impl StreamedTensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{CRITEO, job};
+    use crate::fixture::{CRITEO, job, module};
 
     #[test]
     fn a_layer_has_its_tensors_and_each_a_table_behind_those_of_the_features() {
@@ -216,6 +216,8 @@ mod tests {
         assert_eq!(found[0].tensors[1].segment.initializer(), Initializer::Uniform { bound });
         let all: usize = found.iter().map(StreamedLayer::weight_count).sum();
         assert_eq!(Some(all as u64), job.dense_parameters());
+        let module = crate::fixture::job(CRITEO, &module());
+        assert_eq!((module.dense_layers(), module.dense_parameters()), (None, None));
     }
 
     #[test]
@@ -231,13 +233,6 @@ mod tests {
         assert_eq!(names(norms), ["layers.0", "layers.1", "layers.2", "layers_norm.0", "layers_norm.1"]);
         let embedded = "[model]\nkind = 'ffnn'\nhidden = []\n[features]\nnumeric_embedding = { dim = 4 }\n";
         assert_eq!(names(embedded), ["numeric_embedding", "layers.0"]);
-    }
-
-    #[test]
-    fn a_module_of_the_users_has_no_layers() {
-        let module =
-            format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true\n", "ab".repeat(32));
-        assert_eq!(job(CRITEO, &module).dense_layers(), None);
     }
 
     #[test]
