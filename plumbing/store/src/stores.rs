@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn content() -> Vec<u8> {
-        (0..2_500_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
+        crate::tests::pattern(2_500_000)
     }
 
     /// Reads all of an object, and a part of it.
@@ -266,21 +266,19 @@ mod tests {
     #[test]
     fn who_is_refused_learns_which_variables_to_check() {
         let store = FakeS3::start("logs");
-        let refused = |root: &str, environment: &[(String, String)]| {
-            let environment: Vec<_> = environment
-                .iter()
-                .filter(|(name, _)| !name.ends_with("BEARER_TOKEN"))
-                .map(|(name, value)| (name.clone(), value.replace("test-key", "other")))
-                .collect();
-            let skip = ("GOOGLE_SKIP_SIGNATURE".to_owned(), "true".to_owned());
-            let environment = [environment, vec![skip]].concat();
-            Objects::open_in(&environment, root, TIMEOUT).unwrap().list_below("").unwrap_err().to_string()
-        };
-        let error = refused("gs://logs", &store.environment_of_others());
-        assert!(error.contains("GOOGLE_APPLICATION_CREDENTIALS"), "{error}");
-        let error = refused("az://logs", &store.environment_of_others());
-        assert!(error.contains("AZURE_STORAGE_ACCOUNT_KEY"), "{error}");
-        let error = refused("s3://logs", &store.environment_variables());
-        assert!(error.contains("AWS_ACCESS_KEY_ID"), "{error}");
+        let (s3, others) = (store.environment_variables(), store.environment_of_others());
+        for (root, environment, variable) in [
+            ("gs://logs", &others, "GOOGLE_APPLICATION_CREDENTIALS"),
+            ("az://logs", &others, "AZURE_STORAGE_ACCOUNT_KEY"),
+            ("s3://logs", &s3, "AWS_ACCESS_KEY_ID"),
+        ] {
+            let given = environment.iter().filter(|(name, _)| !name.ends_with("BEARER_TOKEN"));
+            let mut environment: Vec<_> =
+                given.map(|(name, value)| (name.clone(), value.replace("test-key", "other"))).collect();
+            environment.push(("GOOGLE_SKIP_SIGNATURE".to_owned(), "true".to_owned()));
+            let objects = Objects::open_in(&environment, root, TIMEOUT).unwrap();
+            let error = objects.list_below("").unwrap_err().to_string();
+            assert!(error.contains(variable), "{error}");
+        }
     }
 }
