@@ -4,22 +4,14 @@
 use std::sync::Barrier;
 use std::thread;
 
-use zagros_table::{Initializer, LookupMode, Optimizer, RequestBuffers, Table, TableConfig};
+use zagros_table::{LookupMode, RequestBuffers, Table};
+
+use crate::support::ledger_config;
 
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 200;
 const IDS: u64 = 97;
 const DIM: usize = 3;
-
-fn table() -> Table {
-    let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-    Table::new(
-        0,
-        0,
-        &TableConfig { dim: DIM, init: Initializer::Zero, optimizer, stripes: 4, ..TableConfig::default() },
-    )
-    .unwrap()
-}
 
 /// The ids of one request. Each thread and round has its own ids in its own order.
 fn ids_of(thread: u64, round: u64) -> Vec<u64> {
@@ -49,7 +41,7 @@ fn work(table: &Table, thread: u64) {
 
 #[test]
 fn every_push_of_every_thread_counts_once() {
-    let table = table();
+    let table = Table::new(0, 0, &ledger_config(DIM, 4)).unwrap();
     let start = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -7,4 +7,5 @@ mod ledger;
 mod model;
 mod narrow;
 mod recovery;
+mod support;
 mod tier;
