@@ -312,10 +312,8 @@ mod tests {
     fn choices_are_documented() {
         for (path, field) in fields() {
             if let ValueShape::Words(choices) = field.shape {
-                assert!(
-                    choices.len() > 1 && choices.iter().all(|choice| choice.doc.ends_with('.')),
-                    "{path}: {choices:?}"
-                );
+                let are_documented = choices.iter().all(|choice| choice.doc.ends_with('.'));
+                assert!(choices.len() > 1 && are_documented, "{path}: {choices:?}");
             }
         }
     }
@@ -323,16 +321,18 @@ mod tests {
     #[test]
     fn a_shape_reads_well_after_expected() {
         let words = |path: &str| fields().iter().find(|(found, _)| found == path).unwrap().1.shape.to_string();
-        assert_eq!(words("job.train.batch_size"), "an integer from 1 to 1048576");
-        assert_eq!(words("job.train.seed"), "an integer from 0");
-        assert_eq!(words("job.train.mode"), r#"one of "hybrid" or "sync" or "async""#);
-        assert_eq!(words("job.data.train"), "text or a list, each item text");
-        assert_eq!(words("job.data.test_fraction"), "a number above 0 and below 1");
-        assert_eq!(
-            words("job.embedding.optimizer"),
-            r#"a table with kind "sgd" or "adagrad" or "row_adagrad" or "adam" or "adamw" or "ftrl""#
-        );
-        assert_eq!(words("job.embedding.optimizer(adagrad).lr"), "a number from 1e-12 to 1000");
+        let optimizers = r#"a table with kind "sgd" or "adagrad" or "row_adagrad" or "adam" or "adamw" or "ftrl""#;
+        for (path, expected) in [
+            ("job.train.batch_size", "an integer from 1 to 1048576"),
+            ("job.train.seed", "an integer from 0"),
+            ("job.train.mode", r#"one of "hybrid" or "sync" or "async""#),
+            ("job.data.train", "text or a list, each item text"),
+            ("job.data.test_fraction", "a number above 0 and below 1"),
+            ("job.embedding.optimizer", optimizers),
+            ("job.embedding.optimizer(adagrad).lr", "a number from 1e-12 to 1000"),
+        ] {
+            assert_eq!(words(path), expected);
+        }
     }
 
     #[test]

@@ -105,10 +105,8 @@ mod tests {
             let job = job(CRITEO, &format!("[checkpoint]\nfolder = '{good}'\n[output]\nmodel_folder = '{good}'\n"));
             assert_eq!([&job.checkpoint.folder, &job.output.model_folder], [&Some(good.to_owned()); 2]);
             let text = job.to_toml();
-            assert!(
-                ["folder", "model_folder"].iter().all(|key| text.contains(&format!("\n{key} = \"{good}\""))),
-                "{text}"
-            );
+            let are_written = ["folder", "model_folder"].map(|key| text.contains(&format!("\n{key} = \"{good}\"")));
+            assert_eq!(are_written, [true; 2], "{text}");
         }
         let rows = r#"
             [checkpoint]; folder = 's3://'         => `checkpoint.folder` names no folder
