@@ -123,29 +123,26 @@ impl JobResolver<'_> {
     }
 
     fn format(&mut self, file: &DataFile) -> Format {
-        match file.format {
+        let columnar = || ColumnarFormat { missing: file.missing.clone().unwrap_or_default() };
+        let (format, name, help) = match file.format {
+            DataLayout::Delimited => return Format::Delimited(self.delimited(file)),
             DataLayout::Criteo => {
-                let help = "Criteo's layout is fixed; remove the key, or use format = \"delimited\"";
-                self.refuse_keys(file, "criteo", file.missing.is_some(), help);
-                Format::Criteo
+                (Format::Criteo, "criteo", "Criteo's layout is fixed; remove the key, or use format = \"delimited\"")
             }
-            DataLayout::Parquet => {
-                let help = "a Parquet file says itself what its columns are; remove the key";
-                self.refuse_keys(file, "parquet", false, help);
-                Format::Parquet(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
-            }
+            DataLayout::Parquet => (
+                Format::Parquet(columnar()),
+                "parquet",
+                "a Parquet file says itself what its columns are; remove the key",
+            ),
             DataLayout::Arrow => {
-                let help = "an Arrow file says itself what its columns are; remove the key";
-                self.refuse_keys(file, "arrow", false, help);
-                Format::Arrow(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
+                (Format::Arrow(columnar()), "arrow", "an Arrow file says itself what its columns are; remove the key")
             }
             DataLayout::Jsonl => {
-                let help = "the keys of an object are its columns; remove the key";
-                self.refuse_keys(file, "jsonl", false, help);
-                Format::Jsonl(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
+                (Format::Jsonl(columnar()), "jsonl", "the keys of an object are its columns; remove the key")
             }
-            DataLayout::Delimited => Format::Delimited(self.delimited(file)),
-        }
+        };
+        self.refuse_keys(file, name, format == Format::Criteo && file.missing.is_some(), help);
+        format
     }
 
     fn refuse_keys(&mut self, file: &DataFile, format: &str, missing: bool, help: &str) {

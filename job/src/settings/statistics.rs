@@ -98,22 +98,20 @@ impl Features {
     pub fn set_measured(&mut self, statistic: FeatureStatistic, value: MeasuredValue) -> bool {
         match (statistic, value) {
             (FeatureStatistic::Standardise(feature), MeasuredValue::Moments { mean, deviation }) => {
-                let given = Standardise::Given { mean, deviation };
-                self.numeric.get_mut(feature).map(|feature| feature.standardise = given).is_some()
+                let feature = self.numeric.get_mut(feature);
+                feature.map(|feature| feature.standardise = Standardise::Given { mean, deviation }).is_some()
             }
             (FeatureStatistic::MinMax(feature), MeasuredValue::Range { min, max }) => {
-                let given = MinMax::Given { min, max };
-                self.numeric.get_mut(feature).map(|feature| feature.min_max = given).is_some()
+                let feature = self.numeric.get_mut(feature);
+                feature.map(|feature| feature.min_max = MinMax::Given { min, max }).is_some()
             }
             (FeatureStatistic::Standardise(feature), MeasuredValue::MomentsEach { mean, deviation }) => {
-                let Some(feature) = self.vector(feature, &mean, &deviation) else { return false };
-                feature.standardise = Standardise::GivenEach { mean, deviation };
-                true
+                let feature = self.vector(feature, &mean, &deviation);
+                feature.map(|feature| feature.standardise = Standardise::GivenEach { mean, deviation }).is_some()
             }
             (FeatureStatistic::MinMax(feature), MeasuredValue::RangeEach { min, max }) => {
-                let Some(feature) = self.vector(feature, &min, &max) else { return false };
-                feature.min_max = MinMax::GivenEach { min, max };
-                true
+                let feature = self.vector(feature, &min, &max);
+                feature.map(|feature| feature.min_max = MinMax::GivenEach { min, max }).is_some()
             }
             (FeatureStatistic::Edges(feature), MeasuredValue::Edges(edges)) => {
                 match self.categorical.get_mut(feature).and_then(Categorical::buckets_mut) {
