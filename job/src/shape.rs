@@ -319,23 +319,6 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_reads_well_after_expected() {
-        let words = |path: &str| fields().iter().find(|(found, _)| found == path).unwrap().1.shape.to_string();
-        let optimizers = r#"a table with kind "sgd" or "adagrad" or "row_adagrad" or "adam" or "adamw" or "ftrl""#;
-        for (path, expected) in [
-            ("job.train.batch_size", "an integer from 1 to 1048576"),
-            ("job.train.seed", "an integer from 0"),
-            ("job.train.mode", r#"one of "hybrid" or "sync" or "async""#),
-            ("job.data.train", "text or a list, each item text"),
-            ("job.data.test_fraction", "a number above 0 and below 1"),
-            ("job.embedding.optimizer", optimizers),
-            ("job.embedding.optimizer(adagrad).lr", "a number from 1e-12 to 1000"),
-        ] {
-            assert_eq!(words(path), expected);
-        }
-    }
-
-    #[test]
     fn bounds_hold_no_nan_and_no_infinity() {
         let unit = NumberBounds { min: Some(0.0), below: Some(1.0), ..NumberBounds::default() };
         assert!(unit.contains(0.0) && !unit.contains(1.0) && !unit.contains(-0.1));

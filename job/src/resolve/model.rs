@@ -179,7 +179,6 @@ mod tests {
 
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, assert_problems_with, assert_reloads, job, module};
-    use crate::settings::{CrossStructure, DenseOptimizer, DenseUpdates, NonFinitePolicy, RateSchedule};
 
     fn model(keys: &str) -> Model {
         job(CRITEO, &format!("[model]\n{keys}\n")).model
@@ -222,21 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_network_has_its_keys() {
+    fn the_default_network_is_a_dlrm_and_a_module_is_of_a_file() {
         assert_eq!(job(CRITEO, "").model, model("kind = 'dlrm'"));
-        let (hidden, dropout) = (vec![256, 128], 0.0);
-        let stacked = CrossStructure::Stacked;
-        let full = Model::Dcnv2 { cross_layers: 3, rank: None, structure: stacked, hidden: hidden.clone(), dropout };
-        assert_eq!(model("kind = 'dcnv2'"), full);
-        let text = "kind = 'dcnv2'\ncross_layers = 2\nrank = 428\nstructure = 'parallel'\nhidden = []\ndropout = 0.5";
-        let structure = CrossStructure::Parallel;
-        let low = Model::Dcnv2 { cross_layers: 2, rank: Some(428), structure, hidden: vec![], dropout: 0.5 };
-        assert_eq!(model(text), low);
-        assert_eq!(model("kind = 'deepfm'"), Model::DeepFm { hidden: hidden.clone(), dropout });
-        assert_eq!(model("kind = 'wide_deep'"), Model::WideDeep { hidden: hidden.clone(), dropout });
-        let (fmb_hidden, bottom) = (vec![256], vec![256, 64]);
-        let wukong = Model::Wukong { layers: 3, fmb: 8, lcb: 8, rank: 8, fmb_hidden, bottom, top: hidden, dropout };
-        assert_eq!(model("kind = 'wukong'"), wukong);
         let expected = Model::TorchScript { file: PathBuf::from("/jobs/net.pt"), sha256: "ab".repeat(32), trust: true };
         assert_eq!(job(CRITEO, &module().replace("ab", "Ab")).model, expected);
     }
@@ -286,24 +272,5 @@ mod tests {
         let changed = penalised("C1 = 0.125").changes_since(&penalised("C1 = 0.25"));
         assert_eq!((changed.len(), changed[0].to_string()), (1, "train.feature_l2.C1: 0.25 → 0.125".to_owned()));
         assert!(changed[0].may_go_on());
-    }
-
-    #[test]
-    fn updates_of_the_dense_network_are_free_unless_bounded() {
-        assert_eq!(job(CRITEO, "").train.updates, DenseUpdates::default());
-        let text = "[train]\nclip_value = 5\nclip_norm = 1.5\nnon_finite = 'skip'\n\
-                    schedule = { kind = 'cosine', warmup = 10, decay = 90, floor = 0.5 }\n";
-        let schedule = RateSchedule::Cosine { warmup: 10.into(), decay: 90.into(), floor: 0.5 };
-        let (clip_value, clip_norm, non_finite) = (Some(5.0), Some(1.5), NonFinitePolicy::Skip);
-        assert_eq!(job(CRITEO, text).train.updates, DenseUpdates { schedule, clip_value, clip_norm, non_finite });
-    }
-
-    #[test]
-    fn each_dense_optimiser_has_its_keys() {
-        let optimizer = |text: &str| job(CRITEO, &format!("[optimizer]\n{text}\n")).dense_optimizer;
-        assert_eq!(optimizer("kind = 'adamw'"), DenseOptimizer::AdamW { lr: 0.001, weight_decay: 0.01 });
-        let adagrad = DenseOptimizer::Adagrad { lr: 0.5, epsilon: 1e-10, initial_accumulator: 0.0, weight_decay: 0.0 };
-        assert_eq!(optimizer("kind = 'adagrad'\nlr = 0.5"), adagrad);
-        assert_eq!(optimizer("kind = 'sgd'"), DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 });
     }
 }

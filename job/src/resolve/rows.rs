@@ -78,10 +78,7 @@ mod tests {
     use zagros_table::{EvictionPolicy, Ttl};
 
     use crate::fixture::{DELIMITED, assert_problems_with, job};
-    use crate::settings::{
-        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinitePolicy, RateSchedule, Table,
-        WeightType,
-    };
+    use crate::settings::{EvictionOrder, EvictionTarget, Table, WeightType};
 
     fn text(rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a', 'b']\n{rest}")
@@ -89,32 +86,6 @@ mod tests {
 
     fn tables(rest: &str) -> [Table; 2] {
         job(DELIMITED, &text(rest)).tables.try_into().unwrap()
-    }
-
-    #[test]
-    fn by_default_a_table_keeps_every_row_exactly_and_for_ever() {
-        let [table, _] = tables("");
-        assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
-        assert_eq!((table.schedule, table.admission), (RateSchedule::Constant, AdmissionPolicy::Always));
-        assert_eq!(table.eviction_policy(), EvictionPolicy::default());
-    }
-
-    #[test]
-    fn every_kind_has_a_name() {
-        let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
-        let (none, warmup, decay) = (0.into(), 5.into(), 9.into());
-        assert_eq!(schedule("kind = 'linear', decay = 9"), RateSchedule::Linear { warmup: none, decay, floor: 0.0 });
-        let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
-        assert_eq!(cosine, RateSchedule::Cosine { warmup, decay, floor: 0.5 });
-        let step = RateSchedule::Step { warmup: none, every: 3.into(), factor: 0.5 };
-        assert_eq!(schedule("kind = 'step', every = 3"), step);
-        let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
-        let exact = AdmissionPolicy::Count { threshold: 2, counter: FrequencyCounter::Exact };
-        assert_eq!(admission("kind = 'count'"), exact);
-        let counter = FrequencyCounter::CountMin { error: 0.25, failure: 0.01 };
-        let sketch = admission("kind = 'count', min_count = 7, counter = 'count_min', error = 0.25");
-        assert_eq!(sketch, AdmissionPolicy::Count { threshold: 7, counter });
-        assert_eq!(admission("kind = 'probability', share = 0.5"), AdmissionPolicy::Probability { share: 0.5 });
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl MadeTables {
 #[cfg(test)]
 mod tests {
     use crate::fixture::{DELIMITED, assert_problems_with, job};
-    use crate::settings::{Initializer, Job, Table, TableOptimizer};
+    use crate::settings::{Initializer, Job, Table};
 
     fn job_text(categorical: &str, rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = [{categorical}]\n{rest}")
@@ -140,21 +140,6 @@ mod tests {
         let job = job(DELIMITED, &job_text("'a', 'b'", rest));
         let limits = |table: &Table| [table.clip_value, table.clip_norm, table.weight_bound];
         assert_eq!([limits(&job.tables[0]), limits(&job.tables[1])], [[0.5, 0.0, 3.0], [0.0, 2.0, 3.0]]);
-    }
-
-    #[test]
-    fn every_optimiser_and_initialiser_has_a_name() {
-        let first = |keys: &str| job(DELIMITED, &job_text("'a'", &format!("[embedding]\n{keys}\n"))).tables[0].clone();
-        let optimizer = |kind: &str| first(&format!("optimizer = {{ kind = '{kind}' }}")).optimizer;
-        assert_eq!(optimizer("sgd"), TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 });
-        assert!(matches!(optimizer("row_adagrad"), TableOptimizer::RowAdagrad { lr: 0.02, .. }));
-        assert!(matches!(optimizer("adam"), TableOptimizer::Adam { lr: 0.001, beta2: 0.999, .. }));
-        assert!(matches!(optimizer("adamw"), TableOptimizer::AdamW { weight_decay: 0.01, .. }));
-        assert_eq!(optimizer("ftrl"), TableOptimizer::Ftrl { lr: 0.05, beta: 1e-4, l1: 0.0, l2: 0.0 });
-        let init = |keys: &str| first(&format!("init = {{ {keys} }}")).init;
-        assert_eq!(init("kind = 'truncated_normal'"), Initializer::TruncatedNormal { deviation: 0.01 });
-        assert_eq!(init("kind = 'xavier', rows = 500"), Initializer::Xavier { rows: 500.0 });
-        assert_eq!(init("kind = 'constant', value = -0.5"), Initializer::Constant { value: -0.5 });
     }
 
     /// A table that exists nowhere else would be a new one after a typing mistake.
