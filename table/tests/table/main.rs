@@ -3,7 +3,6 @@
 mod admission;
 mod changes;
 mod copies;
-mod ledger;
 mod model;
 mod narrow;
 mod recovery;
