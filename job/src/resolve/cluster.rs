@@ -182,7 +182,6 @@ mod tests {
             servers = 3; server_addresses = ['0.0.0.0:7701'] => fine
             servers = 3; server_addresses = ['[::]:7701'] => fine
             servers = 3; server_addresses = ['10.0.0.7:7701'] => 1 addresses for 3 servers
-            servers = 3; server_addresses = ['0.0.0.0:1', '0.0.0.0:2'] => 2 addresses for 3 servers
             worker_address = 'here' => `cluster.worker_address` is not an address: "here"
             memory = 'much'         => `cluster.memory` is not a size: "much"
             memory = '-2GiB'        => `cluster.memory` is not a size: "-2GiB"

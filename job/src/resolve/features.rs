@@ -197,7 +197,6 @@ mod tests {
     fn features_that_mean_nothing_are_refused() {
         let rows = r#"
             categorical = [{ column = 'a', separator = '' }]   => the separator is empty
-            categorical = [{ column = 'a', pooling = 'mean' }] => pooling of a single value has no meaning
             categorical = ['a']; numeric = [{ column = 'b', width = 2, separator = ' ' }]; numeric_embedding = {} => `features.numeric_embedding` has no number to embed
         "#;
         assert_problems_with(DELIMITED, text, rows);

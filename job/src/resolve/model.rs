@@ -234,7 +234,6 @@ mod tests {
         let rows = r#"
             [train]; device = 'cuda'; precision = 'f16' => fine
             [train]; device = 'cuda'; mode = 'sync' => mode "sync" is bit-exact, but a CUDA device adds in no fixed order
-            [train]; mode = 'sync'; staleness = 1 => mode "sync" allows no staleness
             [model]; kind = 'ffnn'; hidden = 'persya' => `model.hidden` has no choice "persya"
             [model]; kind = 'ffnn'; hidden = [0] => …
             [embedding]; dim = 1; [model]; kind = 'deepfm' => a DeepFM needs tables of dim 2 or more: "C1" has 1
