@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn orders_paths_and_names_that_mean_nothing_are_refused() {
         let replaced = |keys: &str| {
-            let (old, new) = keys.split_once(" by ").unwrap();
+            let (old, new) = keys.split_once(" by").unwrap();
             CRITEO.replace(old, new)
         };
         let rows = r#"
