@@ -234,9 +234,9 @@ fn train(tables: &TableSet, kind: Kind, writer: u64, seed: u64, rounds: u64) {
     }
 }
 
-type Live = (Arc<MemoryLog>, TableSet);
+type LoggedTables = (Arc<MemoryLog>, TableSet);
 
-fn trained(kind: Kind, config: &TableConfig, seed: u64, writers: u64, cold: &Arc<MemoryColdStore>) -> Live {
+fn trained(kind: Kind, config: &TableConfig, seed: u64, writers: u64, cold: &Arc<MemoryColdStore>) -> LoggedTables {
     let (log, live) = (Arc::new(MemoryLog::default()), tables(config, kind, cold));
     live.set_log(Arc::clone(&log) as Arc<dyn UpdateLog>);
     std::thread::scope(|scope| {

@@ -170,10 +170,10 @@ mod tests {
     }
 
     /// What the client and the server found.
-    type Meeting = (Result<(), ProofError>, Result<PeerRole, ProofError>);
+    type HandshakeEnds = (Result<(), ProofError>, Result<PeerRole, ProofError>);
 
     /// Runs a client with one key against a server with another.
-    async fn meet(client: &RoleKey, server: Option<&RoleKey>) -> Meeting {
+    async fn meet(client: &RoleKey, server: Option<&RoleKey>) -> HandshakeEnds {
         let (mut near, mut far) = duplex(1024);
         let serving = async {
             let mut greeting = [0; GREETING.len()];
