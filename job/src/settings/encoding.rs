@@ -26,7 +26,7 @@ pub struct CategoryEncoding {
     pub folds: Option<u32>,
     /// Most categories; of more, the most frequent. Others are encoded as one that never occurs. The numbers travel in one message to the
     /// other workers, and are kept in the job file of each model.
-    #[serde(default = "super::vocabulary::many")]
+    #[serde(default = "super::vocabulary::number::<65_536>")]
     #[schemars(range(min = 1, max = 262_144))]
     pub max_size: u32,
     /// The numbers, which a resolved job has. Default: measured over the training rows before training.

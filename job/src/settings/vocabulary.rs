@@ -21,12 +21,12 @@ pub struct Vocabulary {
 #[schemars(rename = "Vocabulary")]
 pub(crate) struct VocabularyKeys {
     /// Times that a category must occur in the training rows.
-    #[serde(default = "ten")]
+    #[serde(default = "number::<10>")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub(crate) min_count: u32,
     /// Most categories; of more, the most frequent. Their ids travel in one message to the other workers, and are kept in the job file of each
     /// model.
-    #[serde(default = "many")]
+    #[serde(default = "number::<65_536>")]
     #[schemars(range(min = 1, max = 262_144))]
     pub(crate) max_size: u32,
     /// The ids of the categories, 16 hexadecimal digits each, which a resolved job has. Default: measured over the training rows before
@@ -68,12 +68,8 @@ pub(super) fn of_digits(text: &str, digits: usize) -> Option<Vec<u64>> {
     text.as_bytes().chunks(digits).map(number).collect()
 }
 
-fn ten() -> u32 {
-    10
-}
-
-pub(super) fn many() -> u32 {
-    65_536
+pub(super) fn number<const N: u32>() -> u32 {
+    N
 }
 
 #[cfg(test)]

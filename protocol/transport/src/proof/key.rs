@@ -177,8 +177,8 @@ mod tests {
         let worker = secret.derive_key(PeerRole::DenseWorker).unwrap();
         let server = secret.derive_key(PeerRole::EmbeddingServer).unwrap();
         assert_eq!(server.derive_key(PeerRole::DenseWorker), Some(worker.clone()));
-        let above = [PeerRole::EmbeddingServer, PeerRole::Coordinator].map(|role| worker.derive_key(role));
-        assert_eq!(above, [None, None]);
+        let higher = [PeerRole::EmbeddingServer, PeerRole::Coordinator].map(|role| worker.derive_key(role));
+        assert_eq!(higher, [None, None]);
         let keys = std::collections::HashSet::from(PeerRole::ALL.map(|role| secret.derive_key(role).unwrap().bytes));
         assert_eq!(keys.len(), PeerRole::ALL.len());
         assert_eq!(worker.page_token(), secret.page_token());
