@@ -118,7 +118,7 @@ fn criteo_categories() -> Vec<CategoricalFile> {
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, assert_reloads, job};
-    use crate::settings::{PoolAt, Pooling, Standardise, Values};
+    use crate::settings::{PoolAt, Pooling, Values};
 
     fn text(features: &str) -> String {
         format!("[features]\nlabel = 'y'\n{features}\n")
@@ -151,16 +151,6 @@ mod tests {
         let job = job(CRITEO, "[features]\nnumeric = ['I3']\n");
         assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (1, 26));
         assert!(!job.features.numeric[0].log);
-    }
-
-    #[test]
-    fn transforms_are_kept() {
-        let numeric = "numeric = [{ column = 'n', standardise = { mean = -1, deviation = 0.5 }, missing = 2 }]";
-        // A column may be a number and a category.
-        let job = job(DELIMITED, &text(&format!("categorical = ['n', 'a']\n{numeric}")));
-        let given = Standardise::Given { mean: -1.0, deviation: 0.5 };
-        let expected = Numeric { standardise: given, missing: 2.0, ..Numeric::from("n".to_owned()) };
-        assert_eq!((job.features.numeric, job.features.categorical[0].name.as_str()), (vec![expected], "n"));
     }
 
     #[test]

@@ -84,18 +84,3 @@ fn restored_rows_have_the_age_they_had_when_they_were_saved() {
         assert_eq!(hot(&tables), [2], "{ttl:?}");
     }
 }
-
-#[test]
-fn rows_of_another_process_keep_their_age() {
-    let (there, here) = (expiring(Ttl::Seconds(1800)), expiring(Ttl::Seconds(1800)));
-    there.advance_clock(0, 1_700_000_000);
-    push(&there, &[1], 1.0);
-    there.advance_clock(0, 1_700_000_700);
-    here.advance_clock(0, 4);
-    let (rows, moment) = save(&there);
-    restore(&here, &rows, moment);
-    here.advance_clock(0, 4 + 1099);
-    assert_eq!(read(&here, &[1]), [-1.0, -1.0]);
-    here.advance_clock(0, 4 + 1100);
-    assert_eq!(read(&here, &[1]), [0.0, 0.0]);
-}
