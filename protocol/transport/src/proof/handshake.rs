@@ -30,22 +30,18 @@ const MAC: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerVerdict {
     /// The server knows the key of the role, and its MAC follows.
-    Proof,
+    Proof = 0,
     /// The server has no key at all.
-    NoSecret,
+    NoSecret = 1,
     /// The server's key is of a lower role.
-    RoleAbove,
+    RoleAbove = 2,
 }
 
 impl ServerVerdict {
     const ALL: [Self; 3] = [Self::Proof, Self::NoSecret, Self::RoleAbove];
 
     fn byte(self) -> u8 {
-        match self {
-            Self::Proof => 0,
-            Self::NoSecret => 1,
-            Self::RoleAbove => 2,
-        }
+        self as u8
     }
 
     fn of_byte(byte: u8) -> Option<Self> {
