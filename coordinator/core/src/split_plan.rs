@@ -1,4 +1,5 @@
-//! The plan: files divided into byte ranges; and the order in which an epoch deals them out.
+//! The plan of splits: files divided into byte ranges; and the order in which an epoch deals them out. Which worker reads
+//! which split is in `split_assignment.rs`.
 
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{DataFile, Split};
