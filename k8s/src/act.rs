@@ -21,7 +21,7 @@ use crate::judge::elapsed_time;
 use crate::memory::KnownRequest;
 use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
-use crate::removal::{RemovalScope, RemovalStep};
+use crate::removal_order::{RemovalScope, RemovalStep};
 use crate::reporting::{publish_event, record_status, refusal_message};
 use crate::rollout::ServerFacts;
 use crate::scale::answer::ask_for_numbers;

@@ -23,7 +23,7 @@ use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
 use crate::names::{ATTEMPT_LABEL, JOB_LABEL, MANAGER, RETAIN_LABEL, job_labels};
 use crate::observe::{ObservedObjects, OwnedKind};
-use crate::removal::{RemovalMethod, RemovalScope, RemovalTarget};
+use crate::removal_order::{RemovalMethod, RemovalScope, RemovalTarget};
 
 /// The finalizer that keeps a job until its workers have ended.
 pub const FINALIZER: &str = "zagros.dev/pods";

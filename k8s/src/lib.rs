@@ -25,7 +25,7 @@ pub mod operator;
 pub mod probe;
 pub mod readiness;
 pub mod reconcile;
-pub mod removal;
+pub mod removal_order;
 pub mod render;
 mod reporting;
 pub mod rollout;

@@ -22,7 +22,7 @@ use crate::host_access::refuse_host_access;
 use crate::memory::{CheckedSpec, JobMemory};
 use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
-use crate::removal::RemovalScope;
+use crate::removal_order::RemovalScope;
 use crate::reporting::{USER_INTERVAL, publish_event, record_status, report_error, report_unreadable};
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
