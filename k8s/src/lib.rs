@@ -25,6 +25,7 @@ pub mod operator;
 pub mod probe;
 pub mod readiness;
 pub mod reconcile;
+mod removal;
 pub mod removal_order;
 pub mod render;
 mod reporting;
