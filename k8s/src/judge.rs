@@ -298,14 +298,4 @@ mod tests {
         seen.coordinator = job(broken(49));
         assert!(blamed(verdict(&seen, 70)).0.starts_with("c ended with 137"));
     }
-
-    #[test]
-    fn the_policy_says_which_codes_are_tried_again() {
-        let seen = objects(job(broken(1)), None, vec![pod("w", PodRole::Worker, 5, 1)]);
-        let policy = ExitCodes { retryable: vec![5] };
-        let AttemptVerdict::Failed { retryable, .. } = judge_attempt(1, &seen, &policy, timestamp(60)) else {
-            panic!("failed")
-        };
-        assert!(retryable);
-    }
 }

@@ -164,16 +164,16 @@ mod tests {
     use super::*;
     use crate::fixture::{owned, timestamp};
 
-    fn pod(role: PodRole, attempt: i32, until: Option<i64>) -> RemainingPod {
+    fn pod(role: PodRole, attempt: i32) -> RemainingPod {
         let name = format!("ctr-{attempt}-{}-0", role.short_name());
-        RemainingPod { name, attempt: Some(attempt), role, until: until.map(timestamp) }
+        RemainingPod { name, attempt: Some(attempt), role, until: None }
     }
 
     fn run(attempt: i32) -> ObservedObjects {
         let kinds = [OwnedKind::Coordinator, OwnedKind::Workers, OwnedKind::Servers, OwnedKind::Service];
         ObservedObjects {
             owned: kinds.into_iter().map(|kind| owned(kind, attempt)).collect(),
-            remaining: PodRole::ALL.into_iter().map(|role| pod(role, attempt, None)).collect(),
+            remaining: PodRole::ALL.into_iter().map(|role| pod(role, attempt)).collect(),
             ..ObservedObjects::default()
         }
     }
@@ -185,25 +185,6 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-    }
-
-    #[test]
-    fn workers_go_first_and_services_last() {
-        let mut seen = run(1);
-        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Workers"]);
-        seen.owned.retain(|one| one.kind != OwnedKind::Workers);
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        seen.remaining.retain(|pod| pod.role != PodRole::Worker);
-        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
-        seen.owned.retain(|one| one.kind == OwnedKind::Service);
-        assert_eq!(
-            seen.removal_step(RemovalScope::All, timestamp(0)),
-            RemovalStep::Wait("ctr-1-coordinator-0".to_owned())
-        );
-        seen.remaining.clear();
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Services);
-        seen.owned.clear();
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Done);
     }
 
     #[test]
@@ -222,33 +203,5 @@ mod tests {
         let mut seen = run(1);
         seen.owned.iter_mut().for_each(|one| one.is_deleting = true);
         assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-    }
-
-    #[test]
-    fn a_pod_on_a_lost_node_delays_nothing() {
-        let mut seen = run(1);
-        seen.owned.retain(|one| one.kind == OwnedKind::Servers);
-        seen.remaining = vec![pod(PodRole::Worker, 1, Some(60))];
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(89)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(90))), ["ctr-1-Servers"]);
-    }
-
-    #[test]
-    fn ended_pods_stay_with_their_logs_and_running_ones_end_in_order() {
-        let mut seen = run(1);
-        let tidying = |seen: &ObservedObjects, policy| seen.tidying_step(1, policy, timestamp(0));
-        let suspended =
-            RemovalTarget { kind: OwnedKind::Workers, name: "ctr-1-Workers".to_owned(), how: RemovalMethod::Suspend };
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Workers(vec![suspended]));
-        seen.owned[1].is_active = false;
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        seen.remaining.clear();
-        let RemovalStep::Members(targets) = tidying(&seen, CleanPodPolicy::Running) else { panic!("members") };
-        // A StatefulSet starts what has ended again, so nothing of it stays.
-        assert_eq!([targets[0].how, targets[1].how], [RemovalMethod::Delete, RemovalMethod::Delete]);
-        seen.owned.retain(|one| !one.kind.is_member());
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Done);
-        assert_eq!(tidying(&seen, CleanPodPolicy::None), RemovalStep::Done);
-        assert_eq!(names(tidying(&seen, CleanPodPolicy::All)), ["ctr-1-Workers"]);
     }
 }
