@@ -60,21 +60,38 @@ async fn the_verdict_of_the_coordinator_waits_for_the_operator() {
     second.stop().await;
 }
 
-/// The server is killed for its memory. Coordinator and workers then end with 4, which is not the cause.
+/// A pod ends, and no other comes in its place. Coordinator and workers then end with 4, which is not the cause.
 #[tokio::test(start_paused = true)]
-async fn a_killed_server_is_named_as_the_cause() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.ends("ctr-1-server-1", 137);
-    world.advance(20).await;
-    assert_eq!(world.status("/attempt"), 1, "the run itself says when it is over");
-    world.ends("ctr-1-coord-0", 4);
-    world.ends("ctr-1-worker-0-x7k2p", 4);
-    world.until("second attempt", |world| world.status("/attempt") == 2).await;
-    assert_eq!(
-        (world.status("/lastFailure/pod"), world.status("/lastFailure/exitCode")),
-        (json!("ctr-1-server-1"), json!(137))
-    );
-    operator.stop().await;
+async fn the_pod_that_ended_first_is_named_as_the_cause_of_another_attempt() {
+    const SYNC: &str = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nmode = \"sync\"\n";
+    let worker = "ctr-1-worker-1-x7k2p";
+    let both = ["ctr-1-coord-0", "ctr-1-worker-0-x7k2p"];
+    for (is_sync, culprit, others) in [
+        // In mode `sync` the whole group restarts at once.
+        (true, worker, &both[..0]),
+        // No replacement came in time, so the coordinator gives the worker up.
+        (false, worker, &both[..]),
+        // The server is killed for its memory. The run itself says when it is over.
+        (false, "ctr-1-server-1", &both[..]),
+    ] {
+        let (world, operator) = ClusterWorld::running(|job| {
+            if is_sync {
+                job["spec"]["job"]["inline"] = json!(SYNC);
+            }
+        })
+        .await;
+        world.ends(culprit, 137);
+        if !is_sync {
+            world.advance(if culprit == worker { 5 } else { 20 }).await;
+            assert_eq!(world.status("/attempt"), 1, "{culprit}");
+        }
+        others.iter().for_each(|pod| world.ends(pod, 4));
+        world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+        assert_eq!(world.status("/lastFailure/pod"), culprit);
+        assert_eq!(world.status("/lastFailure/exitCode"), 137, "{culprit}");
+        assert_eq!(world.status("/workerRestarts"), 0, "{culprit}");
+        operator.stop().await;
+    }
 }
 
 /// The node is gone: its pod stays until a person removes the node, and the next attempt does not wait for that.

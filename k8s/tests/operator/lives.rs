@@ -107,10 +107,12 @@ async fn a_suspended_job_has_no_pods_and_may_be_edited() {
     world.until("suspended", |world| world.phase() == "Suspended" && world.pods().is_empty()).await;
     world.advance(600).await;
     assert!(world.pods().is_empty() && world.names("batch", "jobs").is_empty());
+    assert_eq!(world.condition("Suspended")["status"], "True");
     world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap();
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
     world.until_running().await;
     assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(2), json!(0)));
+    assert_eq!(world.events(), ["Started", "Running", "Suspended", "Resumed", "Running"]);
     let server = world.api.store().get(&key("apps", "statefulsets", "ctr-2-server")).unwrap();
     assert_eq!(server["spec"]["template"]["spec"]["containers"][0]["image"], "zagros:2");
     operator.stop().await;

@@ -88,6 +88,12 @@ async fn a_refused_write_is_not_repeated_in_a_loop() {
         world.create(|_| ());
         world.until("reported", |world| world.condition("Reconciled")["status"] == "False").await;
         let message = world.condition("Reconciled")["message"].clone();
+        let [applied, way_out] = match refusal.strip_prefix("quota ") {
+            Some(_) => ["exceeded quota: ads", "raise the quota of the namespace or make the job smaller"],
+            None => ["cannot apply ", "rbac.yaml"],
+        };
+        let words = message.to_string();
+        assert!(words.contains(applied) && words.contains(way_out), "{refusal}: {words}");
         world.advance(45).await;
         let (asked, written) = so_far(&world);
         assert!(written <= 20, "{refusal}: {written} writes in the first 45 s: {:?}", world.api.store().writes);

@@ -1,10 +1,8 @@
-//! Lost workers, in mode `hybrid`, where the others wait for them, and in other modes.
+//! Lost workers in mode `hybrid`, where the others wait for them.
 
 use serde_json::json;
 
 use crate::world::{ClusterWorld, key};
-
-const SYNC: &str = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nmode = \"sync\"\n";
 
 #[tokio::test(start_paused = true)]
 async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
@@ -34,16 +32,6 @@ async fn a_worker_that_vanishes_with_its_node_is_replaced_too() {
     world.until("back", |world| world.condition("Ready")["status"] == "True").await;
     assert_eq!(world.status("/attempt"), 1);
     assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack"]);
-    operator.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_mode_sync_the_whole_group_restarts() {
-    let (world, operator) = ClusterWorld::running(|job| job["spec"]["job"]["inline"] = json!(SYNC)).await;
-    world.ends("ctr-1-worker-1-x7k2p", 137);
-    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
-    assert_eq!(world.status("/lastFailure/pod"), "ctr-1-worker-1-x7k2p");
-    assert_eq!(world.events(), ["Started", "Running", "AttemptFailed", "Running"]);
     operator.stop().await;
 }
 
@@ -89,20 +77,6 @@ async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
     world.until("over", |world| world.phase() == "Succeeded").await;
     world.advance(60).await;
     assert_eq!(world.status("/attempt"), 1);
-    operator.stop().await;
-}
-
-/// No replacement came in time, so the coordinator gives the worker up, and all end.
-#[tokio::test(start_paused = true)]
-async fn when_the_run_gives_a_worker_up_the_whole_group_restarts() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.ends("ctr-1-worker-1-x7k2p", 137);
-    world.advance(5).await;
-    world.ends("ctr-1-coord-0", 4);
-    world.ends("ctr-1-worker-0-x7k2p", 4);
-    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
-    assert_eq!(world.status("/lastFailure/pod"), "ctr-1-worker-1-x7k2p");
-    assert_eq!(world.status("/workerRestarts"), 0);
     operator.stop().await;
 }
 

@@ -143,16 +143,6 @@ async fn nothing_is_asked_before_the_run_trains() {
     operator.stop().await;
 }
 
-/// Rows beyond memory move as others do, so the definition admits the edit.
-#[tokio::test(start_paused = true)]
-async fn servers_with_rows_beyond_memory_change_their_number() {
-    let text = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\nmemory = \"1GiB\"\n";
-    let (world, operator) = training(|job| job["spec"]["job"]["inline"] = json!(text)).await;
-    wants(&world, 4).unwrap();
-    world.until("four pods", |world| servers(world).len() == 4).await;
-    operator.stop().await;
-}
-
 /// An attempt that follows a failed one starts with the number of the spec, and starts once.
 #[tokio::test(start_paused = true)]
 async fn the_next_attempt_starts_with_the_number_of_the_spec() {

@@ -57,30 +57,18 @@ async fn an_object_that_cannot_be_read_harms_no_other() {
     operator.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_image_that_cannot_be_pulled_is_reported_in_the_kubelets_words() {
-    let mut world = ClusterWorld::new();
-    world.stuck.insert("-server-1".to_owned(), ("ImagePullBackOff", "manifest unknown"));
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until("reported", |world| world.condition("Ready")["reason"] == "ImagePullBackOff").await;
-    let message = message(&world, "Ready");
-    assert!(
-        message.contains("embedding servers 2/3")
-            && message.contains("ctr-1-server-1: ImagePullBackOff: manifest unknown"),
-        "{message}"
-    );
-    assert_eq!(world.phase(), "Starting");
-    operator.stop().await;
-}
-
 /// The status has the words of the scheduler and the kubelet. If they say nothing, it names what may be missing.
 #[tokio::test(start_paused = true)]
-async fn a_missing_claim_secret_or_config_is_named() {
+async fn a_missing_claim_secret_config_or_image_is_named() {
     let cases = [
         ("Unschedulable", "persistentvolumeclaim \"criteo\" not found", "persistentvolumeclaim \"criteo\" not found"),
         ("CreateContainerConfigError", "secret \"object-store\" not found", "secret \"object-store\" not found"),
         ("ContainerCreating", "", "a volume is missing: claim criteo, Secret keys, ConfigMap hosts"),
+        (
+            "ImagePullBackOff",
+            "manifest unknown",
+            "servers 0/3, dense workers 0/2; ctr-1-server-0: ImagePullBackOff: manifest",
+        ),
     ];
     for (reason, words, expected) in cases {
         let mut world = ClusterWorld::new();
@@ -94,27 +82,9 @@ async fn a_missing_claim_secret_or_config_is_named() {
         world.until("reported", |world| world.condition("Ready")["reason"] == reason).await;
         let message = message(&world, "Ready");
         assert!(message.contains("ctr-1-server-0: ") && message.contains(expected), "{message}");
+        assert_eq!(world.phase(), "Starting", "{reason}");
         operator.stop().await;
     }
-}
-
-/// A quota of objects stops the operator. A quota of pods stops the controllers of the pods.
-#[tokio::test(start_paused = true)]
-async fn an_exhausted_quota_is_reported_and_work_continues_once_it_is_raised() {
-    let (world, operator) = ClusterWorld::with_operator().await;
-    world.api.store().exceeded.insert("services".to_owned());
-    world.create(|_| ());
-    world.until("reported", |world| world.condition("Reconciled")["reason"] == "QuotaExceeded").await;
-    let message = message(&world, "Reconciled");
-    assert!(
-        message.contains("cannot apply Service ctr-1-coordinator") && message.contains("exceeded quota: ads"),
-        "{message}"
-    );
-    assert!(message.contains("raise the quota of the namespace or make the job smaller"), "{message}");
-    world.api.store().exceeded.clear();
-    world.until_running().await;
-    assert_eq!(world.condition("Reconciled")["status"], "True");
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
