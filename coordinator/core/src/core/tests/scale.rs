@@ -83,6 +83,8 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     assert!(pairs.iter().all(|(source, target)| *source < 2 && *target >= 2), "{pairs:?}");
     assert_eq!((owned(&mut core, 4), core.placement(time(1)).servers.len()), (vec![16; 4], 4));
     assert_eq!(core.placement(time(1)).generation, 1 + pairs.len() as u64);
+    let buckets: Vec<u32> = core.status(time(1)).members.iter().map(|member| member.buckets).collect();
+    assert_eq!(buckets, [16, 16, 16, 16, 0], "the status has them, and none for a worker");
 
     assert_eq!(scale(&mut core, 1, 3).unwrap().buckets, 16);
     assert!(!beat(&mut core, 1, &members[3]).unwrap().stop, "it has buckets");
