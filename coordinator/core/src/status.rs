@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use zagros_protocol::ServerIndex;
 use zagros_protocol::control::{MemberStatus, ScaleStatus, StatusResponse};
 
 use crate::config::CoreConfig;
