@@ -12,7 +12,7 @@ fn shared(world: &ClusterWorld) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_an_edit_turns_off_is_removed_and_comes_back() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     assert_eq!(shared(&world), ["ctr", "ctr.workers", "ctr"]);
     let pods = world.pods();
     world.edit(|job| job["spec"]["networkPolicy"] = json!(false)).unwrap();
@@ -26,20 +26,18 @@ async fn an_object_that_an_edit_turns_off_is_removed_and_comes_back() {
     world.edit(|job| job["spec"]["runPolicy"] = policy).unwrap();
     world.advance(30).await;
     assert_eq!((world.pods(), world.status("/attempt")), (pods, json!(1)), "no pod was made anew");
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_monitor_goes_with_its_option() {
     let world = ClusterWorld::new();
     world.api.store().installed.insert("podmonitors".to_owned());
-    let operator = world.operator(None).await;
+    let _operator = world.operator(None).await;
     world.create(|job| job["spec"]["monitoring"] = json!({"podMonitor": true}));
     world.until_running().await;
     assert_eq!(world.names("monitoring.coreos.com", "podmonitors"), ["ctr"]);
     world.edit(|job| job["spec"]["monitoring"] = json!({"podMonitor": false})).unwrap();
     world.until("gone", |world| world.names("monitoring.coreos.com", "podmonitors").is_empty()).await;
-    operator.stop().await;
 }
 
 /// Only an object with the job's labels is the job's.
@@ -51,48 +49,45 @@ async fn an_object_without_the_jobs_labels_stays() {
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "ctr"}, "spec": {"podSelector": {}},
     });
     world.write(&place, theirs);
-    let operator = world.operator(None).await;
+    let _operator = world.operator(None).await;
     world.create(|job| job["spec"]["networkPolicy"] = json!(false));
     world.until_running().await;
     world.advance(60).await;
     assert_eq!(world.api.store().get(&place).unwrap()["spec"], json!({"podSelector": {}}));
-    operator.stop().await;
 }
 
 /// `kubectl delete --cascade=orphan` removes the owner from dependants before the finalizer acts.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     for (group, plural) in DEPENDANTS {
         for name in world.names(group, plural) {
             let place = key(group, plural, &name);
-            let mut object = world.api.store().get(&place).unwrap();
-            object["metadata"].as_object_mut().unwrap().shift_remove("ownerReferences");
-            world.write(&place, object);
+            world.change(&place, |object| {
+                drop(object["metadata"].as_object_mut().unwrap().shift_remove("ownerReferences"))
+            });
         }
     }
     world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
     world.until("gone", |world| world.job().is_none()).await;
     assert_eq!(shared(&world), Vec::<String>::new());
     assert!(world.names("", "services").is_empty() && world.names("batch", "jobs").is_empty());
-    operator.stop().await;
 }
 
 /// Servers that stay up for inspection must not keep a node from being drained.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_over_has_no_budget() {
-    let (world, operator) =
+    let (world, _operator) =
         ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": "None"})).await;
     world.trains_to_the_end();
     world.until("no budgets", |world| world.names("policy", "poddisruptionbudgets").is_empty()).await;
     assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"]);
-    operator.stop().await;
 }
 
 /// No object of the job exists, so all of it may change without suspending it.
 #[tokio::test(start_paused = true)]
 async fn an_invalid_job_is_corrected_in_place() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     world.create(|job| job["spec"]["volumes"] = json!([]));
     world.until("invalid", |world| world.phase() == "Invalid").await;
     world
@@ -105,5 +100,4 @@ async fn an_invalid_job_is_corrected_in_place() {
     world.until_running().await;
     assert_eq!(world.condition("Valid")["status"], "True");
     assert!(world.edit(|job| job["spec"]["image"] = json!("zagros:3")).is_err(), "it runs now");
-    operator.stop().await;
 }

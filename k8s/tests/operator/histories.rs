@@ -58,19 +58,14 @@ async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, d
     let codes = [1, 7, 134, 137, 139, 143];
     let code = codes[usize::try_from(dice.roll(6)).unwrap()];
     match dice.roll(11) {
-        0 => {
-            let Some(pod) = dice.pick(&working(world, "-server-")) else { return String::new() };
-            world.dies(&pod, code);
-            format!("{pod} ends with {code}")
-        }
-        1 => {
-            let Some(pod) = dice.pick(&working(world, "-coord-")) else { return String::new() };
-            world.dies(&pod, code);
-            format!("{pod} ends with {code}")
-        }
-        2 => {
-            let Some(pod) = dice.pick(&working(world, "-worker-")) else { return String::new() };
-            world.ends(&pod, code);
+        role @ 0..=2 => {
+            let part = ["-server-", "-coord-", "-worker-"][usize::try_from(role).unwrap()];
+            let Some(pod) = dice.pick(&working(world, part)) else { return String::new() };
+            if role == 2 {
+                world.ends(&pod, code)
+            } else {
+                world.dies(&pod, code)
+            }
             format!("{pod} ends with {code}")
         }
         3 => {
@@ -221,9 +216,7 @@ async fn claims_go_with_their_attempt_and_with_a_deleted_job() {
     // Without an operator, the claims go with their owner.
     operator.stop().await;
     let place = key("zagros.dev", "hybridjobs", "ctr");
-    let mut job = world.api.store().get(&place).unwrap();
-    job["metadata"].as_object_mut().unwrap().remove("finalizers");
-    world.write(&place, job);
+    world.change(&place, |job| drop(job["metadata"].as_object_mut().unwrap().remove("finalizers")));
     world.delete(&place);
     world.until("all gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
 }

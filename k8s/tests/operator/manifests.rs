@@ -174,14 +174,13 @@ async fn findings(world: &ClusterWorld, lease_namespace: Option<&str>) -> CheckF
 #[tokio::test(start_paused = true)]
 async fn a_cluster_with_all_that_is_needed_has_no_problem() {
     let world = ClusterWorld::new();
-    let operator = world.operator(Some("op-a")).await;
+    let _operator = world.operator(Some("op-a")).await;
     world.advance(5).await;
     let found = findings(&world, Some("zagros-system")).await;
     assert_eq!(found.problems, Vec::<String>::new());
     let rights: usize = RIGHTS.iter().map(|right| right.verbs.len()).sum();
     let first = format!("{rights} rights in all namespaces");
     assert_eq!(found.good, [first.as_str(), "the definition of a HybridJob is installed", "op-a leads"]);
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

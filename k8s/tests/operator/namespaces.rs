@@ -47,12 +47,11 @@ fn delete(world: &ClusterWorld) {
 /// The workers' Job would keep a failed pod until its replacement exists, which the namespace does not admit any more.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_with_a_running_job_goes() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     delete(&world);
     world.until("pods gone", |world| world.pods().is_empty()).await;
     world.until("namespace gone", |world| world.api.store().get(&place()).is_err()).await;
     assert_eq!(world.job(), None);
-    operator.stop().await;
 }
 
 /// A user deletes the pods of workers, and the namespace stays: their Job stays too, and replaces them.
@@ -61,7 +60,7 @@ async fn deleted_workers_alone_are_replaced() {
     for denied in [None, Some("get namespaces")] {
         let world = ClusterWorld::new();
         world.api.store().denied.extend(denied.map(str::to_owned));
-        let operator = world.operator(None).await;
+        let _operator = world.operator(None).await;
         world.create(|_| ());
         world.until_running().await;
         for pod in ["ctr-1-worker-0-x7k2p", "ctr-1-worker-1-x7k2p"] {
@@ -74,7 +73,6 @@ async fn deleted_workers_alone_are_replaced() {
             (world.status("/attempt"), world.names("batch", "jobs")),
             (json!(1), vec!["ctr-1-worker".to_owned()])
         );
-        operator.stop().await;
     }
 }
 

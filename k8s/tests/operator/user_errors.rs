@@ -10,7 +10,7 @@ fn message(world: &ClusterWorld, type_: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     let config = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"job.toml": text}});
     let good = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n";
     world.create(|job| job["spec"]["job"] = json!({"configMap": {"name": "mine"}}));
@@ -30,13 +30,12 @@ async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
     world.write(&key("", "configmaps", "mine"), config(good));
     world.until_running().await;
     assert_eq!(world.condition("Valid")["status"], "True");
-    operator.stop().await;
 }
 
 /// The cluster's definition is older, so its rules never checked the object.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_harms_no_other() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     let mut broken = key("zagros.dev", "hybridjobs", "broken");
     broken.name = "broken".to_owned();
     let object = json!({
@@ -54,7 +53,6 @@ async fn an_object_that_cannot_be_read_harms_no_other() {
     let status = world.api.store().get(&broken).unwrap()["status"].clone();
     assert_eq!(status["phase"], "Invalid");
     assert!(status["message"].as_str().unwrap().contains("cannot be read: "), "{status}");
-    operator.stop().await;
 }
 
 /// The status has the words of the scheduler and the kubelet. If they say nothing, it names what may be missing.
@@ -73,7 +71,7 @@ async fn a_missing_claim_secret_config_or_image_is_named() {
     for (reason, words, expected) in cases {
         let mut world = ClusterWorld::new();
         world.stuck.insert("-server-".to_owned(), (reason, words));
-        let operator = world.operator(None).await;
+        let _operator = world.operator(None).await;
         world.create(|job| {
             let volumes = job["spec"]["volumes"].as_array_mut().unwrap();
             volumes.push(json!({"mountPath": "/keys", "source": {"secretName": "keys"}}));
@@ -83,7 +81,6 @@ async fn a_missing_claim_secret_config_or_image_is_named() {
         let message = message(&world, "Ready");
         assert!(message.contains("ctr-1-server-0: ") && message.contains(expected), "{message}");
         assert_eq!(world.phase(), "Starting", "{reason}");
-        operator.stop().await;
     }
 }
 
@@ -91,13 +88,12 @@ async fn a_missing_claim_secret_config_or_image_is_named() {
 async fn pods_that_a_quota_prevents_are_reported() {
     let mut world = ClusterWorld::new();
     world.idle.push("statefulsets");
-    let operator = world.operator(None).await;
+    let _operator = world.operator(None).await;
     world.create(|_| ());
     world.until("reported", |world| world.condition("Ready")["reason"] == "PodsMissing").await;
     let missing = message(&world, "Ready");
     let expected = "0 of 1 pods of the coordinator exist; if it stays so, `kubectl describe statefulset`";
     assert!(missing.contains(expected), "{missing}");
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,14 +118,13 @@ async fn a_missing_permission_is_named_and_work_continues_once_it_is_given() {
         world.api.store().denied.clear();
         world.until("done", |world| world.condition("Reconciled")["status"] == "True").await;
         assert!(operator.metric("zagros_operator_reconciles_total{outcome=\"reported\"}"));
-        operator.stop().await;
     }
 }
 
 /// Who may create HybridJobs need not be allowed to create pods that control their node.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_would_have_its_nodes_is_refused() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     world.create(|job| {
         job["spec"]["volumes"][0]["source"] = json!({"hostPath": {"path": "/"}});
         job["spec"]["denseWorkers"]["pod"]["containerSecurityContext"] = json!({"privileged": true});
@@ -144,12 +139,11 @@ async fn a_job_that_would_have_its_nodes_is_refused() {
         assert!(refused.contains(part), "{refused}");
     }
     assert!(world.pods().is_empty() && world.names("apps", "statefulsets").is_empty());
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_installed_is_named() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     world.create(|job| job["spec"]["scheduling"] = json!({"gang": {"scheduler": "Volcano"}}));
     world.until("reported", |world| world.condition("Reconciled")["reason"] == "KindMissing").await;
     assert!(message(&world, "Reconciled").contains("apply PodGroup ctr-1"), "{}", message(&world, "Reconciled"));
@@ -158,5 +152,4 @@ async fn a_kind_that_is_not_installed_is_named() {
     assert_eq!(world.names("scheduling.volcano.sh", "podgroups"), ["ctr-1"]);
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
     world.until("released", |world| world.names("scheduling.volcano.sh", "podgroups").is_empty()).await;
-    operator.stop().await;
 }
