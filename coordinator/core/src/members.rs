@@ -248,16 +248,12 @@ impl Members {
     }
 
     pub(crate) fn note_leave(&mut self, slot: MemberSlot, finished: bool) {
-        if let Some(member) = self.by_slot.get_mut(&slot) {
-            member.state = MemberState::Left { finished };
-        }
+        self.change(slot, |member| member.state = MemberState::Left { finished });
     }
 
     /// Notes that a worker was asked to end, and that the run goes on without it.
     pub(crate) fn let_go(&mut self, slot: MemberSlot) {
-        if let Some(member) = self.by_slot.get_mut(&slot) {
-            member.departure = member.departure.max(Departure::Leaves);
-        }
+        self.change(slot, |member| member.departure = member.departure.max(Departure::Leaves));
     }
 
     pub(crate) fn is_leaving(&self, slot: MemberSlot) -> bool {
@@ -304,15 +300,19 @@ impl Members {
 
     /// The buckets of an embedding server were handed over. A process that takes the slot later need not have its rows.
     pub(crate) fn release_server(&mut self, slot: MemberSlot) {
-        if let Some(member) = self.by_slot.get_mut(&slot) {
+        self.change(slot, |member| {
             member.lineage = None;
             member.state = if member.state.may_be_heard() { MemberState::Released } else { member.state };
-        }
+        });
     }
 
     pub(crate) fn give_up(&mut self, slot: MemberSlot) {
+        self.change(slot, |member| member.state = MemberState::GivenUp);
+    }
+
+    fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut MemberRecord)) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
-            member.state = MemberState::GivenUp;
+            change(member);
         }
     }
 
