@@ -100,12 +100,6 @@ fn a_wrong_job_file_is_reported_by_its_own_lines() {
     assert!(found[0].contains("cluster"), "{found:?}");
 }
 
-#[test]
-fn data_that_no_volume_holds_is_named() {
-    let found = problems(|object| object.spec.volumes.clear());
-    assert!(found[0].starts_with("spec.volumes: the job file reads /data/train.txt (2 file(s)"), "{found:?}");
-}
-
 /// Paths in a job file start at its folder, so `../data` is mounted at `/data`.
 #[test]
 fn a_path_with_dots_is_found_where_it_leads() {

@@ -74,16 +74,6 @@ async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
     assert!(world.names("", "services").is_empty() && world.names("batch", "jobs").is_empty());
 }
 
-/// Servers that stay up for inspection must not keep a node from being drained.
-#[tokio::test(start_paused = true)]
-async fn a_run_that_is_over_has_no_budget() {
-    let (world, _operator) =
-        ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": "None"})).await;
-    world.trains_to_the_end();
-    world.until("no budgets", |world| world.names("policy", "poddisruptionbudgets").is_empty()).await;
-    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"]);
-}
-
 /// No object of the job exists, so all of it may change without suspending it.
 #[tokio::test(start_paused = true)]
 async fn an_invalid_job_is_corrected_in_place() {

@@ -4,18 +4,6 @@ use serde_json::json;
 
 use crate::world::{ClusterWorld, key};
 
-/// Its journal is on a disk that outlives its pod.
-#[tokio::test(start_paused = true)]
-async fn a_lost_coordinator_is_made_again_and_nothing_else_restarts() {
-    let (world, _operator) = ClusterWorld::running(|_| ()).await;
-    let pods = world.pods();
-    assert_eq!(pods.len(), 6);
-    world.vanishes("ctr-1-coord-0");
-    world.until("back", |world| world.pods().len() == 6 && world.condition("Ready")["status"] == "True").await;
-    world.advance(600).await;
-    assert_eq!((world.pods(), world.status("/attempt"), world.status("/restarts")), (pods, json!(1), json!(0)));
-}
-
 /// A container that ends alone is started again in its pod, and its end is no reason for a later failure.
 #[tokio::test(start_paused = true)]
 async fn a_server_and_a_coordinator_that_end_alone_are_waited_for() {
@@ -124,6 +112,10 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
     assert_eq!(world.status("/attempt"), 1);
     assert!(world.names("apps", "statefulsets").is_empty());
     assert_eq!(world.pods(), ["ctr-1-worker-0-x7k2p"], "with its log; coordinator and the other worker run no more");
+    // The model is not saved: a user may want to look at what is there.
+    assert_eq!(world.names("", "persistentvolumeclaims").len(), 4);
+    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
+    world.until("gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -220,16 +220,3 @@ async fn claims_go_with_their_attempt_and_with_a_deleted_job() {
     world.delete(&place);
     world.until("all gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
 }
-
-/// The model is not saved: a user may want to look at what is there.
-#[tokio::test(start_paused = true)]
-async fn claims_of_a_failed_job_stay_as_long_as_the_job() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.ends("ctr-1-worker-0-x7k2p", 3);
-    world.until("failed", |world| world.phase() == "Failed").await;
-    world.advance(600).await;
-    assert_eq!(world.names("", "persistentvolumeclaims").len(), 4);
-    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
-    world.until("gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
-    operator.stop().await;
-}

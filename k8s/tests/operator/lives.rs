@@ -93,6 +93,8 @@ async fn pods_go_as_the_policy_says() {
         world.until("succeeded", |world| world.phase() == "Succeeded").await;
         world.advance(60).await;
         assert_eq!(world.pods().len(), pods, "{policy}");
+        // Servers that stay up for inspection must not keep a node from being drained.
+        assert_eq!(world.names("policy", "poddisruptionbudgets"), Vec::<String>::new(), "{policy}");
     }
 }
 

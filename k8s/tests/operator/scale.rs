@@ -125,20 +125,6 @@ async fn a_number_that_the_coordinator_refuses_makes_no_pod_and_is_reported_once
     world.until("settled", |world| world.condition("Scaled")["status"] == "True").await;
 }
 
-/// Before the run trains its buckets have no owners.
-#[tokio::test(start_paused = true)]
-async fn nothing_is_asked_before_the_run_trains() {
-    let (world, _operator) = training(|_| ()).await;
-    world.progress.lock().unwrap().as_mut().unwrap().state = "waiting".to_owned();
-    world.advance(20).await;
-    wants(&world, 4).unwrap();
-    world.advance(120).await;
-    assert!(world.run.state().asked.is_empty());
-    assert_eq!((world.condition("Scaled")["reason"].clone(), servers(&world).len()), (json!("Scaling"), 3));
-    servers_are_alive(&world, 100);
-    world.until("four pods", |world| servers(world).len() == 4).await;
-}
-
 /// An attempt that follows a failed one starts with the number of the spec, and starts once.
 #[tokio::test(start_paused = true)]
 async fn the_next_attempt_starts_with_the_number_of_the_spec() {

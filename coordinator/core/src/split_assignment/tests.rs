@@ -65,17 +65,6 @@ fn a_repeated_question_has_the_same_answer_and_a_late_one_deals_nothing() {
     assert_eq!(ledger.assign_split(&request, ADA, 1).unwrap().work, first);
 }
 
-#[test]
-fn a_split_of_a_lost_worker_is_read_by_another() {
-    let mut ledger = epochs(2, 1);
-    ask(&mut ledger, 0, ADA).unwrap();
-    ask(&mut ledger, 0, BOB).unwrap();
-    assert_eq!(ask(&mut ledger, 0, BOB), Err("wait"));
-    assert_eq!(ledger.release_splits(ADA), 1);
-    assert_eq!(ask(&mut ledger, 0, BOB), Ok(0));
-    assert_eq!(held(&ledger), (0, 2));
-}
-
 /// An epoch that no worker reads takes no memory, whatever the number of epochs and of splits.
 #[test]
 fn only_open_epochs_take_memory() {

@@ -61,16 +61,6 @@ fn a_server_with_its_rows_need_not_wait_for_the_lease_of_the_process_before() {
     assert_eq!(core.outcome(), None);
 }
 
-#[test]
-fn a_server_that_was_only_silent_returns_by_its_heartbeat() {
-    let (mut core, server, worker) = running();
-    hear(&mut core, (2..=14).step_by(2), &[&worker]);
-    core.take_events();
-    beat(&mut core, 15, &server).unwrap();
-    assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::server(0) }]);
-    assert_eq!(core.status(time(15)).members[0].state, "alive");
-}
-
 /// Invariant MB-6.
 #[test]
 fn a_server_that_comes_back_without_its_rows_ends_the_run_which_says_why() {
