@@ -262,23 +262,6 @@ fn a_lost_worker_is_back_once_its_pod_is_ready_whatever_its_job_counts() {
     assert_eq!(case.step().news, None);
 }
 
-/// The worker's Job makes no other pod before this one has ended, and on that node it never ends.
-#[test]
-fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
-    let mut case = DecisionCase::running();
-    case.rejoins = true;
-    let mut hanging = pod("ctr-1-worker-1-x", PodRole::Worker);
-    (hanging.departure, hanging.until) = (Some("n7".to_owned()), Some(Timestamp::from_second(case.now).unwrap()));
-    let server = PodState { role: PodRole::Server, name: "ctr-1-server-0".to_owned(), ..hanging.clone() };
-    case.observed.pods = vec![pod("ctr-1-worker-0-x", PodRole::Worker), hanging, server];
-    case.now += 59;
-    assert_eq!(case.step().given_up, Vec::<String>::new());
-    case.now += 1;
-    assert_eq!(case.step().given_up, ["ctr-1-worker-1-x"]);
-    case.observed.pods[1].has_ended = true;
-    assert_eq!(case.step().given_up, Vec::<String>::new());
-}
-
 #[test]
 fn the_newest_checkpoint_is_reported_with_its_time_and_stays_for_the_next_attempt() {
     let mut case = DecisionCase::running();
