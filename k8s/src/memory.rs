@@ -255,12 +255,10 @@ mod tests {
     #[test]
     fn a_coordinator_is_asked_every_fifteen_seconds_and_a_new_one_at_once() {
         let mut memory = JobMemory::default();
-        assert!(
-            memory.take_turn_to_ask(1, timestamp(0))
-                && !memory.take_turn_to_ask(1, timestamp(14))
-                && memory.take_turn_to_ask(1, timestamp(15))
-                && memory.take_turn_to_ask(2, timestamp(16))
-        );
+        assert!(memory.take_turn_to_ask(1, timestamp(0)));
+        assert!(!memory.take_turn_to_ask(1, timestamp(14)));
+        assert!(memory.take_turn_to_ask(1, timestamp(15)));
+        assert!(memory.take_turn_to_ask(2, timestamp(16)));
         assert_eq!(memory.next_ask(timestamp(20)).as_secs(), 11);
         memory.ask_again();
         assert_eq!(memory.next_ask(timestamp(20)), FIRST_PAUSE);

@@ -241,10 +241,9 @@ mod tests {
              or lower cluster.workers"
         );
         let tiny = warning(&[file(600, true)], 9).unwrap();
-        assert!(
-            tiny.contains("7 of 9 dense workers") && tiny.contains(", 3 more)") && tiny.ends_with("for so little data"),
-            "{tiny}"
-        );
+        assert!(tiny.contains("7 of 9 dense workers"), "{tiny}");
+        assert!(tiny.contains(", 3 more)"), "{tiny}");
+        assert!(tiny.ends_with("for so little data"), "{tiny}");
         assert_eq!(warning(&zipped, 1), None);
         assert_eq!(warning(&[file(100_000, true)], 2), None);
         assert_eq!(warning(&[file(9, false), file(9, false)], 2), None);

@@ -127,10 +127,8 @@ fn a_sidecar_that_does_not_start_is_named() {
         "initContainerStatuses": waiting["containerStatuses"], "containerStatuses": of_worker["containerStatuses"],
     });
     let trouble = pod(status).trouble.unwrap();
-    assert_eq!(
-        (trouble.reason.as_str(), trouble.message.as_str()),
-        ("ErrImagePull", "container shipper: no such image")
-    );
+    assert_eq!(trouble.reason.as_str(), "ErrImagePull");
+    assert_eq!(trouble.message.as_str(), "container shipper: no such image");
 }
 
 fn job(attempt: &str, role: &str, conditions: &Value) -> Arc<Job> {

@@ -63,10 +63,8 @@ fn keys_in_epochs_need_the_steps_of_one() {
         problems(|object| object.spec.job.inline = Some(text))
     };
     let found = find_problems("");
-    assert!(
-        found.len() == 1 && found[0].contains("train.evaluate_every is in epochs: set train.epoch_steps"),
-        "{found:?}"
-    );
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("train.evaluate_every is in epochs: set train.epoch_steps"), "{found:?}");
     assert_eq!(find_problems("epoch_steps = 100\n"), [""; 0]);
 }
 

@@ -113,10 +113,8 @@ async fn a_number_that_the_coordinator_refuses_makes_no_pod_and_is_reported_once
     wants(&world, 5).unwrap();
     world.until("refused", |world| world.condition("Scaled")["reason"] == "ScaleRefused").await;
     let message = world.condition("Scaled")["message"].to_string();
-    assert!(
-        message.contains("cannot share 4 buckets") && message.contains("spec.embeddingServers.replicas"),
-        "{message}"
-    );
+    assert!(message.contains("cannot share 4 buckets"), "{message}");
+    assert!(message.contains("spec.embeddingServers.replicas"), "{message}");
     world.advance(300).await;
     assert_eq!((servers(&world).len(), world.condition("Ready")["status"].clone()), (3, json!("True")));
     assert_eq!(world.events().iter().filter(|one| *one == "ScaleRefused").count(), 1);

@@ -111,10 +111,8 @@ async fn a_missing_permission_is_named_and_work_continues_once_it_is_given() {
         world.until("reported", |world| world.condition("Reconciled")["reason"] == "Forbidden").await;
         let (verb, resource) = denied.split_once(' ').unwrap();
         let message = message(&world, "Reconciled");
-        assert!(
-            message.contains(&format!("cannot {verb} resource \"{resource}\"")) && message.contains("rbac.yaml"),
-            "{message}"
-        );
+        assert!(message.contains(&format!("cannot {verb} resource \"{resource}\"")), "{message}");
+        assert!(message.contains("rbac.yaml"), "{message}");
         world.api.store().denied.clear();
         world.until("done", |world| world.condition("Reconciled")["status"] == "True").await;
         assert!(operator.metric("zagros_operator_reconciles_total{outcome=\"reported\"}"));

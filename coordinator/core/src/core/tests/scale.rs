@@ -74,11 +74,8 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     assert_eq!(core.placement(time(1)).bucket_move, None, "the new servers have not joined");
     assert!(core.status(time(1)).scale.unwrap().doing.contains("embedding server 2 has not joined"));
     members.extend((2..4).map(|index| join(&mut core, 1, MemberSlot::server(index))));
-    assert_eq!(
-        (core.placement(time(1)).generation, core.placement(time(1)).servers.len()),
-        (1, 2),
-        "nothing has moved"
-    );
+    assert_eq!(core.placement(time(1)).generation, 1, "nothing has moved");
+    assert_eq!(core.placement(time(1)).servers.len(), 2, "nothing has moved");
     let pairs = move_all(&mut core, &members);
     assert!(pairs.iter().all(|(source, target)| *source < 2 && *target >= 2), "{pairs:?}");
     assert_eq!((owned(&mut core, 4), core.placement(time(1)).servers.len()), (vec![16; 4], 4));
@@ -136,10 +133,8 @@ fn a_server_that_was_released_stays_so_when_the_run_wants_as_many_servers_again_
 #[test]
 fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_one_drains_the_run() {
     let (mut core, members) = training(3);
-    assert!(
-        !ask_to_end(&mut core, 1, &members[2]).stop && !ask_to_end(&mut core, 1, &members[2]).stop,
-        "it has buckets"
-    );
+    assert!(!ask_to_end(&mut core, 1, &members[2]).stop, "it has buckets");
+    assert!(!ask_to_end(&mut core, 1, &members[2]).stop, "it has buckets");
     assert_eq!(core.status(time(1)).scale.unwrap().wanted, 2);
     move_all(&mut core, &members);
     assert!(ask_to_end(&mut core, 1, &members[2]).stop);
