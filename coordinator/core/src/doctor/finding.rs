@@ -59,6 +59,13 @@ pub struct Finding {
     pub next: String,
 }
 
+impl Finding {
+    /// Trouble for which there is no evidence yet.
+    pub(crate) fn trouble(kind: FindingKind, subject: String, what: String, next: String) -> Self {
+        Self { kind, severity: Severity::Trouble, subject, what, since_seconds: None, why: Vec::new(), next }
+    }
+}
+
 /// The worst first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diagnosis {
