@@ -404,18 +404,4 @@ mod tests {
         // One in 50 ms.
         assert_eq!((recovered.inputs, format!("{:?}", recovered.core)), (19, live));
     }
-
-    #[tokio::test]
-    async fn an_end_from_outside_reaches_members_and_stays() {
-        let (coordinator, request, _) = coordinator();
-        let server = coordinator.join(request).await.unwrap();
-        coordinator.end_run(RunOutcome::Interrupted("ctrl-c".to_owned())).unwrap();
-        coordinator.end_run(RunOutcome::Finished).unwrap();
-        let beat =
-            HeartbeatRequest { member: server.member, incarnation: server.incarnation, ..HeartbeatRequest::default() };
-        let response = coordinator.heartbeat(beat).await.unwrap();
-        assert_eq!((response.stop, response.reason.as_str()), (true, "run interrupted: ctrl-c"));
-        assert_eq!(coordinator.outcome(), Some(RunOutcome::Interrupted("ctrl-c".to_owned())));
-        assert!(!coordinator.is_deserted());
-    }
 }

@@ -22,17 +22,6 @@ async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
     assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack", "Succeeded"]);
 }
 
-/// Without the node, nothing reports an exit code.
-#[tokio::test(start_paused = true)]
-async fn a_worker_that_vanishes_with_its_node_is_replaced_too() {
-    let (world, _operator) = ClusterWorld::running(|_| ()).await;
-    world.vanishes("ctr-1-worker-0-x7k2p");
-    world.until("counted", |world| world.status("/workerRestarts") == 1).await;
-    world.until("back", |world| world.condition("Ready")["status"] == "True").await;
-    assert_eq!(world.status("/attempt"), 1);
-    assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack"]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
     let (world, _operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2})).await;

@@ -228,20 +228,6 @@ fn a_group_whose_first_worker_cannot_be_reached_is_refused() {
 }
 
 #[test]
-fn a_restarted_server_raises_the_generation_once_its_slot_is_free() {
-    let (mut core, _, worker) = running();
-    let replacement = request(MemberSlot::server(0), 2);
-    assert_eq!(core.join(time(5), &replacement).unwrap_err().kind, RefusalKind::Unavailable);
-    beat(&mut core, 5, &worker).unwrap();
-    beat(&mut core, 10, &worker).unwrap();
-    let joined = core.join(time(11), &replacement).unwrap();
-    assert_eq!((joined.incarnation, joined.generation), (2, 2));
-    assert_eq!(core.placement(time(11)).servers[0].instance, 2);
-    assert_eq!(beat(&mut core, 11, &worker).unwrap().generation, 2);
-    assert_eq!(core.status(time(11)).state, "training");
-}
-
-#[test]
 fn a_lost_server_is_waited_for_and_may_come_back() {
     let (mut core, server, worker) = running();
     hear(&mut core, [4, 8, 12], &[&worker]);
@@ -391,25 +377,6 @@ fn a_coordinator_that_stood_still_blames_nobody() {
     beat(&mut core, 3601, &worker).unwrap();
     beat(&mut core, 3601, &server).unwrap();
     assert!(core.take_events().is_empty());
-}
-
-#[test]
-fn the_status_shows_an_epoch_as_complete_once_its_splits_are() {
-    let (mut core, _, worker) = running();
-    let mut splits = Vec::new();
-    while let Work::Split(split) = assign(&mut core, 1, &worker, 0).unwrap() {
-        splits.push(split.id);
-    }
-    assert_eq!(splits.len(), 3);
-    let status = core.status(time(1));
-    assert_eq!((status.epoch, status.epochs, status.splits, status.splits_done), (0, 2, 3, 0));
-    assert_eq!(status.members[1].splits_held, 3);
-    let complete =
-        CompleteRequest { member: worker.member, incarnation: worker.incarnation, epoch: 0, splits, bad_rows: vec![] };
-    core.complete(time(1), &complete).unwrap();
-    assert_eq!(core.take_events(), [RunEvent::EpochCompleted { epoch: 0 }]);
-    let status = core.status(time(1));
-    assert_eq!((status.epoch, status.splits_done), (1, 0));
 }
 
 #[test]
