@@ -25,9 +25,8 @@ pub(crate) fn remove(world: &ClusterWorld) {
     let pods: Vec<ObjectKey> = all.iter().filter(|key| key.plural == "pods").cloned().collect();
     if all.is_empty() {
         world.api.store().terminating.clear();
-        let mut namespace = world.api.store().get(&place()).unwrap();
-        namespace["metadata"].as_object_mut().unwrap().shift_remove("finalizers");
-        return world.write(&place(), namespace);
+        let release = |namespace: &mut serde_json::Value| namespace["metadata"]["finalizers"] = json!([]);
+        return world.change(&place(), release);
     }
     for key in if pods.is_empty() { all } else { pods } {
         let is_deleted = |object: serde_json::Value| object["metadata"]["deletionTimestamp"].is_string();

@@ -360,9 +360,7 @@ impl ClusterWorld {
         {
             let mut failed = only.clone();
             failed["type"] = json!("Failed");
-            let mut job = self.api.store().get(&place).unwrap();
-            job["status"]["conditions"] = json!([only, failed]);
-            self.write(&place, job);
+            self.change(&place, |job| job["status"]["conditions"] = json!([only, failed]));
         }
     }
 
@@ -429,18 +427,13 @@ impl ClusterWorld {
     /// The container of a StatefulSet's pod ends, and works again once it is started again.
     pub(crate) fn dies(&self, pod: &str, code: i32) {
         assert!(!is_of_job(pod), "{pod} is never started again");
-        let place = key("", "pods", pod);
-        let mut object = self.api.store().get(&place).unwrap();
-        stop(&mut object, code, &self.now().to_string(), None);
-        self.write(&place, object);
+        self.change(&key("", "pods", pod), |pod| stop(pod, code, &self.now().to_string(), None));
     }
 
     /// A pod vanishes with its node, or by hand.
     pub(crate) fn vanishes(&self, pod: &str) {
         let place = key("", "pods", pod);
-        let mut object = self.api.store().get(&place).unwrap();
-        object["metadata"].as_object_mut().unwrap().remove("finalizers");
-        self.write(&place, object);
+        self.change(&place, |pod| drop(pod["metadata"].as_object_mut().unwrap().remove("finalizers")));
         self.api.store().delete_within(&place, Some(0)).unwrap();
         self.api.announce();
         if is_of_job(pod) {

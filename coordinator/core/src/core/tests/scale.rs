@@ -173,14 +173,6 @@ fn a_move_needs_all_its_stages_from_its_own_target() {
     assert_eq!(unknown.verdict(), MoveVerdict::Abandoned);
 }
 
-/// Time goes by in which these members are heard.
-fn hear(core: &mut Core, seconds: std::ops::Range<u64>, members: &[&JoinResponse]) {
-    for second in seconds {
-        members.iter().for_each(|member| assert!(beat(core, second, member).is_ok()));
-        core.tick(time(second));
-    }
-}
-
 /// Until the commit the source owns the buckets; whatever happens, the move is tried again.
 #[test]
 fn a_move_that_cannot_go_on_leaves_the_source_its_buckets_and_is_tried_again() {
