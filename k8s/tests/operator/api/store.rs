@@ -374,12 +374,7 @@ mod tests {
 
     #[test]
     fn the_number_of_indices_changes_with_the_parallelism_of_an_indexed_job() {
-        let key = ObjectKey {
-            group: "batch".to_owned(),
-            plural: "jobs".to_owned(),
-            namespace: "ads".to_owned(),
-            name: "w".to_owned(),
-        };
+        let key = crate::world::key("batch", "jobs", "w");
         let job = |mode: &str, completions: i64, parallelism: i64| {
             json!({"spec": {"completionMode": mode, "completions": completions, "parallelism": parallelism,
                 "backoffLimitPerIndex": 3, "maxFailedIndexes": 1}})
