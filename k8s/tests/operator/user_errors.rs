@@ -64,8 +64,8 @@ async fn a_missing_claim_secret_config_or_image_is_named() {
         ("ContainerCreating", "", "a volume is missing: claim criteo, Secret keys, ConfigMap hosts"),
         (
             "ImagePullBackOff",
-            "manifest unknown",
-            "servers 0/3, dense workers 0/2; ctr-1-server-0: ImagePullBackOff: manifest",
+            "no manifest",
+            "0/3, dense workers 0/2; ctr-1-server-0: ImagePullBackOff: no manifest, and 2 more",
         ),
     ];
     for (reason, words, expected) in cases {
@@ -77,9 +77,11 @@ async fn a_missing_claim_secret_config_or_image_is_named() {
             volumes.push(json!({"mountPath": "/keys", "source": {"secretName": "keys"}}));
             volumes.push(json!({"mountPath": "/hosts", "source": {"configMapName": "hosts"}}));
         });
-        world.until("reported", |world| world.condition("Ready")["reason"] == reason).await;
-        let message = message(&world, "Ready");
-        assert!(message.contains("ctr-1-server-0: ") && message.contains(expected), "{message}");
+        let is_named = |world: &ClusterWorld| {
+            let message = message(world, "Ready");
+            message.contains("ctr-1-server-0: ") && message.contains(expected)
+        };
+        world.until(reason, |world| world.condition("Ready")["reason"] == reason && is_named(world)).await;
         assert_eq!(world.phase(), "Starting", "{reason}");
     }
 }
