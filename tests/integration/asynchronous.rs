@@ -11,7 +11,7 @@ const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 #[test]
 fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported() {
     let fixture = Fixture::new(20_000);
-    let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let auc = || fixture.auc();
     // With fewer epochs the AUC still rises fast, and the difference depends on who is how fast.
     let epochs = ["--set", "train.epochs=5"];
     fixture.zagros(["up", "job.toml", "--servers", "2"].into_iter().chain(epochs)).expect(0);
@@ -64,8 +64,7 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
 fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_once() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.mode=async", "train.epochs=15", "cluster.min_workers=2", "cluster.lease_seconds=60"];
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "3"], &sets));
     run.wait_for_line("epoch 1/");
     let pid = |name| super::faults::pid(&fixture, name);
     signal_process(pid("dense-worker-1"), Signal::STOP);

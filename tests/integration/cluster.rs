@@ -26,9 +26,7 @@ fn three_server_processes_give_the_loss_curve_of_the_embedded_run() {
 fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
     let fixture = Fixture::new(4_000);
     let run = fixture.zagros(["up", "job.toml", "--servers", "2"]).expect(0);
-    for text in ["coordinator", "embedding server 0", "embedding server 1", "dense worker 0"] {
-        assert!(run.stderr.contains(text), "no {text:?} in:\n{}", run.stderr);
-    }
+    assert_contains(&run.stderr, &["coordinator", "embedding server 0", "embedding server 1", "dense worker 0"]);
     let folder = fixture.run_folder();
     assert!(!folder.join("row-log").exists() && !folder.join("cold-rows").exists(), "servers delete their logs");
     assert_eq!(std::fs::read_dir(fixture.path("runs")).expect("runs").count(), 1, "there are only folders of runs");
@@ -104,8 +102,7 @@ fn ports_that_the_job_gives_are_those_that_are_served() {
         let address = format!("127.0.0.1:{}", port + place);
         assert!(http_get(&address, "/metrics").contains(metric), "{metric} at {address}");
     }
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
 }
 
 #[test]
@@ -118,8 +115,7 @@ fn status_asks_the_run_of_a_folder_and_says_when_it_is_over() {
         let status = fixture.zagros(named.iter().copied()).expect(0).json();
         assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"training".into()), "{named:?}");
     }
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     fixture.zagros(["status", &folder]).expect(4).says(&["no run is live in", "zagros logs", "report.html"]);
     fixture.zagros(["status", "nowhere"]).expect(2).says(&["there is no run folder nowhere"]);
 }

@@ -90,7 +90,7 @@ fn a_hybrid_run_goes_on_while_servers_and_coordinator_are_killed_and_each_sample
     }
     let ended = run.finish().expect(0);
     assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
-    let auc = fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let auc = fixture.auc();
     assert!(auc > 0.6, "AUC {auc}: {}", ended.stderr);
 }
 
@@ -205,8 +205,7 @@ fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
 fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
     let fixture = Fixture::new(ROWS);
     let sets = ["train.epochs=10", "cluster.lease_seconds=2", "cluster.timeout_seconds=3600"];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "2"], &sets));
     run.wait_for_line("epoch 1/");
     let second = pid(&fixture, "dense-worker-1");
     signal_process(second, Signal::STOP);
@@ -221,8 +220,7 @@ fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
 fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     let fixture = Fixture::new(ROWS);
     let sets = ["train.epochs=10", "cluster.min_workers=1", "cluster.lease_seconds=2", "cluster.timeout_seconds=8"];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--workers", "2", "--restarts", "0"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "2", "--restarts", "0"], &sets));
     run.wait_for_line("epoch 1/");
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; 1 workers are left and continue without it");
@@ -247,8 +245,7 @@ fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_
         "train.early_stop={patience=9}",
         "checkpoint.every_steps=20",
     ];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "2"], &sets));
     // At its start the run has tried whether it may write there.
     run.wait_for_line("checkpoint after step");
     store.inject_fault(S3Fault::Hangs, "P", usize::MAX);

@@ -16,8 +16,7 @@ fn interrupted(fixture: &Fixture) -> [PathBuf; 2] {
     for _ in 0..3 {
         run.wait_for_line("checkpoint after step");
     }
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let folder = fixture.run_folder().join("checkpoints");
     let entries = std::fs::read_dir(folder).expect("checkpoints");
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
@@ -90,14 +89,12 @@ fn a_run_goes_on_from_the_newest_checkpoint_that_is_intact() {
     next.wait_for_line(&format!("going on after step {}", step(&older)));
     next.wait_for_line("checkpoint after step");
     next.wait_for_line("checkpoint after step");
-    next.signal(Signal::INT);
-    next.finish().expect(130);
+    next.interrupt();
     let left: Vec<_> = std::fs::read_dir(older.parent().expect("checkpoints")).expect("them").collect();
     assert_eq!(left.len(), 1, "the damaged one took the place of a newer one: {left:?}");
     let mut again = fixture.start(more);
     again.wait_for_line("going on after step");
-    again.signal(Signal::INT);
-    again.finish().expect(130);
+    again.interrupt();
 }
 
 #[test]

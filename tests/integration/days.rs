@@ -63,8 +63,7 @@ fn days_are_scored_then_learned_and_a_killed_command_goes_on_as_if_nothing_had_h
 
     let mut stopped = fixture.start(command("--set=output.folder=stopped", "2026-11-01..04", &[]));
     stopped.wait_for_line("2026-11-02: scoring it");
-    stopped.signal(Signal::INT);
-    stopped.finish().expect(130);
+    stopped.interrupt();
     fixture.zagros(command("--set=output.folder=stopped", "2026-11-01..04", &[])).expect(0);
     let gone_on = history(&fixture, "stopped");
     assert_eq!((learned(&gone_on), dense(&fixture, &gone_on)), (learned(&all), dense(&fixture, &all)));
@@ -136,9 +135,10 @@ fn a_day_whose_data_changed_is_warned_of_and_the_page_shows_it() {
     assert!(health(1)["tables"][0]["created"].as_u64() > Some(0), "{}", health(1)["tables"]);
     assert_eq!(health(2)["warnings"].as_array().map(Vec::is_empty), Some(false));
     let page = fixture.read("runs/small.days.html");
-    for shown in ["<h2>Warnings", "2026-11-03: I2: 100.0 %", "<h2>Features on 2026-11-04", "<h3>AUC", "Largest drift"] {
-        assert!(page.contains(shown), "{shown}");
-    }
+    assert_contains(
+        &page,
+        &["<h2>Warnings", "2026-11-03: I2: 100.0 %", "<h2>Features on 2026-11-04", "<h3>AUC", "Largest drift"],
+    );
     assert!(ran.stdout.contains("small.days.html"), "{}", ran.stdout);
 }
 
@@ -154,11 +154,10 @@ fn the_next_day_goes_on_from_the_day_before_and_late_rows_are_warned_of() {
     let late = fixture.read("logs/2026-11-01.txt") + &fixture.read("logs/2026-11-02.txt");
     fixture.write("logs/2026-11-02.txt", late);
     let done = fixture.zagros(command(runs, "2026-11-01..03", &[])).expect(0).stderr;
-    for part in
-        ["2026-11-01 to 2026-11-03 are done", "2026-11-02: warning: it has", "--fresh --dates 2026-11-02..2026-11-03"]
-    {
-        assert!(done.contains(part), "no {part} in {done}");
-    }
+    assert_contains(
+        &done,
+        &["2026-11-01 to 2026-11-03 are done", "2026-11-02: warning: it has", "--fresh --dates 2026-11-02..2026-11-03"],
+    );
     assert!(!done.contains("2026-11-01: warning: it has") && !done.contains("2026-11-03: warning: it has"), "{done}");
 }
 

@@ -53,8 +53,7 @@ fn a_run_that_resumes_from_deltas_is_the_same_bit_by_bit() {
     for _ in 0..4 {
         first.wait_for_line("checkpoint after step");
     }
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     let (checkpoint, files) = newest_with_a_delta(&broken.run_folder());
     assert_eq!(files[..2], ["rows-0-of-2.zrows", "rows-0-of-2.delta-1.zrows"]);
     let checkpoint = checkpoint.display().to_string();
@@ -97,8 +96,7 @@ fn a_run_that_resumes_from_deltas_in_a_store_is_the_same_bit_by_bit() {
     for _ in 0..4 {
         first.wait_for_line("checkpoint after step");
     }
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     let checkpoint = format!("s3://models/{}", newest_of_several_folders(&store));
     let verified = broken.zagros(["inspect", &checkpoint, "--verify"]).expect(0).stdout;
     assert!(verified.contains("delta-1.zrows") && verified.contains("every checksum agrees"), "{verified}");

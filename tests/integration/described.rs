@@ -32,9 +32,7 @@ fn measured_features_are_saved_and_applied_again() {
     let fixture = fixture();
     fixture.zagros(["train", "job.toml"]).expect(0).says(&["measuring"]);
     let resolved = fixture.read(&format!("{}/job.toml", fixture.run_folder().display()));
-    for known in ["quantiles = 8", "edges = [", "ids = \"", "mean = ", "min = 0.0"] {
-        assert!(resolved.contains(known), "{known} in {resolved}");
-    }
+    assert_contains(&resolved, &["quantiles = 8", "edges = [", "ids = \"", "mean = ", "min = 0.0"]);
     let found = fixture.measures("test.txt", "label");
     assert_eq!(found["samples"], 800, "{found}");
     // A run that starts from the model measures nothing.

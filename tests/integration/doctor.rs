@@ -22,8 +22,7 @@ const SETS: [&str; 5] = [
 ];
 
 fn up(fixture: &Fixture, servers: &str, sets: &[&str]) -> RunningCommand {
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--servers", servers, "--workers", "2"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--servers", servers, "--workers", "2"], &sets));
     run.wait_for_line("epoch 0 is complete");
     run
 }
@@ -123,8 +122,7 @@ fn a_stopped_process_is_named_whoever_it_is() {
     signal_process(coordinator, Signal::CONT);
     wait_until_healthy(&fixture);
 
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let (over, code) = asked(&fixture, &[&fixture.run_name()]);
     assert_eq!((code, &over["healthy"]), (0, &Value::Bool(true)), "{over:#}");
     assert!(over["verdict"].as_str().expect("text").contains("interrupted"), "{over:#}");

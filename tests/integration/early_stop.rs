@@ -58,11 +58,10 @@ fn is_the_best_state(fixture: &Fixture) {
 fn a_run_stops_when_validation_gets_no_better_and_saves_the_best_state() {
     let fixture = fixture();
     let run = fixture.zagros(sets(&["train", "job.toml"], &OVERFITS)).expect(0);
-    for text in
-        ["stopped: validation AUC has not risen by 0.0001 for 3 evaluations", "which is what is saved", "test GAUC"]
-    {
-        assert!(run.stdout.contains(text), "no {text:?} in:\n{}", run.stdout);
-    }
+    assert_contains(
+        &run.stdout,
+        &["stopped: validation AUC has not risen by 0.0001 for 3 evaluations", "which is what is saved", "test GAUC"],
+    );
     is_the_best_state(&fixture);
     let kept = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("checkpoints").count();
     // Two best and the last, which may be one of them.
@@ -122,11 +121,17 @@ fn a_run_leaves_a_page_that_can_be_made_anew() {
     let path = fixture.run_folder().join("report.html");
     assert!(run.stdout.contains("report.html"), "{}", run.stdout);
     let first = std::fs::read_to_string(&path).expect("the page is there");
-    for text in
-        ["stopped: validation AUC", "<svg", "the model</text>", "Where the time went", "max_line_bytes", "summary.json"]
-    {
-        assert!(first.contains(text), "no {text:?}");
-    }
+    assert_contains(
+        &first,
+        &[
+            "stopped: validation AUC",
+            "<svg",
+            "the model</text>",
+            "Where the time went",
+            "max_line_bytes",
+            "summary.json",
+        ],
+    );
     assert!(!first.contains("http://") && !first.contains("https://"), "it loads nothing from elsewhere");
     std::fs::remove_file(&path).expect("the page is removed");
     let folder = fixture.run_name();
@@ -196,8 +201,7 @@ fn epochs_are_counted_steps_of_the_same_run_and_a_resumed_one_keeps_them() {
     let sets = [&EPOCHS[..], &["checkpoint.every_steps=10"]].concat();
     let mut stopped = fixture.start(arguments(&["train", "job.toml", "--fresh"], &sets));
     stopped.wait_for_line("checkpoint after step");
-    stopped.signal(Signal::INT);
-    stopped.finish().expect(130);
+    stopped.interrupt();
     let again = fixture.zagros(arguments(&["train", "job.toml"], &sets)).expect(0).says(&["going on after step"]);
     assert!(again.stderr.contains("an epoch is 32 steps"), "{}", again.stderr);
     assert_eq!(dense(&fixture), in_steps.0);

@@ -141,8 +141,7 @@ fn two_workers_with_encodings_are_killed_and_go_on_bit_by_bit() {
     whole.zagros(up).expect(0);
     let mut first = broken.start(up);
     first.wait_for_line("checkpoint after step");
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    first.interrupt();
     broken.zagros(up).expect(0).says(&["going on after step"]);
     assert_eq!(losses(&broken), (losses(&whole).0, 1));
     assert_eq!(end(&broken), end(&whole));

@@ -70,8 +70,7 @@ fn checkpoints_of_a_run_that_is_over_are_not_gone_on_from() {
     let train = ["train", "job.toml", "--set", "train.epochs=50", "--set", "checkpoint.every_steps=5"];
     let mut first = fixture.start(train);
     first.wait_for_line("checkpoint after step");
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    first.interrupt();
     let run = fixture.run_folder();
     assert!(!checkpoints(&run).is_empty());
     let mut summary = fixture.summary();
@@ -145,8 +144,7 @@ fn a_second_interrupt_ends_every_process_at_once() {
     signal_process(worker, Signal::STOP);
     run.signal(Signal::INT);
     run.wait_for_line("stopping: ");
-    run.signal(Signal::INT);
-    run.finish().expect(130).says(&["dense worker 1 is killed", "since the last checkpoint is lost"]);
+    run.interrupt().says(&["dense worker 1 is killed", "since the last checkpoint is lost"]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A small generated data set and a job on it, in a folder of the test's own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -15,6 +15,8 @@ pub(crate) struct Fixture {
     folder: TempDir,
     /// What is added to that of the test.
     environment: Vec<(String, String)>,
+    /// A run that lives as long as the tests that look at it.
+    _shared: Option<Arc<Fixture>>,
 }
 
 const JOB: &str = r#"
@@ -44,7 +46,8 @@ folder = "runs"
 impl Fixture {
     /// With this many training rows and a fifth of them for the test.
     pub(crate) fn new(rows: u32) -> Self {
-        let fixture = Self { folder: tempfile::tempdir().expect("a temporary folder"), environment: Vec::new() };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let fixture = Self { folder, environment: Vec::new(), _shared: None };
         for (name, content) in generated_data(rows).iter() {
             fixture.write(name, content);
         }
@@ -63,13 +66,27 @@ impl Fixture {
         (store, fixture)
     }
 
-    /// With a run in one process, whose folder is the second of the two.
+    /// With the folder of a run of [`Self::train`]. Other tests that are under way have the same run: it stays as it is.
     pub(crate) fn trained(rows: u32, sets: &[&str]) -> (Self, String) {
-        let fixture = Self::new(rows);
-        let sets = sets.iter().flat_map(|set| ["--set", *set]);
-        fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
-        let run = fixture.run_name();
-        (fixture, run)
+        static RUNS: Mutex<BTreeMap<String, Arc<Mutex<Weak<Fixture>>>>> = Mutex::new(BTreeMap::new());
+        let key = format!("{rows} {sets:?}");
+        let run = Arc::clone(RUNS.lock().expect("no test fails in between").entry(key).or_default());
+        // Where a training failed, the next test tries it.
+        let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
+        let trained = run.upgrade().unwrap_or_else(|| {
+            let trained = Arc::new(Self::new(rows));
+            trained.train(sets);
+            *run = Arc::downgrade(&trained);
+            trained
+        });
+        let name = trained.run_name();
+        (Self { _shared: Some(trained), ..Self::new(rows) }, name)
+    }
+
+    /// Trains in one process to the end, with these changes to the job.
+    #[track_caller]
+    pub(crate) fn train(&self, sets: &[&str]) -> FinishedCommand {
+        self.zagros(with_sets(&["train", "job.toml"], sets)).expect(0)
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -165,6 +182,16 @@ impl Fixture {
     pub(crate) fn summary(&self) -> Value {
         self.read_run_json("summary.json")
     }
+
+    /// That of the test part, in the summary.
+    pub(crate) fn auc(&self) -> f64 {
+        self.summary()["evaluation"]["auc"].as_f64().expect("an AUC")
+    }
+}
+
+/// A command with changes to the job.
+pub(crate) fn with_sets<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
+    command.iter().copied().chain(sets.iter().flat_map(|set| ["--set", *set])).collect()
 }
 
 /// The files that `zagros data generate` writes for this many training rows. The program runs once for each number.

@@ -217,8 +217,7 @@ fn a_row_is_gone_from_checkpoints_with_deltas_and_the_run_goes_on() {
     for _ in 0..4 {
         first.wait_for_line("checkpoint after step");
     }
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     let run = fixture.run_folder();
     let found = checkpoints(&run);
     let has_delta = |folder: &PathBuf| manifest(folder)["row_files"].to_string().contains("delta");
@@ -316,8 +315,7 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     while checkpoints(&run).len() < old_count + 2 {
         training.wait_for_line("checkpoint after step");
     }
-    training.signal(Signal::INT);
-    training.finish().expect(130);
+    training.interrupt();
     let last = newest(&run);
     assert_eq!(row(&fixture, &last, &gone), None, "{last}");
     assert!(row(&fixture, &last, &other).is_some());
@@ -328,8 +326,7 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     }
     let mut again = start();
     again.wait_for_line("checkpoint after step");
-    again.signal(Signal::INT);
-    again.finish().expect(130);
+    again.interrupt();
     let last = newest(&run);
     assert_ne!(last, first.display().to_string());
     assert_eq!(row(&fixture, &last, &gone), None, "{last}");

@@ -12,9 +12,7 @@ use super::fixture::Fixture;
 #[test]
 fn help_shows_commands_that_work() {
     let run = zagros(["--help"]).expect(0);
-    for text in ["train", "up", "eval", "inspect", "data", "status", "Examples:", "Exit codes:"] {
-        assert!(run.stdout.contains(text), "no {text:?} in:\n{}", run.stdout);
-    }
+    assert_contains(&run.stdout, &["train", "up", "eval", "inspect", "data", "status", "Examples:", "Exit codes:"]);
 }
 
 #[test]

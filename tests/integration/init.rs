@@ -31,7 +31,7 @@ fn rows() -> String {
 }
 
 fn test_auc(fixture: &Fixture) -> f64 {
-    fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC")
+    fixture.auc()
 }
 
 #[test]
@@ -156,9 +156,7 @@ fn the_newest_rows_are_the_test_part_where_a_column_says_when_a_row_was() {
     fixture.write("log.csv", format!("clicked,age,city,event_time\n{text}"));
     fixture.zagros(["train", "log.csv", "--set", "train.threads=1", "--set", "train.epochs=2"]).expect(0);
     let job = fixture.read("log.toml");
-    for line in ["time_column = \"event_time\"", "validation_from = 1700004800", "test_from = 1700005400"] {
-        assert!(job.contains(line), "no {line} in\n{job}");
-    }
+    assert_contains(&job, &["time_column = \"event_time\"", "validation_from = 1700004800", "test_from = 1700005400"]);
     assert_eq!(fixture.summary()["evaluation"]["samples"], 600);
     let plan = fixture.zagros(["train", "log.toml", "--dry-run"]).expect(0).stdout;
     assert!(plan.contains("event_time is 1700005400 or later"), "{plan}");
@@ -205,9 +203,10 @@ fn a_number_of_many_values_is_learned_as_a_regression_from_rows_with_line_breaks
     fixture.zagros(["init", "rows.csv"]).expect(2).says(&["--label COLUMN", "regression", "classes"]);
     fixture.zagros(["init", "rows.csv", "--label", "price", "-o", "mine.toml"]).expect(0);
     let job = fixture.read("mine.toml");
-    for part in ["quoted_breaks = true", "kind = \"regression\"", "name = \"day_weekday\", date = \"weekday\""] {
-        assert!(job.contains(part), "no {part} in\n{job}");
-    }
+    assert_contains(
+        &job,
+        &["quoted_breaks = true", "kind = \"regression\"", "name = \"day_weekday\", date = \"weekday\""],
+    );
     fixture.zagros(["train", "mine.toml", "--set", "train.threads=1"]).expect(0);
     let mse = fixture.summary()["evaluation"]["mse"].as_f64().expect("a squared error");
     // The variance of the label is 220.

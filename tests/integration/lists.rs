@@ -79,9 +79,7 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
     let found = fixture.measures("test.csv", "click");
     assert!(found["auc"].as_f64() > Some(0.72), "{found}");
     let resolved = fixture.read(&format!("{}/job.toml", fixture.run_folder().display()));
-    for known in ["weights = \"tfidf\"", "width = 3", "mean = [", "missing_indicator = true"] {
-        assert!(resolved.contains(known), "{known} in {resolved}");
-    }
+    assert_contains(&resolved, &["weights = \"tfidf\"", "width = 3", "mean = [", "missing_indicator = true"]);
     let run = fixture.run_name();
     let importance = fixture.zagros(["eval", &run, "--importance"]).expect(0).stdout;
     assert!(importance.contains("image") && importance.contains("words"), "{importance}");
@@ -124,11 +122,12 @@ fn rows_whose_lists_do_not_fit_are_described() {
     fixture.write("bad.csv", format!("click,user,words,tfidf,image,age\n{bad}"));
     let set = ["--set", "data.train=bad.csv"];
     let said = fixture.zagros([&["data", "validate", "job.toml"][..], &set].concat()).expect(3).stdout;
-    for expected in [
-        "3 weights in column \"tfidf\", one for each value of column \"words\"",
-        "a number from 0 in column \"tfidf\"",
-        "3 numbers in column \"image\"",
-    ] {
-        assert!(said.contains(expected), "{expected} in {said}");
-    }
+    assert_contains(
+        &said,
+        &[
+            "3 weights in column \"tfidf\", one for each value of column \"words\"",
+            "a number from 0 in column \"tfidf\"",
+            "3 numbers in column \"image\"",
+        ],
+    );
 }

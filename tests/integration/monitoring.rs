@@ -27,9 +27,7 @@ const SETS: [&str; 11] = [
 ];
 
 fn start(fixture: &Fixture) -> RunningCommand {
-    let sets = SETS.iter().flat_map(|set| ["--set", set]);
-    let mut run =
-        fixture.start(["up", "job.toml", "--prometheus-targets", "targets/local.json"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--prometheus-targets", "targets/local.json"], &SETS));
     run.wait_for_line("checkpoint after step");
     run.wait_for_line("validation after step");
     run

@@ -247,7 +247,5 @@ fn every_command_does_with_arrow_files_what_it_does_with_parquet_files() {
 fn init_recognises_an_arrow_file() {
     let fixture = arrow_twins(1_000);
     let text = fixture.zagros(["init", "train0.arrow", "--label", "label"]).expect(0).stdout;
-    for part in ["format = \"arrow\"", "column = \"tags\"", "pooling = \"mean\""] {
-        assert!(text.contains(part), "no {part} in\n{text}");
-    }
+    assert_contains(&text, &["format = \"arrow\"", "column = \"tags\"", "pooling = \"mean\""]);
 }

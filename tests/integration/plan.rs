@@ -37,10 +37,10 @@ fn a_job_has_a_forecast_here_and_on_described_machines() {
         fixture.zagros(["plan", "job.toml", "--machines", "machines.toml", "--rows", "10000000000"]).expect(0).stderr;
     assert!(large.contains("each machine of `rows` has 64.00 GiB of memory"), "{large}");
     let shown = fixture.zagros(["plan", "job.toml", "--machines", "machines.toml"]).expect(0).stdout;
-    for text in ["bottleneck", "samples/s with 4 dense worker(s) and 1 embedding server(s)", "USD", "limits", "memory"]
-    {
-        assert!(shown.contains(text), "no {text:?} in:\n{shown}");
-    }
+    assert_contains(
+        &shown,
+        &["bottleneck", "samples/s with 4 dense worker(s) and 1 embedding server(s)", "USD", "limits", "memory"],
+    );
     let dry_run = fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0).stdout;
     assert!(dry_run.contains("forecast") && dry_run.contains("µs of CPU a sample; bottleneck:"), "{dry_run}");
 }
@@ -69,9 +69,7 @@ fn streamed_weights_are_planned_as_such() {
     assert!((a_sample * 256.0 / memory(&streamed, "streamed_bytes_per_step") - 1.0).abs() < 1e-6, "{streamed}");
     let shown = ["plan", "job.toml", "--set", DEEP, "--set", "train.weights=streamed"];
     let shown = fixture.zagros(shown).expect(0).stdout;
-    for text in ["two layers and their gradients", "streamed weights", "a step of a worker"] {
-        assert!(shown.contains(text), "no {text:?} in:\n{shown}");
-    }
+    assert_contains(&shown, &["two layers and their gradients", "streamed weights", "a step of a worker"]);
 }
 
 #[test]
@@ -143,15 +141,16 @@ fn a_described_workload_needs_no_job() {
     let fixture = Fixture::new(10);
     fixture.write("cluster.toml", format!("{CLUSTER}{WORKLOAD}"));
     let shown = fixture.zagros(["simulate", "--machines", "cluster.toml"]).expect(0).stdout;
-    for text in [
-        "cluster  simulated",
-        "samples/s with 4 dense worker(s) and 2 embedding server(s)",
-        "bottleneck",
-        "busy",
-        "lookups by staleness",
-    ] {
-        assert!(shown.contains(text), "no {text:?} in:\n{shown}");
-    }
+    assert_contains(
+        &shown,
+        &[
+            "cluster  simulated",
+            "samples/s with 4 dense worker(s) and 2 embedding server(s)",
+            "bottleneck",
+            "busy",
+            "lookups by staleness",
+        ],
+    );
     let table = simulated(&fixture, &["--machines", "cluster.toml", "--what-if", "staleness=0,4"]);
     let rows = table["tables"][0]["rows"].as_array().expect("rows");
     assert!(rows.len() == 2 && rate(&rows[0]["run"]) < rate(&rows[1]["run"]), "{table}");

@@ -166,13 +166,11 @@ fn the_manifest_of_a_copy_in_a_store_is_written_last() {
 fn a_checkpoint_with_deltas_becomes_a_model_without() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.epochs=50", "checkpoint.every_steps=20", "checkpoint.deltas=3"];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["train", "job.toml"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["train", "job.toml"], &sets));
     for _ in 0..3 {
         run.wait_for_line("checkpoint after step");
     }
-    run.signal(rustix::process::Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let checkpoints = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("checkpoints");
     let has_delta = |folder: &std::path::PathBuf| {
         folder.join("manifest.json").exists() && files(folder).iter().any(|(name, _)| name.contains(".delta-"))

@@ -50,8 +50,7 @@ fn a_run_of_one_process_that_dies_goes_on_bit_by_bit() {
     whole.zagros(train.iter().copied()).expect(0);
     let mut first = broken.start(train.iter().copied());
     first.wait_for_line("checkpoint after step");
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     let mut second = broken.start(train.iter().copied());
     second.wait_for_line("going on after step");
     second.wait_for_line("checkpoint after step");
@@ -86,8 +85,7 @@ pub(crate) fn interrupt(fixture: &Fixture, sets: &[&'static str]) -> PathBuf {
     let train = ["train", "job.toml", "--set", "checkpoint.every_steps=10", "--set", "train.epochs=50"];
     let mut first = fixture.start([&train[..], sets].concat());
     first.wait_for_line("checkpoint after step");
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    first.interrupt();
     fixture.run_folder()
 }
 
@@ -106,15 +104,13 @@ fn a_job_that_learns_otherwise_is_a_run_of_its_own_unless_asked_to_go_on() {
     let mut same = fixture.start(["train", "job.toml", "--set", "train.epochs=60", "--set", "optimizer.lr=0.001"]);
     let going_on = same.wait_for_line("going on after step");
     assert!(going_on.contains(&run.file_name().expect("a name").to_string_lossy().into_owned()), "{going_on}");
-    same.signal(Signal::INT);
-    same.finish().expect(130);
+    same.interrupt();
     std::fs::remove_dir_all(new).expect("the new run is removed");
     // The test does not know how far the run came before it heard of the signal.
     let mut up =
         fixture.start(["up", "job.toml", "--set", "train.epochs=60", "--set", "optimizer.lr=0.02", "--resume"]);
     up.wait_for_line("going on after step");
-    up.signal(Signal::INT);
-    up.finish().expect(130).says(&["optimizer.lr: 0.001 → 0.02", "going on after step"]);
+    up.interrupt().says(&["optimizer.lr: 0.001 → 0.02", "going on after step"]);
     assert_eq!(runs(&fixture), 1);
 }
 

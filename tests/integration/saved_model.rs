@@ -33,11 +33,9 @@ fn json(run: FinishedCommand) -> Value {
 /// Folder of the newest checkpoint, below the bucket, of a run that was stopped.
 fn checkpoint(store: &FakeS3, fixture: &Fixture) -> String {
     let sets = ["train.epochs=50", "checkpoint.every_steps=20", "checkpoint.folder=s3://models/ads"];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--servers", "2"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--servers", "2"], &sets));
     run.wait_for_line("checkpoint after step");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let manifests =
         store.object_keys().into_iter().filter_map(|key| Some(key.strip_suffix("/manifest.json")?.to_owned()));
     manifests.filter(|folder| folder.contains("/resume-")).max().expect("a checkpoint")

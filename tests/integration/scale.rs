@@ -37,8 +37,7 @@ fn wait_for_servers(fixture: &Fixture, servers: u32) {
 
 /// Stops the run. An undisturbed one of as many steps has the same losses.
 fn assert_undisturbed(fixture: &Fixture, run: RunningCommand, job: &[&str]) {
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let mut losses = fixture.losses();
     // A run that is stopped while it reads may cut its last batch short.
     losses.pop();
@@ -119,8 +118,7 @@ fn what_cannot_be_scaled_is_refused_with_the_reason() {
     let refused = fixture.zagros(["scale", "servers=1", "workers=3"]).expect(2);
     refused.says(&["the run has 1 dense workers", "cluster.max_workers"]);
     scale(&fixture, 1, "0 buckets have to move");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
 }
 
 /// Invariant RK-5, and CK-2 with another number of workers: 1 → 3 → 2, stopped with 2, resumed with 1.

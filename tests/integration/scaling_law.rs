@@ -47,9 +47,7 @@ fn measured(fixture: &Fixture) -> Vec<Value> {
 fn a_family_is_trained_measured_and_reported() {
     let fixture = fixture(8_000);
     let done = fixture.zagros(FAMILY).expect(0);
-    for text in ["log loss", "law", "forecast", "300", "8.1k", "report.html"] {
-        assert!(done.stdout.contains(text), "no {text:?} in:\n{}", done.stdout);
-    }
+    assert_contains(&done.stdout, &["log loss", "law", "forecast", "300", "8.1k", "report.html"]);
     let runs = measured(&fixture);
     // Four sizes with two seeds, three measurements each.
     assert_eq!(runs.len(), 24, "{runs:?}");
@@ -58,9 +56,10 @@ fn a_family_is_trained_measured_and_reported() {
     assert!([2_000.0, 4_000.0, 8_000.0].contains(&samples), "{report}");
     assert!(report["forecast"]["forecast"]["loss"].as_f64().is_some_and(|loss| (0.2..0.8).contains(&loss)), "{report}");
     let page = fixture.read("runs/factors-scaling/report.html");
-    for text in ["by size", "by samples", "by compute", "<svg", "All measurements", "Laws that were compared"] {
-        assert!(page.contains(text), "no {text:?} in the page");
-    }
+    assert_contains(
+        &page,
+        &["by size", "by samples", "by compute", "<svg", "All measurements", "Laws that were compared"],
+    );
     let again = fixture.zagros(FAMILY).expect(0);
     assert!(again.stderr.contains("going on with the family"), "{}", again.stderr);
     assert_eq!(measured(&fixture), runs);
@@ -99,12 +98,10 @@ fn a_family_that_is_interrupted_goes_on_and_comes_to_the_same() {
     let broken = fixture(8_000);
     let mut first = broken.start(FAMILY);
     first.wait_for_line("log loss");
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     let mut second = broken.start(FAMILY);
     second.wait_for_line("going on with the family");
-    second.signal(Signal::INT);
-    second.finish().expect(130).says(&["stopped; the same command goes on"]);
+    second.interrupt().says(&["stopped; the same command goes on"]);
     broken.zagros(FAMILY).expect(0);
     assert_eq!(measured(&broken), measured(&straight));
 }

@@ -74,8 +74,7 @@ fn two_workers_with_sequences_that_die_go_on_bit_by_bit() {
     whole.zagros(up.iter().copied()).expect(0);
     let mut first = broken.start(up.iter().copied());
     first.wait_for_line("checkpoint after step");
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    first.interrupt();
     broken.zagros(up.iter().copied()).expect(0).says(&["going on after step"]);
     assert_eq!(losses(&broken), (losses(&whole).0, 1));
     assert_eq!(end(&broken), end(&whole));

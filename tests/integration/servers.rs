@@ -54,8 +54,7 @@ fn both_programs_explain_the_same_commands_in_the_same_words() {
 #[test]
 fn a_cluster_of_both_programs_trains_as_one_of_zagros_alone() {
     let fixture = Fixture::new(4_000);
-    let sets = STRICT.iter().flat_map(|set| ["--set", set]);
-    fixture.zagros(["up", "job.toml"].into_iter().chain(sets)).expect(0);
+    fixture.zagros(with_sets(&["up", "job.toml"], &STRICT)).expect(0);
     let alone = fixture.losses();
 
     let mut coordinator = role(&fixture, TestProgram::Server, "127.0.0.1:0", &["coordinator"]);

@@ -12,8 +12,7 @@ const SLICES: &str = "eval.slices=['C14', 'I2']";
 
 fn trained(sets: &[&str]) -> (Fixture, String) {
     let fixture = Fixture::new(4_000);
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let printed = fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0).stdout;
+    let printed = fixture.zagros(with_sets(&["train", "job.toml"], &sets)).expect(0).stdout;
     assert!(printed.contains("slices by C14") && printed.contains("slices by I2"), "{printed}");
     let run = fixture.run_name();
     (fixture, run)

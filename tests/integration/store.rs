@@ -34,8 +34,7 @@ fn interrupted(fixture: &Fixture, store: &FakeS3) {
     for _ in 0..3 {
         first.wait_for_line("checkpoint after step");
     }
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    first.interrupt();
     assert_eq!(checkpoints(store).len(), 2, "{:?}", store.object_keys());
 }
 
@@ -48,15 +47,13 @@ fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
     assert_eq!(store.object_keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
     let mut first = broken.start(train(&[]));
     first.wait_for_line("checkpoint after step");
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     assert!(store.object_keys().iter().any(|key| key.ends_with("/manifest.json")), "{:?}", store.object_keys());
     assert!(!broken.run_folder().join("checkpoints").exists());
     let mut second = broken.start(train(&[]));
     second.wait_for_line("going on after step");
     second.wait_for_line("checkpoint after step");
-    second.signal(Signal::KILL);
-    second.finish();
+    second.kill();
     // Another machine has no run folder.
     let losses_before = losses(&broken);
     assert_eq!(losses_before.1, 1);
@@ -104,8 +101,7 @@ fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
     assert_eq!(checkpoints(&store), Vec::<String>::new());
     store.clear_faults();
     run.wait_for_line("checkpoint after step");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     assert!(!checkpoints(&store).is_empty());
 }
 
@@ -145,8 +141,7 @@ fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
     for _ in 0..3 {
         second.wait_for_line("checkpoint after step");
     }
-    second.signal(Signal::INT);
-    second.finish().expect(130);
+    second.interrupt();
     let kept = checkpoints(&store);
     assert!(kept.len() == 2 && !kept.contains(&older), "{kept:?}");
     for folder in kept {
@@ -177,8 +172,7 @@ fn a_damaged_part_is_named_and_a_checkpoint_is_inspected_where_it_is() {
     let mut run = fixture.start(train(&["--set", "train.epochs=500"]));
     run.wait_for_line("a checkpoint is damaged; an earlier one is taken");
     run.wait_for_line("going on after step");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     for checkpoint in checkpoints(&store) {
         damaged(&format!("{checkpoint}/rows-0-of-1.zrows"));
     }

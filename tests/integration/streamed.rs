@@ -25,8 +25,7 @@ fn up(fixture: &Fixture, servers: &str, sets: &[&str]) -> RunningCommand {
 }
 
 fn up_with(fixture: &Fixture, (servers, workers): (&str, &str), sets: &[&str]) -> RunningCommand {
-    let sets = sets.iter().flat_map(|set| ["--set", *set]);
-    fixture.start(["up", "job.toml", "--servers", servers, "--workers", workers].into_iter().chain(sets))
+    fixture.start(with_sets(&["up", "job.toml", "--servers", servers, "--workers", workers], &sets))
 }
 
 /// Invariants DP-3 and MB-6: a layer's gradient is applied once, and the tiles come back with the log.
@@ -79,8 +78,7 @@ fn layers_in_slices_learn_the_same_and_go_on_whole() {
     let sets: Vec<&str> = SETS.into_iter().chain(["train.memory=4MiB"]).collect();
     let mut run = up_with(&fixture, ("3", "2"), &sets);
     run.wait_for_line("epoch 2 is complete");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, not {expected}");
     let sliced = fixture.losses();
     assert!(sliced.len() >= whole.len() / 2 - 1, "{} steps of {}", sliced.len(), whole.len());

@@ -50,9 +50,7 @@ fn a_grid_is_trained_and_the_best_job_is_written_and_trains() {
     assert_eq!((trials.len(), &report["best"]), (4, &trials[0]["trial"]));
     let aucs: Vec<f64> = trials.iter().map(|trial| trial["auc"].as_f64().expect("an AUC")).collect();
     assert!(aucs.is_sorted_by(|one, other| one >= other), "{aucs:?}");
-    for text in ["embedding.optimizer.lr", "the best job", "zagros train"] {
-        assert!(done.stdout.contains(text), "no {text:?} in:\n{}", done.stdout);
-    }
+    assert_contains(&done.stdout, &["embedding.optimizer.lr", "the best job", "zagros train"]);
     let page = fixture.read("runs/small-sweep/sweep.html");
     assert!(page.contains("<svg") && page.contains("embedding.dim"), "{page}");
     let best = fixture.read("runs/small-sweep/best.toml");
@@ -75,13 +73,11 @@ fn a_sweep_that_is_killed_and_stopped_goes_on_to_the_same_table() {
     whole.zagros(GRID).expect(0);
     let mut first = broken.start(GRID);
     first.wait_for_line("trial 0: auc");
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     let mut second = broken.start(GRID);
     // It listens to signals by then, and two trials are left.
     second.wait_for_line("trial 1: auc");
-    second.signal(Signal::INT);
-    second.finish().expect(130).says(&["stopped; the same command goes on"]);
+    second.interrupt().says(&["stopped; the same command goes on"]);
     broken.zagros(GRID).expect(0);
     assert_eq!(outcome(&broken), outcome(&whole));
     // A trial that was measured is not trained again.

@@ -10,9 +10,10 @@ use super::fixture::Fixture;
 fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
     let fixture = Fixture::new(20_000);
     let run = fixture.zagros(["train", "job.toml"]).expect(0);
-    for text in ["test AUC", "best reachable", "samples/s", "rows created", "run folder", "zagros eval"] {
-        assert!(run.stdout.contains(text), "no {text:?} in:\n{}", run.stdout);
-    }
+    assert_contains(
+        &run.stdout,
+        &["test AUC", "best reachable", "samples/s", "rows created", "run folder", "zagros eval"],
+    );
     let folder = fixture.run_folder();
     for file in ["job.toml", "metrics.jsonl", "summary.json", "model/manifest.json", "model/dense.safetensors"] {
         assert!(folder.join(file).is_file(), "no {file}");
@@ -29,7 +30,7 @@ fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
 fn eval_of_the_saved_model_gives_the_measures_of_the_training() {
     let fixture = Fixture::new(10_000);
     fixture.zagros(["train", "job.toml"]).expect(0);
-    let trained = fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let trained = fixture.auc();
     let folder = fixture.run_name();
     for servers in ["1", "3"] {
         // A model saved by one server loads into any number.

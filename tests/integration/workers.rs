@@ -85,15 +85,16 @@ fn sums_over_nccl_are_refused_before_anything_is_trained() {
     let fixture = Fixture::new(100);
     let sets = ["--workers", "2", "--set", "cluster.collective=nccl"];
     let run = fixture.zagros(["up", "job.toml"].into_iter().chain(sets)).expect(2);
-    for outcome in ["cluster.collective = \"nccl\": ", "or use cluster.collective = \"gloo\"", "docs/nccl.md"] {
-        assert!(run.stderr.contains(outcome), "no {outcome} in {}", run.stderr);
-    }
+    assert_contains(
+        &run.stderr,
+        &["cluster.collective = \"nccl\": ", "or use cluster.collective = \"gloo\"", "docs/nccl.md"],
+    );
 }
 
 #[test]
 fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     let fixture = Fixture::new(20_000);
-    let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let auc = || fixture.auc();
     fixture.zagros(["up", "job.toml", "--servers", "2", "--set", "train.epochs=2"]).expect(0);
     let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
     // The global batch stays what it was.
@@ -131,7 +132,7 @@ fn a_worker_that_runs_dry_steps_along_and_every_row_is_trained_once() {
     // The worker with 5,000 rows makes 20 steps of 256 an epoch, the other one its 4 beside them; one with all makes 24.
     let steps = fixture.summary()["steps"].as_u64().expect("a count");
     assert!([20 + 20, 20 + 24, 24 + 24].contains(&steps), "{steps} steps; {}", run.stderr);
-    assert!(fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC") > 0.6);
+    assert!(fixture.auc() > 0.6);
 }
 
 #[test]
@@ -210,10 +211,7 @@ fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
 fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
     let fixture = Fixture::new(8_000);
     let sets = ["train.mode=sync", "train.epochs=4", "checkpoint.every_steps=20"];
-    let up = || {
-        let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-        fixture.start(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(sets))
-    };
+    let up = || fixture.start(with_sets(&["up", "job.toml", "--servers", "2", "--workers", "2"], &sets));
     up().finish().expect(0);
     let (whole, evaluation) = (losses(&fixture).0, fixture.summary()["evaluation"].clone());
     for lost in [1, 0] {
@@ -250,8 +248,7 @@ fn an_interrupted_cluster_of_workers_ends_together_with_what_there_is() {
     let arguments = ["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.epochs=1000"];
     let mut run = fixture.start(arguments);
     run.wait_for_line("step ");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let summary = fixture.summary();
     assert_eq!(summary["outcome"], "interrupted");
     assert!(fixture.run_folder().join("model/manifest.json").is_file());
