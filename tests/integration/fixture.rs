@@ -155,6 +155,12 @@ impl Fixture {
         self.zagros(["eval", &self.run_name(), "--json"]).expect(0).json()
     }
 
+    /// The lines of the newest run's record, but for one that a killed process left half written.
+    pub(crate) fn metrics(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
     /// Loss at every step of the newest run, as written, without the steps that it went back on.
     pub(crate) fn losses(&self) -> Vec<f64> {
         let text = std::fs::read_to_string(self.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");

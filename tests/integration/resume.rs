@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,16 +10,14 @@ use serde_json::Value;
 use zagros_tests::signal_process;
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
-const SYNC: [&str; 6] = ["--set", "train.mode=sync", "--set", "train.epochs=3", "--set", "checkpoint.every_steps=20"];
+pub(crate) const SYNC: [&str; 3] = ["train.mode=sync", "train.epochs=3", "checkpoint.every_steps=20"];
 
 /// Loss by step of the newest run, as far as it was not gone back on, and how often it was.
 pub(crate) fn losses(fixture: &Fixture) -> (BTreeMap<u64, String>, usize) {
-    let text = std::fs::read_to_string(fixture.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
     let (mut losses, mut resumed) = (BTreeMap::new(), 0);
-    // A killed process may leave half a line.
-    for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+    for line in fixture.metrics() {
         let step = line["step"].as_u64().unwrap_or_default();
         match line["type"].as_str() {
             Some("step") => _ = losses.insert(step, line["loss"].to_string()),
@@ -38,6 +37,32 @@ pub(crate) fn end(fixture: &Fixture) -> [Value; 5] {
     ["outcome", "steps", "samples", "rows", "evaluation"].map(|key| summary[key].clone())
 }
 
+/// Losses and end of a run of [`SYNC`] on 20,000 rows. Any number of servers gives the same, bit for bit (invariant DP-5).
+fn undisturbed() -> &'static (BTreeMap<u64, String>, [Value; 5]) {
+    static UNDISTURBED: OnceLock<(BTreeMap<u64, String>, [Value; 5])> = OnceLock::new();
+    UNDISTURBED.get_or_init(|| {
+        let fixture = Fixture::new(20_000);
+        fixture.train(&SYNC);
+        (losses(&fixture).0, end(&fixture))
+    })
+}
+
+/// A run of [`SYNC`] on 20,000 rows by one worker, which went back so many times, has learned the same bit by bit.
+#[track_caller]
+pub(crate) fn assert_undisturbed(fixture: &Fixture, resumed: usize) {
+    let (whole_losses, whole_end) = undisturbed();
+    assert_eq!(losses(fixture), (whole_losses.clone(), resumed));
+    assert_eq!(end(fixture), *whole_end);
+}
+
+/// As [`assert_undisturbed`], of a run whose first losses another machine has.
+pub(crate) fn assert_ends_undisturbed(fixture: &Fixture) {
+    let (whole_losses, whole_end) = undisturbed();
+    let later = losses(fixture).0;
+    assert!(!later.is_empty() && later.iter().all(|(step, loss)| whole_losses.get(step) == Some(loss)));
+    assert_eq!(end(fixture), *whole_end);
+}
+
 fn runs(fixture: &Fixture) -> usize {
     fixture.run_folders().len()
 }
@@ -45,38 +70,34 @@ fn runs(fixture: &Fixture) -> usize {
 /// Invariant CK-2, with real processes: one that is killed and one that is asked to stop.
 #[test]
 fn a_run_of_one_process_that_dies_goes_on_bit_by_bit() {
-    let (whole, broken) = (Fixture::new(20_000), Fixture::new(20_000));
-    let train = [&["train", "job.toml"], &SYNC[..]].concat();
-    whole.zagros(train.iter().copied()).expect(0);
-    let mut first = broken.start(train.iter().copied());
+    let broken = Fixture::new(20_000);
+    let train = || with_sets(&["train", "job.toml"], &SYNC);
+    let mut first = broken.start(train());
     first.wait_for_line("checkpoint after step");
     first.kill();
-    let mut second = broken.start(train.iter().copied());
+    let mut second = broken.start(train());
     second.wait_for_line("going on after step");
     second.wait_for_line("checkpoint after step");
-    second.signal(Signal::INT);
-    let stopped = second.finish().expect(130);
-    assert!(stopped.stdout.contains("goes on from here"), "{}", stopped.stdout);
-    broken.zagros(train.iter().copied()).expect(0).says(&["going on after step"]);
-    assert_eq!((runs(&broken), losses(&broken)), (1, (losses(&whole).0, 2)));
-    assert_eq!(end(&broken), end(&whole));
+    second.interrupt().prints(&["goes on from here"]);
+    broken.zagros(train()).expect(0).says(&["going on after step"]);
+    assert_eq!(runs(&broken), 1);
+    assert_undisturbed(&broken, 2);
     // Now that it is over, the same command is another run.
-    broken.zagros(train.iter().copied()).expect(0);
+    broken.zagros(train()).expect(0);
     assert_eq!(runs(&broken), 2);
 }
 
 #[test]
 fn a_killed_worker_ends_the_run_and_the_next_goes_on_bit_by_bit() {
     let (whole, broken) = (Fixture::new(20_000), Fixture::new(20_000));
-    let up = [&["up", "job.toml", "--servers", "2", "--workers", "2"], &SYNC[..]].concat();
-    whole.zagros(up.iter().copied()).expect(0);
-    let mut first = broken.start(up.iter().copied().chain(["--restarts", "0"]));
+    let up = |servers: &'static str| with_sets(&["up", "job.toml", "--servers", servers, "--workers", "2"], &SYNC);
+    whole.zagros(up("2")).expect(0);
+    let mut first = broken.start([&up("2")[..], &["--restarts", "0"]].concat());
     first.wait_for_line("checkpoint after step");
     signal_process(pid(&broken, "dense-worker-1"), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1", "killed by signal 9"]);
     // On one server less: rows are the same wherever they are.
-    let fewer = [&["up", "job.toml", "--servers", "1", "--workers", "2"], &SYNC[..]].concat();
-    broken.zagros(fewer.iter().copied()).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
+    broken.zagros(up("1")).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
     assert_eq!(losses(&broken), (losses(&whole).0, 1));
     assert_eq!(end(&broken), end(&whole));
 }

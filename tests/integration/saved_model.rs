@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use rustix::process::Signal;
 use serde_json::Value;
 use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
+use super::resume::end;
 
 const FILES: [&str; 6] = [
     "dense.safetensors",
@@ -17,7 +17,6 @@ const FILES: [&str; 6] = [
     "rows-0-of-2.zrows",
     "rows-1-of-2.zrows",
 ];
-use super::resume::end;
 
 fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
     let mut environment = store.environment_variables();
@@ -59,11 +58,16 @@ fn damage(store: &FakeS3, key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_model_is_scored_and_inspected_where_it_is_as_a_copy_on_a_disk_would_be() {
+fn a_model_in_a_store_is_used_where_it_is_and_what_is_missing_or_damaged_is_named() {
     let (store, fixture) = Fixture::with_store(20_000);
     let folder = checkpoint(&store, &fixture);
+    is_scored_and_inspected_as_a_copy_on_a_disk(&store, &fixture, &folder);
+    what_is_missing_or_damaged_is_named(&store, &fixture, &folder);
+}
+
+fn is_scored_and_inspected_as_a_copy_on_a_disk(store: &FakeS3, fixture: &Fixture, folder: &str) {
     let url = format!("s3://models/{folder}");
-    copy(&store, &folder, &fixture.path("copy"));
+    copy(store, folder, &fixture.path("copy"));
     // Nothing of the run is needed.
     std::fs::remove_dir_all(fixture.path("runs")).expect("the runs are gone");
     let scored = json(fixture.zagros(["eval", &url, "--json"]));
@@ -85,10 +89,7 @@ fn a_model_is_scored_and_inspected_where_it_is_as_a_copy_on_a_disk_would_be() {
     assert_eq!(store.request_log().iter().filter(|request| request.starts_with("PUT")).count(), written);
 }
 
-#[test]
-fn what_is_missing_or_damaged_in_a_store_is_named() {
-    let (store, fixture) = Fixture::with_store(20_000);
-    let folder = checkpoint(&store, &fixture);
+fn what_is_missing_or_damaged_is_named(store: &FakeS3, fixture: &Fixture, folder: &str) {
     let url = format!("s3://models/{folder}");
     let parent = url.rsplit_once('/').expect("a run").0;
     for command in ["eval", "inspect"] {
@@ -96,7 +97,7 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
         fixture.zagros([command, "s3://models/none"]).expect(3).says(&["s3://models/none holds no model"]);
     }
     let rows = format!("{folder}/rows-0-of-2.zrows");
-    let good = damage(&store, &rows);
+    let good = damage(store, &rows);
     let outcome = format!("s3://models/{rows} is damaged");
     fixture.zagros(["eval", &url]).expect(3).says(&[&outcome, "CRC-32"]);
     fixture.zagros(["inspect", &url, "--unchecked"]).expect(3).says(&[&outcome]);
@@ -180,7 +181,7 @@ fn servers_send_the_model_to_a_store_and_the_run_says_where_it_is() {
 #[test]
 fn a_model_goes_to_another_folder_and_is_found_from_anywhere() {
     let fixture = Fixture::new(500);
-    fixture.zagros(["train", "job.toml", "--set", "output.model_folder=models"]).expect(0);
+    fixture.train(&["output.model_folder=models"]);
     let run = fixture.run_folder();
     let model = fixture.path("models").join(run.file_name().expect("a name")).join("model");
     assert!(model.join("manifest.json").is_file() && !run.join("model").exists());
@@ -196,18 +197,15 @@ fn a_model_goes_to_another_folder_and_is_found_from_anywhere() {
 fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
     let (store, fixture) = Fixture::with_store(20_000);
     let sets = [TO_STORE, "train.mode=sync", "checkpoint.every_steps=20", "cluster.timeout_seconds=5"];
-    let up = |more: &'static [&'static str]| {
-        let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
-        ["up", "job.toml", "--servers", "2"].into_iter().chain(sets).collect::<Vec<_>>()
-    };
+    let up = || with_sets(&["up", "job.toml", "--servers", "2"], &sets);
     store.inject_fault(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
-    let failed = fixture.zagros(up(&[])).expect(4);
+    let failed = fixture.zagros(up()).expect(4);
     failed.says(&["could not save its rows", "s3://models/ads/small-", "AWS_ENDPOINT_URL is right"]);
     assert_eq!((fixture.summary()["model"].clone(), model(&store)), (Value::Null, Vec::new()));
     store.clear_faults();
-    fixture.zagros(up(&[])).expect(0).says(&["going on after step"]);
+    fixture.zagros(up()).expect(0).says(&["going on after step"]);
     let whole = Fixture::new(20_000);
-    whole.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
+    whole.train(&["train.mode=sync"]);
     assert_eq!(end(&fixture), end(&whole));
     assert_eq!(model(&store).len(), FILES.len());
     assert_eq!(store.open_uploads(), 0);

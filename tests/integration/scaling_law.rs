@@ -1,6 +1,5 @@
 //! `zagros scaling-law`: a family that is trained, interrupted, resumed and verified, and what is refused.
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use super::fixture::Fixture;
@@ -9,15 +8,17 @@ const FAMILY: [&str; 11] = [
     "scaling-law",
     "factors/job.toml",
     "--sizes",
-    "300,900,2700,8100",
+    SIZES,
     "--seeds",
     "2",
     "--budget",
     "0s",
     "--data",
-    "0.25,0.5,1",
+    SHARES,
     "--verify",
 ];
+const SIZES: &str = "300,900,2700,8100";
+const SHARES: &str = "0.25,0.5,1";
 
 /// Data of the teacher of factors. Runs are bit for bit the same each time.
 fn fixture(rows: u32) -> Fixture {
@@ -44,14 +45,18 @@ fn measured(fixture: &Fixture) -> Vec<Value> {
 }
 
 #[test]
-fn a_family_is_trained_measured_and_reported() {
-    let fixture = fixture(8_000);
-    let done = fixture.zagros(FAMILY).expect(0);
-    assert_contains(&done.stdout, &["log loss", "law", "forecast", "300", "8.1k", "report.html"]);
-    let runs = measured(&fixture);
+fn a_family_is_trained_and_reported_and_one_that_is_interrupted_comes_to_the_same() {
+    let straight = fixture(8_000);
+    straight.zagros(FAMILY).expect(0).prints(&["log loss", "law", "forecast", "300", "8.1k", "report.html"]);
+    is_measured_and_reported(&straight);
+    comes_to_the_same_after_interruptions(&fixture(8_000), &measured(&straight));
+}
+
+fn is_measured_and_reported(fixture: &Fixture) {
+    let runs = measured(fixture);
     // Four sizes with two seeds, three measurements each.
     assert_eq!(runs.len(), 24, "{runs:?}");
-    let report = json(&fixture, "scaling-law.json");
+    let report = json(fixture, "scaling-law.json");
     let samples = report["runs"][0]["samples"].as_f64().expect("samples");
     assert!([2_000.0, 4_000.0, 8_000.0].contains(&samples), "{report}");
     assert!(report["forecast"]["forecast"]["loss"].as_f64().is_some_and(|loss| (0.2..0.8).contains(&loss)), "{report}");
@@ -62,7 +67,7 @@ fn a_family_is_trained_measured_and_reported() {
     );
     let again = fixture.zagros(FAMILY).expect(0);
     assert!(again.stderr.contains("going on with the family"), "{}", again.stderr);
-    assert_eq!(measured(&fixture), runs);
+    assert_eq!(measured(fixture), runs);
     // Another family has another folder.
     let other: Vec<&str> = FAMILY.iter().map(|word| if *word == "2" { "3" } else { word }).collect();
     fixture.zagros(other).expect(2).says(&["holds a family of other sizes", "--folder"]);
@@ -91,11 +96,7 @@ fn a_forecast_is_written_before_the_truth_is_known_and_stays() {
     }
 }
 
-#[test]
-fn a_family_that_is_interrupted_goes_on_and_comes_to_the_same() {
-    let straight = fixture(8_000);
-    straight.zagros(FAMILY).expect(0);
-    let broken = fixture(8_000);
+fn comes_to_the_same_after_interruptions(broken: &Fixture, expected: &[Value]) {
     let mut first = broken.start(FAMILY);
     first.wait_for_line("log loss");
     first.kill();
@@ -103,7 +104,7 @@ fn a_family_that_is_interrupted_goes_on_and_comes_to_the_same() {
     second.wait_for_line("going on with the family");
     second.interrupt().says(&["stopped; the same command goes on"]);
     broken.zagros(FAMILY).expect(0);
-    assert_eq!(measured(&broken), measured(&straight));
+    assert_eq!(measured(broken), expected);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use zagros_tests::{RunningCommand, TestProgram};
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 /// Batches one after the other, so that the same run gives the same losses.
 const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];
@@ -14,9 +14,8 @@ fn role(fixture: &Fixture, program: TestProgram, coordinator: &str, arguments: &
     let announce = format!("roles/{}.json", arguments.join(""));
     let coordinator = format!("cluster.coordinator={coordinator}");
     let addresses = ["cluster.server_addresses=[\"127.0.0.1:0\"]", "cluster.admin=127.0.0.1:0", coordinator.as_str()];
-    let sets = STRICT.iter().chain(&addresses).flat_map(|set| ["--set", set]);
-    let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);
-    fixture.start_program(program, all)
+    let command = [arguments, &["--config", "job.toml", "--announce", &announce]].concat();
+    fixture.start_program(program, with_sets(&command, &[&STRICT[..], &addresses].concat()))
 }
 
 fn outcome(fixture: &Fixture, role: &str, key: &str) -> String {
@@ -80,8 +79,9 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
     let fixture = Fixture::new(10);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address").to_string();
-    role(&fixture, TestProgram::Server, &address, &["coordinator"]).finish().expect(4).says(&[
-        &format!("coordinator cannot listen on {address} (cluster.coordinator)"),
-        "stop what uses that port, or choose another: --set cluster.coordinator=HOST:PORT",
-    ]);
+    let what = format!("coordinator cannot listen on {address} (cluster.coordinator)");
+    let help = "stop what uses that port, or choose another: --set cluster.coordinator=HOST:PORT";
+    for program in [TestProgram::Zagros, TestProgram::Server] {
+        role(&fixture, program, &address, &["coordinator"]).finish().expect(4).says(&[&what, help]);
+    }
 }

@@ -183,22 +183,10 @@ fn a_worker_that_is_asked_to_end_comes_back_and_every_sample_is_trained_once() {
 }
 
 #[test]
-fn synchronous_workers_write_the_same_losses_in_every_run() {
-    let fixture = Fixture::new(8_000);
-    let losses = || {
-        fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.mode=sync"]).expect(0);
-        fixture.losses()
-    };
-    let first = losses();
-    assert!(!first.is_empty());
-    assert_eq!(first, losses());
-}
-
-#[test]
 fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
     let fixture = Fixture::new(20_000);
-    let sets = ["--set", "train.epochs=10", "--set", "cluster.min_workers=2"];
-    let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
+    let sets = ["train.epochs=10", "cluster.min_workers=2"];
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "3"], &sets));
     run.wait_for_line("epoch 1/");
     signal_process(super::faults::pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("training continues after step");
@@ -214,6 +202,7 @@ fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
     let up = || fixture.start(with_sets(&["up", "job.toml", "--servers", "2", "--workers", "2"], &sets));
     up().finish().expect(0);
     let (whole, evaluation) = (losses(&fixture).0, fixture.summary()["evaluation"].clone());
+    assert!(!whole.is_empty());
     for lost in [1, 0] {
         let mut run = up();
         run.wait_for_line("checkpoint after step");
@@ -240,18 +229,6 @@ fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
         left.finish().expect(4).says(&[name]);
         println!("{name} got {signal:?}: the other ended after {:.1?}", started.elapsed());
     }
-}
-
-#[test]
-fn an_interrupted_cluster_of_workers_ends_together_with_what_there_is() {
-    let fixture = Fixture::new(4_000);
-    let arguments = ["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.epochs=1000"];
-    let mut run = fixture.start(arguments);
-    run.wait_for_line("step ");
-    run.interrupt();
-    let summary = fixture.summary();
-    assert_eq!(summary["outcome"], "interrupted");
-    assert!(fixture.run_folder().join("model/manifest.json").is_file());
 }
 
 #[test]
