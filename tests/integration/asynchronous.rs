@@ -27,8 +27,7 @@ fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported()
     let scored = scored["auc"].as_f64().expect("an AUC");
     assert!((scored - asynchronous).abs() < 1e-5, "{scored} scored again, {asynchronous} then");
     // The table of the dense network is called what it is.
-    let shown = fixture.zagros(["inspect", &fixture.run_folder().display().to_string()]).expect(0);
-    assert!(shown.stdout.contains("(dense)"), "{}", shown.stdout);
+    fixture.zagros(["inspect", &fixture.run_folder().display().to_string()]).expect(0).prints(&["(dense)"]);
 }
 
 #[test]

@@ -199,8 +199,7 @@ fn paths_without_a_day_and_files_that_are_not_there_are_refused() {
     let by_time = ["--set=data.time_column=I1", "--set=data.validation_from=3"];
     let by_time = fixture.zagros(command("--set=output.folder=runs", "2026-11-01..02", &by_time));
     by_time.expect(2).says(&["one time for all days of --dates", "leave them and `data.time_column` out"]);
-    let missing = fixture.zagros(command("--set=output.folder=runs", "2026-11-04..05", &[]));
-    missing.expect(3).says(&["2026-11-05.txt"]);
+    fixture.zagros(command("--set=output.folder=runs", "2026-11-04..05", &[])).expect(3).says(&["2026-11-05.txt"]);
     assert!(history(&fixture, "runs")["days"]["2026-11-04"]["model"].is_string(), "the first day stays done");
     fixture.zagros(["train", "job.toml", "--from", "nowhere"]).expect(3).says(&["nowhere does not exist"]);
 }

@@ -101,8 +101,10 @@ fn a_share_of_the_rows_can_be_kept_out_and_nothing_saved() {
     let fixture = fixture();
     let share = ["data.validation_share=0.3", "output.save_model=false", "train.epochs=3"];
     let early = ["train.early_stop={metric='logloss', patience=1}", "train.evaluate_every=4"];
-    let run = fixture.zagros(with_sets(&["train", "job.toml"], &[&share[..], &early[..]].concat())).expect(0);
-    assert!(run.stdout.contains("which is what is scored"), "{}", run.stdout);
+    fixture
+        .zagros(with_sets(&["train", "job.toml"], &[&share[..], &early[..]].concat()))
+        .expect(0)
+        .prints(&["which is what is scored"]);
     let summary = fixture.summary();
     let kept_out = summary["validation"]["samples"].as_u64().expect("a count");
     assert!((750..1050).contains(&kept_out), "{kept_out} of 3000");
@@ -194,6 +196,5 @@ fn every_process_of_a_run_has_the_same_steps() {
     assert!([8, 16, 24, 32].iter().all(|step| found.contains(step)), "{found:?}");
     let alone = fixture.zagros(arguments(&["embedding-server", "job.toml"], &EPOCHS)).expect(2);
     alone.says(&["train.evaluate_every is in epochs", "set train.epoch_steps for all roles"]);
-    let planned = fixture.zagros(arguments(&["train", "job.toml", "--dry-run"], &EPOCHS)).expect(0).stdout;
-    assert!(planned.contains("32 steps an epoch"), "{planned}");
+    fixture.zagros(arguments(&["train", "job.toml", "--dry-run"], &EPOCHS)).expect(0).prints(&["32 steps an epoch"]);
 }

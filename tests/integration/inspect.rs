@@ -52,8 +52,7 @@ fn a_saved_model_is_listed_looked_up_verified_and_exported() {
     assert_eq!(row["parts"]["weights"].as_array().map(Vec::len), Some(4));
     let id = row["id"].as_str().expect("an id is text");
     assert_eq!(trained.json(["--table", "C1", "--id", id]), row);
-    let shown = trained.inspect(["--table", "C1", "--id", id]).expect(0).stdout;
-    assert!(shown.contains("weights (f32)") && shown.contains("sum_of_squares"), "{shown}");
+    trained.inspect(["--table", "C1", "--id", id]).expect(0).prints(&["weights (f32)", "sum_of_squares"]);
 
     assert!(trained.inspect(["--verify"]).expect(0).stdout.contains("every checksum agrees"));
     for name in ["c1.parquet", "c1.safetensors"] {

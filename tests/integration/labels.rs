@@ -105,8 +105,7 @@ fn all_labels_are_learned_measured_and_predicted() {
     assert_eq!(measures["auc"], measures["targets"][0]["auc"], "the first label is the main one");
     let summary = fixture.summary();
     assert_eq!(summary["targets"], measures["targets"], "the model is what was scored last");
-    let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
-    assert!(shown.contains("  level         accuracy "), "{shown}");
+    fixture.zagros(["eval", &run]).expect(0).prints(&["  level         accuracy "]);
     // Rows to predict need neither labels nor weights.
     let unlabelled = rows(700).lines().map(unlabelled).collect::<Vec<_>>().join("\n");
     fixture.write("new.csv", unlabelled);
@@ -220,8 +219,7 @@ fn classes_alone_have_a_temperature_and_a_number_has_none() {
     train("{column='rating', kind='regression', missing='skip'}", "temperature")
         .expect(2)
         .says(&["\"rating\" is a number"]);
-    let shown = train(level, "temperature").expect(0).stdout;
-    assert!(shown.contains("calibrated") && shown.contains("accuracy"), "{shown}");
+    train(level, "temperature").expect(0).prints(&["calibrated", "accuracy"]);
     let measures = fixture.evaluate();
     let loss = |of: &Value| of["logloss"].as_f64().expect("a loss");
     assert!(loss(&measures["calibrated"]) <= loss(&measures) + 1e-6, "{measures}");

@@ -153,8 +153,7 @@ fn a_run_folder_that_is_not_there_is_a_fault_of_the_command_line() {
     let fixture = Fixture::new(100);
     for folder in ["gone", "job.toml"] {
         let worker = ["dense-worker", "--config", "job.toml", "--folder", folder];
-        let refused = fixture.zagros(worker).expect(2);
-        refused.says(&[&format!("there is no run folder {folder}"), "leave --folder out"]);
+        fixture.zagros(worker).expect(2).says(&[&format!("there is no run folder {folder}"), "leave --folder out"]);
     }
 }
 
@@ -163,8 +162,7 @@ fn a_job_that_means_something_else_does_not_go_on() {
     let fixture = Fixture::new(20_000);
     let run = interrupt(&fixture, &[]);
     let changed = ["train", "job.toml", "--set", "model.top=[8]", "--set", "train.epochs=1"];
-    let refused = fixture.zagros([&changed[..], &["--resume"]].concat());
-    refused.expect(2).says(&["model.top: [16] → [8]", "--fresh"]);
+    fixture.zagros([&changed[..], &["--resume"]].concat()).expect(2).says(&["model.top: [16] → [8]", "--fresh"]);
     let outcome = fixture.zagros(changed).expect(0);
     outcome.says(&["a new run", "the values that it learned would lose their meaning", "model.top: [16] → [8]"]);
     assert_eq!(runs(&fixture), 2);

@@ -12,8 +12,7 @@ const SLICES: &str = "eval.slices=['C14', 'I2']";
 
 fn trained(sets: &[&str]) -> (Fixture, String) {
     let fixture = Fixture::new(4_000);
-    let printed = fixture.zagros(with_sets(&["train", "job.toml"], &sets)).expect(0).stdout;
-    assert!(printed.contains("slices by C14") && printed.contains("slices by I2"), "{printed}");
+    fixture.zagros(with_sets(&["train", "job.toml"], &sets)).expect(0).prints(&["slices by C14", "slices by I2"]);
     let run = fixture.run_name();
     (fixture, run)
 }
@@ -60,8 +59,7 @@ fn slices_are_the_measures_of_the_rows_with_each_value() {
         // Logits that differ by less than 1/2048 of their value tie.
         near("auc", expected.auc, 0.01);
     }
-    let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
-    assert!(shown.contains("all others") && shown.contains("slices by I2"), "{shown}");
+    fixture.zagros(["eval", &run]).expect(0).prints(&["all others", "slices by I2"]);
 }
 
 #[test]

@@ -67,8 +67,7 @@ fn the_resolved_job_of_a_run_trains_again_to_the_same_losses() {
 #[test]
 fn max_steps_ends_early_and_dry_run_changes_nothing() {
     let fixture = Fixture::new(4_000);
-    let plan = fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0);
-    assert!(plan.stdout.contains("memory") && plan.stdout.contains("dense weights"), "{}", plan.stdout);
+    fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0).prints(&["memory", "dense weights"]);
     assert!(!fixture.path("runs").exists());
     fixture.zagros(["train", "job.toml", "--max-steps", "5"]).expect(0);
     assert_eq!(fixture.summary()["steps"], Value::from(5));

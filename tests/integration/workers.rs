@@ -155,8 +155,7 @@ fn a_batch_of_one_worker_that_is_no_number_ends_all_and_names_it() {
 fn workers_without_a_row_among_them_say_so() {
     let fixture = Fixture::new(100);
     fixture.write("train.txt", "\n\n");
-    let run = fixture.zagros(["up", "job.toml", "--workers", "2"]).expect(3);
-    run.says(&["train.txt", "no rows", "data.train"]);
+    fixture.zagros(["up", "job.toml", "--workers", "2"]).expect(3).says(&["train.txt", "no rows", "data.train"]);
 }
 
 /// As on Kubernetes, when a node is drained: another process joins in its place. Worker 0 stands still meanwhile, so
