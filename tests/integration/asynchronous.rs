@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use zagros_tests::signal_process;
 
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, read_json, with_sets};
 use super::workers::RoleProcesses;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];

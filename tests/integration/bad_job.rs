@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use zagros_tests::TestProgram;
+use zagros_tests::{TestProgram, assert_contains};
 
 use super::fixture::Fixture;
 

@@ -59,25 +59,15 @@ fn the_generator_replaces_no_file_that_it_has_not_written() {
 }
 
 #[test]
-fn inspect_describes_every_column() {
+fn inspect_and_validate_describe_columns_and_rows() {
     let fixture = Fixture::new(500);
-    let run = fixture.zagros(["data", "inspect", "job.toml"]).expect(0);
-    assert_contains(&run.stdout, &["I1", "I13", "C1", "C26"]);
-}
-
-#[test]
-fn inspect_of_rows_that_are_all_malformed_is_an_error_with_the_first_of_them() {
-    let fixture = Fixture::new(500);
+    fixture.zagros(["data", "inspect", "job.toml"]).expect(0).prints(&["I1", "I13", "C1", "C26"]);
+    // 500 training and 100 test rows.
+    fixture.zagros(["data", "validate", "job.toml"]).expect(0).prints(&["600"]);
+    // Where all are malformed the first of them is shown.
     let labels = "features.label={column='label',positive=['yes'],negative=['no']}";
     let run = fixture.zagros(["data", "inspect", "job.toml", "--set", labels]).expect(3);
     assert!(run.stderr.contains("all 500 rows that were read are malformed"), "{}", run.stderr);
     assert!(run.stderr.contains("train.txt:1:1") && run.stderr.contains("zagros data validate"), "{}", run.stderr);
     assert!(run.stdout.is_empty(), "{}", run.stdout);
-}
-
-#[test]
-fn validate_counts_good_rows() {
-    let fixture = Fixture::new(500);
-    let run = fixture.zagros(["data", "validate", "job.toml"]).expect(0);
-    assert!(run.stdout.contains("600"), "500 training and 100 test rows:\n{}", run.stdout);
 }

@@ -1,7 +1,7 @@
 //! `zagros train --dates`: day after day, each day scored before it is learned.
 
-use rustix::process::Signal;
 use serde_json::Value;
+use zagros_tests::assert_contains;
 use zagros_zip::ZipEq;
 
 use super::fixture::Fixture;

@@ -1,9 +1,9 @@
 //! Validation, early stopping, the choice of the best state, schedules and evaluations in epochs, and the page of a run.
 
-use rustix::process::Signal;
 use serde_json::Value;
+use zagros_tests::assert_contains;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 /// Few rows and many epochs at a high rate: the validation part gets worse soon.
 const OVERFITS: [&str; 6] = [

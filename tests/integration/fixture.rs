@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -235,6 +236,20 @@ pub(crate) fn measured(predictions: &str) -> Value {
         scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
     }
     serde_json::to_value(scores.compute_measures()).expect("JSON")
+}
+
+/// Looks until there is what is looked for. Fails the test after so long, with what it has seen instead.
+#[track_caller]
+pub(crate) fn wait_for<T>(most: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + most;
+    loop {
+        let seen = match look() {
+            Ok(found) => return found,
+            Err(seen) => seen,
+        };
+        assert!(Instant::now() < deadline, "not within {most:?}: {seen}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// The answer of an admin port of this machine.

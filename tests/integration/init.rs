@@ -9,7 +9,7 @@ use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use zagros_fakes::s3::FakeS3;
-use zagros_tests::real_data;
+use zagros_tests::{assert_contains, real_data};
 
 use super::fixture::Fixture;
 use super::sources::gzip;

@@ -13,11 +13,6 @@ struct TrainedModel {
 }
 
 impl TrainedModel {
-    fn new() -> Self {
-        let (fixture, run) = Fixture::trained(500, &["cluster.servers=2"]);
-        Self { fixture, run }
-    }
-
     fn inspect<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
         self.fixture.zagros(["inspect", self.run.as_str()].into_iter().chain(arguments))
     }
@@ -35,7 +30,9 @@ impl TrainedModel {
 
 #[test]
 fn a_saved_model_is_listed_looked_up_verified_and_exported() {
-    let trained = TrainedModel::new();
+    let fixture = Fixture::new(500);
+    fixture.train(&["cluster.servers=2"]);
+    let trained = TrainedModel { run: fixture.run_name(), fixture };
     let manifest = read_json(&Path::new(&trained.run).join("model/manifest.json"));
 
     let tables = trained.json([]);
@@ -63,11 +60,10 @@ fn a_saved_model_is_listed_looked_up_verified_and_exported() {
             done["bytes"].as_u64()
         );
     }
+    what_cannot_be_inspected_is_an_error(&trained);
 }
 
-#[test]
-fn what_cannot_be_inspected_is_an_error() {
-    let trained = TrainedModel::new();
+fn what_cannot_be_inspected_is_an_error(trained: &TrainedModel) {
     trained.inspect(["--table", "C91"]).expect(2).says(&["there is no table `C91`", "did you mean `C9`?"]);
     trained
         .inspect(["--table", "C1", "--id", "5"])

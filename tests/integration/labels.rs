@@ -1,11 +1,14 @@
 //! Several labels of all kinds, with sample weights, through training, evaluation and prediction.
 
 use std::fmt::Write as _;
+use std::num::ParseFloatError;
+use std::str::FromStr;
 
 use serde_json::Value;
+use zagros_tests::assert_contains;
 use zagros_zip::ZipEq;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 /// The best AUC of the first label would end the run while the others have more to learn: so patience is as long as the
 /// run, and no best state is kept. `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows
@@ -134,7 +137,7 @@ fn unlabelled(line: &str) -> String {
     [&fields[..1], &fields[7..]].concat().join(",")
 }
 
-fn numbers(line: &str) -> Vec<f64> {
+fn numbers<T: FromStr<Err = ParseFloatError>>(line: &str) -> Vec<T> {
     line.split(',').map(|field| field.parse().expect("a number")).collect()
 }
 
@@ -142,12 +145,10 @@ fn numbers(line: &str) -> Vec<f64> {
 #[test]
 fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     let fixture = fixture();
-    let sets = ["--set", "eval.calibration=isotonic", "--set", "data.validation_share=0.2"];
-    fixture.write(
-        "job.toml",
-        JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 8 }\n", ""),
-    );
-    fixture.zagros([&["up", "job.toml", "--servers", "1", "--workers", "2"][..], &sets].concat()).expect(0);
+    let job = JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 8 }\n", "");
+    fixture.write("job.toml", job);
+    let up = ["up", "job.toml", "--servers", "1", "--workers", "2"];
+    fixture.zagros(with_sets(&up, &["eval.calibration=isotonic", "data.validation_share=0.2"])).expect(0);
     let run = fixture.run_name();
     let measures = fixture.evaluate();
     let calibrated_measures = |label: &str| {
@@ -170,7 +171,7 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     let mut scores = [zagros_eval::ClickScores::new(), zagros_eval::ClickScores::new()];
     let (plain, calibrated): (Vec<&str>, Vec<&str>) = (plain.lines().collect(), calibrated.lines().collect());
     for (before, after) in plain.into_iter().zip_eq(calibrated).skip(1) {
-        let (before, after): (Vec<f32>, Vec<f32>) = (single(before), single(after));
+        let (before, after): (Vec<f32>, Vec<f32>) = (numbers(before), numbers(after));
         for (index, scores) in scores.iter_mut().enumerate() {
             scores.push(after[index], after[2 + index]);
         }
@@ -190,27 +191,14 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     assert_eq!(shown.matches("after calibration").count(), 4, "{shown}");
 }
 
-fn single(line: &str) -> Vec<f32> {
-    line.split(',').map(|field| field.parse().expect("a number")).collect()
-}
-
 #[test]
 fn classes_alone_have_a_temperature_and_a_number_has_none() {
     let fixture = fixture();
     let train = |label: &str, kind: &str| {
         let label = format!("features.label={label}");
         let kind = format!("eval.calibration={kind}");
-        let sets = [
-            "--set",
-            &label,
-            "--set",
-            "model={kind='ffnn', hidden=[16]}",
-            "--set",
-            "train.early_stop={patience=4}",
-            "--set",
-            &kind,
-        ];
-        fixture.zagros([&["train", "job.toml"][..], &sets].concat())
+        let sets = [label.as_str(), "model={kind='ffnn', hidden=[16]}", "train.early_stop={patience=4}", &kind];
+        fixture.zagros(with_sets(&["train", "job.toml"], &sets))
     };
     let level = "{column='level', kind='classes', classes=['low', 'middle', 'high']}";
     train(level, "isotonic")

@@ -8,7 +8,7 @@ use serde_json::Value;
 use zagros_tests::{RunningCommand, dashboards, signal_process};
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 /// The run has all that has metrics. A process that stands still is not declared dead while Prometheus looks at it.
 const SETS: [&str; 11] = [

@@ -7,7 +7,7 @@ use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::{Fixture, http_get, http_get_as};
+use super::fixture::{Fixture, http_get, http_get_as, with_sets};
 use browser::PageBrowser;
 
 /// Shows a state in which each text is markup, to a page that would take it for that; counts what became of it.

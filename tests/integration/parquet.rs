@@ -14,6 +14,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
+use zagros_tests::assert_contains;
 
 use super::fixture::Fixture;
 
@@ -135,37 +136,6 @@ pub(crate) fn twins(rows: u32) -> Fixture {
 }
 
 #[test]
-fn a_run_on_parquet_files_equals_that_on_the_same_rows_as_csv() {
-    let fixture = twins(6_000);
-    let train = |job: &str| {
-        fixture.zagros(["train", job]).expect(0);
-        (fixture.losses(), fixture.summary())
-    };
-    let ((text_losses, text), (losses, columns)) = (train("csv.toml"), train("parquet.toml"));
-    assert_eq!(losses.len(), 24, "one loss per step of 256 samples");
-    assert_eq!(losses, text_losses);
-    assert_eq!(columns["samples"], Value::from(6_000));
-    for measure in ["auc", "logloss", "samples"] {
-        assert!(columns["evaluation"][measure].is_number(), "{columns}");
-        assert_eq!(columns["evaluation"][measure], text["evaluation"][measure], "{measure}");
-    }
-    // The saved model finds its files again.
-    let scored = fixture.evaluate();
-    assert_eq!(scored["auc"], columns["evaluation"]["auc"]);
-}
-
-#[test]
-fn the_commands_about_data_say_the_same_of_parquet_as_of_csv() {
-    let fixture = twins(1_000);
-    for command in ["inspect", "validate"] {
-        let [text, columns] =
-            ["csv.toml", "parquet.toml"].map(|job| fixture.zagros(["data", command, job]).expect(0).stdout);
-        assert_eq!(columns, text, "{command}");
-        assert!(columns.contains("000 ") || columns.contains("200 "), "{columns}");
-    }
-}
-
-#[test]
 fn a_parquet_file_that_was_cut_off_stops_the_run_before_its_first_step() {
     let fixture = twins(1_000);
     let whole = std::fs::read(fixture.path("train1.parquet")).expect("the file is there");
@@ -215,21 +185,30 @@ fn arrow_twins(rows: u32) -> Fixture {
     fixture
 }
 
+const JOBS: [&str; 3] = ["csv.toml", "parquet.toml", "arrow.toml"];
+
 #[test]
-fn every_command_does_with_arrow_files_what_it_does_with_parquet_files() {
+fn every_command_does_with_parquet_and_arrow_files_what_it_does_with_the_same_rows_as_csv() {
     let fixture = arrow_twins(6_000);
     for command in ["inspect", "validate"] {
-        let [columns, batches] =
-            ["parquet.toml", "arrow.toml"].map(|job| fixture.zagros(["data", command, job]).expect(0).stdout);
-        assert_eq!(batches, columns, "{command}");
+        let [text, columns, batches] = JOBS.map(|job| fixture.zagros(["data", command, job]).expect(0).stdout);
+        assert_eq!([&columns, &batches], [&text; 2], "{command}");
+        assert!(columns.contains("000 ") || columns.contains("200 "), "{columns}");
     }
-    let train = |job: &str| {
+    let [text, columns, batches] = JOBS.map(|job| {
         fixture.zagros(["train", job]).expect(0);
         (fixture.losses(), fixture.summary())
-    };
-    let ((expected_losses, expected), (losses, found)) = (train("parquet.toml"), train("arrow.toml"));
-    assert_eq!((losses.len(), &losses), (24, &expected_losses));
-    assert_eq!(found["evaluation"]["auc"], expected["evaluation"]["auc"]);
+    });
+    assert_eq!(text.0.len(), 24, "one loss per step of 256 samples");
+    for (format, (losses, summary)) in [("Parquet", &columns), ("Arrow", &batches)] {
+        assert_eq!((losses, &summary["samples"]), (&text.0, &Value::from(6_000)), "{format}");
+        for measure in ["auc", "logloss", "samples"] {
+            assert!(summary["evaluation"][measure].is_number(), "{format}: {summary}");
+            assert_eq!(summary["evaluation"][measure], text.1["evaluation"][measure], "{format}: {measure}");
+        }
+    }
+    // The saved model finds its files again.
+    assert_eq!(fixture.evaluate()["auc"], batches.1["evaluation"]["auc"]);
     // Two workers share the record batches.
     let arguments = ["up", "arrow.toml", "--fresh", "--set", "cluster.workers=2", "--set", "train.batch_size=128"];
     fixture.zagros(arguments).expect(0);

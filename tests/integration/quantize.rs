@@ -4,7 +4,7 @@ use serde_json::Value;
 use zagros_fakes::s3::FakeS3;
 use zagros_zip::ZipEq;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 /// The AUC of a model in `int8` may differ from that of the model in f32 by so much on 4,000 rows.
 const AUC_DISTANCE: f64 = 0.002;

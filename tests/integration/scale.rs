@@ -7,11 +7,14 @@ use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::{Fixture, http_get};
+use super::fixture::{Fixture, http_get, wait_for};
 use super::memory;
 
 /// Mode `sync`: the losses are the same bit for bit for any number of embedding servers (invariant DP-5).
 const SYNC: [&str; 6] = ["up", "job.toml", "--set=train.mode=sync", "--set=train.epochs=1000", "--servers", "2"];
+
+/// How long a test waits for moves.
+const MOST: Duration = Duration::from_secs(60);
 
 fn scale_of(fixture: &Fixture) -> Value {
     fixture.zagros(["status", "--json"]).expect(0).json()["scale"].take()
@@ -23,16 +26,11 @@ fn scale(fixture: &Fixture, servers: u32, says: &str) {
 }
 
 fn wait_for_servers(fixture: &Fixture, servers: u32) {
-    let mut tries = 0;
-    loop {
+    wait_for(MOST, || {
         let scale = scale_of(fixture);
-        if scale["servers"] == servers && scale["buckets_left"] == 0 {
-            return;
-        }
-        tries += 1;
-        assert!(tries < 600, "{servers} servers are not reached: {scale}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        let is_reached = scale["servers"] == servers && scale["buckets_left"] == 0;
+        if is_reached { Ok(()) } else { Err(format!("{servers} servers are not reached: {scale}")) }
+    });
 }
 
 /// Stops the run. An undisturbed one of as many steps has the same losses.
@@ -78,14 +76,10 @@ fn rows_beyond_memory_move_and_a_killed_server_costs_a_move_and_nothing_else() {
     wait_for_servers(&fixture, 3);
     let outcome = fixture.read_run_json("roles/embedding-server-2.json");
     let admin = outcome["admin"].as_str().expect("an address").to_owned();
-    let is_cold = || memory::metric(&http_get(&admin, "/metrics"), r#"cold_rows{server="2"}"#) > 0;
-    for tries in 0.. {
-        if is_cold() {
-            break;
-        }
-        assert!(tries < 600, "no row of the new server lies beyond its memory");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for(MOST, || {
+        let cold = memory::metric(&http_get(&admin, "/metrics"), r#"cold_rows{server="2"}"#);
+        if cold > 0 { Ok(()) } else { Err("no row of the new server lies beyond its memory".to_owned()) }
+    });
     fixture.zagros(["scale", "servers=2", "--no-wait"]).expect(0);
     signal_process(pid(&fixture, "embedding-server-0"), Signal::KILL);
     wait_for_servers(&fixture, 2);

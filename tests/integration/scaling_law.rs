@@ -1,6 +1,7 @@
 //! `zagros scaling-law`: a family that is trained, interrupted, resumed and verified, and what is refused.
 
 use serde_json::Value;
+use zagros_tests::assert_contains;
 
 use super::fixture::Fixture;
 

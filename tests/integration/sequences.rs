@@ -1,6 +1,5 @@
 //! Sequences from the file to the score: formats, servers, workers, interruptions, predictions.
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use super::fixture::{Fixture, measured};

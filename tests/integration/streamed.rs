@@ -8,7 +8,7 @@ use zagros_tests::{RunningCommand, signal_process};
 use zagros_zip::ZipEq;
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 6;
@@ -23,7 +23,7 @@ const SETS: [&str; 6] = [
 ];
 
 fn up_with(fixture: &Fixture, (servers, workers): (&str, &str), sets: &[&str]) -> RunningCommand {
-    fixture.start(with_sets(&["up", "job.toml", "--servers", servers, "--workers", workers], &sets))
+    fixture.start(with_sets(&["up", "job.toml", "--servers", servers, "--workers", workers], sets))
 }
 
 /// Losses and evaluation of an undisturbed run with [`SETS`] and two servers, by its number of workers.

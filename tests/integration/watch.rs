@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use zagros_tests::TestProgram;
+use zagros_tests::{TestProgram, assert_contains};
 
 use super::fixture::{Fixture, with_sets};
 

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use zagros_tests::{RunningCommand, signal_process};
+use zagros_tests::{RunningCommand, assert_contains, signal_process};
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 use super::resume::losses;
 
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
