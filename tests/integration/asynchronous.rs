@@ -3,7 +3,8 @@
 use rustix::process::Signal;
 use zagros_tests::signal_process;
 
-use super::fixture::{Fixture, read_json, with_sets};
+use super::faults::pid;
+use super::fixture::{Fixture, checkpoints, read_json, with_sets};
 use super::workers::RoleProcesses;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
@@ -48,7 +49,7 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
     let sets = ["--set", "train.mode=async", "--set", "train.epochs=80", "--set", "checkpoint.every_steps=100"];
     let mut run = fixture.start(TWO.into_iter().chain(sets));
     run.wait_for_line("checkpoint after step");
-    signal_process(super::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
     run.wait_for_line("training continues after step");
     run.finish().expect(0);
@@ -65,11 +66,10 @@ fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_on
     let sets = ["train.mode=async", "train.epochs=15", "cluster.min_workers=2", "cluster.lease_seconds=60"];
     let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "3"], &sets));
     run.wait_for_line("epoch 1/");
-    let pid = |name| super::faults::pid(&fixture, name);
-    signal_process(pid("dense-worker-1"), Signal::STOP);
-    signal_process(pid("dense-worker-2"), Signal::TERM);
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::STOP);
+    signal_process(pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("asked to end, and the run goes on without this worker");
-    signal_process(pid("dense-worker-1"), Signal::CONT);
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::CONT);
     run.finish().expect(0).says(&["dense worker 2 left: the run goes on without it", "with dense workers 0, 1"]);
     let summary = fixture.summary();
     assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &300_000.into()));
@@ -78,9 +78,7 @@ fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_on
 
 /// Epoch that the newest complete checkpoint of the newest run is in.
 fn checkpointed_epoch(fixture: &Fixture) -> u64 {
-    let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");
-    let folders = entries.map(|entry| entry.expect("readable").path());
-    let newest = folders.filter(|folder| folder.join("manifest.json").is_file()).max().expect("one is complete");
+    let newest = checkpoints(&fixture.run_folder()).pop().expect("one is complete");
     read_json(&newest.join("training.json"))["epoch"].as_u64().expect("an epoch")
 }
 
@@ -98,7 +96,7 @@ fn a_killed_run_of_asynchronous_workers_goes_on_with_another_number_of_them() {
     let samples = fixture.summary()["samples"].as_u64().expect("samples");
     let mut first = up("2", "10000".to_owned(), &["--set", "checkpoint.every_seconds=0.5"]);
     first.wait_for_line("checkpoint after step");
-    signal_process(super::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1"]);
     let epochs = checkpointed_epoch(&fixture) + 2;
     let second = up("3", epochs.to_string(), &[]).finish();
@@ -113,7 +111,7 @@ fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
     let mut run =
         fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=100", "--set", "train.staleness=2"]);
     run.wait_for_line("step ");
-    let server = super::faults::pid(&fixture, "embedding-server-1");
+    let server = pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
     let outcome = run.wait_for_line("is slow");
     assert!(outcome.contains("embedding server 1 (127.0.0.1:"), "{outcome}");

@@ -6,7 +6,7 @@ use serde_json::Value;
 use zagros_store::{ContentDigest, hex_digits};
 use zagros_zip::ZipEq;
 
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, checkpoints, damaged, read_json};
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.mode=sync", "--set", "checkpoint.every_steps=20"];
 
@@ -17,19 +17,12 @@ fn interrupted(fixture: &Fixture) -> [PathBuf; 2] {
         run.wait_for_line("checkpoint after step");
     }
     run.interrupt();
-    let folder = fixture.run_folder().join("checkpoints");
-    let entries = std::fs::read_dir(folder).expect("checkpoints");
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
-    found.sort();
-    found.try_into().expect("two are kept")
+    checkpoints(&fixture.run_folder()).try_into().expect("two are kept")
 }
 
 fn flip(path: &Path) -> Vec<u8> {
     let good = std::fs::read(path).expect("a file");
-    let mut bytes = good.clone();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(path, bytes).expect("it is written");
+    std::fs::write(path, damaged(&good)).expect("it is written");
     good
 }
 

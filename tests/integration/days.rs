@@ -67,37 +67,35 @@ fn days_are_scored_then_learned_and_a_killed_command_goes_on_as_if_nothing_had_h
     fixture.zagros(command("--set=output.folder=stopped", "2026-11-01..04", &[])).expect(0);
     let gone_on = history(&fixture, "stopped");
     assert_eq!((learned(&gone_on), dense(&fixture, &gone_on)), (learned(&all), dense(&fixture, &all)));
+    an_earlier_day_is_gone_back_to_and_old_models_are_deleted(&fixture, &all);
 }
 
-#[test]
-fn an_earlier_day_is_gone_back_to_and_old_models_are_deleted() {
-    let fixture = fixture();
-    let runs = "--set=output.folder=runs";
-    fixture.zagros(command(runs, "2026-11-01..04", &[])).expect(0);
-    let first = history(&fixture, "runs");
+/// The folder `whole` has all days.
+fn an_earlier_day_is_gone_back_to_and_old_models_are_deleted(fixture: &Fixture, first: &Value) {
+    let runs = "--set=output.folder=whole";
     let second_day = first["days"][DAYS[1]]["model"].as_str().expect("a model").to_owned();
     // The last two days once more, from the model of the second.
     fixture.zagros(command(runs, "2026-11-03..04", &["--from", &second_day])).expect(0);
-    let again = history(&fixture, "runs");
-    assert_eq!((learned(&again), dense(&fixture, &again)), (learned(&first), dense(&fixture, &first)));
+    let again = history(fixture, "whole");
+    assert_eq!((learned(&again), dense(fixture, &again)), (learned(first), dense(fixture, first)));
     let run = |history: &Value, day: usize| history["days"][DAYS[day]]["run"].clone();
-    assert_eq!(run(&again, 3), run(&first, 3), "the same from the same model is done already");
+    assert_eq!(run(&again, 3), run(first, 3), "the same from the same model is done already");
 
     fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "2", "--fresh"])).expect(0);
-    let kept = history(&fixture, "runs");
+    let kept = history(fixture, "whole");
     let models = DAYS.map(|day| kept["days"][day]["model"].as_str().map(str::to_owned));
     assert_eq!(models.each_ref().map(Option::is_some), [false, false, true, true]);
     let model = models[2].as_deref().expect("kept");
     assert!(fixture.path(model).join("manifest.json").is_file());
     let gone = fixture.path(kept["days"][DAYS[0]]["run"].as_str().expect("a run")).join("model");
     assert!(!gone.join("manifest.json").exists(), "{}", gone.display());
-    assert_eq!(learned(&kept), learned(&first));
+    assert_eq!(learned(&kept), learned(first));
     // With two models gone all is still known to be done.
     let done = fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "2"])).expect(0);
     assert!(done.stderr.contains("2026-11-01 to 2026-11-04 are done"), "{}", done.stderr);
     // Fewer are wanted, although nothing is to be trained.
     fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "1"])).expect(0);
-    let kept = history(&fixture, "runs");
+    let kept = history(fixture, "whole");
     let models = DAYS.map(|day| kept["days"][day]["model"].as_str().map(str::to_owned));
     assert_eq!(models.each_ref().map(Option::is_some), [false, false, false, true]);
     assert!(!fixture.path(model).join("manifest.json").exists());

@@ -1,23 +1,17 @@
 //! The end of a run. Until model and summary are written, its checkpoints are there to go on from. Ctrl-C and SIGTERM finish the step,
 //! write what there is, and end with 130 and 143; workers save while servers and coordinator live.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, checkpoints, with_sets};
 use super::workers::RoleProcesses;
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.epochs=3", "--set", "checkpoint.every_steps=20"];
-
-fn checkpoints(run: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(run.join("checkpoints")) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.expect("readable").path());
-    paths.filter(|path| path.join("manifest.json").is_file()).collect()
-}
 
 /// Invariant CK-5. A summary that cannot be written, for something is in its place.
 #[test]
@@ -41,9 +35,8 @@ fn a_run_that_cannot_write_its_summary_keeps_its_checkpoints() {
 #[test]
 fn a_run_that_is_killed_after_its_model_loses_nothing() {
     let fixture = Fixture::new(4_000);
-    let train = [&TRAIN[..4], &["--set", "checkpoint.every_steps=5", "--set", "output.keep_best=1"]].concat();
-    let train =
-        [&train[..], &["--set", "data.validation_share=0.2", "--set", "train.early_stop={patience=50}"]].concat();
+    let sets = ["checkpoint.every_steps=5", "output.keep_best=1", "data.validation_share=0.2"];
+    let train = with_sets(&[&TRAIN[..4], &["--set", "train.early_stop={patience=50}"]].concat(), &sets);
     for _ in 0..4 {
         let mut run = fixture.start(train.iter().copied());
         run.wait_for_line("checkpoint after step");
@@ -223,7 +216,5 @@ fn when_a_server_is_asked_to_end_the_workers_save_before_it_does() {
 }
 
 fn newest_checkpoint(fixture: &Fixture) -> String {
-    let folder = fixture.run_folder().join("checkpoints");
-    let entries = std::fs::read_dir(&folder).expect("checkpoints").map(|entry| entry.expect("an entry").path());
-    entries.filter(|path| path.join("manifest.json").is_file()).max().expect("a checkpoint").display().to_string()
+    checkpoints(&fixture.run_folder()).pop().expect("a checkpoint").display().to_string()
 }

@@ -238,6 +238,23 @@ pub(crate) fn measured(predictions: &str) -> Value {
     serde_json::to_value(scores.compute_measures()).expect("JSON")
 }
 
+/// The whole checkpoints of a run, oldest first.
+pub(crate) fn checkpoints(run: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(run.join("checkpoints")).into_iter().flatten();
+    let folders = entries.map(|folder| folder.expect("readable").path());
+    let mut whole: Vec<_> = folders.filter(|folder| folder.join("manifest.json").is_file()).collect();
+    whole.sort();
+    whole
+}
+
+/// The bytes with another bit in their middle.
+pub(crate) fn damaged(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    bytes
+}
+
 /// Looks until there is what is looked for. Fails the test after so long, with what it has seen instead.
 #[track_caller]
 pub(crate) fn wait_for<T>(most: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {

@@ -10,11 +10,11 @@ use serde_json::Value;
 use zagros_tests::signal_process;
 
 use super::faults::pid_in;
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, checkpoints, read_json, with_sets};
 use super::resume::losses;
 
 /// Values of column C1 that training met: the first is forgotten.
-pub(crate) fn values(fixture: &Fixture) -> Vec<String> {
+fn values(fixture: &Fixture) -> Vec<String> {
     let text = fixture.read("train.txt");
     let mut values: Vec<String> = text.lines().filter_map(|line| line.split('\t').nth(14)).map(str::to_owned).collect();
     values.sort();
@@ -24,7 +24,7 @@ pub(crate) fn values(fixture: &Fixture) -> Vec<String> {
     values
 }
 
-pub(crate) fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> {
+fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> {
     let shown = fixture.zagros(["inspect", model, "--table", "C1", "--value", value, "--json"]);
     let mut row: Value = match shown.code() {
         Some(3) => return None,
@@ -194,28 +194,13 @@ fn a_kill_at_any_moment_leaves_a_whole_model_and_the_same_command_finishes() {
     }
 }
 
-pub(crate) fn checkpoints(run: &Path) -> Vec<PathBuf> {
-    let folders =
-        fs::read_dir(run.join("checkpoints")).expect("checkpoints").map(|folder| folder.expect("readable").path());
-    let mut folders: Vec<_> = folders.filter(|folder| folder.join("manifest.json").is_file()).collect();
-    folders.sort();
-    folders
-}
-
 /// Invariant CK-6: the deltas of a run are files of each other. The run goes on from what is left.
 #[test]
 fn a_row_is_gone_from_checkpoints_with_deltas_and_the_run_goes_on() {
     let fixture = Fixture::new(20_000);
-    let deltas = [
-        "checkpoint.every_steps=20",
-        "checkpoint.deltas=4",
-        "checkpoint.keep=20",
-        // A checkpoint that comes while the one before is written is skipped.
-        "train.epochs=15",
-        "cluster.servers=2",
-    ];
-    let train: Vec<&str> =
-        ["train", "job.toml"].into_iter().chain(deltas.iter().flat_map(|set| ["--set", *set])).collect();
+    // A checkpoint that comes while the one before is written is skipped: so there are many epochs.
+    let deltas = ["checkpoint.every_steps=20", "checkpoint.deltas=4", "checkpoint.keep=20", "train.epochs=15"];
+    let train = with_sets(&["train", "job.toml", "--set", "cluster.servers=2"], &deltas);
     let value = values(&fixture).swap_remove(0);
     let mut first = fixture.start(train.iter().copied());
     for _ in 0..4 {

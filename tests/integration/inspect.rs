@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_tests::FinishedCommand;
 
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, damaged, read_json};
 
 struct TrainedModel {
     fixture: Fixture,
@@ -79,10 +79,7 @@ fn what_cannot_be_inspected_is_an_error(trained: &TrainedModel) {
 
     let file = Path::new(&trained.run).join("model/rows-1-of-2.zrows");
     let good = std::fs::read(&file).expect("a file of rows");
-    let mut bytes = good.clone();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&file, bytes).expect("it is written");
+    std::fs::write(&file, damaged(&good)).expect("it is written");
     let run = trained.inspect(["--verify"]).expect(3).says(&["1 of 5 file(s) cannot be used"]);
     assert!(run.stdout.contains("should have CRC-32") && run.stdout.contains("rows-1-of-2.zrows"), "{}", run.stdout);
     // A whole file, but of another save.

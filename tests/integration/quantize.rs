@@ -4,7 +4,7 @@ use serde_json::Value;
 use zagros_fakes::s3::FakeS3;
 use zagros_zip::ZipEq;
 
-use super::fixture::{Fixture, with_sets};
+use super::fixture::{Fixture, checkpoints, damaged, with_sets};
 
 /// The AUC of a model in `int8` may differ from that of the model in f32 by so much on 4,000 rows.
 const AUC_DISTANCE: f64 = 0.002;
@@ -33,7 +33,7 @@ fn files(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
     let (fixture, run) = Fixture::trained(20_000, &["cluster.servers=2"]);
-    let model = fixture.run_folder().join("model");
+    let model = std::path::Path::new(&run).join("model");
     let old_files = files(&model);
     let done = fixture.zagros([&["quantize", &run, "-o", "served"], &INT8[..], &["--json"]].concat()).expect(0);
     let report = done.json();
@@ -134,10 +134,7 @@ fn what_cannot_be_converted_is_refused_and_leaves_no_folder() {
     std::fs::remove_file(fixture.path("half/manifest.json")).expect("there was one");
     fixture.zagros(["inspect", "half"]).expect(3).says(&["the save did not finish"]);
     quantize(&["-o", "half", "--element", "bf16"]).expect(2).says(&["(without manifest.json), delete it first"]);
-    let mut bytes = std::fs::read(&rows).expect("rows");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&rows, bytes).expect("written");
+    std::fs::write(&rows, damaged(&std::fs::read(&rows).expect("rows"))).expect("written");
     quantize(&["-o", "x", "--element", "int8"]).expect(3).says(&["is not the file that was saved: its SHA-256"]);
     assert!(!fixture.path("x").exists());
 }
@@ -170,11 +167,8 @@ fn a_checkpoint_with_deltas_becomes_a_model_without() {
         run.wait_for_line("checkpoint after step");
     }
     run.interrupt();
-    let checkpoints = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("checkpoints");
-    let has_delta = |folder: &std::path::PathBuf| {
-        folder.join("manifest.json").exists() && files(folder).iter().any(|(name, _)| name.contains(".delta-"))
-    };
-    let checkpoint = checkpoints.map(|folder| folder.expect("readable").path()).find(has_delta).expect("a delta");
+    let has_delta = |folder: &std::path::PathBuf| files(folder).iter().any(|(name, _)| name.contains(".delta-"));
+    let checkpoint = checkpoints(&fixture.run_folder()).into_iter().find(has_delta).expect("a delta");
     let checkpoint = checkpoint.display().to_string();
     fixture.zagros([&["quantize", &checkpoint, "-o", "served"], &INT8[..]].concat()).expect(0);
     let names: Vec<String> = files(&fixture.path("served")).into_iter().map(|(name, _)| name).collect();

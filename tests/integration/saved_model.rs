@@ -6,7 +6,7 @@ use serde_json::Value;
 use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
-use super::fixture::{Fixture, with_sets};
+use super::fixture::{Fixture, damaged, with_sets};
 use super::resume::end;
 
 const FILES: [&str; 6] = [
@@ -50,10 +50,7 @@ fn copy(store: &FakeS3, folder: &str, to: &Path) {
 
 fn damage(store: &FakeS3, key: &str) -> Vec<u8> {
     let good = store.object_content(key).expect("an object");
-    let mut bytes = good.clone();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    store.put_object(key, bytes);
+    store.put_object(key, damaged(&good));
     good
 }
 

@@ -5,7 +5,7 @@ use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::signal_process;
 
 use super::faults::pid;
-use super::fixture::{Fixture, with_sets};
+use super::fixture::{Fixture, damaged, with_sets};
 use super::resume::{SYNC, assert_ends_undisturbed, assert_undisturbed, losses};
 
 const STORED: [&str; 2] = ["--set", "checkpoint.folder=s3://models/ads"];
@@ -133,19 +133,16 @@ fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
 fn a_damaged_part_is_named_and_an_earlier_checkpoint_is_taken() {
     let (store, fixture) = Fixture::with_store(20_000);
     interrupted(&fixture, &store);
-    let damaged = |checkpoint: &str| {
+    let damage = |checkpoint: &str| {
         let rows = format!("{checkpoint}/rows-0-of-1.zrows");
-        let mut bytes = store.object_content(&rows).expect("rows");
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        store.put_object(&rows, bytes);
+        store.put_object(&rows, damaged(&store.object_content(&rows).expect("rows")));
     };
-    damaged(&checkpoints(&store).pop().expect("a checkpoint"));
+    damage(&checkpoints(&store).pop().expect("a checkpoint"));
     let mut run = fixture.start(train(&["--set", "train.epochs=500"]));
     run.wait_for_line("a checkpoint is damaged; an earlier one is taken");
     run.wait_for_line("going on after step");
     run.interrupt();
-    checkpoints(&store).iter().for_each(|checkpoint| damaged(checkpoint));
+    checkpoints(&store).iter().for_each(|checkpoint| damage(checkpoint));
     let refused = fixture.zagros(train(&[])).expect(3);
     refused.says(&["is intact", "rows-0-of-1.zrows is not the file that was saved", "--fresh"]);
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 use zagros_tests::{RunningCommand, assert_contains, signal_process};
 
+use super::faults::pid as role_pid;
 use super::fixture::{Fixture, with_sets};
 use super::resume::losses;
 
@@ -187,7 +188,7 @@ fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
     let sets = ["train.epochs=10", "cluster.min_workers=2"];
     let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "3"], &sets));
     run.wait_for_line("epoch 1/");
-    signal_process(super::faults::pid(&fixture, "dense-worker-2"), Signal::TERM);
+    signal_process(role_pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("training continues after step");
     run.finish().expect(0).says(&["with dense workers 0, 1"]);
     let summary = fixture.summary();
@@ -206,7 +207,7 @@ fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
         let mut run = up();
         run.wait_for_line("checkpoint after step");
         let process = format!("dense-worker-{lost}");
-        signal_process(super::faults::pid(&fixture, &process), Signal::KILL);
+        signal_process(role_pid(&fixture, &process), Signal::KILL);
         run.wait_for_line("the run goes back to its newest checkpoint");
         run.wait_for_line("going on after step");
         run.finish().expect(0);
