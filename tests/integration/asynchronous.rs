@@ -5,7 +5,6 @@ use zagros_tests::signal_process;
 
 use super::faults::pid;
 use super::fixture::{Fixture, checkpoints, read_json, with_sets};
-use super::workers::RoleProcesses;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 
@@ -29,16 +28,6 @@ fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported()
     assert!((scored - asynchronous).abs() < 1e-5, "{scored} scored again, {asynchronous} then");
     // The table of the dense network is called what it is.
     fixture.zagros(["inspect", &fixture.run_folder().display().to_string()]).expect(0).prints(&["(dense)"]);
-}
-
-#[test]
-fn an_asynchronous_worker_that_is_killed_is_named_by_the_other() {
-    let fixture = Fixture::new(4_000);
-    let sets = ["train.epochs=1000", "train.mode=async", "cluster.timeout_seconds=5"];
-    let (roles, [mut first, _second]) = RoleProcesses::start(&fixture, &sets);
-    first.wait_for_line("step ");
-    signal_process(roles.worker(1), Signal::KILL);
-    first.finish().expect(4).says(&["dense worker 1"]);
 }
 
 /// The test of the rows that are trained on is in `dense-worker/tests/one_process/rejoin.rs`.

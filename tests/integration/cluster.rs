@@ -4,24 +4,9 @@ use std::net::TcpListener;
 
 use rustix::process::Signal;
 use zagros_tests::assert_contains;
-use zagros_zip::ZipEq;
 
 use super::fixture::{Fixture, http_get};
 use super::watch::has_logs_by_role_level_and_age;
-
-#[test]
-fn three_server_processes_give_the_loss_curve_of_the_embedded_run() {
-    let fixture = Fixture::new(8_000);
-    fixture.train(&["train.mode=sync"]);
-    let embedded = fixture.losses();
-    fixture.zagros(["up", "job.toml", "--servers", "3", "--set", "train.mode=sync"]).expect(0);
-    let cluster = fixture.losses();
-    assert_eq!(embedded.len(), 32);
-    assert_eq!(embedded.len(), cluster.len());
-    for (step, (one, other)) in embedded.iter().zip_eq(&cluster).enumerate() {
-        assert!((one - other).abs() <= 1e-6, "step {step}: {one} embedded, {other} as a cluster");
-    }
-}
 
 /// Its lines are for people: no field is empty or looks like a type.
 #[test]

@@ -78,16 +78,9 @@ fn has_a_page_that_can_be_made_anew(fixture: &Fixture) {
     fixture.zagros(["report", "."]).expect(3).says(&["holds no run"]);
 }
 
-#[test]
-fn servers_of_their_own_go_back_to_the_best_state_too() {
-    let fixture = fixture();
-    fixture.zagros(with_sets(&["up", "job.toml", "--servers", "2"], &OVERFITS)).expect(0);
-    is_the_best_state(&fixture);
-}
-
 /// The best state is older than a row lives when it is put back, by far: three epochs of twelve steps.
 #[test]
-fn rows_that_expire_are_in_the_best_state_too() {
+fn rows_that_expire_are_in_the_best_state_too_also_on_servers_of_their_own() {
     let fixture = fixture();
     let expiring = [&OVERFITS[..], &["embedding.ttl_steps=24"]].concat();
     for command in [&["train", "job.toml"][..], &["up", "job.toml", "--servers", "2"]] {

@@ -12,8 +12,6 @@ const HEAD: &str = r#"
 format = "delimited"
 train = "train.csv"
 test = "test.csv"
-delimiter = ","
-header = true
 threads = 1
 [embedding]
 dim = 4
@@ -28,8 +26,6 @@ every_steps = 20
 [cluster]
 timeout_seconds = 20
 lease_seconds = 2
-[output]
-folder = "runs"
 "#;
 
 /// Rows whose label follows from `city`; `user` has little to say, and is one of `users`.

@@ -40,8 +40,6 @@ threads = 1
 [cluster]
 timeout_seconds = 20
 lease_seconds = 2
-[output]
-folder = "runs"
 "#;
 
 impl Fixture {

@@ -20,8 +20,6 @@ format = "delimited"
 train = "train.csv"
 validation = "test.csv"
 test = "test.csv"
-delimiter = ","
-header = true
 threads = 1
 [features]
 label = [
@@ -54,7 +52,6 @@ early_stop = { patience = 8 }
 timeout_seconds = 20
 lease_seconds = 2
 [output]
-folder = "runs"
 keep_best = 0
 "#;
 

@@ -34,8 +34,6 @@ threads = 1
 [cluster]
 timeout_seconds = 20
 lease_seconds = 2
-[output]
-folder = "runs"
 "#;
 
 /// Rows whose click depends on the words by their weights, and on the second number of the vector.

@@ -30,13 +30,14 @@ pub(crate) fn limit() -> String {
     format!("cluster.memory={} B", MEMORY)
 }
 
-/// Invariant TI-1: eviction to the cold tier changes no weight, in one process and with two servers.
+/// Invariants TI-1 and DP-7: neither eviction to the cold tier nor hints change a weight, in one process and with two servers.
 #[test]
 fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
     let fixture = fixture();
     fixture.zagros(["train", "shared.toml", "--set", "train.mode=sync"]).expect(0);
     let unlimited = fixture.losses();
     assert_eq!(unlimited.len(), 79);
+    assert!(fixture.summary()["look_ahead"].is_null(), "without a limit there is nothing to hint");
     for command in [&["train", "shared.toml"][..], &["up", "shared.toml", "--servers", "2"]] {
         fixture.zagros(with_sets(command, &["train.mode=sync", &limit()])).expect(0);
         assert_eq!(fixture.losses(), unlimited, "{command:?}");
@@ -44,22 +45,6 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
         let count = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
         assert!(count("hinted") > 0 && count("ready") > 0, "{command:?}: {}", summary["look_ahead"]);
     }
-}
-
-/// Invariant DP-7. Hints are advice: each loss is that of a run that needs none, bit for bit.
-#[test]
-fn looking_ahead_changes_no_loss() {
-    let fixture = fixture();
-    let losses = |memory: &[&str]| {
-        fixture.zagros(with_sets(&["train", "shared.toml", "--set", "train.staleness=0"], memory)).expect(0);
-        fixture.losses()
-    };
-    let unlimited = losses(&[]);
-    assert!(fixture.summary()["look_ahead"].is_null());
-    assert_eq!(losses(&[&limit()]), unlimited);
-    let summary = fixture.summary();
-    let count = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
-    assert!(count("hinted") > 0 && count("ready") > 0, "{}", summary["look_ahead"]);
 }
 
 #[test]

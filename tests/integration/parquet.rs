@@ -45,8 +45,6 @@ threads = 1
 mode = "sync"
 [cluster]
 timeout_seconds = 20
-[output]
-folder = "runs"
 "#;
 
 /// Lines of Criteo's format, in columns.

@@ -152,13 +152,6 @@ fn a_batch_of_one_worker_that_is_no_number_ends_all_and_names_it() {
     run.says(&[": loss or gradients of dense worker", ": the loss is not finite"]);
 }
 
-#[test]
-fn workers_without_a_row_among_them_say_so() {
-    let fixture = Fixture::new(100);
-    fixture.write("train.txt", "\n\n");
-    fixture.zagros(["up", "job.toml", "--workers", "2"]).expect(3).says(&["train.txt", "no rows", "data.train"]);
-}
-
 /// As on Kubernetes, when a node is drained: another process joins in its place. Worker 0 stands still meanwhile, so
 /// training is not over.
 #[test]
@@ -219,15 +212,17 @@ fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
 #[test]
 fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
     let fixture = Fixture::new(4_000);
-    for (signal, lost) in [(Signal::KILL, 1), (Signal::KILL, 0), (Signal::STOP, 1)] {
-        let sets = ["train.epochs=1000", "cluster.timeout_seconds=5"];
+    let hybrid = [("hybrid", Signal::KILL, 1), ("hybrid", Signal::KILL, 0), ("hybrid", Signal::STOP, 1)];
+    for (mode, signal, lost) in hybrid.into_iter().chain([("async", Signal::KILL, 1)]) {
+        let mode = format!("train.mode={mode}");
+        let sets = [mode.as_str(), "train.epochs=1000", "cluster.timeout_seconds=5"];
         let (roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
         first.wait_for_line("step ");
         signal_process(roles.worker(lost), signal);
         let (left, name) = if lost == 1 { (first, "dense worker 1") } else { (second, "dense worker 0") };
         let started = Instant::now();
         left.finish().expect(4).says(&[name]);
-        println!("{name} got {signal:?}: the other ended after {:.1?}", started.elapsed());
+        println!("{mode}: {name} got {signal:?}: the other ended after {:.1?}", started.elapsed());
     }
 }
 
