@@ -29,10 +29,8 @@ fn the_teacher_of_factors_writes_data_with_a_job_and_what_is_reachable() {
     let planted = fixture.read_json("factors/planted.json");
     let number = |key: &str| planted[key].as_f64().expect("a number");
     assert!((number("best_logloss") - number("irreducible_logloss")).abs() < 0.05, "{planted}");
-    fixture
-        .zagros(["train", "factors/job.toml", "--set", "train.batch_size=100"])
-        .expect(0)
-        .prints(&["best reachable"]);
+    let ended = fixture.zagros(["train", "factors/job.toml", "--set", "train.batch_size=100"]).expect(0);
+    ended.prints(&["best reachable"]);
     // Options of this teacher alone, and a teacher that cannot be.
     generate(&["--decay", "0.7"]).expect(2).says(&["--decay", "--teacher factors"]);
     generate(&["--teacher", "factors", "--order", "9"]).expect(2).says(&["the order 9"]);

@@ -133,10 +133,8 @@ fn a_day_whose_data_changed_is_warned_of_and_the_page_shows_it() {
     assert!(health(1)["tables"][0]["created"].as_u64() > Some(0), "{}", health(1)["tables"]);
     assert_eq!(health(2)["warnings"].as_array().map(Vec::is_empty), Some(false));
     let page = fixture.read("runs/small.days.html");
-    assert_contains(
-        &page,
-        &["<h2>Warnings", "2026-11-03: I2: 100.0 %", "<h2>Features on 2026-11-04", "<h3>AUC", "Largest drift"],
-    );
+    assert_contains(&page, &["<h2>Warnings", "2026-11-03: I2: 100.0 %", "<h2>Features on 2026-11-04", "<h3>AUC"]);
+    assert_contains(&page, &["Largest drift"]);
     assert!(ran.stdout.contains("small.days.html"), "{}", ran.stdout);
 }
 
@@ -152,10 +150,8 @@ fn the_next_day_goes_on_from_the_day_before_and_late_rows_are_warned_of() {
     let late = fixture.read("logs/2026-11-01.txt") + &fixture.read("logs/2026-11-02.txt");
     fixture.write("logs/2026-11-02.txt", late);
     let done = fixture.zagros(command(runs, "2026-11-01..03", &[])).expect(0).stderr;
-    assert_contains(
-        &done,
-        &["2026-11-01 to 2026-11-03 are done", "2026-11-02: warning: it has", "--fresh --dates 2026-11-02..2026-11-03"],
-    );
+    assert_contains(&done, &["2026-11-01 to 2026-11-03 are done", "2026-11-02: warning: it has"]);
+    assert_contains(&done, &["--fresh --dates 2026-11-02..2026-11-03"]);
     assert!(!done.contains("2026-11-01: warning: it has") && !done.contains("2026-11-03: warning: it has"), "{done}");
 }
 
@@ -189,10 +185,8 @@ fn paths_without_a_day_and_files_that_are_not_there_are_refused() {
     let fixture = fixture();
     let every = ["train", "job.toml", "--dates", "2026-11-01..02"];
     fixture.zagros(every).expect(2).says(&["is the same for every day", "put {date} into it"]);
-    fixture
-        .zagros(["train", "job.toml", "--dates", "2026-11-02..01"])
-        .expect(2)
-        .says(&["2026-11-01 is before 2026-11-02"]);
+    let ended = fixture.zagros(["train", "job.toml", "--dates", "2026-11-02..01"]).expect(2);
+    ended.says(&["2026-11-01 is before 2026-11-02"]);
     // Times are those of column I1 here: any number will do.
     let by_time = ["--set=data.time_column=I1", "--set=data.validation_from=3"];
     let by_time = fixture.zagros(command("--set=output.folder=runs", "2026-11-01..02", &by_time));

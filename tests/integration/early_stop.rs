@@ -94,10 +94,8 @@ fn a_share_of_the_rows_can_be_kept_out_and_nothing_saved() {
     let fixture = fixture();
     let share = ["data.validation_share=0.3", "output.save_model=false", "train.epochs=3"];
     let early = ["train.early_stop={metric='logloss', patience=1}", "train.evaluate_every=4"];
-    fixture
-        .zagros(with_sets(&["train", "job.toml"], &[&share[..], &early[..]].concat()))
-        .expect(0)
-        .prints(&["which is what is scored"]);
+    let ended = fixture.zagros(with_sets(&["train", "job.toml"], &[&share[..], &early[..]].concat())).expect(0);
+    ended.prints(&["which is what is scored"]);
     let summary = fixture.summary();
     let kept_out = summary["validation"]["samples"].as_u64().expect("a count");
     assert!((750..1050).contains(&kept_out), "{kept_out} of 3000");

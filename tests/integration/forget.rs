@@ -73,10 +73,8 @@ fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
 
     fixture.write("gone.txt", format!("{}\nnobody\n", values[0]));
     let asked = ["forget", run.as_str(), "--table", "C1", "--values", "gone.txt"];
-    fixture
-        .zagros([&asked[..], &["--dry-run"]].concat())
-        .expect(0)
-        .prints(&["1 row(s) would be removed", "nothing has changed"]);
+    let ended = fixture.zagros([&asked[..], &["--dry-run"]].concat()).expect(0);
+    ended.prints(&["1 row(s) would be removed", "nothing has changed"]);
     assert!(row(&fixture, &run, &values[0]).is_some() && !Path::new(&run).join("forgotten.jsonl").exists());
 
     let done = fixture.zagros(asked).expect(0).stdout;
@@ -122,10 +120,8 @@ fn an_id_is_gone_from_a_fitted_vocabulary_too() {
     let ids = listed()[0];
     assert!(ids > 3 && listed() == [ids; 2], "{ids}");
     let old_job = fs::read(&jobs[0]).expect("a job");
-    fixture
-        .zagros(["forget", &run, "--table", "C1", "--value", &value, "--dry-run"])
-        .expect(0)
-        .prints(&["1 row(s), 1 id(s) in a vocabulary would be removed"]);
+    let ended = fixture.zagros(["forget", &run, "--table", "C1", "--value", &value, "--dry-run"]).expect(0);
+    ended.prints(&["1 row(s), 1 id(s) in a vocabulary would be removed"]);
     let done = forget(&fixture, &run, &value);
     assert_eq!((&done["saves"][0]["rows"], &done["saves"][0]["vocabulary"]), (&Value::from(1), &Value::from(1)));
     assert_eq!(listed(), [ids - 1; 2]);
@@ -287,10 +283,8 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
 
     let wrong = fixture.zagros(["forget", &name, "--table", "C91", "--value", &gone]).expect(2);
     wrong.says(&["there is no table `C91`", "did you mean `C9`?"]);
-    fixture
-        .zagros(["forget", &name, "--table", "C1", "--value", &gone, "--dry-run"])
-        .expect(0)
-        .prints(&["would remove their rows", "still in"]);
+    let ended = fixture.zagros(["forget", &name, "--table", "C1", "--value", &gone, "--dry-run"]).expect(0);
+    ended.prints(&["would remove their rows", "still in"]);
     assert!(!run.join("forgotten.jsonl").exists());
     let done = forget(&fixture, &name, &gone);
     assert_eq!((&done["removed"], &done["trains"]), (&Value::from(1), &Value::from(true)), "{done}");

@@ -65,10 +65,8 @@ fn a_saved_model_is_listed_looked_up_verified_and_exported() {
 
 fn what_cannot_be_inspected_is_an_error(trained: &TrainedModel) {
     trained.inspect(["--table", "C91"]).expect(2).says(&["there is no table `C91`", "did you mean `C9`?"]);
-    trained
-        .inspect(["--table", "C1", "--id", "5"])
-        .expect(3)
-        .says(&["no row of id 5: it would be in rows-", "--value TEXT"]);
+    let ended = trained.inspect(["--table", "C1", "--id", "5"]).expect(3);
+    ended.says(&["no row of id 5: it would be in rows-", "--value TEXT"]);
     trained.inspect(["--id", "5"]).expect(2).says(&["--table"]);
     trained.inspect(["--table", "C1", "--export", "c1.csv"]).expect(2).says(&[".parquet or .safetensors"]);
     trained.fixture.write("c1.parquet", "mine");

@@ -226,13 +226,8 @@ fn purchases_without_a_click_are_warned_of_with_their_share() {
     });
     fixture.write("train.csv", contradictory);
     let warned = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(0).stderr;
-    assert_contains(
-        &warned,
-        &[
-            "40 of 4000 rows (1.000 %) have \"buy\" without \"click\", which it is given",
-            "01, or soon after: they are trained on as they are",
-        ],
-    );
+    assert_contains(&warned, &["40 of 4000 rows (1.000 %) have \"buy\" without \"click\", which it is given"]);
+    assert_contains(&warned, &["01, or soon after: they are trained on as they are"]);
 }
 
 #[test]

@@ -38,10 +38,8 @@ fn a_job_has_a_forecast_here_and_on_described_machines() {
         fixture.zagros(["plan", "job.toml", "--machines", "machines.toml", "--rows", "10000000000"]).expect(0).stderr;
     assert!(large.contains("each machine of `rows` has 64.00 GiB of memory"), "{large}");
     let shown = fixture.zagros(["plan", "job.toml", "--machines", "machines.toml"]).expect(0).stdout;
-    assert_contains(
-        &shown,
-        &["bottleneck", "samples/s with 4 dense worker(s) and 1 embedding server(s)", "USD", "limits", "memory"],
-    );
+    assert_contains(&shown, &["bottleneck", "samples/s with 4 dense worker(s) and 1 embedding server(s)", "USD"]);
+    assert_contains(&shown, &["limits", "memory"]);
     let dry_run = fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0).stdout;
     assert!(dry_run.contains("forecast") && dry_run.contains("µs of CPU a sample; bottleneck:"), "{dry_run}");
 }
@@ -142,23 +140,13 @@ fn a_described_workload_needs_no_job() {
     let fixture = Fixture::new(10);
     fixture.write("cluster.toml", format!("{CLUSTER}{WORKLOAD}"));
     let shown = fixture.zagros(["simulate", "--machines", "cluster.toml"]).expect(0).stdout;
-    assert_contains(
-        &shown,
-        &[
-            "cluster  simulated",
-            "samples/s with 4 dense worker(s) and 2 embedding server(s)",
-            "bottleneck",
-            "busy",
-            "lookups by staleness",
-        ],
-    );
+    assert_contains(&shown, &["cluster  simulated", "samples/s with 4 dense worker(s) and 2 embedding server(s)"]);
+    assert_contains(&shown, &["bottleneck", "busy", "lookups by staleness"]);
     let table = simulated(&fixture, &["--machines", "cluster.toml", "--what-if", "staleness=0,4"]);
     let rows = table["tables"][0]["rows"].as_array().expect("rows");
     assert!(rows.len() == 2 && rate(&rows[0]["run"]) < rate(&rows[1]["run"]), "{table}");
-    fixture
-        .zagros(["simulate", "--machines", "cluster.toml", "--failures"])
-        .expect(0)
-        .prints(&["the loss of a worker", "one failure in 10,000 h"]);
+    let ended = fixture.zagros(["simulate", "--machines", "cluster.toml", "--failures"]).expect(0);
+    ended.prints(&["the loss of a worker", "one failure in 10,000 h"]);
 }
 
 #[test]

@@ -159,19 +159,13 @@ fn what_cannot_be_scored_or_written_is_refused_with_what_to_do() {
     predict("new.txt", &["-o", "s.tsv"]).expect(2).says(&["s.tsv", ".csv, .jsonl or .parquet"]);
     predict("new.txt", &["-o", "-", "--format", "parquet"]).expect(2).says(&["cannot be written to standard output"]);
     predict("new.txt", &["-o", "s.csv", "--keys", "C1,C1"]).expect(2).says(&["two columns", "\"C1\""]);
-    predict("new.txt", &["-o", "s.csv", "--keys", "C99"]).expect(3).says(&[
-        "new.txt",
-        "no column \"C99\"",
-        "did you mean",
-    ]);
+    let ended = predict("new.txt", &["-o", "s.csv", "--keys", "C99"]).expect(3);
+    ended.says(&["new.txt", "no column \"C99\"", "did you mean"]);
     // Criteo's layout has all columns always, so another one is given.
     fixture.write("other.csv", "I1,C1\n1,x\n");
     let as_csv = ["-o", "s.csv", "--set", "data.format=delimited"];
-    predict("other.csv", &as_csv).expect(3).says(&[
-        "other.csv: no column",
-        "trained with this column",
-        "its columns are: I1, C1",
-    ]);
+    let ended = predict("other.csv", &as_csv).expect(3);
+    ended.says(&["other.csv: no column", "trained with this column", "its columns are: I1, C1"]);
     predict("new.txt", &["-o", "no/s.csv"]).expect(6).says(&["no/s.csv.part", "choose another folder"]);
     predict("none.txt", &["-o", "s.csv"]).expect(3).says(&["none.txt"]);
     let short: String = fixture.read("new.txt").lines().map(|line| without_label(line) + "\n").collect();

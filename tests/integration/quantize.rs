@@ -151,10 +151,8 @@ fn the_manifest_of_a_copy_in_a_store_is_written_last() {
     assert_eq!(written.len(), 5, "{written:?}");
     assert!(written[4].contains("manifest.json"), "{written:?}");
     assert!((auc(&fixture, copy) - auc(&fixture, &run)).abs() < 0.02);
-    fixture
-        .zagros([&["quantize", &run, "-o", copy], &INT8[..]].concat())
-        .expect(2)
-        .says(&["s3://models/served exists"]);
+    let ended = fixture.zagros([&["quantize", &run, "-o", copy], &INT8[..]].concat()).expect(2);
+    ended.says(&["s3://models/served exists"]);
 }
 
 /// A checkpoint whose rows are in several files becomes a model of one file for each server.

@@ -102,10 +102,8 @@ fn what_is_missing_or_damaged_is_named(store: &FakeS3, fixture: &Fixture, folder
     fixture.zagros(["inspect", &url]).expect(3).says(&[&url, changed]);
     fixture.zagros(["inspect", &url, "--verify"]).expect(3).prints(&[&format!("s3://models/{rows}")]);
     store.remove_object(&rows);
-    fixture
-        .zagros(["inspect", &url])
-        .expect(3)
-        .says(&[&format!("cannot read s3://models/{rows}"), "the object does not exist"]);
+    let ended = fixture.zagros(["inspect", &url]).expect(3);
+    ended.says(&[&format!("cannot read s3://models/{rows}"), "the object does not exist"]);
     fixture.zagros(["eval", &url]).expect(3).says(&[&format!("s3://models/{rows}")]);
     // Whole, and of the other server: what it has is in the manifest, and twice in the files.
     let other = store.object_content(&format!("{folder}/rows-1-of-2.zrows")).expect("rows");

@@ -62,11 +62,8 @@ fn servers_write_and_read_their_own_rows_on_any_number_of_them() {
     let rows = |server: &str| store.object_keys().iter().any(|key| key.ends_with(server));
     assert!(rows("rows-0-of-2.zrows") && rows("rows-1-of-2.zrows"), "{:?}", store.object_keys());
     signal_process(pid(&broken, "dense-worker-0"), Signal::KILL);
-    first.finish().expect(4).says(&[
-        "did memory run out?",
-        "the same command goes on after step",
-        "s3://models/ads/small-",
-    ]);
+    let ended = first.finish().expect(4);
+    ended.says(&["did memory run out?", "the same command goes on after step", "s3://models/ads/small-"]);
     broken.zagros(up("1")).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
     assert_undisturbed(&broken, 1);
 }

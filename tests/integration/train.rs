@@ -133,8 +133,6 @@ fn rows_and_steps_are_shown_and_few_steps_get_a_smaller_batch() {
     let plan =
         fixture.zagros(["up", "job.toml", "--dry-run", "--set", "train.batch_size=32", "--workers", "2"]).expect(0);
     assert!(plan.stdout.contains("63 steps an epoch"), "{}", plan.stdout);
-    fixture
-        .zagros(["up", "job.toml", "--dates", "2026-11-01..02"])
-        .expect(2)
-        .says(&["names several days", "zagros train JOB --dates"]);
+    let ended = fixture.zagros(["up", "job.toml", "--dates", "2026-11-01..02"]).expect(2);
+    ended.says(&["names several days", "zagros train JOB --dates"]);
 }
