@@ -1,7 +1,7 @@
 //! Mode `async` and slow servers, with every role a process of its own.
 
 use rustix::process::Signal;
-use zagros_tests::signal_process;
+use zagros_tests::{assert_contains, signal_process};
 
 use super::faults::pid;
 use super::fixture::{Fixture, checkpoints, read_json, with_sets};
@@ -103,8 +103,7 @@ fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
     let server = pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
     let outcome = run.wait_for_line("is slow");
-    assert!(outcome.contains("embedding server 1 (127.0.0.1:"), "{outcome}");
-    assert!(outcome.contains("of 3 batches are under way"), "{outcome}");
+    assert_contains(&outcome, &["embedding server 1 (127.0.0.1:", "of 3 batches are under way"]);
     signal_process(server, Signal::CONT);
     run.wait_for_line("embedding server 1 (127.0.0.1:");
     run.finish().expect(0);

@@ -1,17 +1,12 @@
 //! `zagros init`: from a data file to a trained model, without editing anything.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::path::Path;
-use std::sync::Arc;
 
-use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
 use zagros_fakes::s3::FakeS3;
 use zagros_tests::{assert_contains, real_data};
 
 use super::fixture::Fixture;
+use super::parquet::write_parquet;
 use super::sources::gzip;
 
 /// Rows whose label depends on all columns, sorted by it.
@@ -70,43 +65,6 @@ fn objects(text: &str) -> String {
     fields(text).into_iter().map(object).collect()
 }
 
-/// The rows as a Parquet file with lists, in row groups of 500.
-fn write_parquet(path: &Path, text: &str) {
-    let schema = "message rows { required int64 clicked; required int64 age; required binary city (UTF8);
-        required group tags (LIST) { repeated group list { required binary element (UTF8); } } }";
-    let schema = Arc::new(parse_message_type(schema).expect("a schema"));
-    let file = File::create(path).expect("a file");
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).expect("a writer");
-    for rows in fields(text).chunks(500) {
-        let mut group = writer.next_row_group().expect("a row group");
-        for column in 0..4 {
-            let mut out = group.next_column().expect("in order").expect("a column");
-            let texts = rows.iter().flat_map(|row| row[column].split('|'));
-            if column < 2 {
-                let numbers: Vec<i64> = texts.map(|text| text.parse().expect("a number")).collect();
-                out.typed::<Int64Type>().write_batch(&numbers, None, None).expect("numbers");
-            } else {
-                let texts: Vec<ByteArray> = texts.map(ByteArray::from).collect();
-                let starts = |row: &Vec<&str>| {
-                    (0..row[3].split('|').count()).map(|value| i16::from(value > 0)).collect::<Vec<_>>()
-                };
-                let repetition: Vec<i16> = rows.iter().flat_map(starts).collect();
-                let definition = vec![1; repetition.len()];
-                let levels = (column == 3).then_some((definition.as_slice(), repetition.as_slice()));
-                let written = out.typed::<ByteArrayType>().write_batch(
-                    &texts,
-                    levels.map(|(of, _)| of),
-                    levels.map(|(_, of)| of),
-                );
-                written.expect("texts");
-            }
-            out.close().expect("the column is complete");
-        }
-        group.close().expect("the row group is complete");
-    }
-    writer.close().expect("the file is complete");
-}
-
 #[test]
 fn the_same_rows_are_described_and_learned_in_every_shape() {
     let store = FakeS3::start("logs");
@@ -114,7 +72,8 @@ fn the_same_rows_are_described_and_learned_in_every_shape() {
     let text = rows();
     fixture.write("zipped.csv.gz", gzip(&text));
     fixture.write("objects.jsonl", objects(&text));
-    write_parquet(&fixture.path("columns.parquet"), &text);
+    let names = ["clicked", "age", "city", "tags"].map(str::to_owned);
+    write_parquet(&fixture.path("columns.parquet"), &names, &fields(&text));
     std::fs::create_dir(fixture.path("parts")).expect("a folder");
     let lines: Vec<&str> = text.lines().collect();
     for (part, rows) in lines[1..].chunks(700).enumerate() {
