@@ -140,6 +140,12 @@ impl Fixture {
         folders.filter(|folder| !is_log(folder)).collect()
     }
 
+    /// The newest run of a job whose runs lie in this folder.
+    pub(crate) fn newest_run(&self, folder: &str) -> PathBuf {
+        let runs = std::fs::read_dir(self.path(folder)).expect("runs").map(|run| run.expect("readable").path());
+        runs.filter(|run| run.join("job.toml").is_file()).max().expect("a run")
+    }
+
     pub(crate) fn run_folder(&self) -> PathBuf {
         self.run_folders().into_iter().max().expect("there is a run folder")
     }

@@ -259,11 +259,6 @@ fn prepare(fixture: &Fixture) -> ([String; 2], Vec<String>) {
     ([gone, values[1].clone()], run.into_iter().chain(sets).collect())
 }
 
-fn live_run(fixture: &Fixture) -> PathBuf {
-    let runs = std::fs::read_dir(fixture.path("live")).expect("a run").map(|run| run.expect("readable").path());
-    runs.filter(|run| run.join("job.toml").is_file()).max().expect("a run")
-}
-
 fn newest(run: &Path) -> String {
     checkpoints(run).pop().expect("a checkpoint").display().to_string()
 }
@@ -276,7 +271,7 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     let mut training = start();
     training.wait_for_line("checkpoint after step");
     training.wait_for_line("checkpoint after step");
-    let run = live_run(&fixture);
+    let run = fixture.newest_run("live");
     let name = run.display().to_string();
     let first = checkpoints(&run).swap_remove(0);
     assert!(row(&fixture, &first.display().to_string(), &gone).is_some(), "the run has the row from its first model");

@@ -79,9 +79,13 @@ fn fixture() -> Fixture {
     fixture
 }
 
-fn measure(measures: &Value, label: &str, name: &str) -> f64 {
+fn target<'a>(measures: &'a Value, label: &str) -> &'a Value {
     let targets = measures["targets"].as_array().expect("measures of several labels");
-    let target = targets.iter().find(|target| target["target"] == label).expect("the label is measured");
+    targets.iter().find(|target| target["target"] == label).expect("the label is measured")
+}
+
+fn measure(measures: &Value, label: &str, name: &str) -> f64 {
+    let target = target(measures, label);
     target[name].as_f64().unwrap_or_else(|| panic!("no {name} of {label}: {target}"))
 }
 
@@ -148,10 +152,7 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     fixture.zagros(with_sets(&up, &["eval.calibration=isotonic", "data.validation_share=0.2"])).expect(0);
     let run = fixture.run_name();
     let measures = fixture.evaluate();
-    let calibrated_measures = |label: &str| {
-        let targets = measures["targets"].as_array().expect("measures of several labels");
-        targets.iter().find(|target| target["target"] == label).expect("the label is measured")["calibrated"].clone()
-    };
+    let calibrated_measures = |label: &str| target(&measures, label)["calibrated"].clone();
     assert!(calibrated_measures("rating").is_null() && calibrated_measures("count").is_null(), "{measures}");
     assert_eq!(measures["calibrated"], calibrated_measures("click"));
     let file = fixture.read_json(&format!("{run}/model/calibration.json"));

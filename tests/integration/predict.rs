@@ -184,10 +184,8 @@ fn scores_of_several_models_are_averaged_and_a_stopped_command_goes_on() {
         .map(|seed| {
             let (key, folder) = (format!("train.seed={seed}"), format!("seed-{seed}"));
             let output = format!("output.folder={folder}");
-            fixture.zagros(["train", "job.toml", "--set", &key, "--set", &output]).expect(0);
-            let runs = std::fs::read_dir(fixture.path(&folder)).expect("a run");
-            let run = runs.map(|run| run.expect("readable").path()).find(|run| run.join("job.toml").is_file());
-            run.expect("a run").display().to_string()
+            fixture.train(&[&key, &output]);
+            fixture.newest_run(&folder).display().to_string()
         })
         .to_vec();
     let predict = |models: &str, to: &str, more: &[&str]| {
@@ -217,10 +215,8 @@ fn scores_of_several_models_are_averaged_and_a_stopped_command_goes_on() {
 
     let stdin = fixture.zagros(["predict", &runs.join(","), "-", "-o", "s.csv"]).expect(2);
     stdin.says(&["can be read by one model only"]);
-    let other = ["--set", "features.label={column='label', kind='regression'}", "--set", "output.folder=other"];
-    fixture.zagros(["train", "job.toml"].into_iter().chain(other)).expect(0);
-    let run = std::fs::read_dir(fixture.path("other")).expect("a run").map(|run| run.expect("readable").path());
-    let run = run.filter(|run| run.join("job.toml").is_file()).max().expect("a run").display().to_string();
+    fixture.train(&["features.label={column='label', kind='regression'}", "output.folder=other"]);
+    let run = fixture.newest_run("other").display().to_string();
     let refused = fixture.zagros(["predict", &format!("{},{run}", runs[0]), "test.txt", "-o", "s.csv"]).expect(2);
     refused.says(&["predict different labels", "label (click)", "label (regression)"]);
 }

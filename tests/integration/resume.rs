@@ -103,7 +103,7 @@ fn a_killed_worker_ends_the_run_and_the_next_goes_on_bit_by_bit() {
 }
 
 pub(crate) fn interrupt(fixture: &Fixture, sets: &[&'static str]) -> PathBuf {
-    let train = ["train", "job.toml", "--set", "checkpoint.every_steps=10", "--set", "train.epochs=50"];
+    let train = with_sets(&["train", "job.toml"], &["checkpoint.every_steps=10", "train.epochs=50"]);
     let mut first = fixture.start([&train[..], sets].concat());
     first.wait_for_line("checkpoint after step");
     first.interrupt();
@@ -135,19 +135,6 @@ fn a_job_that_learns_otherwise_is_a_run_of_its_own_unless_asked_to_go_on() {
     assert_eq!(runs(&fixture), 1);
 }
 
-/// A folder that is named is the one to train in; there is no other to start anew in.
-#[test]
-fn a_run_that_is_named_does_not_silently_learn_otherwise() {
-    let fixture = Fixture::new(20_000);
-    let run = interrupt(&fixture, &[]).display().to_string();
-    // Where the machine is busy the run is some epochs on.
-    let sets =
-        ["train.batch_size=128", "cluster.timeout_seconds=1", "train.epochs=50"].map(|set| ["--set", set]).concat();
-    let worker = ["dense-worker", "--config", "job.toml", "--folder", &run];
-    let outcome = fixture.zagros([&worker[..], &sets].concat()).expect(2);
-    outcome.says(&["the job learns differently than the run in", "train.batch_size: 256 → 128", "--resume continues"]);
-}
-
 #[test]
 fn a_run_folder_that_is_not_there_is_a_fault_of_the_command_line() {
     let fixture = Fixture::new(100);
@@ -158,9 +145,15 @@ fn a_run_folder_that_is_not_there_is_a_fault_of_the_command_line() {
 }
 
 #[test]
-fn a_job_that_means_something_else_does_not_go_on() {
+fn a_job_that_learns_otherwise_or_means_something_else_does_not_go_on_in_a_run_of_another() {
     let fixture = Fixture::new(20_000);
     let run = interrupt(&fixture, &[]);
+    // A folder that is named is the one to train in; there is no other to start anew in. Where the machine is busy the run is some
+    // epochs on.
+    let worker = ["dense-worker", "--config", "job.toml", "--folder", &run.display().to_string()];
+    let sets = ["train.batch_size=128", "cluster.timeout_seconds=1", "train.epochs=50"];
+    let outcome = fixture.zagros(with_sets(&worker, &sets)).expect(2);
+    outcome.says(&["the job learns differently than the run in", "train.batch_size: 256 → 128", "--resume continues"]);
     let changed = ["train", "job.toml", "--set", "model.top=[8]", "--set", "train.epochs=1"];
     fixture.zagros([&changed[..], &["--resume"]].concat()).expect(2).says(&["model.top: [16] → [8]", "--fresh"]);
     let outcome = fixture.zagros(changed).expect(0);

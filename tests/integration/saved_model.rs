@@ -18,7 +18,7 @@ const FILES: [&str; 6] = [
     "rows-1-of-2.zrows",
 ];
 
-fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
+pub(crate) fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
     let mut environment = store.environment_variables();
     environment.retain(|(key, _)| key != name);
     environment.extend(value.map(|value| (name.to_owned(), value.to_owned())));

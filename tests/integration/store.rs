@@ -7,6 +7,7 @@ use zagros_tests::signal_process;
 use super::faults::pid;
 use super::fixture::{Fixture, damaged, with_sets};
 use super::resume::{SYNC, assert_ends_undisturbed, assert_undisturbed, losses};
+use super::saved_model::with_variable;
 
 const STORED: [&str; 2] = ["--set", "checkpoint.folder=s3://models/ads"];
 
@@ -85,22 +86,16 @@ fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
 #[test]
 fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     let (store, fixture) = Fixture::with_store(500);
-    let with_variable = |fixture: Fixture, name: &str, value: &str| {
-        let mut environment = store.environment_variables();
-        environment.retain(|(key, _)| key != name);
-        environment.push((name.to_owned(), value.to_owned()));
-        fixture.with_environment(environment)
-    };
     let outcome = fixture.zagros(train(&["--set", "checkpoint.folder=s3://other/ads"]));
     outcome.expect(2).says(&["there is no such bucket", "make the bucket"]);
-    let fixture = with_variable(fixture, "AWS_ACCESS_KEY_ID", "someone-else");
+    let fixture = with_variable(&store, fixture, "AWS_ACCESS_KEY_ID", Some("someone-else"));
     let outcome = fixture.zagros(train(&[])).expect(2).says(&["InvalidAccessKeyId", "check AWS_ACCESS_KEY_ID"]);
     assert!(!outcome.stderr.contains("someone-else") && !outcome.stderr.contains("test-secret"), "{}", outcome.stderr);
     fixture.zagros([&["up", "job.toml"], &STORED[..]].concat()).expect(2).says(&["check AWS_ACCESS_KEY_ID"]);
-    let fixture = with_variable(fixture, "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+    let fixture = with_variable(&store, fixture, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
     let away = fixture.zagros(train(&["--set", "cluster.timeout_seconds=2"]));
     away.expect(4).says(&["s3://models/ads", "http://127.0.0.1:1", "AWS_ENDPOINT_URL is right"]);
-    let fixture = with_variable(fixture, "AWS_ALLOW_HTTP", "false");
+    let fixture = with_variable(&store, fixture, "AWS_ALLOW_HTTP", Some("false"));
     fixture.zagros(train(&[])).expect(2).says(&["set AWS_ALLOW_HTTP=true"]);
     assert!(!fixture.path("runs").exists(), "nothing was started");
     assert_eq!(store.object_keys(), Vec::<String>::new());

@@ -64,9 +64,8 @@ fn the_best_job_is_written_and_trains(fixture: &Fixture) {
     assert!(best.contains(&format!("dim = {value}")) && best.contains("# The best of 4 trials"), "{best}");
     // It is the job of that trial: training it again gives the measure by which it was chosen.
     fixture.zagros(["train", "runs/small-sweep/best.toml"]).expect(0);
-    let again =
-        fixture.run_folders().into_iter().filter(|run| run.join("summary.json").is_file()).max().expect("a run");
-    let again = read_json(&again.join("summary.json"));
+    let again = fixture.run_folders().into_iter().filter(|run| run.join("summary.json").is_file()).max();
+    let again = read_json(&again.expect("a run").join("summary.json"));
     assert_eq!(again["validation"]["auc"].as_f64(), Some(aucs[0]));
     let journal = fixture.read("runs/small-sweep/journal.jsonl");
     fixture.zagros(GRID).expect(0);
