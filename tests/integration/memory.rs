@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use zagros_tests::{RunningCommand, TestProgram};
 
 use super::fixture::{Fixture, http_get, wait_for, with_sets};
-use super::workers::pid;
+use super::workers::{address, pid, start_role};
 
 /// All features in one table of far more rows than the memory below holds.
 const SHARED: &str = "[features]\ncategorical = [";
@@ -79,17 +79,11 @@ pub(crate) fn metric(text: &str, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
-fn role(fixture: &Fixture, program: TestProgram, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
-    let announce = format!("roles/{name}.json");
-    let command = [arguments, &["--config", "job.toml", "--announce", &announce]].concat();
-    let role = fixture.start_program(program, with_sets(&command, sets));
-    wait_for(TIMEOUT, || fixture.path(&announce).exists().then_some(()).ok_or(format!("{name} does not start")));
+fn role(fixture: &Fixture, program: TestProgram, arguments: &[&str], sets: &[&str]) -> RunningCommand {
+    let role = start_role(fixture, program, arguments, sets);
+    let announced = fixture.path(&format!("roles/{}.json", arguments.join("")));
+    wait_for(TIMEOUT, || announced.exists().then_some(()).ok_or_else(|| format!("{arguments:?} does not start")));
     role
-}
-
-fn announced(fixture: &Fixture, name: &str, key: &str) -> String {
-    let outcome = fixture.read_json(&format!("roles/{name}.json"));
-    outcome[key].as_str().expect("an address").to_owned()
 }
 
 /// The most memory that a process has held so far, bytes.
@@ -121,12 +115,13 @@ fn the_process_of_a_server_keeps_to_its_budget() {
         "checkpoint.every_steps=20",
     ];
     let coordinator = [&sets[..], &["cluster.coordinator=127.0.0.1:0"]].concat();
-    let _coordinator = role(&fixture, TestProgram::Server, "coordinator", &["coordinator"], &coordinator);
-    let address = format!("cluster.coordinator={}", announced(&fixture, "coordinator", "address"));
-    let sets = [&sets[..], &[&address]].concat();
-    let _server = role(&fixture, TestProgram::Server, "server", &["embedding-server", "--index", "0"], &sets);
-    let _worker = role(&fixture, TestProgram::Zagros, "worker", &["dense-worker", "--index", "0"], &sets);
-    let (admin, server) = (announced(&fixture, "server", "admin"), pid(&fixture, "roles/server.json"));
+    let _coordinator = role(&fixture, TestProgram::Server, &["coordinator"], &coordinator);
+    let coordinator = format!("cluster.coordinator={}", address(&fixture, "coordinator", "address"));
+    let sets = [&sets[..], &[&coordinator]].concat();
+    let _server = role(&fixture, TestProgram::Server, &["embedding-server"], &sets);
+    let _worker = role(&fixture, TestProgram::Zagros, &["dense-worker"], &sets);
+    let (admin, server) =
+        (address(&fixture, "embedding-server", "admin"), pid(&fixture, "roles/embedding-server.json"));
     let seen = wait_for(3 * TIMEOUT, || {
         let metrics = http_get(&admin, "/metrics");
         let rows = metric(&metrics, r#"cold_rows{server="0"}"#);

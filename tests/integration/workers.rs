@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use zagros_tests::{RunningCommand, assert_contains, signal_process};
+use zagros_tests::{RunningCommand, TestProgram, assert_contains, signal_process};
 
 use super::faults::pid as role_pid;
 use super::fixture::{Fixture, with_sets};
@@ -37,8 +37,7 @@ impl<'a> RoleProcesses<'a> {
         let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
         let mut coordinator = roles.role(arguments, sets);
         coordinator.wait_for_line("announced");
-        let outcome = fixture.read_json("roles/coordinator.json");
-        roles.coordinator = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));
+        roles.coordinator = format!("cluster.coordinator={}", address(fixture, "coordinator", "address"));
         let servers = ["0", "1"].map(|index| {
             let announce = format!("roles/server-{index}.json");
             roles.role(&["embedding-server", "--index", index, "--announce", &announce], sets)
@@ -73,6 +72,18 @@ impl<'a> RoleProcesses<'a> {
     pub(crate) fn worker(&self, index: u32) -> u32 {
         pid(self.fixture, &format!("roles/{index}.json"))
     }
+}
+
+/// Starts a role, which announces itself in `roles` by its arguments.
+pub(crate) fn start_role(fixture: &Fixture, program: TestProgram, arguments: &[&str], sets: &[&str]) -> RunningCommand {
+    let announce = format!("roles/{}.json", arguments.join(""));
+    let command = [arguments, &["--config", "job.toml", "--announce", &announce]].concat();
+    fixture.start_program(program, with_sets(&command, sets))
+}
+
+/// An address that a role has announced.
+pub(crate) fn address(fixture: &Fixture, role: &str, key: &str) -> String {
+    fixture.read_json(&format!("roles/{role}.json"))[key].as_str().expect("an address").to_owned()
 }
 
 pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
