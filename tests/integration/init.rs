@@ -25,10 +25,6 @@ fn rows() -> String {
     text
 }
 
-fn test_auc(fixture: &Fixture) -> f64 {
-    fixture.auc()
-}
-
 #[test]
 fn a_file_is_described_and_trained_without_editing() {
     let fixture = Fixture::new(100);
@@ -41,7 +37,7 @@ fn a_file_is_described_and_trained_without_editing() {
     assert!(fixture.read("mine.toml").contains("train = \"rows.csv\""));
     fixture.zagros(["init", "rows.csv", "-o", "mine.toml"]).expect(2).says(&["mine.toml exists"]);
     fixture.zagros(["train", "mine.toml", "--set", "train.threads=1"]).expect(0);
-    let auc = test_auc(&fixture);
+    let auc = fixture.auc();
     assert!(auc > 0.95, "{auc}");
     // Without a job file: it is written, and used again.
     for _ in 0..2 {
@@ -94,7 +90,7 @@ fn the_same_rows_are_described_and_learned_in_every_shape() {
         let quick = ["--set", "train.threads=1", "--set", "train.epochs=6"];
         fixture.zagros([&["train", data][..], &quick].concat()).expect(0).says(&[&format!("the job is {job}")]);
         assert!(fixture.read(job).contains(lists), "{data}: {}", fixture.read(job));
-        let auc = test_auc(&fixture);
+        let auc = fixture.auc();
         assert!(auc > 0.88, "{data}: {auc}");
     }
     // A job that an earlier command wrote for other data is not taken for this one.
@@ -142,7 +138,7 @@ fn census_rows_are_learned_without_editing() {
     let data = adult.join("adult.data").display().to_string();
     fixture.zagros(["init", &data, "-o", "adult.toml"]).expect(0);
     fixture.zagros(["train", "adult.toml", "--set", "train.threads=1", "--set", "train.epochs=6"]).expect(0);
-    let auc = test_auc(&fixture);
+    let auc = fixture.auc();
     println!("test AUC {auc:.4}");
     assert!(auc > 0.91, "{auc}");
 }

@@ -9,17 +9,15 @@ const FAMILY: [&str; 11] = [
     "scaling-law",
     "factors/job.toml",
     "--sizes",
-    SIZES,
+    "300,900,2700,8100",
     "--seeds",
     "2",
     "--budget",
     "0s",
     "--data",
-    SHARES,
+    "0.25,0.5,1",
     "--verify",
 ];
-const SIZES: &str = "300,900,2700,8100";
-const SHARES: &str = "0.25,0.5,1";
 
 /// Data of the teacher of factors. Runs are bit for bit the same each time.
 fn fixture(rows: u32) -> Fixture {
