@@ -36,8 +36,7 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
     let fixture = Fixture::new(20_000);
     // The other one trains on meanwhile, and must not be done before the killed one is back.
     let sets = ["--set", "train.mode=async", "--set", "train.epochs=80", "--set", "checkpoint.every_steps=100"];
-    let mut run = fixture.start(TWO.into_iter().chain(sets));
-    run.wait_for_line("checkpoint after step");
+    let mut run = fixture.start_to_checkpoint(1, TWO.into_iter().chain(sets));
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
     run.wait_for_line("training continues after step");

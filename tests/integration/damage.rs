@@ -12,11 +12,7 @@ const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.mode=sync", "--se
 
 /// A run that was interrupted after at least two checkpoints; these, oldest first.
 fn interrupted(fixture: &Fixture) -> [PathBuf; 2] {
-    let mut run = fixture.start([&TRAIN[..], &["--set", "train.epochs=50"]].concat());
-    for _ in 0..3 {
-        run.wait_for_line("checkpoint after step");
-    }
-    run.interrupt();
+    fixture.start_to_checkpoint(3, [&TRAIN[..], &["--set", "train.epochs=50"]].concat()).interrupt();
     checkpoints(&fixture.run_folder()).try_into().expect("two are kept")
 }
 

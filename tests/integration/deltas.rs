@@ -12,11 +12,7 @@ use super::resume::{SYNC, assert_undisturbed};
 fn killed_after_deltas<'a>(fixture: &Fixture, more: &[&'a str]) -> impl Fn(&'a str) -> Vec<&'a str> {
     let sets = [&SYNC[..], &["checkpoint.deltas=4", "checkpoint.keep=20"], more].concat();
     let up = move |servers| with_sets(&["up", "job.toml", "--servers", servers], &sets);
-    let mut first = fixture.start(up("2"));
-    for _ in 0..4 {
-        first.wait_for_line("checkpoint after step");
-    }
-    first.kill();
+    fixture.start_to_checkpoint(4, up("2")).kill();
     up
 }
 

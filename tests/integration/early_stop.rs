@@ -167,9 +167,7 @@ fn epochs_are_counted_steps_of_the_same_run_and_a_resumed_one_keeps_them() {
 
     // Interrupted and resumed: those of the run, whatever the rows are now.
     let sets = [&EPOCHS[..], &["checkpoint.every_steps=10"]].concat();
-    let mut stopped = fixture.start(arguments(&["train", "job.toml", "--fresh"], &sets));
-    stopped.wait_for_line("checkpoint after step");
-    stopped.interrupt();
+    fixture.start_to_checkpoint(1, arguments(&["train", "job.toml", "--fresh"], &sets)).interrupt();
     let again = fixture.zagros(arguments(&["train", "job.toml"], &sets)).expect(0).says(&["going on after step"]);
     assert!(again.stderr.contains("an epoch is 32 steps"), "{}", again.stderr);
     assert_eq!(dense(&fixture), in_steps.0);

@@ -17,8 +17,7 @@ const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.epochs=3", "--set
 #[test]
 fn a_run_that_cannot_write_its_summary_keeps_its_checkpoints() {
     let fixture = Fixture::new(20_000);
-    let mut first = fixture.start(TRAIN);
-    first.wait_for_line("checkpoint after step");
+    let first = fixture.start_to_checkpoint(1, TRAIN);
     let run = fixture.run_folder();
     std::fs::create_dir(run.join("summary.json")).expect("something is in the way");
     let failed =
@@ -38,8 +37,7 @@ fn a_run_that_is_killed_after_its_model_loses_nothing() {
     let sets = ["checkpoint.every_steps=5", "output.keep_best=1", "data.validation_share=0.2"];
     let train = with_sets(&[&TRAIN[..4], &["--set", "train.early_stop={patience=50}"]].concat(), &sets);
     for _ in 0..4 {
-        let mut run = fixture.start(train.iter().copied());
-        run.wait_for_line("checkpoint after step");
+        let run = fixture.start_to_checkpoint(1, train.iter().copied());
         let folder = fixture.run_folder();
         let deadline = Instant::now() + Duration::from_secs(60);
         while !folder.join("model/manifest.json").is_file() {
@@ -61,9 +59,7 @@ fn a_run_that_is_killed_after_its_model_loses_nothing() {
 fn checkpoints_of_a_run_that_is_over_are_not_gone_on_from() {
     let fixture = Fixture::new(4_000);
     let train = ["train", "job.toml", "--set", "train.epochs=50", "--set", "checkpoint.every_steps=5"];
-    let mut first = fixture.start(train);
-    first.wait_for_line("checkpoint after step");
-    first.interrupt();
+    fixture.start_to_checkpoint(1, train).interrupt();
     let run = fixture.run_folder();
     assert!(!checkpoints(&run).is_empty());
     let mut summary = fixture.summary();

@@ -122,6 +122,17 @@ impl Fixture {
         self.start_program(TestProgram::Zagros, arguments)
     }
 
+    /// As [`Self::start`], until it has written so many checkpoints.
+    pub(crate) fn start_to_checkpoint<'a>(
+        &self,
+        count: usize,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> RunningCommand {
+        let mut run = self.start(arguments);
+        (0..count).for_each(|_| _ = run.wait_for_line("checkpoint after step"));
+        run
+    }
+
     /// As [`Self::start`], any of the programs.
     pub(crate) fn start_program<'a>(
         &self,

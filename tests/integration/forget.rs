@@ -198,11 +198,7 @@ fn a_row_is_gone_from_checkpoints_with_deltas_and_the_run_goes_on() {
     let deltas = ["checkpoint.every_steps=20", "checkpoint.deltas=4", "checkpoint.keep=20", "train.epochs=15"];
     let train = with_sets(&["train", "job.toml", "--set", "cluster.servers=2"], &deltas);
     let value = values(&fixture).swap_remove(0);
-    let mut first = fixture.start(train.iter().copied());
-    for _ in 0..4 {
-        first.wait_for_line("checkpoint after step");
-    }
-    first.kill();
+    fixture.start_to_checkpoint(4, train.iter().copied()).kill();
     let run = fixture.run_folder();
     let found = checkpoints(&run);
     let has_delta = |folder: &PathBuf| manifest(folder)["row_files"].to_string().contains("delta");

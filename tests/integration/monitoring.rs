@@ -27,8 +27,8 @@ const SETS: [&str; 11] = [
 ];
 
 fn start(fixture: &Fixture) -> RunningCommand {
-    let mut run = fixture.start(with_sets(&["up", "job.toml", "--prometheus-targets", "targets/local.json"], &SETS));
-    run.wait_for_line("checkpoint after step");
+    let mut run = fixture
+        .start_to_checkpoint(1, with_sets(&["up", "job.toml", "--prometheus-targets", "targets/local.json"], &SETS));
     run.wait_for_line("validation after step");
     run
 }

@@ -160,11 +160,7 @@ fn the_manifest_of_a_copy_in_a_store_is_written_last() {
 fn a_checkpoint_with_deltas_becomes_a_model_without() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.epochs=50", "checkpoint.every_steps=20", "checkpoint.deltas=3"];
-    let mut run = fixture.start(with_sets(&["train", "job.toml"], &sets));
-    for _ in 0..3 {
-        run.wait_for_line("checkpoint after step");
-    }
-    run.interrupt();
+    fixture.start_to_checkpoint(3, with_sets(&["train", "job.toml"], &sets)).interrupt();
     let has_delta = |folder: &std::path::PathBuf| files(folder).iter().any(|(name, _)| name.contains(".delta-"));
     let checkpoint = checkpoints(&fixture.run_folder()).into_iter().find(has_delta).expect("a delta");
     let checkpoint = checkpoint.display().to_string();

@@ -72,9 +72,7 @@ fn runs(fixture: &Fixture) -> usize {
 fn a_run_of_one_process_that_dies_goes_on_bit_by_bit() {
     let broken = Fixture::new(20_000);
     let train = || with_sets(&["train", "job.toml"], &SYNC);
-    let mut first = broken.start(train());
-    first.wait_for_line("checkpoint after step");
-    first.kill();
+    broken.start_to_checkpoint(1, train()).kill();
     let mut second = broken.start(train());
     second.wait_for_line("going on after step");
     second.wait_for_line("checkpoint after step");
@@ -92,8 +90,7 @@ fn a_killed_worker_ends_the_run_and_the_next_goes_on_bit_by_bit() {
     let (whole, broken) = (Fixture::new(20_000), Fixture::new(20_000));
     let up = |servers: &'static str| with_sets(&["up", "job.toml", "--servers", servers, "--workers", "2"], &SYNC);
     whole.zagros(up("2")).expect(0);
-    let mut first = broken.start([&up("2")[..], &["--restarts", "0"]].concat());
-    first.wait_for_line("checkpoint after step");
+    let first = broken.start_to_checkpoint(1, [&up("2")[..], &["--restarts", "0"]].concat());
     signal_process(pid(&broken, "dense-worker-1"), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1", "killed by signal 9"]);
     // On one server less: rows are the same wherever they are.
@@ -104,9 +101,7 @@ fn a_killed_worker_ends_the_run_and_the_next_goes_on_bit_by_bit() {
 
 pub(crate) fn interrupt(fixture: &Fixture, sets: &[&'static str]) -> PathBuf {
     let train = with_sets(&["train", "job.toml"], &["checkpoint.every_steps=10", "train.epochs=50"]);
-    let mut first = fixture.start([&train[..], sets].concat());
-    first.wait_for_line("checkpoint after step");
-    first.interrupt();
+    fixture.start_to_checkpoint(1, [&train[..], sets].concat()).interrupt();
     fixture.run_folder()
 }
 
@@ -194,8 +189,7 @@ fn the_last_run_goes_on_though_the_clock_was_set_back() {
 fn a_server_that_is_paused_while_a_checkpoint_is_cut_holds_nothing_up_for_good() {
     let fixture = Fixture::new(20_000);
     let up = ["up", "job.toml", "--servers", "2", "--set", "checkpoint.every_steps=25", "--set", "train.epochs=2"];
-    let mut run = fixture.start(up);
-    run.wait_for_line("checkpoint after step");
+    let run = fixture.start_to_checkpoint(1, up);
     let paused = pid(&fixture, "embedding-server-1");
     signal_process(paused, Signal::STOP);
     std::thread::sleep(Duration::from_secs(3));

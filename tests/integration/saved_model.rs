@@ -32,9 +32,7 @@ fn json(run: FinishedCommand) -> Value {
 /// Folder of the newest checkpoint, below the bucket, of a run that was stopped.
 fn checkpoint(store: &FakeS3, fixture: &Fixture) -> String {
     let sets = ["train.epochs=50", "checkpoint.every_steps=20", "checkpoint.folder=s3://models/ads"];
-    let mut run = fixture.start(with_sets(&["up", "job.toml", "--servers", "2"], &sets));
-    run.wait_for_line("checkpoint after step");
-    run.interrupt();
+    fixture.start_to_checkpoint(1, with_sets(&["up", "job.toml", "--servers", "2"], &sets)).interrupt();
     let manifests =
         store.object_keys().into_iter().filter_map(|key| Some(key.strip_suffix("/manifest.json")?.to_owned()));
     manifests.filter(|folder| folder.contains("/resume-")).max().expect("a checkpoint")

@@ -24,11 +24,7 @@ fn train(more: &[&'static str]) -> Vec<&'static str> {
 }
 
 fn interrupted(fixture: &Fixture, store: &FakeS3) {
-    let mut first = fixture.start(train(&["--set", "train.epochs=50"]));
-    for _ in 0..3 {
-        first.wait_for_line("checkpoint after step");
-    }
-    first.interrupt();
+    fixture.start_to_checkpoint(3, train(&["--set", "train.epochs=50"])).interrupt();
     assert_eq!(checkpoints(store).len(), 2, "{:?}", store.object_keys());
 }
 
@@ -36,9 +32,7 @@ fn interrupted(fixture: &Fixture, store: &FakeS3) {
 #[test]
 fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
     let (store, broken) = Fixture::with_store(20_000);
-    let mut first = broken.start(train(&[]));
-    first.wait_for_line("checkpoint after step");
-    first.kill();
+    broken.start_to_checkpoint(1, train(&[])).kill();
     assert!(store.object_keys().iter().any(|key| key.ends_with("/manifest.json")), "{:?}", store.object_keys());
     assert!(!broken.run_folder().join("checkpoints").exists());
     let mut second = broken.start(train(&[]));
@@ -58,8 +52,7 @@ fn servers_write_and_read_their_own_rows_on_any_number_of_them() {
     let (store, broken) = Fixture::with_store(20_000);
     let up =
         |servers: &'static str| [&with_sets(&["up", "job.toml", "--servers", servers], &SYNC)[..], &STORED].concat();
-    let mut first = broken.start(up("2"));
-    first.wait_for_line("checkpoint after step");
+    let first = broken.start_to_checkpoint(1, up("2"));
     let rows = |server: &str| store.object_keys().iter().any(|key| key.ends_with(server));
     assert!(rows("rows-0-of-2.zrows") && rows("rows-1-of-2.zrows"), "{:?}", store.object_keys());
     signal_process(pid(&broken, "dense-worker-0"), Signal::KILL);

@@ -88,6 +88,16 @@ fn the_example_for_criteo_trains_on_a_file_in_its_format() {
 }
 
 #[test]
+fn a_training_that_has_diverged_ends_with_its_own_code_and_saves_nothing() {
+    let fixture = Fixture::new(20_000);
+    // Without ReLU, which may die in time to save the loss.
+    let sets = ["optimizer.lr=300.0", "model={kind='ffnn', hidden=[]}"];
+    let run = fixture.zagros(with_sets(&["train", "job.toml"], &sets)).expect(5);
+    run.says(&["training has diverged", "--fresh"]);
+    assert!(!fixture.run_folder().join("model/manifest.json").exists());
+}
+
+#[test]
 fn a_training_that_diverges_names_the_best_state_before_which_can_be_scored_and_trained_on() {
     let fixture = Fixture::new(20_000);
     // Cross layers leave the range of f32 within a few steps of a high rate, which rises: the first evaluations are of
