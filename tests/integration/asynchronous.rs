@@ -52,8 +52,7 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
 fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_once() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.mode=async", "train.epochs=15", "cluster.min_workers=2", "cluster.lease_seconds=60"];
-    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "3"], &sets));
-    run.wait_for_line("epoch 1/");
+    let mut run = fixture.start_until("epoch 1/", with_sets(&["up", "job.toml", "--workers", "3"], &sets));
     signal_process(pid(&fixture, "dense-worker-1"), Signal::STOP);
     signal_process(pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("asked to end, and the run goes on without this worker");

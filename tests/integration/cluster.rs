@@ -76,8 +76,7 @@ fn is_healthy_and_has_metrics(fixture: &Fixture) {
 #[test]
 fn a_live_run_serves_health_metrics_and_status_and_says_when_it_is_over() {
     let fixture = Fixture::new(4_000);
-    let mut run = fixture.start(LONG.into_iter().chain(["--servers", "2"]));
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", LONG.into_iter().chain(["--servers", "2"]));
     assert!(fixture.run_folder().join("row-log/server-1/lineage.json").exists(), "a log lies in the folder of its run");
     is_healthy_and_has_metrics(&fixture);
     let folder = fixture.run_name();

@@ -186,15 +186,13 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
 fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
     let fixture = Fixture::new(ROWS);
     let arguments = ["up", "job.toml", "--workers", "2", "--set", "train.epochs=10"];
-    let mut run = fixture.start(arguments);
-    run.wait_for_line("epoch 1/");
+    let mut run = fixture.start_until("epoch 1/", arguments);
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
     run.finish().expect(0).says(&["dense worker 1 lost after step", "training continues after step"]);
     assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
 
-    let mut run = fixture.start(arguments.into_iter().chain(["--restarts", "0"]));
-    run.wait_for_line("epoch 1/");
+    let run = fixture.start_until("epoch 1/", arguments.into_iter().chain(["--restarts", "0"]));
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.finish().expect(4).says(&["dense worker 1 was killed by signal 9"]);
 }
@@ -205,8 +203,7 @@ fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
 fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
     let fixture = Fixture::new(ROWS);
     let sets = ["train.epochs=10", "cluster.lease_seconds=2", "cluster.timeout_seconds=3600"];
-    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "2"], &sets));
-    run.wait_for_line("epoch 1/");
+    let mut run = fixture.start_until("epoch 1/", with_sets(&["up", "job.toml", "--workers", "2"], &sets));
     let second = pid(&fixture, "dense-worker-1");
     signal_process(second, Signal::STOP);
     run.wait_for_line("dense worker 1 lost after step");

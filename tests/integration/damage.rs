@@ -77,16 +77,14 @@ fn the_newest_that_is_intact_is_gone_on_from(fixture: &Fixture, [older, newest]:
     // Of another step, and whole.
     std::fs::copy(older.join(FILES[4]), newest.join(FILES[4])).expect("it is copied");
     let more = [&TRAIN[..], &["--set", "train.epochs=500", "--set", "checkpoint.keep=1"]].concat();
-    let mut next = fixture.start(more.iter().copied());
-    next.wait_for_line("a checkpoint is damaged; an earlier one is taken");
+    let mut next = fixture.start_until("a checkpoint is damaged; an earlier one is taken", more.iter().copied());
     next.wait_for_line(&format!("going on after step {}", step(older)));
     next.wait_for_line("checkpoint after step");
     next.wait_for_line("checkpoint after step");
     next.interrupt();
     let left: Vec<_> = std::fs::read_dir(older.parent().expect("checkpoints")).expect("them").collect();
     assert_eq!(left.len(), 1, "the damaged one took the place of a newer one: {left:?}");
-    let mut again = fixture.start(more);
-    again.wait_for_line("going on after step");
+    let again = fixture.start_until("going on after step", more);
     again.interrupt();
 }
 

@@ -92,8 +92,7 @@ const LONG: [&str; 7] =
 #[test]
 fn workers_that_are_stopped_save_everything_before_the_servers_end() {
     let fixture = Fixture::new(20_000);
-    let mut run = fixture.start(LONG);
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", LONG);
     run.signal(Signal::INT);
     let ended = run.finish().expect(130);
     ended.says(&["stopping: the dense workers finish their step and save", "a second Ctrl-C ends everything"]);
@@ -117,8 +116,7 @@ fn a_run_that_lost_a_server_waits_for_nobody() {
     let fixture = Fixture::new(20_000);
     // A server with a log comes back.
     let sets = ["--set", "cluster.timeout_seconds=600", "--set", "cluster.durability=checkpoint"];
-    let mut run = fixture.start(LONG.into_iter().chain(sets));
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", LONG.into_iter().chain(sets));
     signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
     run.finish().expect(4).says(&["embedding server 1 was killed by signal 9"]);
 }
@@ -140,8 +138,7 @@ fn a_second_interrupt_ends_every_process_at_once() {
 fn an_interrupted_training_writes_what_there_is() {
     let fixture = Fixture::new(4_000);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let mut run = fixture.start(["train", "job.toml", "--set", "train.epochs=1000"]);
-        run.wait_for_line("step ");
+        let run = fixture.start_until("step ", ["train", "job.toml", "--set", "train.epochs=1000"]);
         run.signal(signal);
         let run = run.finish().expect(code);
         assert!(run.stdout.contains("stopped after"), "{}", run.stdout);

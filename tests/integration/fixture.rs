@@ -122,6 +122,13 @@ impl Fixture {
         self.start_program(TestProgram::Zagros, arguments)
     }
 
+    /// As [`Self::start`], until it prints a line with this text.
+    pub(crate) fn start_until<'a>(&self, text: &str, arguments: impl IntoIterator<Item = &'a str>) -> RunningCommand {
+        let mut run = self.start(arguments);
+        run.wait_for_line(text);
+        run
+    }
+
     /// As [`Self::start`], until it has written so many checkpoints.
     pub(crate) fn start_to_checkpoint<'a>(
         &self,

@@ -50,8 +50,7 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
 #[test]
 fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
     let fixture = fixture();
-    let mut run = fixture.start(["up", "shared.toml", "--set", "train.epochs=1000", "--set", &limit()]);
-    run.wait_for_line("step ");
+    let run = fixture.start_until("step ", ["up", "shared.toml", "--set", "train.epochs=1000", "--set", &limit()]);
     let outcome = fixture.read_run_json("roles/embedding-server-0.json");
     let admin = outcome["admin"].as_str().expect("an address");
     let metrics = wait_for(TIMEOUT, || {

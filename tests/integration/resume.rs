@@ -73,8 +73,7 @@ fn a_run_of_one_process_that_dies_goes_on_bit_by_bit() {
     let broken = Fixture::new(20_000);
     let train = || with_sets(&["train", "job.toml"], &SYNC);
     broken.start_to_checkpoint(1, train()).kill();
-    let mut second = broken.start(train());
-    second.wait_for_line("going on after step");
+    let mut second = broken.start_until("going on after step", train());
     second.wait_for_line("checkpoint after step");
     second.interrupt().prints(&["goes on from here"]);
     broken.zagros(train()).expect(0).says(&["going on after step"]);

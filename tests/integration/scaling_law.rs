@@ -93,11 +93,9 @@ fn a_forecast_is_written_before_the_truth_is_known_and_stays() {
 }
 
 fn comes_to_the_same_after_interruptions(broken: &Fixture, expected: &[Value]) {
-    let mut first = broken.start(FAMILY);
-    first.wait_for_line("log loss");
+    let first = broken.start_until("log loss", FAMILY);
     first.kill();
-    let mut second = broken.start(FAMILY);
-    second.wait_for_line("going on with the family");
+    let second = broken.start_until("going on with the family", FAMILY);
     second.interrupt().says(&["stopped; the same command goes on"]);
     broken.zagros(FAMILY).expect(0);
     assert_eq!(measured(broken), expected);

@@ -35,8 +35,7 @@ fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
     broken.start_to_checkpoint(1, train(&[])).kill();
     assert!(store.object_keys().iter().any(|key| key.ends_with("/manifest.json")), "{:?}", store.object_keys());
     assert!(!broken.run_folder().join("checkpoints").exists());
-    let mut second = broken.start(train(&[]));
-    second.wait_for_line("going on after step");
+    let mut second = broken.start_until("going on after step", train(&[]));
     second.wait_for_line("checkpoint after step");
     second.kill();
     // Another machine has no run folder.

@@ -79,8 +79,7 @@ fn other_grids_are_refused_in_its_folder(fixture: &Fixture) {
 }
 
 fn goes_on_to_the_same_table(broken: &Fixture, table: &[Vec<Value>]) {
-    let mut first = broken.start(GRID);
-    first.wait_for_line("trial 0: auc");
+    let first = broken.start_until("trial 0: auc", GRID);
     first.kill();
     let mut second = broken.start(GRID);
     // It listens to signals by then, and two trials are left.

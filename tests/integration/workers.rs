@@ -188,8 +188,7 @@ fn a_worker_that_is_asked_to_end_comes_back_and_every_sample_is_trained_once() {
 fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.epochs=10", "cluster.min_workers=2"];
-    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "3"], &sets));
-    run.wait_for_line("epoch 1/");
+    let mut run = fixture.start_until("epoch 1/", with_sets(&["up", "job.toml", "--workers", "3"], &sets));
     signal_process(role_pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("training continues after step");
     run.finish().expect(0).says(&["with dense workers 0, 1"]);
