@@ -34,9 +34,9 @@ pub(super) enum RunBreak {
     Sudden(u64),
 }
 
-/// Lets no step be over until a checkpoint is complete, and then has everything gone.
+/// Lets no step be over until a checkpoint is complete, and then has everything gone; without a step, at the first checkpoint.
 struct GoneAfter {
-    step: u64,
+    step: Option<u64>,
     has_checkpoint: AtomicU64,
     gone: Shutdown,
 }
@@ -44,8 +44,9 @@ struct GoneAfter {
 impl Observer for GoneAfter {
     fn observe(&self, event: &WorkerEvent) {
         match event {
+            WorkerEvent::Checkpoint { .. } if self.step.is_none() => self.gone.request(),
             WorkerEvent::Checkpoint { step, .. } => self.has_checkpoint.store(*step, Ordering::Release),
-            WorkerEvent::Step(report) if report.step == self.step => {
+            WorkerEvent::Step(report) if self.step == Some(report.step) => {
                 tokio::task::block_in_place(|| {
                     while self.has_checkpoint.load(Ordering::Acquire) == 0 {
                         std::thread::sleep(Duration::from_millis(1));
@@ -54,17 +55,6 @@ impl Observer for GoneAfter {
                 self.gone.request();
             }
             _ => {}
-        }
-    }
-}
-
-/// Has everything gone at the first checkpoint.
-struct GoneAfterCheckpoint(Shutdown);
-
-impl Observer for GoneAfterCheckpoint {
-    fn observe(&self, event: &WorkerEvent) {
-        if matches!(event, WorkerEvent::Checkpoint { .. }) {
-            self.0.request();
         }
     }
 }
@@ -95,30 +85,21 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: RunBreak) -> End
     let (rendezvous, recording) = (Arc::new(InProcess::default()), Arc::new(RecordedEvents::default()));
     let shutdown = Shutdown::new();
     let gone = Shutdown::new();
+    let gone_after = |step| Arc::new(GoneAfter { step, has_checkpoint: AtomicU64::new(0), gone: gone.clone() });
     let workers = (0..job.cluster.workers).map(|index| {
         let (mut observers, leads): (Vec<Arc<dyn Observer>>, _) = (vec![recording.clone()], index == 0);
         match how {
             RunBreak::Never => {}
             RunBreak::Tidy(step) | RunBreak::OfOne(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
-            RunBreak::AfterCheckpoint => observers.push(Arc::new(GoneAfterCheckpoint(gone.clone()))),
-            RunBreak::Sudden(step) => {
-                let (has_checkpoint, gone) = (AtomicU64::new(0), gone.clone());
-                observers.push(Arc::new(GoneAfter { step, has_checkpoint, gone }));
-            }
+            RunBreak::AfterCheckpoint => observers.push(gone_after(None)),
+            RunBreak::Sudden(step) => observers.push(gone_after(Some(step))),
         }
         let worker = Worker {
-            job: job.clone(),
-            control: cluster.control.clone(),
-            connect: Arc::clone(&cluster.connect),
-            index,
-            supersede: false,
-            waits: zagros_coordinator_client::Waits::default(),
             rendezvous: (job.cluster.workers > 1).then(|| rendezvous.clone() as Arc<dyn Rendezvous>),
-            registry: Registry::new(),
             observer: if leads { Arc::new(ObserverList(observers)) } else { Arc::new(SilentObserver) },
-            folder: Some(run.clone()),
             resume: resume.clone().filter(|_| leads),
             shutdown: if leads || !matches!(how, RunBreak::OfOne(_)) { shutdown.clone() } else { Shutdown::new() },
+            ..cluster.worker_in(&run, &job, index)
         };
         worker.run()
     });
@@ -209,20 +190,7 @@ async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
     let job = job(&other);
     let cluster = WorkerCluster::start(&job).await;
     let point = ResumePoint::find_newest(&job, &first.run).unwrap();
-    let worker = Worker {
-        job: job.clone(),
-        control: cluster.control.clone(),
-        connect: Arc::clone(&cluster.connect),
-        index: 0,
-        supersede: false,
-        waits: zagros_coordinator_client::Waits::default(),
-        rendezvous: None,
-        registry: Registry::new(),
-        observer: Arc::new(SilentObserver),
-        folder: Some(first.run.clone()),
-        resume: Some(point.expect("a checkpoint")),
-        shutdown: Shutdown::new(),
-    };
+    let worker = Worker { resume: Some(point.expect("a checkpoint")), ..cluster.worker_in(&first.run, &job, 0) };
     let error = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err().to_string();
     assert!(error.contains("the data has changed since: the rows at bytes") && error.contains("--fresh"), "{error}");
 }
@@ -263,7 +231,7 @@ async fn more_or_fewer_workers_go_on_with_what_is_left() {
             assert_eq!(first.summary.unwrap().outcome, TrainingOutcome::Interrupted);
             let second = run(job(after), Some(&first.run), RunBreak::Never).await.summary.unwrap();
             assert_eq!((second.samples, second.rows), (whole.samples, whole.rows), "{mode}: {before} → {after}");
-            let (whole, found) = (whole.evaluation.unwrap().auc.unwrap(), second.evaluation.unwrap().auc.unwrap());
+            let (whole, found) = (auc(&whole), auc(&second));
             assert!((whole - found).abs() < 0.03, "{mode}: {before} → {after}: {whole}, {found}");
         }
     }
