@@ -18,7 +18,7 @@ use safetensors::SafeTensors;
 use zagros_job::{CrossStructure, DenseOptimizer, Job, Model};
 
 use super::*;
-use crate::testing::job;
+use crate::testing::{assert_refused, job};
 
 type StoredWeights = HashMap<String, (Vec<usize>, Vec<f64>)>;
 
@@ -250,10 +250,11 @@ fn weights_of_another_network_are_refused_by_name() {
     let saved = DenseModel::new(&job(2, &[4, 4], dlrm())).unwrap().to_safetensors().unwrap();
     let mut wider = DenseModel::new(&job(3, &[4, 4], dlrm())).unwrap();
     let first = stored(&wider);
-    let refused = wider.load_safetensors(&saved).unwrap_err().to_string();
-    assert!(refused.contains("bottom.0.weight is F32 [5, 2], not F32 [5, 3]"), "{refused}");
-    let refused = DenseModel::new(&job(2, &[4], ffnn())).unwrap().load_safetensors(&saved).unwrap_err().to_string();
-    assert!(refused.contains("bottom.0.bias is not a tensor of this network"), "{refused}");
+    assert_refused(wider.load_safetensors(&saved), &["bottom.0.weight is F32 [5, 2], not F32 [5, 3]"]);
+    assert_refused(
+        DenseModel::new(&job(2, &[4], ffnn())).unwrap().load_safetensors(&saved),
+        &["bottom.0.bias is not a tensor of this network"],
+    );
     assert!(matches!(wider.load_safetensors(&saved[..saved.len() - 9]), Err(ModelError::Damaged(_))));
     assert_eq!(stored(&wider), first);
 }

@@ -254,7 +254,7 @@ pub(crate) fn checkpoint_step(name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::job;
+    use crate::testing::{assert_refused, job};
 
     #[test]
     fn a_folder_of_a_checkpoint_is_known_by_its_name() {
@@ -335,8 +335,7 @@ mod tests {
 
     #[test]
     fn a_path_that_is_not_a_folder_is_named() {
-        let refused = RunFolder::open("/nowhere/run").unwrap_err().to_string();
-        assert!(refused.contains("cannot open /nowhere/run"), "{refused}");
+        assert_refused(RunFolder::open("/nowhere/run"), &["cannot open /nowhere/run"]);
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(RunFolder::open(file.path()).is_err());
     }

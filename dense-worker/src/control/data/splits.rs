@@ -193,6 +193,7 @@ mod tests {
     use zagros_protocol::control::{AssignResponse, Wait};
 
     use super::*;
+    use crate::testing::assert_refused;
 
     fn splits(work: impl IntoIterator<Item = Result<Work, Refusal>>) -> SplitClient {
         let control = FakeControlPlane::default();
@@ -272,10 +273,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_stays_away_is_named_with_the_time_waited() {
         let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
-        let error = splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await.unwrap_err().to_string();
-        assert!(
-            error.contains("coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"),
-            "{error}"
+        assert_refused(
+            splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await,
+            &["coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"],
         );
     }
 

@@ -249,6 +249,7 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
+    use crate::testing::assert_refused;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -319,15 +320,13 @@ mod tests {
         apply(&mut job, &statistics, &messages).unwrap();
         assert_eq!(job.features, known.features);
         assert!(job.features.unmeasured_statistics().is_empty());
-        let error = apply(&mut job, &statistics, &messages[1..]).unwrap_err().to_string();
-        assert!(error.contains("4 values for 5 statistics"), "{error}");
+        assert_refused(apply(&mut job, &statistics, &messages[1..]), &["4 values for 5 statistics"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_first_worker_that_reads_nothing_more_is_named() {
         let started = Instant::now();
-        let error = caller([reading(70)]).wait().await.unwrap_err().to_string();
-        assert!(error.contains("dense worker 0 has read nothing more") && error.contains("byte 70"), "{error}");
+        assert_refused(caller([reading(70)]).wait().await, &["dense worker 0 has read nothing more", "byte 70"]);
         assert!(started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
     }
 }

@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::WorkerMetrics;
-    use crate::testing::{WorkerShard, job};
+    use crate::testing::{WorkerShard, assert_refused, job};
 
     fn disk(folder: &tempfile::TempDir) -> Folder {
         Folder::on_disk(folder.path())
@@ -339,11 +339,12 @@ mod tests {
         let (job, dense) = dense(1).await;
         save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
         let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(server(0).failing_to_save()))];
-        let error = save(&disk(&folder), trained(&job), &dense, &failing).await.unwrap_err().to_string();
-        assert!(error.contains("embedding server 0 (fake) could not save its rows: disk full"), "{error}");
+        assert_refused(
+            save(&disk(&folder), trained(&job), &dense, &failing).await,
+            &["embedding server 0 (fake) could not save its rows: disk full"],
+        );
         assert!(!folder.path().join(MANIFEST).exists());
-        let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
-        assert!(error.contains("no model here"), "{error}");
+        assert_refused(SavedModel::open(&disk(&folder)).await, &["no model here"]);
     }
 
     /// A process that was killed while it wrote leaves its temporary file.
@@ -381,8 +382,7 @@ mod tests {
             job.train.weights = weights;
             for model in networks.clone() {
                 job.model = model;
-                let error = saved.check_network(&job).await.unwrap_err().to_string();
-                assert!(error.contains("bytes of weights") && error.contains("use the job"), "{error}");
+                assert_refused(saved.check_network(&job).await, &["bytes of weights", "use the job"]);
             }
         }
     }
@@ -416,8 +416,10 @@ mod tests {
         let shards = shards();
         save(&disk(&folder), trained(&job), &dense, &shards).await.unwrap();
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        let error = saved.load(&dense, &shards[..1].to_vec(), LoadMode::Replace).await.unwrap_err().to_string();
-        assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
+        assert_refused(
+            saved.load(&dense, &shards[..1].to_vec(), LoadMode::Replace).await,
+            &["2 rows were saved, but the embedding servers took 1"],
+        );
     }
 
     #[tokio::test]
@@ -427,8 +429,7 @@ mod tests {
         let mut manifest = save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
         manifest.format = 2;
         fs::write(folder.path().join(MANIFEST), manifest.into_sealed().1).unwrap();
-        let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
-        assert!(error.contains("this release reads format 1"), "{error}");
+        assert_refused(SavedModel::open(&disk(&folder)).await, &["this release reads format 1"]);
         fs::write(folder.path().join(MANIFEST), b"{").unwrap();
         assert!(SavedModel::open(&disk(&folder)).await.unwrap_err().to_string().contains("is damaged"));
     }

@@ -4,6 +4,7 @@ use zagros_job::{NonFinitePolicy, RateSchedule};
 use zagros_zip::ZipEq;
 
 use super::*;
+use crate::testing::assert_refused;
 
 const STEPS: usize = 7;
 
@@ -243,10 +244,8 @@ fn the_state_of_another_optimiser_is_refused() {
     let [sgd, adam, _, adagrad] =
         each_optimizer().map(|optimizer| WeightUpdater::new(&optimizer, DenseUpdates::default(), 8));
     let mut plain = WeightUpdater::new(&plain_sgd(0.1), DenseUpdates::default(), 8);
-    let refused = plain.restore(adagrad.state.clone()).unwrap_err().to_string();
-    assert!(refused.contains("the optimiser's state is squares 8, not nothing"), "{refused}");
+    assert_refused(plain.restore(adagrad.state.clone()), &["the optimiser's state is squares 8, not nothing"]);
     assert!(plain.restore(sgd.state.clone()).is_err());
     let mut short = WeightUpdater::new(&each_optimizer()[1], DenseUpdates::default(), 7);
-    let refused = short.restore(adam.state.clone()).unwrap_err().to_string();
-    assert!(refused.contains("first_moment 8, second_moment 8, not first_moment 7"), "{refused}");
+    assert_refused(short.restore(adam.state.clone()), &["first_moment 8, second_moment 8, not first_moment 7"]);
 }
