@@ -257,6 +257,7 @@ mod tests {
     use zagros_job::PadSide;
 
     use super::*;
+    use crate::testing::ffnn;
 
     /// The feature is between two others, so that a wrong offset shows.
     const OFFSET: usize = 2;
@@ -387,7 +388,7 @@ mod tests {
 
     #[test]
     fn columns_lie_side_by_side() {
-        let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
+        let model = ffnn(&[]);
         let mut job = crate::testing::job(1, &[4, 2, 3], model);
         crate::testing::pool_feature(&mut job, 1, Pooling::Mean);
         let columns = InputColumns::new(&job);
@@ -398,7 +399,7 @@ mod tests {
 
     #[test]
     fn sequences_lie_after_the_vectors_as_the_network_expects_them() {
-        let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
+        let model = ffnn(&[]);
         let mut job = crate::testing::job(1, &[4, 2, 3, 1], model);
         crate::testing::sequence(&mut job, 1, 5, PadSide::Left);
         let columns = InputColumns::new(&job);

@@ -60,13 +60,12 @@ mod tests {
 
     use zagros_embedding_client::{ClientConfig, Shard};
     use zagros_fakes::{FakeControlPlane, FakeShard};
-    use zagros_job::Model;
     use zagros_protocol::datapath::{Access, Encoding};
 
     use super::*;
     use crate::datapath::prepared::BatchPreparer;
     use crate::error::WorkerError;
-    use crate::testing::{WorkerShard, batch, job};
+    use crate::testing::{WorkerShard, batch, small_job};
 
     /// A client that knows its only server, and the server.
     async fn client(shard: FakeShard) -> (Arc<EmbeddingClient>, Arc<WorkerShard>) {
@@ -82,8 +81,7 @@ mod tests {
     /// Batch `n` has the ids 2n and 2n + 1.
     fn send(count: u64) -> IncomingBatches {
         let (send, incoming) = mpsc::channel(count as usize + 1);
-        let mut preparer =
-            BatchPreparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
+        let mut preparer = BatchPreparer::new(&small_job(), Access::Train);
         for number in 0..count {
             let prepared = preparer.prepare(batch(2, &[&[2 * number, 2 * number + 1]])).unwrap();
             send.try_send(Ok(prepared)).unwrap();

@@ -77,14 +77,11 @@ fn permute(matrix: &mut [f32], RowPart { offset, length, width }: RowPart, order
 
 #[cfg(test)]
 mod tests {
-    use prometheus::Registry;
-    use zagros_job::Model;
     use zagros_protocol::datapath::Access;
 
     use super::*;
     use crate::datapath::prepared::BatchPreparer;
-    use crate::metrics::WorkerMetrics;
-    use crate::testing::{batch, job};
+    use crate::testing::{batch, ffnn, job, metrics};
 
     #[test]
     fn a_part_of_each_row_moves_and_the_rest_stays() {
@@ -114,8 +111,8 @@ mod tests {
     #[test]
     fn permuted_logits_are_those_of_permuted_rows() {
         const SAMPLES: u64 = 40;
-        let job = job(1, &[2, 3], Model::Ffnn { hidden: vec![16], dropout: 0.0 });
-        let mut dense = DenseStage::new(&job, WorkerMetrics::new(&Registry::new())).unwrap();
+        let job = job(1, &[2, 3], ffnn(&[16]));
+        let mut dense = DenseStage::new(&job, metrics()).unwrap();
         let ids: [Vec<u64>; 2] = [(0..SAMPLES).collect(), (100..100 + SAMPLES).collect()];
         let mut plain = batch(SAMPLES as usize, &[&ids[0], &ids[1]]);
         plain.numeric = (0..SAMPLES).map(|sample| sample as f32 / 10.0).collect();

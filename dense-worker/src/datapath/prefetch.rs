@@ -181,21 +181,20 @@ mod tests {
 
     use zagros_embedding_client::{ClientConfig, Shard};
     use zagros_fakes::{FakeControlPlane, FakeShard};
-    use zagros_job::Model;
     use zagros_protocol::datapath::Encoding;
 
     use super::*;
     use crate::datapath::prepared::BatchPreparer;
     use crate::datapath::read::{OpenSource, ReaderThread};
-    use crate::testing::{ScriptedBatches, WorkerShard, batch, job};
+    use crate::testing::{ScriptedBatches, WorkerShard, batch, ffnn, job, metrics};
 
     /// Batches that are held in the stages and between them.
     const BETWEEN: usize = 5;
 
     /// How many batches leave an endless source before a server has answered any lookup.
     async fn read_ahead(staleness: usize) -> usize {
-        let job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
-        let metrics = WorkerMetrics::new(&prometheus::Registry::new());
+        let job = job(1, &[2], ffnn(&[3]));
+        let metrics = metrics();
         let read = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&read);
         let open: OpenSource = Box::new(move |_| {

@@ -167,14 +167,14 @@ pub(crate) fn inconsistent_batch(batch: u64, reason: impl Into<String>) -> Worke
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, PadSide, PoolAt, Pooling};
+    use zagros_job::{PadSide, PoolAt, Pooling};
     use zagros_protocol::TableId;
 
     use super::*;
-    use crate::testing::{job, pool_at, pool_feature, sequence};
+    use crate::testing::{ffnn, job, pool_at, pool_feature, sequence};
 
     fn job_of_two() -> Job {
-        let mut job = job(1, &[4, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = job(1, &[4, 2], ffnn(&[]));
         pool_feature(&mut job, 1, Pooling::Mean);
         // Both features read the second table.
         job.features.categorical[0].table = 1;

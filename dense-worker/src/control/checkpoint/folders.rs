@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::control::save::FileRecord;
-    use crate::testing::job;
+    use crate::testing::small_job;
 
     #[test]
     fn only_folders_with_a_manifest_are_checkpoints_and_the_newest_is_last() {
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn checkpoints_are_in_the_run_or_below_the_folder_that_the_job_names() {
         let folder = tempfile::tempdir().unwrap();
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
         let own = CheckpointRoot::new(&job).unwrap();

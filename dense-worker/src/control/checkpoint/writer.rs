@@ -141,11 +141,10 @@ impl CapturedCheckpoint {
 mod tests {
     use super::super::folders::folder_of;
     use super::*;
-    use crate::testing::job;
-    use zagros_job::Model;
+    use crate::testing::small_job;
 
     fn writer(every_steps: Option<u64>, keep: usize) -> CheckpointWriter {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         (job.checkpoint.every_steps, job.checkpoint.keep) = (every_steps, keep);
         CheckpointWriter::new(&job, Some(Folder::on_disk("checkpoints")), Vec::new())
     }

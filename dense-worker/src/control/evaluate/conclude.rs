@@ -241,10 +241,10 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use zagros_job::{Model, Target};
+    use zagros_job::Target;
 
     use super::*;
-    use crate::testing::{batch, job};
+    use crate::testing::{batch, small_job};
 
     fn states(aucs: &[(u64, Option<f64>)]) -> Vec<EvaluatedState> {
         let state = |(step, auc): &(u64, Option<f64>)| EvaluatedState {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn scores(samples: &[(bool, f32)]) -> (Vec<Target>, PartScores) {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         job.eval.calibration = Some(CalibrationKind::Isotonic);
         let mut scores = PartScores::new(&Arc::new(job.clone()));
         let mut batch = batch(samples.len(), &[&[]]);

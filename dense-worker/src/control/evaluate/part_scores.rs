@@ -234,13 +234,12 @@ pub struct PartMeasures {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
 
     use super::*;
-    use crate::testing::{batch, job};
+    use crate::testing::{batch, ffnn, job, small_job};
 
     fn job_of_three() -> Arc<Job> {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         let classes = TargetKind::Classes { classes: ["a", "b"].map(String::from).to_vec() };
         let number = TargetKind::Regression { loss: RegressionLoss::Mse };
         job.features.targets = vec![
@@ -312,7 +311,7 @@ mod tests {
 
     #[test]
     fn blocks_are_bounded_by_rows_and_by_memory() {
-        let rows = |dims: &[usize]| block_rows(&job(1, dims, Model::Ffnn { hidden: vec![], dropout: 0.0 }));
+        let rows = |dims: &[usize]| block_rows(&job(1, dims, ffnn(&[])));
         assert_eq!(rows(&[2]), 65_536);
         assert_eq!(rows(&[1023]), 16_384);
         assert_eq!(rows(&[1 << 20]), 1024);

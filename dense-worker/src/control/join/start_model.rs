@@ -325,15 +325,15 @@ impl ChangedMeanings {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{ColumnReading, IdSource, Model, ValueBuckets};
+    use zagros_job::{ColumnReading, IdSource, ValueBuckets};
 
     use super::*;
-    use crate::testing::job;
+    use crate::testing::{ffnn, job, small_job};
 
     #[test]
     fn outputs_are_compared_by_what_they_are_for() {
         let outputs_of = |targets: &[Target]| {
-            let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+            let mut job = small_job();
             job.features.targets = targets.to_vec();
             predicted(&job)
         };
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_feature_of_the_same_name_with_other_values_begins_anew_unless_it_is_to_stay() {
-        let model = job(1, &[2, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let model = job(1, &[2, 2], ffnn(&[]));
         let same = ChangedMeanings::compare(&model, &model);
         assert_eq!((same.lines(), same.keep_numbers(), same.tables_anew().len()), (vec![], true, 0));
         let mut changed = model.clone();

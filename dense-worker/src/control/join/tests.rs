@@ -9,7 +9,7 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{ClientError, Shard};
 use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_ingest::Batch;
-use zagros_job::{Model, NonFinitePolicy};
+use zagros_job::NonFinitePolicy;
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 
@@ -20,7 +20,7 @@ use crate::event::{Observer, StepReport, WorkerEvent};
 use crate::model::ModelError;
 use crate::report::RunFolder;
 use crate::summary::{RunSummary, TrainingOutcome};
-use crate::testing::{WorkerShard, batch, job};
+use crate::testing::{WorkerShard, batch, ffnn, job};
 
 /// Long enough for a busy machine; every test here ends far earlier.
 const LATE: Duration = Duration::from_secs(60);
@@ -66,7 +66,7 @@ impl WorkerSetting {
     }
 
     fn worker(&self, staleness: usize) -> Worker {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        let mut job = job(1, &[2], ffnn(&[3]));
         job.train.staleness = staleness;
         let shard: Arc<dyn Shard> = self.shard.clone();
         Worker {

@@ -249,7 +249,7 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::testing::assert_refused;
+    use crate::testing::{assert_refused, ffnn};
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn every_statistic_travels_by_message() {
         let vocabulary = IdRange::Vocabulary(Vocabulary { min_count: 1, max_size: 9, ids: None });
-        let mut job = crate::testing::job(3, &[2, 2], zagros_job::Model::Ffnn { hidden: vec![2], dropout: 0.0 });
+        let mut job = crate::testing::job(3, &[2, 2], ffnn(&[2]));
         job.features.numeric.truncate(2);
         let encoding = CategoryEncoding {
             by: EncodeBy::Target,

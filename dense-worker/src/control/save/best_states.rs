@@ -113,16 +113,14 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use prometheus::Registry;
     use proptest::prelude::*;
     use zagros_embedding_client::Shard;
     use zagros_fakes::FakeShard;
-    use zagros_job::{Job, Model};
+    use zagros_job::Job;
 
     use super::*;
-    use crate::metrics::WorkerMetrics;
     use crate::summary::TrainingOutcome;
-    use crate::testing::{WorkerShard, assert_refused, job};
+    use crate::testing::{WorkerShard, assert_refused, metrics, small_job};
 
     fn trained(job: &Job, steps: u64) -> TrainedModel<'_> {
         TrainedModel {
@@ -137,8 +135,8 @@ mod tests {
     }
 
     async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {
-        let job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
+        let job = small_job();
+        let dense = DenseThread::start(&job, metrics()).await.unwrap();
         (tempfile::tempdir().unwrap(), job, dense, vec![Arc::new(WorkerShard::default())])
     }
 

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::control::save::manifest::MANIFEST;
     use crate::event::Evaluation;
-    use crate::testing::job;
+    use crate::testing::small_job;
 
     #[test]
     fn a_replaced_file_is_named_and_vouched_for_and_others_stay() {
@@ -158,7 +158,7 @@ mod tests {
             (file_names(true), file_names(false).len()),
             (names[..3].iter().map(ToString::to_string).collect(), 2)
         );
-        let job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let job = small_job();
         let files = CopiedFiles {
             rows: vec![FileRecord::new("b.zrows", b"rows")],
             others: vec![FileRecord::new("dense", b"weights"), FileRecord::new("job.toml", b"job")],

@@ -273,7 +273,6 @@ pub(crate) fn fingerprint(job: &Job) -> String {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::Registry;
     use zagros_job::Model;
 
     use std::fs;
@@ -282,8 +281,7 @@ mod tests {
     use zagros_protocol::{BucketMap, Generation};
 
     use super::*;
-    use crate::metrics::WorkerMetrics;
-    use crate::testing::{WorkerShard, assert_refused, job};
+    use crate::testing::{WorkerShard, assert_refused, ffnn, job, metrics};
 
     fn disk(folder: &tempfile::TempDir) -> Folder {
         Folder::on_disk(folder.path())
@@ -298,9 +296,9 @@ mod tests {
     }
 
     async fn dense(seed: u64) -> (Job, DenseThread) {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        let mut job = job(1, &[2], ffnn(&[3]));
         job.train.seed = seed;
-        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
+        let dense = DenseThread::start(&job, metrics()).await.unwrap();
         (job, dense)
     }
 

@@ -73,11 +73,11 @@ pub(crate) fn loss_of_ignorance<'a>(targets: impl IntoIterator<Item = &'a Target
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, RegressionLoss};
+    use zagros_job::RegressionLoss;
 
     use super::*;
     use crate::progress::OverallMeasures;
-    use crate::testing::job;
+    use crate::testing::small_job;
 
     fn report(predicted: &BatchPredictions) -> crate::event::Evaluation {
         let mut overall = OverallMeasures::new();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn two(first: Target) -> MainTarget {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         job.features.targets = vec![first, Target { missing: MissingLabel::Skip, ..Target::from("other") }];
         MainTarget::new(&job)
     }

@@ -13,13 +13,12 @@ use zagros_protocol::datapath::Access;
 use super::*;
 use crate::datapath::buckets::GradientBuckets;
 use crate::datapath::prepared::BatchPreparer;
-use crate::metrics::WorkerMetrics;
-use crate::testing::{assert_refused, batch, job, normed_net};
+use crate::testing::{assert_refused, batch, ffnn, job, metrics, normed_net};
 use zagros_worker_core::{RankProgress, StepAgreement, StepVote};
 use zagros_zip::ZipEq;
 
 fn job_of(seed: u64) -> Job {
-    let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+    let mut job = job(1, &[2], ffnn(&[3]));
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
     job.train.seed = seed;
     job
@@ -33,7 +32,7 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, DenseStage) -> T + Sync) ->
         let (interrupt, lane) = (GroupInterrupt::default(), GroupLane::Steps);
         let group =
             barrier.form_group(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
-        let mut dense = DenseStage::new(&jobs[rank], WorkerMetrics::new(&prometheus::Registry::new()))?;
+        let mut dense = DenseStage::new(&jobs[rank], metrics())?;
         dense.join_group((group, None), 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))
     };
@@ -163,7 +162,7 @@ fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
         dropout: 0.0,
     };
     // With this crate's own backward in one chunk and in two, with autograd, and for a worker without samples.
-    for model in [Model::Ffnn { hidden: vec![5, 3], dropout: 0.0 }, dcnv2] {
+    for model in [ffnn(&[5, 3]), dcnv2] {
         for samples in [[&many[..3], &many[3..7]], [&many, &many[..9]], [&many[..4], &[]]] {
             let whole = weights_after(usize::MAX, &model, &samples);
             assert_eq!(whole[0], whole[1]);
@@ -263,7 +262,7 @@ fn values_arrive_by_rank_and_a_worker_that_sends_another_kind_is_named() {
         if rank == 0 { dense.all_gather_values(&1_u64) } else { dense.all_gather(b"one").map(|_| Vec::new()) }
     });
     assert_refused(said[0].as_ref().unwrap().as_ref(), &["what dense worker 1 sent"]);
-    let mut alone = DenseStage::new(&job_of(1), WorkerMetrics::new(&prometheus::Registry::new())).unwrap();
+    let mut alone = DenseStage::new(&job_of(1), metrics()).unwrap();
     assert_eq!(alone.all_gather_values(&"here".to_owned()).unwrap(), ["here"]);
 }
 

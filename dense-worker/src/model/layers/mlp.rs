@@ -419,15 +419,15 @@ pub(crate) fn parse_widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
 
     use super::*;
+    use crate::testing::ffnn;
 
     #[test]
     fn first_weights_are_within_the_bound_and_seeded() {
         let weights = |seed| {
             let variables = tch::nn::VarStore::new(tch::Device::Cpu);
-            let mut job = crate::testing::job(0, &[16], Model::Ffnn { hidden: vec![8], dropout: 0.0 });
+            let mut job = crate::testing::job(0, &[16], ffnn(&[8]));
             job.train.seed = seed;
             let mut weights = WeightBuilder::new(&job, variables.root(), ValuesPlace::Here);
             Mlp::logit("layers", 16, &[8], &mut weights).unwrap();

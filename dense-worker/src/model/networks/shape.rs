@@ -124,13 +124,12 @@ impl AttentionShape {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
 
     use super::*;
-    use crate::testing::{job, sequence};
+    use crate::testing::{ffnn, job, sequence};
 
     fn shape(pad: PadSide) -> SequenceShape {
-        let model = Model::Ffnn { hidden: vec![], dropout: 0.0 };
+        let model = ffnn(&[]);
         let mut job = job(0, &[1, 2], model);
         sequence(&mut job, 0, 3, pad);
         InputShape::new(&job).sequences[0]

@@ -13,7 +13,7 @@ use zagros_job::{
 use zagros_zip::ZipEq;
 
 use crate::model::{DenseModel, LabelledSamples, to_vec};
-use crate::testing::{fixture, job, sequence};
+use crate::testing::{ffnn, fixture, job, sequence};
 
 #[derive(Deserialize)]
 pub(super) struct NetworkFixture {
@@ -184,7 +184,7 @@ fn networks() -> [(&'static str, Job); 15] {
     [
         ("dlrm", job(3, &[4, 4, 4], a_dlrm())),
         ("dlrm_without_numbers", job(0, &[4, 4, 4], a_dlrm())),
-        ("ffnn", job(2, &[4, 3, 1], Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 })),
+        ("ffnn", job(2, &[4, 3, 1], ffnn(&[7, 3]))),
         ("dcnv2_stacked", job(2, &[3, 2], dcnv2(2, None, stacked, &[6, 4]))),
         ("dcnv2_parallel_low_rank", job(2, &[3, 2], dcnv2(3, Some(2), parallel, &[6, 4]))),
         ("dcnv2_cross_alone", job(2, &[3, 2], dcnv2(2, None, parallel, &[]))),
@@ -235,7 +235,7 @@ fn networks_of_several() -> [(&'static str, Job); 6] {
         ("finalmlp_of_several", job_of_several(a_finalmlp((&[4], &[6]), 2, None), &click_and_classes)),
         ("ple", job_of_several(ple, &click_and_classes)),
         // Through the step without autograd, with samples that have weights.
-        ("losses", job_of_several(Model::Ffnn { hidden: vec![6], dropout: 0.0 }, &losses)),
+        ("losses", job_of_several(ffnn(&[6]), &losses)),
     ]
 }
 
@@ -249,7 +249,7 @@ fn every_network_has_the_values_of_pytorch() {
 #[test]
 fn first_frequencies_are_those_of_the_seed_and_sigma() {
     let frequencies = |seed, sigma| {
-        let mut job = job(40, &[4], Model::Ffnn { hidden: vec![4], dropout: 0.0 });
+        let mut job = job(40, &[4], ffnn(&[4]));
         job.features.numeric_embedding = Some(NumericEmbedding { frequencies: 50, sigma, dim: 1 });
         job.train.seed = seed;
         let model = DenseModel::new(&job).unwrap();

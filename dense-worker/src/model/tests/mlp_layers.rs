@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use serde::Deserialize;
-use zagros_job::{AttentionActivation, DenseOptimizer, Job, MlpActivation, MlpNorm, MlpSettings, Model, PadSide};
+use zagros_job::{AttentionActivation, DenseOptimizer, Job, MlpActivation, MlpNorm, MlpSettings, PadSide};
 use zagros_zip::ZipEq;
 
 use super::TestSamples;
 use super::fixtures::{NetworkFixture, a_din, assert_near, with_sequences};
 use crate::model::{DenseModel, ModelError, to_vec};
-use crate::testing::job;
+use crate::testing::{ffnn, job};
 
 /// A fixture of `mlp_layers.json`.
 #[derive(Deserialize)]
@@ -40,7 +40,7 @@ const STILL: DenseOptimizer = DenseOptimizer::Sgd { lr: 0.0, momentum: 0.0, weig
 
 /// A step changes the buffers and no weight.
 fn still_job(activation: MlpActivation, norm: MlpNorm) -> Job {
-    let mut job = job(1, &[2, 1], Model::Ffnn { hidden: vec![3, 2], dropout: 0.0 });
+    let mut job = job(1, &[2, 1], ffnn(&[3, 2]));
     job.dense_optimizer = STILL;
     job.mlp = MlpSettings { activation, norm };
     job

@@ -11,7 +11,7 @@ use crate::WorkerError;
 use crate::datapath::process_group::seed_of_rank;
 use crate::error::ExitClass;
 use crate::model::{DenseModel, ModelError};
-use crate::testing::{assert_refused, fixture, job, normed_net};
+use crate::testing::{assert_refused, ffnn, fixture, job, normed_net};
 
 /// `torch.jit.script` of linear 5 → 4, ReLU, linear 4 → 1 over both inputs side by side; made by
 /// `scripts/model_fixtures.py`, as are the others.
@@ -49,7 +49,7 @@ fn refusal(job: &Job) -> String {
 
 /// The built network with the module's weights.
 fn twin(module: &DenseModel) -> DenseModel {
-    let mut twin = DenseModel::new(&job(2, &[2, 1], Model::Ffnn { hidden: vec![4], dropout: 0.0 })).unwrap();
+    let mut twin = DenseModel::new(&job(2, &[2, 1], ffnn(&[4]))).unwrap();
     let saved = module.to_safetensors().unwrap();
     let stored = SafeTensors::deserialize(&saved).unwrap();
     // In the module, the ReLU between them counts as a layer.

@@ -13,7 +13,7 @@ use zagros_zip::{ZipEq, number_from};
 use super::*;
 use crate::model::forward_backward::CHUNK;
 use crate::model::{DenseModel, GradientLimit, LayerStore, LayerValues, PendingLayer, SequenceShape, StepOutput};
-use crate::testing::{job, weights};
+use crate::testing::{ffnn, job, weights};
 
 mod autograd;
 
@@ -229,7 +229,7 @@ fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
 /// Layers of segments that are not the last come a third time.
 #[test]
 fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
-    let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8, 8], dropout: 0.0 }, 64, 1));
+    let mut job = streamed(sized_job(2, &[4], ffnn(&[8, 8, 8]), 64, 1));
     job.train.memory = Some(1);
     let (mut model, store) = far_model(&job);
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
@@ -244,7 +244,7 @@ fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
 /// layers, where they are 10²⁰ times smaller than in the last.
 #[test]
 fn a_deep_tower_has_the_gradients_of_resident_weights_in_every_layer() {
-    let mut job = sized_job(3, &[6, 6, 6], Model::Ffnn { hidden: vec![128; 62], dropout: 0.0 }, 4096, 2);
+    let mut job = sized_job(3, &[6, 6, 6], ffnn(&[128; 62]), 4096, 2);
     job.dense_optimizer = DenseOptimizer::Sgd { lr: 1e20, momentum: 0.0, weight_decay: 0.0 };
     job.train.memory = Some(1);
     let mut resident = DenseModel::new(&job).unwrap();
@@ -306,7 +306,7 @@ fn assert_close(found: &[f32], expected: &[f32], model: &Model) {
 
 #[test]
 fn a_worker_has_one_slice_after_another() {
-    let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![512, 256], dropout: 0.0 }, 64, 1));
+    let mut job = streamed(sized_job(2, &[4], ffnn(&[512, 256]), 64, 1));
     job.train.memory = Some(1);
     let (mut model, store) = far_model(&job);
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
@@ -326,7 +326,7 @@ fn every_optimiser_gives_the_same_bits_at_the_tiles() {
         DenseOptimizer::AdamW { lr: 0.01, weight_decay: 0.1 },
         DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.1, weight_decay: 0.01 },
     ] {
-        let mut job = sized_job(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 1);
+        let mut job = sized_job(2, &[4, 4], ffnn(&[40, 8]), 64, 1);
         (job.dense_optimizer, job.train.updates.schedule) = (optimizer, schedule);
         check(job, 64);
     }
@@ -335,7 +335,7 @@ fn every_optimiser_gives_the_same_bits_at_the_tiles() {
 /// Gradients that are clipped by the norm of all wait in their tiles, and so do those of a batch that may be skipped.
 #[test]
 fn a_step_is_clipped_by_its_norm_or_skipped_as_a_whole() {
-    let mut job = sized_job(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 2);
+    let mut job = sized_job(2, &[4, 4], ffnn(&[40, 8]), 64, 2);
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.01 };
     job.train.updates.clip_norm = Some(0.05);
     check(job.clone(), 64);
@@ -363,14 +363,14 @@ fn check_skipped(mut job: Job, numbers: &[Option<f32>]) {
 /// A layer of several tiles, of which the last is not full.
 #[test]
 fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
-    let job = sized_job(0, &[16; 26], Model::Ffnn { hidden: vec![401], dropout: 0.0 }, 64, 1);
+    let job = sized_job(0, &[16; 26], ffnn(&[401]), 64, 1);
     assert_eq!(streamed(job.clone()).streamed_layers()[0].tensors[0].tiles.count, 3);
     check(job, 64);
 }
 
 #[test]
 fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
-    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 1));
+    let job = streamed(sized_job(2, &[4], ffnn(&[8, 8]), 64, 1));
     let (mut model, store) = far_model(&job);
     for seed in 1..3 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
@@ -383,7 +383,7 @@ fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
 
 #[test]
 fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
-    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 2));
+    let job = streamed(sized_job(2, &[4], ffnn(&[8, 8]), 64, 2));
     let (mut model, store) = far_model(&job);
     let [mut numeric, embeddings, labels] = samples(&job, 64, 1);
     let old_weights = store.all();
@@ -431,7 +431,7 @@ impl LayerStore for LossyStore {
 
 #[test]
 fn all_threads_end_when_a_layer_does_not_come() {
-    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 256, 3));
+    let job = streamed(sized_job(2, &[4], ffnn(&[8, 8]), 256, 3));
     let mut model = DenseModel::with_streamed_weights(&job, Arc::new(LossyStore(TileTables::new(&job)))).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 256, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
