@@ -236,17 +236,11 @@ pub struct PartMeasures {
 mod tests {
 
     use super::*;
-    use crate::testing::{batch, ffnn, job, small_job};
+    use crate::testing::{batch, class_target, ffnn, job, number_target, small_job};
 
     fn job_of_three() -> Arc<Job> {
         let mut job = small_job();
-        let classes = TargetKind::Classes { classes: ["a", "b"].map(String::from).to_vec() };
-        let number = TargetKind::Regression { loss: RegressionLoss::Mse };
-        job.features.targets = vec![
-            Target::from("click"),
-            Target { kind: classes, ..Target::from("level") },
-            Target { kind: number, ..Target::from("price") },
-        ];
+        job.features.targets = vec![Target::from("click"), class_target("level"), number_target("price")];
         Arc::new(job)
     }
 

@@ -337,10 +337,8 @@ mod tests {
             job.features.targets = targets.to_vec();
             predicted(&job)
         };
-        assert_eq!(
-            outputs_of(&[Target::from("clicked")]),
-            outputs_of(&[Target { weight: 2.0, ..Target::from("click") }])
-        );
+        let weighted = Target { weight: 2.0, ..Target::from("click") };
+        assert_eq!(outputs_of(&[Target::from("clicked")]), outputs_of(&[weighted]));
         let count = TargetKind::Regression { loss: RegressionLoss::Poisson };
         assert_eq!(outputs_of(&[Target { kind: count.clone(), ..Target::from("n") }]), ["a count"]);
         let both = [Target::from("click"), Target { kind: count, ..Target::from("n") }];
@@ -363,14 +361,9 @@ mod tests {
         let lines = anew.lines();
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].contains("the layers that read numbers begin anew"), "{}", lines[0]);
-        assert!(
-            lines[1].ends_with(
-                "begins empty: feature `C1` makes its ids otherwise than in the model \
-            (train.start_changed = \"keep\" keeps the rows)"
-            ),
-            "{}",
-            lines[1]
-        );
+        let empty = "begins empty: feature `C1` makes its ids otherwise than in the model (train.start_changed = \"keep\" \
+                     keeps the rows)";
+        assert!(lines[1].ends_with(empty), "{}", lines[1]);
         changed.train.start_changed = StartChanged::Keep;
         let kept = ChangedMeanings::compare(&changed, &model);
         assert!(kept.keep_numbers() && kept.tables_anew().is_empty());

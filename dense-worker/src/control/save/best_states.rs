@@ -119,20 +119,7 @@ mod tests {
     use zagros_job::Job;
 
     use super::*;
-    use crate::summary::TrainingOutcome;
     use crate::testing::{WorkerShard, assert_refused, metrics, small_job};
-
-    fn trained(job: &Job, steps: u64) -> TrainedModel<'_> {
-        TrainedModel {
-            job,
-            outcome: TrainingOutcome::Interrupted,
-            steps,
-            samples: 0,
-            evaluation: None,
-            validation: None,
-            calibrators: None,
-        }
-    }
 
     async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {
         let job = small_job();
@@ -153,7 +140,7 @@ mod tests {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path().join("checkpoints")), 1);
         for (step, merit) in [(10, 0.7), (20, 0.9), (30, 0.8), (40, 0.6)] {
-            checkpoints.keep_state(Some(merit), trained(&job, step), &dense, &shards).await.unwrap();
+            checkpoints.keep_state(Some(merit), TrainedModel::of_test(&job, step), &dense, &shards).await.unwrap();
         }
         assert_eq!(folders(&folder.path().join("checkpoints")), ["step-000000020", "step-000000040"]);
         assert_eq!(checkpoints.best_step(), Some(20));
@@ -167,9 +154,9 @@ mod tests {
     async fn a_state_that_cannot_be_written_takes_no_other_away() {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path()), 1);
-        checkpoints.keep_state(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
+        checkpoints.keep_state(Some(0.5), TrainedModel::of_test(&job, 1), &dense, &shards).await.unwrap();
         let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(FakeShard::default().failing_to_save()))];
-        assert!(checkpoints.keep_state(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
+        assert!(checkpoints.keep_state(Some(0.6), TrainedModel::of_test(&job, 2), &dense, &full).await.is_err());
         assert_eq!((folders(folder.path()), checkpoints.best_step()), (vec!["step-000000001".to_owned()], Some(1)));
     }
 

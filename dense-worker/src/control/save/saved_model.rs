@@ -272,6 +272,14 @@ pub(crate) fn fingerprint(job: &Job) -> String {
 }
 
 #[cfg(test)]
+impl<'a> TrainedModel<'a> {
+    pub(crate) fn of_test(job: &'a Job, steps: u64) -> Self {
+        let (evaluation, validation, calibrators) = (None, None, None);
+        Self { job, outcome: TrainingOutcome::Finished, steps, samples: 40, evaluation, validation, calibrators }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use zagros_job::Model;
 
@@ -306,23 +314,17 @@ mod tests {
         dense.call(|dense| dense.model.to_safetensors()).await.unwrap().unwrap()
     }
 
-    fn trained(job: &Job) -> TrainedModel<'_> {
-        TrainedModel {
-            job,
-            outcome: TrainingOutcome::Finished,
-            steps: 5,
-            samples: 40,
-            evaluation: None,
-            validation: None,
-            calibrators: None,
-        }
+    /// A folder with a saved model, and the network that it was saved of.
+    async fn saved() -> (tempfile::TempDir, Job, DenseThread, Manifest) {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, dense) = dense(1).await;
+        let manifest = save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
+        (folder, job, dense, manifest)
     }
 
     #[tokio::test]
     async fn a_saved_model_loads() {
-        let folder = tempfile::tempdir().unwrap();
-        let (job, first) = dense(1).await;
-        let manifest = save(&disk(&folder), trained(&job), &first, &shards()).await.unwrap();
+        let (folder, _, first, manifest) = saved().await;
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
         assert_eq!(saved.manifest, manifest);
         let (_, second) = dense(2).await;
@@ -333,12 +335,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_save_leaves_no_manifest_not_even_an_older_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let (job, dense) = dense(1).await;
-        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let (folder, job, dense, _) = saved().await;
         let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(server(0).failing_to_save()))];
         assert_refused(
-            save(&disk(&folder), trained(&job), &dense, &failing).await,
+            save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &failing).await,
             &["embedding server 0 (fake) could not save its rows: disk full"],
         );
         assert!(!folder.path().join(MANIFEST).exists());
@@ -352,7 +352,7 @@ mod tests {
         let left = folder.path().join("rows-0.bin.0123456789abcdef.tmp");
         fs::write(&left, "half of the rows").unwrap();
         let (job, dense) = dense(1).await;
-        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
         assert!(!left.exists());
         assert!(SavedModel::open(&disk(&folder)).await.is_ok());
     }
@@ -360,9 +360,7 @@ mod tests {
     /// The job of a model may be another user's: here it has 4 TB of weights, beside a file of some bytes.
     #[tokio::test]
     async fn a_network_that_is_far_larger_than_its_file_is_refused_before_it_is_built() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut job, dense) = dense(1).await;
-        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let (folder, mut job, _, _) = saved().await;
         // The fake servers write none.
         for shard in 0..shards().len() {
             fs::write(folder.path().join(format!("rows-{shard}.zrows")), "rows").unwrap();
@@ -396,7 +394,7 @@ mod tests {
         let elsewhere = folder.path().join("elsewhere");
         job.output.model_folder = Some(elsewhere.display().to_string());
         let (model, reported) = model_place(&job, &run).unwrap();
-        save(&model, trained(&job), &dense, &shards()).await.unwrap();
+        save(&model, TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
         assert_eq!(std::path::Path::new(&reported), elsewhere.join(run.name()).join("model"));
         assert!(std::path::Path::new(&reported).join(MANIFEST).is_file());
         let saved = fs::read_to_string(std::path::Path::new(&reported).join(JOB)).unwrap();
@@ -409,22 +407,17 @@ mod tests {
 
     #[tokio::test]
     async fn rows_that_went_missing_are_reported() {
-        let folder = tempfile::tempdir().unwrap();
-        let (job, dense) = dense(1).await;
-        let shards = shards();
-        save(&disk(&folder), trained(&job), &dense, &shards).await.unwrap();
+        let (folder, _, dense, _) = saved().await;
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
         assert_refused(
-            saved.load(&dense, &shards[..1].to_vec(), LoadMode::Replace).await,
+            saved.load(&dense, &shards()[..1].to_vec(), LoadMode::Replace).await,
             &["2 rows were saved, but the embedding servers took 1"],
         );
     }
 
     #[tokio::test]
     async fn another_format_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let (job, dense) = dense(1).await;
-        let mut manifest = save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let (folder, _, _, mut manifest) = saved().await;
         manifest.format = 2;
         fs::write(folder.path().join(MANIFEST), manifest.into_sealed().1).unwrap();
         assert_refused(SavedModel::open(&disk(&folder)).await, &["this release reads format 1"]);
