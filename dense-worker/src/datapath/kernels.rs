@@ -352,14 +352,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_id_that_occurs_twice_gets_the_sum_of_both_gradients() {
-        let column = InputColumn { table: TableId(0), dim: 1, offset: 0, form: VectorForm::Pooled(Pooling::Sum) };
-        let mut into = [0.0; 2];
-        scatter_add(&column, 1, RowPositions::One(&[1, 0, 1]), &[1.0, 2.0, 4.0], &mut into);
-        assert_eq!(into, [2.0, 5.0]);
-    }
-
     /// Values and gradients of PyTorch 2.11: `EmbeddingBag(mode="sum")` with `per_sample_weights`. It has no weighted mean, which is the
     /// sum over that of the weights.
     #[test]
@@ -384,17 +376,6 @@ mod tests {
                 assert!((found - expected).abs() < 1e-6, "{pooling:?}: {found} is not {expected}");
             }
         }
-    }
-
-    #[test]
-    fn columns_lie_side_by_side() {
-        let model = ffnn(&[]);
-        let mut job = crate::testing::job(1, &[4, 2, 3], model);
-        crate::testing::pool_feature(&mut job, 1, Pooling::Mean);
-        let columns = InputColumns::new(&job);
-        assert_eq!(columns.width, 9);
-        assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 4, 6]);
-        assert_eq!(columns.features[1].form, VectorForm::Pooled(Pooling::Mean));
     }
 
     #[test]

@@ -84,13 +84,6 @@ mod tests {
     use crate::testing::{batch, ffnn, job, metrics};
 
     #[test]
-    fn a_part_of_each_row_moves_and_the_rest_stays() {
-        let mut matrix: Vec<f32> = (0..12_u8).map(f32::from).collect();
-        permute(&mut matrix, RowPart { offset: 1, length: 2, width: 4 }, &[2, 0, 1]);
-        assert_eq!(matrix, [0.0, 9.0, 10.0, 3.0, 4.0, 1.0, 2.0, 7.0, 8.0, 5.0, 6.0, 11.0]);
-    }
-
-    #[test]
     fn orders_are_those_of_their_seed() {
         let seed = PermutationSeed { seed: 1, batch: 0, repeat: 0 };
         let order = |seed: PermutationSeed, feature| seed.order(FeatureIndex(feature), 100);

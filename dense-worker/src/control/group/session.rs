@@ -97,16 +97,3 @@ impl GroupSession {
         self.rank.map_or(0, |rank| rank.generation)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_worker_leads() {
-        let group = |rank| GroupRank { rank, generation: 1, world: 3, in_turns: false, asynchronous: false };
-        let session = |rank| GroupSession { rank, ..GroupSession::default() };
-        assert_eq!([0, 1, 2].map(|rank| session(Some(group(rank))).leads()), [true, false, false]);
-        assert!(session(None).leads(), "it is alone");
-    }
-}
