@@ -330,12 +330,8 @@ mod tests {
             prop_assert!(out[sample * width + OFFSET + dim..(sample + 1) * width].iter().all(|value| value.is_nan()));
         }
         for index in 0..naive.len() {
-            prop_assert!(
-                (scattered[index] - naive[index]).abs() < 1e-3,
-                "{} is not {}",
-                scattered[index],
-                naive[index]
-            );
+            let (found, expected) = (scattered[index], naive[index]);
+            prop_assert!((found - expected).abs() < 1e-3, "{} is not {}", found, expected);
         }
         Ok(())
     }

@@ -142,6 +142,18 @@ fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     [numeric, embeddings, labels]
 }
 
+/// What the store is asked for in the last of so many steps.
+fn requests_of_step(job: &Job, steps: u64) -> Vec<String> {
+    let (mut model, store) = far_model(job);
+    for seed in 1..=steps {
+        let [numeric, embeddings, labels] = samples(job, 64, seed);
+        store.log.lock().unwrap().clear();
+        model.step(&numeric, &embeddings, &labels).unwrap();
+    }
+    let log = store.log.lock().unwrap();
+    log.clone()
+}
+
 /// Steps of both, and that all they give and learn has the same bits.
 fn check(job: Job, batch: usize) {
     let mut resident = DenseModel::new(&job).unwrap();
@@ -153,9 +165,7 @@ fn check(job: Job, batch: usize) {
         let found = far.step(&numeric, &embeddings, &labels).unwrap();
         assert!(found == expected, "step {seed} of {:?}: {}", job.model, difference(&found, &expected));
         let scores = |model: &mut DenseModel| model.predict(&numeric, &embeddings, size).unwrap();
-        for (found, expected) in scores(&mut far).iter().zip_eq(&scores(&mut resident)) {
-            assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{found}, not {expected}");
-        }
+        assert_close(&scores(&mut far), &scores(&mut resident), &job.model);
     }
     assert!(bits(&store.all()) == bits(&weights(&resident)), "{:?}", job.model);
     assert_eq!(far.weight_count(), 0);
@@ -166,10 +176,9 @@ fn difference(found: &StepOutput, expected: &StepOutput) -> String {
     let largest = |found: &[f32], expected: &[f32]| {
         found.iter().zip_eq(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max)
     };
-    let losses = (found.loss - expected.loss).abs();
-    let (logits, gradients) =
-        (largest(&found.logits, &expected.logits), largest(&found.gradients, &expected.gradients));
-    format!("loss {losses}, logits {logits}, gradients {gradients}")
+    let logits = largest(&found.logits, &expected.logits);
+    let gradients = largest(&found.gradients, &expected.gradients);
+    format!("loss {}, logits {logits}, gradients {gradients}", (found.loss - expected.loss).abs())
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -231,10 +240,7 @@ fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
 fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
     let mut job = streamed(sized_job(2, &[4], ffnn(&[8, 8, 8]), 64, 1));
     job.train.memory = Some(1);
-    let (mut model, store) = far_model(&job);
-    let [numeric, embeddings, labels] = samples(&job, 64, 1);
-    model.step(&numeric, &embeddings, &labels).unwrap();
-    let log = store.log.lock().unwrap().clone();
+    let log = requests_of_step(&job, 1);
     let pulls: Vec<&str> = log.iter().filter_map(|entry| entry.strip_prefix("pull ")).collect();
     // Forward 0 to 3, which stays for its backward; backward 2; 0 for its outputs; backward 1 and 0.
     assert_eq!(pulls, ["0", "1", "2", "3", "2", "0", "1", "0"]);
@@ -290,7 +296,7 @@ fn a_layer_in_slices_learns_the_same() {
             let [numeric, embeddings, labels] = samples(&job, 300, seed);
             let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
             let found = far.step(&numeric, &embeddings, &labels).unwrap();
-            assert!((found.loss - expected.loss).abs() < 1e-5, "{} and {}", found.loss, expected.loss);
+            assert_close(&[found.loss], &[expected.loss], &job.model);
             assert_close(&found.logits, &expected.logits, &job.model);
             assert_close(&found.gradients, &expected.gradients, &job.model);
         }
@@ -308,10 +314,7 @@ fn assert_close(found: &[f32], expected: &[f32], model: &Model) {
 fn a_worker_has_one_slice_after_another() {
     let mut job = streamed(sized_job(2, &[4], ffnn(&[512, 256]), 64, 1));
     job.train.memory = Some(1);
-    let (mut model, store) = far_model(&job);
-    let [numeric, embeddings, labels] = samples(&job, 64, 1);
-    model.step(&numeric, &embeddings, &labels).unwrap();
-    let log = store.log.lock().unwrap().join(", ");
+    let log = requests_of_step(&job, 1).join(", ");
     // Layer 0, then the two slices of layer 1, then layer 2, which stays for its backward.
     assert_eq!(log, "pull 0, pull 1, pull 2, pull 3, pull 2, pull 1, push 3, pull 0, push 2, push 1, push 0");
 }
@@ -371,13 +374,7 @@ fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
 #[test]
 fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
     let job = streamed(sized_job(2, &[4], ffnn(&[8, 8]), 64, 1));
-    let (mut model, store) = far_model(&job);
-    for seed in 1..3 {
-        let [numeric, embeddings, labels] = samples(&job, 64, seed);
-        store.log.lock().unwrap().clear();
-        model.step(&numeric, &embeddings, &labels).unwrap();
-    }
-    let log = store.log.lock().unwrap().join(", ");
+    let log = requests_of_step(&job, 2).join(", ");
     assert_eq!(log, "pull 0, pull 1, pull 2, pull 1, pull 0, push 2, push 1, push 0");
 }
 
