@@ -112,15 +112,6 @@ async fn the_measures_of_an_epoch_are_of_the_rows_of_all_workers() {
     assert_eq!(first.epochs.iter().map(|epoch| epoch.samples).sum::<u64>(), first.samples);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_loss_makes_no_sense_has_diverged_and_saves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let (ended, _, run) = train(job(folder.path(), &["optimizer.lr=1000.0"])).await;
-    let error = ended.unwrap_err();
-    assert_eq!(error.exit_class(), ExitClass::Diverged, "{error}");
-    assert!(!run.model_folder().join("manifest.json").exists());
-}
-
 /// All rows with one label, then all with the other.
 fn sorted_rows(count: u64) -> String {
     let text = rows(count);

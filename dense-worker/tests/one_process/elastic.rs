@@ -109,19 +109,6 @@ async fn one_leaves(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_asked_to_end_leaves_and_every_row_is_trained_on_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let (own, whole) = unharmed(job(folder.path())).await;
-    let run = RejoinRun::new(job(folder.path())).await;
-    let (shutdown, reported) = (Shutdown::new(), Arc::new(RecordedEvents::default()));
-    let mut first = run.start(0, vec![reported.clone(), Arc::new(EndRequester(20, shutdown.clone()))]);
-    let (mut leaver, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
-    let [left, first, _] = one_leaves([&mut leaver, &mut first, &mut third], &run, (&own, &whole)).await;
-    assert_eq!(groups(&reported), [vec![0, 2]]);
-    assert!(left.steps < first.steps, "it left after the last step");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = job(folder.path());
@@ -184,32 +171,6 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
     assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
     assert!(left.steps < first.steps && first.steps < whole.steps, "{} of {} steps", first.steps, whole.steps);
     assert!((auc(&first) - auc(&whole)).abs() < 0.02, "{} and {}", auc(&first), auc(&whole));
-}
-
-/// Invariant RK-4 of asynchronous workers. Worker 0 makes no more steps until the coordinator lets the other go, so that all are in
-/// the first epoch by then.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_row_counts_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = || {
-        let mut job = job_with(folder.path(), 3, &["train.mode=async", "data.shuffle_rows=3000", LONG_LEASE]);
-        job.cluster.min_workers = Some(2);
-        job
-    };
-    let (own, whole) = unharmed(job()).await;
-    let run = RejoinRun::new(job()).await;
-    let (gate, reported) = (StepGate::new(10), Arc::new(RecordedEvents::default()));
-    let mut first = run.start(0, vec![reported.clone(), gate.clone()]);
-    let shutdown = Shutdown::new();
-    let (mut leaver, mut third) = (run.start_stoppable(1, shutdown.clone()), run.start(2, Vec::new()));
-    gate.is_reached().await;
-    shutdown.request();
-    run.is_leaving(1).await;
-    gate.open();
-    let [_, first, _] = one_leaves([&mut leaver, &mut first, &mut third], &run, (&own, &whole)).await;
-    assert_eq!(groups(&reported), [vec![0, 2]]);
-    let measured = |summary: &RunSummary| summary.epochs.iter().map(|epoch| epoch.samples).collect::<Vec<_>>();
-    assert_eq!(measured(&first), measured(&whole), "rows that the measures of the epochs are of");
 }
 
 /// Invariant RK-5 of asynchronous workers: workers 1 → 3 → 2, and each sample counts once.

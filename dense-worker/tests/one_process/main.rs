@@ -51,8 +51,8 @@ use watched::{PayloadCounter, WatchedShard};
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    EarlierRun, EvaluateCommand, Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary,
-    SilentObserver, StepReport, TrainingOutcome, Worker, WorkerError, WorkerEvent, WorkerInput,
+    EvaluateCommand, Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary, SilentObserver,
+    StepReport, TrainingOutcome, Worker, WorkerError, WorkerEvent, WorkerInput,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -344,27 +344,4 @@ impl Observer for StopAfter {
             self.1.request();
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bad_data_ends_the_run_with_its_place() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &[]);
-    let text = rows(700) + "1,old,5,c1,1,2\n" + &rows(700)["click,age,income,city,tags,liked\n".len()..];
-    std::fs::write(folder.path().join("train.csv"), text).unwrap();
-    let (ended, ..) = train(job).await;
-    let error = ended.unwrap_err();
-    assert_eq!(error.exit_class(), ExitClass::Data);
-    assert!(error.to_string().contains("train.csv:702:2"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_not_there_is_reported_before_anything_else() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &[]);
-    std::fs::remove_file(folder.path().join("train.csv")).unwrap();
-    let (ended, recorded, _) = train(job).await;
-    let error = ended.unwrap_err();
-    assert!(error.exit_class() == ExitClass::Data && error.to_string().contains("train.csv"), "{error}");
-    assert!(recorded.0.lock().unwrap().is_empty());
 }

@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use zagros_collective::{CollectiveError, CollectiveGroup, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
 
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{HeartbeatRequest, Role, ScaleRequest, ScaleResponse, StatusRequest};
+use zagros_protocol::control::{ScaleRequest, ScaleResponse, StatusRequest};
 
 use super::tally::PushTally;
 use super::*;
@@ -87,13 +87,6 @@ impl RejoinRun {
     /// Asks for another number of workers, as `zagros scale` does.
     pub(super) async fn scale(&self, workers: u32) -> Result<ScaleResponse, Refusal> {
         self.cluster.control.scale(ScaleRequest { servers: 0, workers }).await
-    }
-
-    /// Waits until the coordinator lets the first process of a worker go.
-    pub(super) async fn is_leaving(&self, index: u32) {
-        let member = (Role::DenseWorker as u64) << 32 | u64::from(index);
-        let beat = HeartbeatRequest { member, incarnation: 1, ..HeartbeatRequest::default() };
-        until(async || self.cluster.control.heartbeat(beat.clone()).await.is_ok_and(|answer| answer.leave)).await;
     }
 
     /// Waits until the newest process group has so many workers. The test has asked for a number of workers before.
@@ -298,27 +291,6 @@ async fn of_three_workers_two_go_on_with_the_third_and_the_best_state_is_kept() 
     );
     let scored = evaluate(&run.folder, &[], None).await.unwrap();
     assert!((scored.auc.unwrap() - auc(first)).abs() < 1e-5);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let modes = [
-        ("train.mode=hybrid", "train.staleness=2", "dense worker 1 is lost: silent for"),
-        ("train.mode=sync", "train.staleness=0", "dense worker 1 gone or late"),
-    ];
-    for (mode, staleness, reported) in modes {
-        let job = job_with(folder.path(), 2, &["cluster.timeout_seconds=6", mode, staleness]);
-        let run = RejoinRun::new(job).await;
-        let killer = WorkerKiller::new(20);
-        let mut first = run.start(0, vec![killer.clone()]);
-        let mut lost = run.start(1, Vec::new());
-        killer.victim.set(lost.abort_handle()).expect("set once");
-        assert!(join_in_time(&mut lost).await.is_err());
-        let error = join_in_time(&mut first).await.unwrap().unwrap_err();
-        assert_eq!(error.exit_class(), ExitClass::Cluster);
-        assert!(error.to_string().contains(reported), "{mode}: {error}");
-    }
 }
 
 /// Where the second worker does not hear the end of one call, to which all brought their part: as when a connection

@@ -18,9 +18,6 @@ const SETS: [&str; 8] = [
     "train.schedule={kind='cosine', warmup=10, decay=100}",
 ];
 
-/// Which of several workers sees an id first is a matter of time.
-const ALL: &str = "embedding.admission={kind='always'}";
-
 #[derive(Clone, Copy)]
 pub(super) enum RunBreak {
     Never,
@@ -28,15 +25,13 @@ pub(super) enum RunBreak {
     Tidy(u64),
     /// Only the first worker was asked to.
     OfOne(u64),
-    /// Gone as soon as a checkpoint is complete.
-    AfterCheckpoint,
     /// Gone in the middle of what follows a step; by then a checkpoint is complete.
     Sudden(u64),
 }
 
-/// Lets no step be over until a checkpoint is complete, and then has everything gone; without a step, at the first checkpoint.
+/// Lets no step be over until a checkpoint is complete, and then has everything gone.
 struct GoneAfter {
-    step: Option<u64>,
+    step: u64,
     has_checkpoint: AtomicU64,
     gone: Shutdown,
 }
@@ -44,9 +39,8 @@ struct GoneAfter {
 impl Observer for GoneAfter {
     fn observe(&self, event: &WorkerEvent) {
         match event {
-            WorkerEvent::Checkpoint { .. } if self.step.is_none() => self.gone.request(),
             WorkerEvent::Checkpoint { step, .. } => self.has_checkpoint.store(*step, Ordering::Release),
-            WorkerEvent::Step(report) if self.step == Some(report.step) => {
+            WorkerEvent::Step(report) if report.step == self.step => {
                 tokio::task::block_in_place(|| {
                     while self.has_checkpoint.load(Ordering::Acquire) == 0 {
                         std::thread::sleep(Duration::from_millis(1));
@@ -85,14 +79,15 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: RunBreak) -> End
     let (rendezvous, recording) = (Arc::new(InProcess::default()), Arc::new(RecordedEvents::default()));
     let shutdown = Shutdown::new();
     let gone = Shutdown::new();
-    let gone_after = |step| Arc::new(GoneAfter { step, has_checkpoint: AtomicU64::new(0), gone: gone.clone() });
     let workers = (0..job.cluster.workers).map(|index| {
         let (mut observers, leads): (Vec<Arc<dyn Observer>>, _) = (vec![recording.clone()], index == 0);
         match how {
             RunBreak::Never => {}
             RunBreak::Tidy(step) | RunBreak::OfOne(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
-            RunBreak::AfterCheckpoint => observers.push(gone_after(None)),
-            RunBreak::Sudden(step) => observers.push(gone_after(Some(step))),
+            RunBreak::Sudden(step) => {
+                let (has_checkpoint, gone) = (AtomicU64::new(0), gone.clone());
+                observers.push(Arc::new(GoneAfter { step, has_checkpoint, gone }));
+            }
         }
         let worker = Worker {
             rendezvous: (job.cluster.workers > 1).then(|| rendezvous.clone() as Arc<dyn Rendezvous>),
@@ -149,30 +144,6 @@ async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
-    let folder = tempfile::tempdir().unwrap();
-    let cuts = ["checkpoint.every_steps=20", "checkpoint.every_seconds=0", "checkpoint.keep=2"];
-    let whole = run(job_with(folder.path(), &cuts), None, RunBreak::Never).await;
-    // One is skipped where the one before is still being written.
-    assert!((1..=whole.losses.len() / 20).contains(&whole.checkpoints), "{}", whole.checkpoints);
-    let uncut = run(job_with(folder.path(), &[]), None, RunBreak::Never).await;
-    assert_eq!(uncut.losses, whole.losses, "checkpoints change what is learned");
-
-    let first = run(job_with(folder.path(), &cuts), None, RunBreak::Sudden(35)).await;
-    assert_eq!(first.losses, whole.losses[..first.losses.len()]);
-    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
-    assert_eq!(point.step(), 20);
-    let last_run = || ResumePoint::of_last_run(&job_with(folder.path(), &cuts), false).unwrap();
-    let EarlierRun::GoOn(found) = last_run() else { panic!("the last run is not found") };
-    assert_eq!(found.point.folder().path(), point.folder().path());
-    let second = run(job_with(folder.path(), &cuts), Some(&first.run), RunBreak::Never).await;
-    assert_eq!(second.losses, whole.losses[point.step() as usize..]);
-    same_end(&whole, &second);
-    drop(found);
-    assert!(matches!(last_run(), EarlierRun::Nothing), "the last run is over");
-}
-
 /// Beyond the samples of a file's content, of which a smaller file has none.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
@@ -193,26 +164,6 @@ async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
     let worker = Worker { resume: Some(point.expect("a checkpoint")), ..cluster.worker_in(&first.run, &job, 0) };
     let error = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err().to_string();
     assert!(error.contains("the data has changed since: the rows at bytes") && error.contains("--fresh"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn workers_go_on_together_bit_by_bit() {
-    let folder = tempfile::tempdir().unwrap();
-    // More than one split each, so that one worker has several.
-    let rows = rows(60_000);
-    let several = ["cluster.workers=2", "train.batch_size=500", "checkpoint.every_steps=20", ALL];
-    let sets = [&SETS[..], &several].concat();
-    let job = || job_over(rows.clone(), folder.path(), &sets);
-    let whole = run(job(), None, RunBreak::Never).await;
-    for how in [RunBreak::Tidy(23), RunBreak::Sudden(35)] {
-        let first = run(job(), None, how).await;
-        let step =
-            ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
-        assert!(step >= 20, "{step}");
-        let second = run(job(), Some(&first.run), RunBreak::Never).await;
-        assert_eq!(second.losses, whole.losses[step as usize..], "after step {step}");
-        same_end(&whole, &second);
-    }
 }
 
 /// No sample is dropped or trained twice where the number of workers is another one.

@@ -66,18 +66,6 @@ async fn a_stopped_run_goes_on_with_its_tiles_on_other_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_network_that_streams_trains_in_mode_hybrid() {
-    let folder = tempfile::tempdir().unwrap();
-    for network in ["dlrm", "dcnv2", "deepfm", "wide_deep", "finalmlp", "mmoe", "ple", "shared_bottom", "wukong"] {
-        let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", &format!("kind = \"{network}\"\n"));
-        let sets = ["train.weights=streamed", "train.max_steps=12", "train.staleness=2", "cluster.servers=2"];
-        let (summary, _, run) = train(job_of(&text, rows(2000), folder.path(), &sets)).await;
-        let evaluation = summary.unwrap().evaluation;
-        assert_eq!(Some(evaluate(&run, &[], None).await.unwrap()), evaluation, "{network}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn weights_that_are_elsewhere_do_not_fit_a_job_with_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let (summary, _, run) = train(job_with(folder.path(), &[STREAMED, "train.max_steps=3"])).await;

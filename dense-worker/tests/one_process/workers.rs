@@ -1,7 +1,5 @@
 //! Several dense workers in one process: what they train together is what one trains alone.
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use futures::future::join_all;
 use zagros_collective::InProcess;
 use zagros_plumbing::Deadline;
@@ -173,57 +171,6 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
 /// Samples of a worker in a step: so few that many rows are in one half alone.
 const HALF: u64 = 4;
 
-/// Many splits on two workers, in the order of turns: the same bits in every run, and each sample once.
-#[tokio::test(flavor = "multi_thread")]
-async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() {
-    let folder = tempfile::tempdir().unwrap();
-    let rows = rows(100_000);
-    let job = || {
-        let sets = ["train.mode=sync", "train.batch_size=1000", "cluster.servers=2", "data.shuffle_rows=5000"];
-        job_over(rows.clone(), folder.path(), &sets)
-    };
-    let (first, recorded, _) = train_with(2, job()).await;
-    let (second, again, _) = train_with(2, job()).await;
-    assert_eq!(recorded.losses(), again.losses());
-    assert_eq!((first.evaluation, first.rows, first.samples), (second.evaluation, second.rows, second.samples));
-    let (alone, ..) = train_with(1, job()).await;
-    assert_eq!((first.samples, first.rows), (alone.samples, alone.rows));
-    assert!((auc(&first) - auc(&alone)).abs() < 0.02, "{} with two, {} alone", auc(&first), auc(&alone));
-}
-
-/// A compressed file cannot be split.
-fn gzip(path: &Path) {
-    let text = std::fs::read(path).unwrap();
-    let mut encoder = GzEncoder::new(std::fs::File::create(path).unwrap(), Compression::fast());
-    std::io::Write::write_all(&mut encoder, &text).unwrap();
-    encoder.finish().unwrap();
-}
-
-/// Invariant RK-2.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let sets = ["train.staleness=2", "train.epochs=3", "train.evaluate_every=10", "cluster.servers=2"];
-    let job = job(folder.path(), &sets);
-    // One split, so that two workers of three read nothing.
-    gzip(&job.data.train[0]);
-    let (summary, recorded, run) = train_with(3, job.clone()).await;
-    let (alone, ..) = train_with(1, job).await;
-    assert_eq!((summary.samples, summary.steps), (alone.samples, alone.steps));
-    let evaluation = summary.evaluation.unwrap();
-    assert!(evaluation.auc.unwrap() > 0.8, "{evaluation:?}");
-    assert_eq!(evaluation.samples, alone.evaluation.unwrap().samples);
-    assert!(
-        recorded.0.lock().unwrap().iter().filter(|event| matches!(event, WorkerEvent::Evaluated { .. })).count() > 3
-    );
-    // One worker scores the saved model as three that merged theirs did; batches are cut elsewhere, so a logit may be
-    // rounded otherwise.
-    let again = evaluate(&run, &[], None).await.unwrap();
-    assert_eq!((again.samples, again.positive_rate), (evaluation.samples, evaluation.positive_rate));
-    let near = |one: Option<f64>, other: Option<f64>| (one.unwrap() - other.unwrap()).abs() < 1e-6;
-    assert!(near(again.auc, evaluation.auc) && near(again.logloss, evaluation.logloss), "{again:?} {evaluation:?}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn all_workers_end_after_the_steps_asked_for_or_when_one_is_asked_to_stop() {
     let folder = tempfile::tempdir().unwrap();
@@ -239,20 +186,6 @@ async fn all_workers_end_after_the_steps_asked_for_or_when_one_is_asked_to_stop(
         assert!((5..=7).contains(&summary.steps), "{}", summary.steps);
     }
     assert!(run.model_folder().join("manifest.json").is_file());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_is_no_number_stops_all_workers_and_names_its_own() {
-    let folder = tempfile::tempdir().unwrap();
-    let two = job(folder.path(), &["cluster.workers=2"]);
-    let good: Vec<Batch> = (0..9).map(|step| samples(step * 8, 8)).collect();
-    let mut bad = good.clone();
-    bad[4].numeric[0] = f32::NAN;
-    let (ended, ..) = train_parts(two, vec![WorkerPart::of_batches(good), WorkerPart::of_batches(bad)]).await;
-    let errors: Vec<WorkerError> = ended.into_iter().map(Result::unwrap_err).collect();
-    assert!(errors.iter().all(|error| error.exit_class() == ExitClass::Diverged), "{errors:?}");
-    assert!(errors[0].to_string().starts_with("step 5: loss or gradients of dense worker 1"), "{}", errors[0]);
-    assert!(errors[1].to_string().starts_with("step 5: the loss is not finite"), "{}", errors[1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -355,22 +355,3 @@ fn a_wait_that_was_interrupted_is_no_failure_of_the_run() {
     let failed = WorkerError::Stopped { reason: "worker 1 failed".to_owned() };
     assert_eq!(outcome(&Err(failed)), control::Outcome::Failed);
 }
-
-#[tokio::test]
-async fn the_run_folder_holds_job_measures_summary_and_model() {
-    let parent = tempfile::tempdir().unwrap();
-    let setting = WorkerSetting::new(FakeShard::default());
-    let mut worker = setting.worker(1);
-    let folder = save_below(&mut worker, parent.path());
-    run(worker, 3).await.unwrap();
-    let lines = std::fs::read_to_string(folder.metrics_file()).unwrap();
-    assert_eq!(lines.lines().count(), 3);
-    let summary = read_summary(&folder);
-    assert_eq!((&summary["steps"], &summary["outcome"]), (&3.into(), &"finished".into()));
-    assert_eq!(summary["model"], "model");
-    assert!(
-        folder.model_folder().join("manifest.json").is_file()
-            && folder.model_folder().join("dense.safetensors").is_file()
-    );
-    assert!(folder.job_file().is_file() && folder.tensorboard_folder().is_dir());
-}

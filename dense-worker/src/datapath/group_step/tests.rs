@@ -75,28 +75,6 @@ fn near(found: &[f32], expected: &[f32]) -> bool {
     found.len() == expected.len() && found.iter().zip_eq(expected).all(|(a, b)| (a - b).abs() < 1e-6)
 }
 
-/// Invariant RK-1.
-#[test]
-fn workers_make_the_step_that_one_makes_with_all_their_samples() {
-    let all = [0.5, -1.0, 2.0, 0.25, -0.75];
-    let steps = |dense: &mut DenseStage, mine: &[f32]| -> Vec<(f32, Vec<f32>)> {
-        (0..5).map(|_| step(dense, mine).unwrap()).collect()
-    };
-    let alone = all_ranks(&same_jobs(1), |_, mut dense| steps(&mut dense, &all)).remove(0);
-    // The last worker has no samples left.
-    let parts = [&all[..3], &all[3..], &[]];
-    let joint = all_ranks(&same_jobs(3), |rank, mut dense| {
-        let steps = steps(&mut dense, parts[rank]);
-        (steps, dense.model.to_safetensors().unwrap())
-    });
-    for (index, (loss, gradients)) in alone.iter().enumerate() {
-        let found: Vec<f32> = joint.iter().flat_map(|(steps, _)| steps[index].1.clone()).collect();
-        assert!(near(&found, gradients), "step {index}: {found:?}, alone {gradients:?}");
-        assert!(joint.iter().all(|(steps, _)| near(&[steps[index].0], &[*loss])), "step {index}");
-    }
-    assert!(joint.iter().all(|(_, weights)| *weights == joint[0].1), "weights differ");
-}
-
 /// Clicks and a number that some samples do not have, whose samples have weights: those of the given numbers.
 fn weighted(job: &Job, numbers: &[usize]) -> (PreparedBatch, BatchRows) {
     let ids: Vec<u64> = numbers.iter().map(|number| *number as u64).collect();
