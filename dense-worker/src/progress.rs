@@ -332,9 +332,7 @@ mod tests {
                 prop_assert!(near(found.calibration, expected.calibration), "{found:?} {expected:?}");
             }
         }
-    }
 
-    proptest! {
         /// Equal to the last bit, wherever the window is interrupted.
         #[test]
         fn a_window_continues_from_disk_as_from_memory(

@@ -310,20 +310,6 @@ async fn a_model_that_does_not_fit_the_job_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fitted_transforms_are_reported_and_kept_in_the_resolved_job() {
-    let folder = tempfile::tempdir().unwrap();
-    let (summary, recorded, run) = train(job(folder.path(), &["train.max_steps=1"])).await;
-    assert!(summary.is_ok());
-    let events = recorded.0.lock().unwrap();
-    let fitting = events.iter().position(|event| *event == WorkerEvent::Fitting).expect("nothing was measured");
-    let fitted = &events[fitting + 1];
-    assert!(matches!(fitted, WorkerEvent::Fitted { rows: 1500..1700, .. }), "{fitted:?}");
-    let (mean, deviation) = standardised(&run);
-    // Logarithms of numbers below 100,000, most of them large.
-    assert!((9.0..11.6).contains(&mean) && (0.5..2.0).contains(&deviation), "{mean} {deviation}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);

@@ -137,10 +137,8 @@ async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
         let second = run(job, Some(&first.run), RunBreak::Never).await;
         assert_eq!(second.losses, whole.losses[made..], "after step {made}");
         same_end(&whole, &second);
-        assert!(
-            ResumePoint::find_newest(&job_with(folder.path(), &[]), &second.run).unwrap().is_none(),
-            "a finished run leaves checkpoints behind"
-        );
+        let left = ResumePoint::find_newest(&job_with(folder.path(), &[]), &second.run).unwrap();
+        assert!(left.is_none(), "a finished run leaves checkpoints behind");
     }
 }
 

@@ -102,14 +102,12 @@ async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
     let other = "features.categorical=['city', 'age']";
     let (trained, start) = started(next_job(&first, folder.path(), &[other])).await;
     assert!(trained.unwrap().evaluation.unwrap().auc.unwrap() > 0.6);
-    assert_eq!(
-        start.expect("it starts from the model").differences,
-        [
-            "table `tags` of the model is dropped: this job has none",
-            "table `age` begins empty: the model has none",
-            "layer `top.0` of the dense network begins anew",
-        ]
-    );
+    let differences = [
+        "table `tags` of the model is dropped: this job has none",
+        "table `age` begins empty: the model has none",
+        "layer `top.0` of the dense network begins anew",
+    ];
+    assert_eq!(start.expect("it starts from the model").differences, differences);
     // A model that was standardised so is trained on so, although the data is other data.
     let from = format!("train.start_from={:?}", first.run.path());
     let sets = [&SETS[..], &["train.max_steps=1", &from]].concat();

@@ -85,10 +85,8 @@ fn worker_down_the_others_wait_for_its_replacement_and_push_what_others_have_mad
     let formed = Event::Formed { group: member(0, 2), progress: ranks };
     let follow = Action::Follow { source: 1, in_flight: InFlight::Push, adopt: true, same_epoch: true };
     assert_eq!(worker.on_event(formed), [follow]);
-    assert_eq!(
-        worker.on_event(Event::Ready(LoopCounts { steps: 1, ..LoopCounts::default() })),
-        [Action::FindStream(0)]
-    );
+    let ready = Event::Ready(LoopCounts { steps: 1, ..LoopCounts::default() });
+    assert_eq!(worker.on_event(ready), [Action::FindStream(0)]);
 }
 
 #[test]

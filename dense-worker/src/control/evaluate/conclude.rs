@@ -260,10 +260,8 @@ mod tests {
         let evaluated = states(&[(100, Some(0.7)), (1200, Some(0.81234)), (1300, Some(0.5))]);
         let kept = (1200, "runs/ads/checkpoints/step-000001200".to_owned());
         let best = best_before(EvalMetric::Auc, &evaluated, Some(&kept)).unwrap();
-        assert!(
-            best.contains("a validation AUC of 0.8123 at step 1,200 and is in runs/ads/checkpoints/step-000001200"),
-            "{best}"
-        );
+        let place = "a validation AUC of 0.8123 at step 1,200 and is in runs/ads/checkpoints/step-000001200";
+        assert!(best.contains(place), "{best}");
         assert!(best.contains("`zagros eval runs/ads") && best.contains("--from runs/ads"), "{best}");
         let lost = best_before(EvalMetric::Auc, &evaluated, None).unwrap();
         assert!(lost.contains("0.8123 at step 1,200, and was not kept: train.early_stop"), "{lost}");

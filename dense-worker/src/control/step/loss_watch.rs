@@ -222,10 +222,8 @@ mod tests {
         let mut divergence = DivergenceWatch::new(f64::INFINITY);
         assert!((0..300).all(|_| divergence.note_loss(1e9) == LossSense::Fine));
         assert_eq!(LossSense::from_loss(f64::NAN, f64::INFINITY), LossSense::None);
-        assert_eq!(
-            [2.0, 2.1, 10.1].map(|times| LossSense::from_loss(times, 1.0)),
-            [LossSense::Fine, LossSense::Doubtful, LossSense::None]
-        );
+        let expected = [LossSense::Fine, LossSense::Doubtful, LossSense::None];
+        assert_eq!([2.0, 2.1, 10.1].map(|times| LossSense::from_loss(times, 1.0)), expected);
     }
 
     #[test]
@@ -290,9 +288,8 @@ mod tests {
     #[test]
     fn rare_positives_and_groups_of_ten_are_nothing_to_report() {
         assert!(reports((0..200_000).map(|row| row % 1_000 == 7)).is_empty());
-        assert!(
-            reports((0..200_000_u64).map(|row| (row / 5).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0)).is_empty()
-        );
+        let of_group = |row: u64| (row / 5).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0;
+        assert!(reports((0..200_000).map(of_group)).is_empty());
         assert!(reports((0..200_000).map(|_| true)).is_empty());
     }
 

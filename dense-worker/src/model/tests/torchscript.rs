@@ -130,11 +130,9 @@ fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
     let step = |job: &Job, samples: &TestSamples| {
         DenseModel::new(job).unwrap().step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap_err()
     };
-    let refused = step(&job, &samples);
-    assert_eq!(
-        refused.to_string(),
-        "the TorchScript module gives Float [6, 2] for a batch of 6; expected f32 logits of [batch] or [batch, 1]"
-    );
+    let shape =
+        "the TorchScript module gives Float [6, 2] for a batch of 6; expected f32 logits of [batch] or [batch, 1]";
+    assert_eq!(step(&job, &samples).to_string(), shape);
     let mut wider = script_job(fixture(NET.0), NET.1);
     wider.tables[0].dim = 7;
     let refused = step(&wider, &TestSamples::random(&wider, 6));
