@@ -195,20 +195,7 @@ impl WorkerError {
             Self::Member(MemberError::Over { .. }) => ExitClass::NothingLeft,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
             Self::Fenced { .. } => ExitClass::Fenced,
-            Self::Embedding { source: ClientError::Refused { refusal, .. }, .. }
-                if refusal.kind == RefusalKind::Fenced =>
-            {
-                ExitClass::Fenced
-            }
-            Self::Embedding { source: ClientError::Unreachable { last, .. }, .. } if last.kind == RefusalKind::Disk => {
-                ExitClass::Storage
-            }
-            // A server refuses a push that fits the job only because its gradients are not finite or too large for a row.
-            Self::Embedding { source: ClientError::Refused { what: PUSH, refusal, .. }, .. }
-                if refusal.kind == RefusalKind::Invalid =>
-            {
-                ExitClass::Diverged
-            }
+            Self::Embedding { source, .. } => client_class(source),
             Self::PeerDiverged { .. }
             | Self::Skipped { .. }
             | Self::LossWithoutSense { .. }
@@ -222,7 +209,6 @@ impl WorkerError {
             | Self::Unreachable { .. }
             | Self::NobodyLeft
             | Self::AnotherJoins
-            | Self::Embedding { .. }
             | Self::Servers(_)
             | Self::Control { .. }
             | Self::LeaseUnproven { .. }
@@ -232,9 +218,7 @@ impl WorkerError {
             Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
         }
     }
-}
 
-impl WorkerError {
     /// Replaces ranks by indices: the worker of rank r has the index `indices[r]`.
     pub(crate) fn by_index(self, indices: &[u32]) -> Self {
         let index = |rank: usize| indices.get(rank).map_or(rank, |index| *index as usize);
@@ -246,6 +230,16 @@ impl WorkerError {
             Self::Unequal { workers } => Self::Unequal { workers: named(workers) },
             other => other,
         }
+    }
+}
+
+fn client_class(error: &ClientError) -> ExitClass {
+    match error {
+        ClientError::Refused { refusal, .. } if refusal.kind == RefusalKind::Fenced => ExitClass::Fenced,
+        ClientError::Unreachable { last, .. } if last.kind == RefusalKind::Disk => ExitClass::Storage,
+        // A server refuses a push that fits the job only because its gradients are not finite or too large for a row.
+        ClientError::Refused { what: PUSH, refusal, .. } if refusal.kind == RefusalKind::Invalid => ExitClass::Diverged,
+        _ => ExitClass::Cluster,
     }
 }
 

@@ -112,16 +112,8 @@ impl DenseStage {
             None => DenseModel::new(job)?,
         };
         let server_weights = ServerWeights::from_job(job, &model)?;
-        Ok(Self {
-            model,
-            columns: InputColumns::new(job),
-            input: Vec::new(),
-            metrics,
-            process_group: None,
-            in_flight: None,
-            server_weights,
-            tiles,
-        })
+        let (columns, input, process_group, in_flight) = (InputColumns::new(job), Vec::new(), None, None);
+        Ok(Self { model, columns, input, metrics, process_group, in_flight, server_weights, tiles })
     }
 
     /// One training step; in mode `async` without the update of the weights. `rows` must fit `prepared`

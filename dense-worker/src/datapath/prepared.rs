@@ -47,14 +47,9 @@ pub(crate) struct FetchedBatch {
 impl BatchPreparer {
     /// `access` is that of the lookups.
     pub(crate) fn new(job: &Job, access: Access) -> Self {
-        Self {
-            columns: InputColumns::new(job),
-            numeric: job.features.numeric_inputs(),
-            targets: job.features.targets.len(),
-            plan: PoolPlan::new(job, access),
-            deduplicator: Deduplicator::new(),
-            beside: None,
-        }
+        let (columns, plan, deduplicator) = (InputColumns::new(job), PoolPlan::new(job, access), Deduplicator::new());
+        let (numeric, targets) = (job.features.numeric_inputs(), job.features.targets.len());
+        Self { columns, numeric, targets, plan, deduplicator, beside: None }
     }
 
     /// Adds these rows after those of the features, in each batch with samples.

@@ -175,11 +175,8 @@ impl ProcessGroup {
         let (flags, rest) = rest.split_at(world.min(rest.len()));
         let (turns, changes) = rest.split_at((world * TURN).min(rest.len()));
         model.replace_buffer_changes(changes).map_err(failed)?;
-        Ok(ReducedSums {
-            loss: *loss,
-            diverged: number_from(0, flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
-            next: AgreedTurns::if_all(turns),
-        })
+        let diverged = number_from(0, flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect();
+        Ok(ReducedSums { loss: *loss, diverged, next: AgreedTurns::if_all(turns) })
     }
 }
 

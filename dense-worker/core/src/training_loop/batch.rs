@@ -84,11 +84,8 @@ impl TrainingLoop {
     }
 
     fn vote_rule(&self, step: u64) -> VoteRule {
-        VoteRule {
-            leads: self.member.rank == 0,
-            is_due_by_step: self.config.is_checkpoint_due(step, false),
-            generation: self.member.generation,
-        }
+        let GroupMember { rank, generation } = self.member;
+        VoteRule { leads: rank == 0, is_due_by_step: self.config.is_checkpoint_due(step, false), generation }
     }
 
     /// A worker without a batch steps with those that have one (RK-2).

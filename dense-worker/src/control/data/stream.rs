@@ -114,14 +114,8 @@ impl StreamPosition {
         shuffle_rows: usize,
         dealt: watch::Receiver<Vec<SplitTask>>,
     ) -> Self {
-        Self {
-            order,
-            cursor: Some(StreamCursor::new(start, shuffle_rows)),
-            dealt: Some(dealt),
-            bad_rows: HashMap::new(),
-            contents: HashMap::new(),
-            over: false,
-        }
+        let cursor = Some(StreamCursor::new(start, shuffle_rows));
+        Self { order, cursor, dealt: Some(dealt), ..Self::default() }
     }
 
     /// The next batch is trained on, or skipped for good; answers the splits whose last row it has.

@@ -203,12 +203,8 @@ fn best_before(metric: EvalMetric, evaluated: &[EvaluatedState], kept: Option<&(
         None => evaluated.iter().filter_map(measured).reduce(|a, b| if b.1.merit > a.1.merit { b } else { a }),
     };
     let (step, best) = best?;
-    let what = format!(
-        "the best state before had a validation {} of {:.4} at step {}",
-        name_of(metric),
-        best.value,
-        group_thousands(step)
-    );
+    let (name, value, step) = (name_of(metric), best.value, group_thousands(step));
+    let what = format!("the best state before had a validation {name} of {value:.4} at step {step}");
     Some(match kept {
         Some((_, folder)) => format!(
             "{what} and is in {folder}: `zagros eval {folder}` scores it, and `zagros train JOB --fresh --from {folder}` goes on from it \

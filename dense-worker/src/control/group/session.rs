@@ -53,14 +53,9 @@ pub(crate) struct GroupRank {
 impl GroupRank {
     /// As the coordinator has put it.
     pub(crate) fn new(job: &Job, group: &GroupResponse) -> Self {
-        let mode = job.train.mode;
-        Self {
-            rank: group.rank,
-            generation: group.generation,
-            world: group.world,
-            in_turns: mode == Mode::Sync,
-            asynchronous: mode == Mode::Async,
-        }
+        let GroupResponse { rank, generation, world, .. } = *group;
+        let (in_turns, asynchronous) = (job.train.mode == Mode::Sync, job.train.mode == Mode::Async);
+        Self { rank, generation, world, in_turns, asynchronous }
     }
 }
 

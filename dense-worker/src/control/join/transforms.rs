@@ -42,13 +42,9 @@ impl Worker {
             return Ok(());
         }
         let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
-        let caller = TransformsCaller {
-            control: Arc::clone(&self.control),
-            member: membership.member_id(),
-            incarnation: membership.incarnation(),
-            timeout: self.job.cluster.timeout,
-            stop,
-        };
+        let (control, timeout) = (Arc::clone(&self.control), self.job.cluster.timeout);
+        let (member, incarnation) = (membership.member_id(), membership.incarnation());
+        let caller = TransformsCaller { control, member, incarnation, timeout, stop };
         let others = self.index > 0;
         let kind = if others { WaitKind::Workers } else { WaitKind::Work };
         let _waiting = self.waits.begin_wait(Waiting::new(LOOP, kind, "the statistics of the features"));
@@ -211,14 +207,8 @@ fn measured(statistic: FeatureStatistic, message: &Transform) -> Option<Measured
         // First the numbers of rare categories, then those of each id.
         FeatureStatistic::Encoding(_) => {
             let (rare, values) = values.split_at(values.len() / (ids.len() + 1));
-            let (mean, deviation, ids) = (*mean, *deviation, ids.clone());
-            Some(MeasuredValue::Encoding(EncodingTable {
-                mean,
-                deviation,
-                rare: rare.to_vec(),
-                ids,
-                values: values.to_vec(),
-            }))
+            let (mean, deviation, rare, ids, values) = (*mean, *deviation, rare.to_vec(), ids.clone(), values.to_vec());
+            Some(MeasuredValue::Encoding(EncodingTable { mean, deviation, rare, ids, values }))
         }
     }
 }

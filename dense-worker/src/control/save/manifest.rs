@@ -198,12 +198,13 @@ impl Manifest {
         let next = AtomicUsize::new(0);
         let check = || {
             let mut found = Vec::new();
-            while let Some((number, file)) = take(&next, &self.files) {
+            loop {
+                let number = next.fetch_add(1, Ordering::AcqRel);
+                let Some(file) = self.files.get(number) else { return found };
                 if let Err(error) = self.check_file(folder, &file.name, &|_| ()) {
                     found.push((number, error));
                 }
             }
-            found
         };
         let mut found = std::thread::scope(|threads| {
             let checks: Vec<_> = (0..AT_A_TIME.min(self.files.len())).map(|_| threads.spawn(check)).collect();
@@ -213,11 +214,6 @@ impl Manifest {
         found.sort_by_key(|(number, _)| *number);
         found.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
-}
-
-fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a FileRecord)> {
-    let number = next.fetch_add(1, Ordering::AcqRel);
-    files.get(number).map(|file| (number, file))
 }
 
 const HELP: &str = "it is damaged or of another save, use another one";
