@@ -3,7 +3,7 @@
 use super::{StreamRound, TrainingLoop, prepend};
 use crate::action::Action;
 use crate::agreement::{BarrierReason, StepAgreement, StepFacts, StepVote, VoteRule};
-use crate::event::Event;
+use crate::event::{Event, GroupMember};
 use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, LoopState, RoundEnd, StepPhase};
 
 #[derive(Clone, Copy)]
