@@ -109,9 +109,7 @@ impl BatchPredictions {
         let bins = labels.iter().zip_eq(logits).map(count).collect();
         Self { bins, sums }
     }
-}
 
-impl BatchPredictions {
     /// So many samples that have no measure, because the target is no click.
     pub(crate) fn unmeasured(samples: usize) -> Self {
         Self { bins: Vec::new(), sums: ClickSums { samples: samples as u64, ..ClickSums::default() } }

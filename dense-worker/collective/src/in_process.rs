@@ -97,12 +97,9 @@ impl InProcessRank {
                 let reason = "left the group".to_owned();
                 return Err(CollectiveError::Missing { ranks: gone, call, waited, reason });
             }
-            if waited >= self.timeout {
-                let reason = "not here in time".to_owned();
-                return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
-            }
-            if self.interrupt.is_set() {
-                let reason = GroupInterrupt::REASON.to_owned();
+            if waited >= self.timeout || self.interrupt.is_set() {
+                let reason =
+                    if waited >= self.timeout { "not here in time" } else { GroupInterrupt::REASON }.to_owned();
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
             self.table.changed.wait_until(&mut state, (started + self.timeout).min(Instant::now() + SLICE));

@@ -243,7 +243,7 @@ fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result
     Err(damaged(folder, format!("{name} is not the file that was saved: {differs}; {HELP}")))
 }
 
-fn damaged(folder: &Folder, reason: String) -> WorkerError {
+pub(super) fn damaged(folder: &Folder, reason: String) -> WorkerError {
     WorkerError::SavedModel { folder: folder.to_string(), reason }
 }
 

@@ -12,7 +12,7 @@ use zagros_store::{Folder, StoreError};
 
 use super::calibrators;
 use super::calibrators::ModelCalibrators;
-use super::manifest::{FileRecord, MANIFEST, Manifest};
+use super::manifest::{FileRecord, MANIFEST, Manifest, damaged};
 use super::row_servers::{RowServers, on_all};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
@@ -197,8 +197,7 @@ impl SavedModel {
             return Ok(None);
         }
         let read = ModelCalibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
-        let wrong = |reason| WorkerError::SavedModel { folder: self.folder.to_string(), reason };
-        read.map(Some).map_err(wrong)
+        read.map(Some).map_err(|reason| damaged(&self.folder, reason))
     }
 
     /// Compares the network of a job with the bytes that are saved of it, before it takes memory: the job in the folder of a model may
@@ -236,10 +235,7 @@ impl SavedModel {
     ) -> Result<(), WorkerError> {
         let weights = self.read_file(&self.manifest.dense).await?;
         let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
-        taken.map_err(|error| WorkerError::SavedModel {
-            folder: self.folder.to_string(),
-            reason: format!("{}: {error}", self.manifest.dense),
-        })?;
+        taken.map_err(|error| damaged(&self.folder, format!("{}: {error}", self.manifest.dense)))?;
         let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, how)).await?;
         let loaded: u64 = loaded.iter().sum();
         if loaded == self.manifest.rows {
