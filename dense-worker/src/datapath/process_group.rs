@@ -55,8 +55,8 @@ pub(crate) struct RankShare {
 /// theirs, they agree on that step with the sum of this one, and no rank waits for another twice per step.
 pub(crate) type TurnAhead = Arc<OnceLock<RankTurn>>;
 
-/// The turns of all ranks, by rank. They are the same on all ranks.
-#[derive(Clone, Debug, PartialEq)]
+/// The turns of all ranks, by rank. They are the same on all ranks. By default no rank has a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AgreedTurns(pub(super) Vec<RankTurn>);
 
 impl RankTurn {
@@ -81,11 +81,6 @@ impl RankTurn {
 }
 
 impl AgreedTurns {
-    /// The turns of a group in which no rank has a batch.
-    pub(crate) fn without_batches() -> Self {
-        Self(Vec::new())
-    }
-
     pub(super) fn read(words: &[f32]) -> Self {
         Self(words.as_chunks::<TURN>().0.iter().map(RankTurn::read).collect())
     }

@@ -98,11 +98,6 @@ impl GroupBallots {
         }
     }
 
-    pub(crate) async fn wait_for_save(&mut self) -> Result<(), WorkerError> {
-        // Where one of them was asked to stop meanwhile, it is the end as well.
-        self.vote_for(BarrierReason::Saved).await.map(|_| ())
-    }
-
     pub(crate) async fn vote_for(&mut self, reason: BarrierReason) -> Result<BarrierResult, WorkerError> {
         self.vote(BarrierVote { reason: reason.into(), ..BarrierVote::default() }).await
     }
