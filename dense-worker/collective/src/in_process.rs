@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use zagros_zip::ZipEq;
 
+use crate::guard::SLICE;
 use crate::{
     CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig, Rendezvous, SumState,
     check_bounds,
 };
-
-/// How long one wait lasts. After each wait the call checks whether it was interrupted.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// By generation and lane.
 type ExchangeTables = BTreeMap<(u64, GroupLane), Arc<ExchangeTable>>;

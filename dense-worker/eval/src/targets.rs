@@ -156,10 +156,8 @@ impl TargetScores {
             Self::Click(scores) => return scores.extend_grouped(labels, outputs, groups),
             Self::Errors(sums) => labels.iter().zip_eq(outputs).for_each(|(label, output)| sums.push(*label, *output)),
             Self::Classes(scores) => {
-                labels
-                    .iter()
-                    .zip_eq(outputs.chunks_exact(each))
-                    .for_each(|(label, outputs)| scores.push(*label, outputs));
+                let samples = labels.iter().zip_eq(outputs.chunks_exact(each));
+                samples.for_each(|(label, outputs)| scores.push(*label, outputs));
             }
         }
         Ok(())
@@ -193,14 +191,12 @@ impl TargetScores {
                 put_word(&mut bytes, u64::from(sums.is_counts));
                 put_word(&mut bytes, sums.samples);
                 let ErrorSums { labels, predicted, squared, absolute, deviance, .. } = *sums;
-                [labels, predicted, squared, absolute, deviance]
-                    .into_iter()
-                    .for_each(|sum| put_word(&mut bytes, sum.to_bits()));
+                let sums = [labels, predicted, squared, absolute, deviance];
+                sums.into_iter().for_each(|sum| put_word(&mut bytes, sum.to_bits()));
             }
             Self::Classes(scores) => {
-                [scores.samples, scores.hits, scores.loss.to_bits()]
-                    .into_iter()
-                    .for_each(|count| put_word(&mut bytes, count));
+                let counts = [scores.samples, scores.hits, scores.loss.to_bits()];
+                counts.into_iter().for_each(|count| put_word(&mut bytes, count));
                 scores.curves.iter().for_each(|curve| put_scores(&mut bytes, curve));
                 scores.logits.iter().for_each(|logits| logits.put_bytes(&mut bytes));
             }

@@ -53,19 +53,6 @@ async fn check_stops(job: impl Fn(&str) -> Job, stops: [RunBreak; 2]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streamed_and_resident_weights_learn_the_same_bits() {
-    let folder = tempfile::tempdir().unwrap();
-    check_same_bits(|sets| job_with(folder.path(), sets), &[STREAMED, "cluster.servers=3"]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_run_goes_on_with_its_tiles_on_other_servers() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = |servers: &str| job_with(folder.path(), &[STREAMED, "checkpoint.every_steps=10", servers]);
-    check_stops(job, [RunBreak::Tidy(13), RunBreak::Sudden(24)]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn weights_that_are_elsewhere_do_not_fit_a_job_with_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let (summary, _, run) = train(job_with(folder.path(), &[STREAMED, "train.max_steps=3"])).await;
@@ -177,8 +164,9 @@ fn autograd_job(text: &str, folder: &Path, sets: &[&str]) -> Job {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layers_that_come_one_by_one_learn_what_a_whole_network_learns() {
+async fn streamed_and_resident_weights_learn_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
+    check_same_bits(|sets| job_with(folder.path(), sets), &[STREAMED, "cluster.servers=3"]).await;
     for network in networks() {
         println!("{network}");
         let several = [STREAMED, "cluster.servers=3", "train.clip_norm=1e6"];
@@ -188,8 +176,10 @@ async fn layers_that_come_one_by_one_learn_what_a_whole_network_learns() {
 
 /// Buffers, such as the averages of Dice, are the worker's, and tiles the servers'.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_run_goes_on_with_tiles_and_buffers() {
+async fn a_stopped_run_goes_on_with_tiles_and_buffers_on_other_servers() {
     let folder = tempfile::tempdir().unwrap();
+    let job = |servers: &str| job_with(folder.path(), &[STREAMED, "checkpoint.every_steps=10", servers]);
+    check_stops(job, [RunBreak::Tidy(13), RunBreak::Sudden(24)]).await;
     for network in networks() {
         println!("{network}");
         let job =

@@ -257,13 +257,13 @@ mod tests {
 
     #[test]
     fn a_short_run_is_judged_at_its_end() {
-        let at_end = |losses: &[f64]| {
+        for (steps, loss, expected) in
+            [(30, 251.0, LossSense::None), (9, 251.0, LossSense::Fine), (30, 0.5, LossSense::Fine)]
+        {
             let mut divergence = DivergenceWatch::new(LN_2);
-            losses.iter().for_each(|loss| assert_eq!(divergence.note_loss(*loss), LossSense::Fine));
-            divergence.at_end()
-        };
-        assert_eq!(at_end(&[251.0; 30]), LossSense::None);
-        assert_eq!((at_end(&[251.0; 9]), at_end(&[0.5; 30])), (LossSense::Fine, LossSense::Fine));
+            assert!((0..steps).all(|_| divergence.note_loss(loss) == LossSense::Fine));
+            assert_eq!(divergence.at_end(), expected);
+        }
     }
 
     fn reports(labels: impl Iterator<Item = bool>) -> Vec<LongRuns> {
@@ -278,10 +278,7 @@ mod tests {
         assert_eq!(found, [LongRuns { rows: 20_224, runs: 2, expected: 444 }]);
         let text = found[0].to_string();
         assert!(text.starts_with("the labels of 20224 training rows come in 2 runs"), "{text}");
-    }
-
-    #[test]
-    fn labels_in_turns_of_a_thousand_are_reported() {
+        // Labels in turns of a thousand.
         assert_eq!(reports((0..40_000).map(|row| row / 1_000 % 2 == 0)).len(), 1);
     }
 
