@@ -106,21 +106,21 @@ fn each_rank_drops_its_own_units_and_the_same_ones_in_every_run() {
 }
 
 #[test]
-fn a_file_with_another_hash_is_refused() {
-    let refused = refusal(&script_job(fixture(NET.0), &"0".repeat(64)));
-    assert!(refused.contains(&format!("has the SHA-256 {}, model.sha256 says 000", NET.1)), "{refused}");
-    let refused = refusal(&script_job(fixture("absent.pt"), NET.1));
-    assert!(refused.contains("absent.pt cannot be read"), "{refused}");
-}
-
-#[test]
-fn a_file_that_is_not_a_module_is_refused() {
+fn a_file_that_is_absent_another_or_no_module_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("net.pt");
-    std::fs::write(&file, "no module").unwrap();
+    let no_module = folder.path().join("net.pt");
+    std::fs::write(&no_module, "no module").unwrap();
+    let (zeros, another) = ("0".repeat(64), format!("has the SHA-256 {}, model.sha256 says 000", NET.1));
     // The output of sha256sum for these nine bytes.
-    let refused = refusal(&script_job(file, "a4a2ad0d3faa1604410f2e4f0b7c91c3b488d59e27a59bc39de57241464a899f"));
-    assert!(refused.contains("is not a TorchScript module"), "{refused}");
+    let of_text = "a4a2ad0d3faa1604410f2e4f0b7c91c3b488d59e27a59bc39de57241464a899f";
+    for (file, sha256, expected) in [
+        (fixture(NET.0), zeros.as_str(), another.as_str()),
+        (fixture("absent.pt"), NET.1, "absent.pt cannot be read"),
+        (no_module, of_text, "is not a TorchScript module"),
+    ] {
+        let refused = refusal(&script_job(file, sha256));
+        assert!(refused.contains(expected), "{refused}");
+    }
 }
 
 #[test]
