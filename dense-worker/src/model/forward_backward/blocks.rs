@@ -57,23 +57,4 @@ mod tests {
         assert_eq!(ranges(4, 4), [(0, 4)]);
         assert!(ranges(4, 0).is_empty());
     }
-
-    #[test]
-    fn each_block_is_a_part_of_each_matrix() {
-        let (from, to) = (
-            Tensor::arange(10, (tch::Kind::Float, tch::Device::Cpu)),
-            Tensor::zeros([10], (tch::Kind::Float, tch::Device::Cpu)),
-        );
-        for size in [3, 10, 20] {
-            let mut numbers = Vec::new();
-            let copy = |[from, to]: [&mut Tensor; 2], number| {
-                numbers.push(number);
-                to.copy_(from);
-                Ok(())
-            };
-            SampleBlocks::new(size).for_each_block([&from, &to], copy).unwrap();
-            assert_eq!(numbers.len(), 10_usize.div_ceil(size));
-            assert_eq!(to, from);
-        }
-    }
 }

@@ -48,10 +48,7 @@ pub(super) fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     let shape = InputShape::new(job);
     let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
     let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
-    let labels = values(batch * job.features.targets.len())
-        .into_iter()
-        .map(|value| if value > 0.3 { 1.0 } else { 0.0 })
-        .collect();
+    let labels = values(batch * job.features.targets.len()).into_iter().map(|value| f32::from(value > 0.3)).collect();
     [numeric, embeddings, labels]
 }
 
@@ -105,14 +102,17 @@ fn dlrm_equals_autograd_for_any_batch_and_threads() {
 }
 
 #[test]
-fn dlrm_without_numeric_values_equals_autograd() {
-    check(&mut job(0, &[16, 16, 16], dlrm(0.0)), CHUNK + 5, 2);
-}
-
-#[test]
-fn ffnn_equals_autograd_for_any_inputs() {
-    for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (4, &[])] {
-        check(&mut job(numeric, dims, ffnn(0.0)), CHUNK + 5, 2);
+fn networks_equal_autograd_for_any_inputs() {
+    let networks: [(Model, &[(usize, &[usize])]); 4] = [
+        (dlrm(0.0), &[(0, &[16, 16, 16])]),
+        (ffnn(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[])]),
+        (wide_deep(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])]),
+        (deepfm(0.0), &[(3, &[4, 4, 4]), (0, &[9, 9]), (1, &[2])]),
+    ];
+    for (model, inputs) in networks {
+        for (numeric, dims) in inputs {
+            check(&mut job(*numeric, dims, model.clone()), CHUNK + 5, 2);
+        }
     }
 }
 
@@ -131,38 +131,12 @@ fn dcnv2_equals_autograd_in_each_form() {
 }
 
 #[test]
-fn wide_deep_equals_autograd_for_any_inputs() {
-    for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])] {
-        check(&mut job(numeric, dims, wide_deep(0.0)), CHUNK + 5, 2);
-    }
-}
-
-#[test]
-fn deepfm_equals_autograd_for_any_inputs() {
-    for (numeric, dims) in [(3, &[4, 4, 4][..]), (0, &[9, 9]), (1, &[2])] {
-        check(&mut job(numeric, dims, deepfm(0.0)), CHUNK + 5, 2);
-    }
-}
-
-#[test]
 fn networks_of_several_labels_equal_autograd() {
     let mmoe = |hidden: &[i64]| Model::Mmoe { experts: 3, layers: experts(hidden.to_vec(), 0.0) };
     let ple = |levels| Model::Ple { levels, shared_experts: 2, task_experts: 1, layers: experts(vec![7, 6], 0.0) };
-    let bottom = |bottom: &[i64], tower: &[i64]| {
-        let (bottom, tower) = (bottom.to_vec(), tower.to_vec());
-        Model::SharedBottom { bottom, tower, dropout: 0.0 }
-    };
-    let models = [
-        mmoe(&[8]),
-        mmoe(&[9, 4]),
-        ple(1),
-        ple(2),
-        ple(3),
-        bottom(&[9, 6], &[4]),
-        bottom(&[9], &[]),
-        bottom(&[], &[4]),
-    ];
-    for model in models {
+    let bottom = |bottom, tower| Model::SharedBottom { bottom, tower, dropout: 0.0 };
+    let bottoms = [bottom(vec![9, 6], vec![4]), bottom(vec![9], vec![]), bottom(vec![], vec![4])];
+    for model in [mmoe(&[8]), mmoe(&[9, 4]), ple(1), ple(2), ple(3)].into_iter().chain(bottoms) {
         for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
             check(&mut tasks(model.clone(), numeric, dims), CHUNK + 5, 2);
         }

@@ -419,26 +419,7 @@ pub(crate) fn parse_widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
-
     use super::*;
-
-    #[test]
-    fn first_weights_are_within_the_bound_and_seeded() {
-        let weights = |seed| {
-            let variables = tch::nn::VarStore::new(tch::Device::Cpu);
-            let mut job = crate::testing::job(0, &[16], Model::Ffnn { hidden: vec![8], dropout: 0.0 });
-            job.train.seed = seed;
-            let mut weights = WeightBuilder::new(&job, variables.root(), ValuesPlace::Here);
-            Mlp::logit("layers", 16, &[8], &mut weights).unwrap();
-            Vec::<f32>::try_from(variables.variables()["layers.0.weight"].detach().reshape([-1])).unwrap()
-        };
-        let first = weights(3);
-        assert!(first.iter().all(|weight| weight.abs() <= 0.25));
-        assert!(first.iter().any(|weight| *weight > 0.1) && first.iter().any(|weight| *weight < -0.1));
-        assert_eq!(first, weights(3));
-        assert_ne!(first, weights(4));
-    }
 
     #[test]
     fn a_width_of_zero_is_refused() {
