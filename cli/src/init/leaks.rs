@@ -142,7 +142,8 @@ mod tests {
         let order = |i: usize| format!("order-{i}");
         let larger = |i: usize| (if is_positive(i) { 100 + i } else { i % 100 }).to_string();
         let each = "x each row of the sample";
-        let columns: [(&dyn Fn(usize) -> String, &[&str], &str); 12] = [
+        type Cell<'a> = &'a dyn Fn(usize) -> String;
+        let columns: [(Cell<'_>, &[&str], &str); 12] = [
             (&|i| u8::from(is_positive(i)).to_string(), &[each], "the label itself"),
             (&|i| u8::from(!is_positive(i)).to_string(), &[each], "its complement"),
             (&|i| ["paid", "open", "lost"][i % 3].to_owned(), &[each], "one of its values is the positive one"),

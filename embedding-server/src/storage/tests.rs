@@ -260,7 +260,8 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
 fn another_model_is_refused_with_the_difference() {
     let (folder, files, _) = small();
     let words_of = |here: &str| format!("of f32 with 8 words of adagrad a row there, and {here} a row here");
-    let cases: [(fn(&mut zagros_job::Table), String); 4] = [
+    type Change = fn(&mut zagros_job::Table);
+    let cases: [(Change, String); 4] = [
         (|table| table.dim = 5, words_of("dim 5 of f32 with 10 words of adagrad")),
         (
             |table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 },

@@ -160,7 +160,7 @@ async fn a_deleted_job_is_not_held_for_an_impossible_step() {
 /// A person who suspends a Job directly must resume it too. The status says so.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_somebody_suspended_is_reported_once() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     let place = key("batch", "jobs", "ctr-1-worker");
     let suspend = |is_suspended: Value| world.change(&place, |job| job["spec"]["suspend"] = is_suspended);
     suspend(json!(true));

@@ -29,9 +29,17 @@ fn is_call_of_all(action: &Action) -> bool {
     use Action::{
         Agree, Checkpoint, CloseEpoch, Conclude, Evaluate, FinalCheckpoint, Follow, ResetRows, Resume, WaitForAll,
     };
-    match action {
-        Resume | Follow { .. } | Agree { .. } | Evaluate | Checkpoint | FinalCheckpoint => true,
-        WaitForAll | CloseEpoch { .. } | ResetRows | Conclude { finished: true } => true,
-        _ => false,
-    }
+    matches!(
+        action,
+        Resume
+            | Follow { .. }
+            | Agree { .. }
+            | Evaluate
+            | Checkpoint
+            | FinalCheckpoint
+            | WaitForAll
+            | CloseEpoch { .. }
+            | ResetRows
+            | Conclude { finished: true }
+    )
 }

@@ -244,7 +244,8 @@ fn a_column_that_is_missing_or_has_another_shape_is_named() {
         find_files(&job, &job.data.train).unwrap_err().to_string()
     };
     let many = twins.parquet().features.categorical[1].values.clone();
-    let changes: [(&dyn Fn(&mut Job), &str); 4] = [
+    type Change<'a> = &'a dyn Fn(&mut Job);
+    let changes: [(Change<'_>, &str); 4] = [
         (
             &|job| job.features.categorical[0] = zagros_job::Categorical::of_column("City", 0),
             "no column \"City\", did you mean \"city\"?; its columns are: click, age, city, tags, user",

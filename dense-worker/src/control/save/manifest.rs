@@ -394,12 +394,12 @@ mod tests {
         };
         for name in ["../rows.zrows", "/dev/zero", "", "..", "../model/rows.zrows", "../resume-/a", "../resume-1/../a"]
         {
-            let reported = refused(Manifest { row_files: vec![name.to_owned()], ..with_file(name) });
-            assert!(reported.contains("which is no file of the folder itself"), "{reported}");
+            let refusal = refused(Manifest { row_files: vec![name.to_owned()], ..with_file(name) });
+            assert!(refusal.contains("which is no file of the folder itself"), "{refusal}");
         }
         let dense = "../resume-1/dense.safetensors".to_owned();
-        let reported = refused(Manifest { dense: dense.clone(), ..with_file(&dense) });
-        assert!(reported.contains("which is no file of the folder itself"), "{reported}");
+        let refusal = refused(Manifest { dense: dense.clone(), ..with_file(&dense) });
+        assert!(refusal.contains("which is no file of the folder itself"), "{refusal}");
         let twice = vec!["a.zrows".to_owned(); 2];
         assert!(refused(Manifest { row_files: twice, ..with_file("a.zrows") }).contains("\"a.zrows\" twice"));
         let unknown = refused(Manifest { files: good.files[..1].to_vec(), ..good.clone() });
